@@ -23,9 +23,8 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
-	"cmd/relay":       "it has one file for each command, which share flags and output, and the wiring of serve",
-	"internal/fanout": "being split",
-	"internal/xds":    "being split",
+	"cmd/relay":    "it has one file for each command, which share flags and output, and the wiring of serve",
+	"internal/xds": "being split",
 }
 
 // place is a package's place in the house: which packages of this module it may
@@ -82,7 +81,7 @@ var house = map[string]place{
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/listener", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/fanout/session": {
@@ -93,7 +92,27 @@ var house = map[string]place{
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
 		"who comes in follows from a connection and a node: it knows no stream, and nothing that is sent",
 	},
-	"internal/fanout/refusal":             {[]string{"internal/telemetry"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/member": {
+		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
+		"it is the interface between clients and groups, and knows the implementation of neither",
+	},
+	"internal/fanout/member/membertest": {
+		[]string{"internal/fanout/member", "internal/fanout/refusal", "internal/fanout/session/sessiontest", "internal/xds", "internal/expr", "internal/telemetry"},
+		"it has groups for the tests of fanout and rest",
+	},
+	"internal/fanout/inspect": {
+		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/telemetry"},
+		"it reads clients through an interface, and knows no stream and no poll",
+	},
+	"internal/fanout/rest": {
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
+		"it is a transport beside the streams, and knows none of them",
+	},
+	"internal/fanout/rest/resttest": {
+		[]string{"internal/xds", "internal/anytypes", "internal/xdstest"},
+		"it polls a listener as a client would",
+	},
 	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {
 		[]string{"internal/xds", "internal/telemetry", "config"},
@@ -102,7 +121,7 @@ var house = map[string]place{
 
 	// Floor 2.
 	"internal/orchestrator/history": {
-		[]string{"internal/xds", "internal/fanout"},
+		[]string{"internal/xds", "internal/fanout", "internal/fanout/inspect"},
 		"it remembers what it is told, and serves nothing",
 	},
 	"internal/orchestrator/subscriptions": {
@@ -118,21 +137,21 @@ var house = map[string]place{
 	// Floor 3.
 	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
 	"internal/admin/keystatus": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/fanout", "internal/orchestrator", "internal/orchestrator/history"},
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/fanout", "internal/admin/keystatus"},
+		[]string{"internal/xds", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
 		"it counts what it is given, and does not know who asks",
 	},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator/history"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
 	"internal/admin/grpcadmin": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/anytypes", "internal/fanout"},
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/anytypes", "internal/fanout/inspect"},
 		"who may is admin's to say, through an interface; it reads clients as values, and nothing of keys and origins",
 	},
 
@@ -182,7 +201,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/listener", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},

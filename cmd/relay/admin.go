@@ -38,7 +38,7 @@ func (r *relay) openOperators() (err error) {
 	}
 	r.operators, err = grpcadmin.New(grpcadmin.Options{
 		Guard: r.admin, Clients: r.fanout, Health: r.health,
-		Transport: r.fanout.OperatorOptions(), Close: fanout.CloseConnection, Log: r.log,
+		Transport: r.fanout.AdminServerOptions(), Close: fanout.CloseConnection, Log: r.log,
 	})
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.opr = listener.New(l, &listener.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.opr = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 

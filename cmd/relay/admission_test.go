@@ -42,8 +42,8 @@ func (g *reloadFixture) replaceBy(text string) string {
 // and against what holds, not against what the file said before.
 func TestReloadOfTheNumberOfListeners(t *testing.T) {
 	g := newReloadFixtureOf(t, oneListener)
-	gate := g.r.down[0].gate
-	in := func() string { return fmt.Sprintf("a %v b %v", admits(t, gate, "a"), admits(t, gate, "b")) }
+	policy := g.r.down[0].policy
+	in := func() string { return fmt.Sprintf("a %v b %v", admits(t, policy, "a"), admits(t, policy, "b")) }
 	g.says(g.replaceBy(twoListeners),
 		`changed="downstream.listeners[0].identity downstream.listeners[0].secrets"`, "needs a restart\" keys=downstream.listeners\n")
 	if got := in(); got != "a false b true" {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
 )
@@ -110,13 +110,13 @@ func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err e
 
 // report says how far the last change came with the clients, as the relay sees
 // them.
-func (d *demoShow) report(clients []fanout.ClientStatus) {
+func (d *demoShow) report(clients []inspect.ClientStatus) {
 	d.mu.Lock()
 	typ, took, refusals := d.typ, slices.Sorted(slices.Values(d.took)), d.refusals
 	d.mu.Unlock()
 	all, late := len(clients), 0
 	for _, c := range clients {
-		if slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Type == string(typ) && t.State == fanout.Unanswered }) {
+		if slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Type == string(typ) && t.State == inspect.Unanswered }) {
 			late++
 		}
 	}

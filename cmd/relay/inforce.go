@@ -101,7 +101,7 @@ func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))
 	var admits []string
-	var gates []fanout.Turned
+	var policies []fanout.PolicyChange
 	for n, e := range r.down {
 		i := counterpart(n, r.cfg, next.cfg)
 		if i < 0 {
@@ -110,7 +110,7 @@ func (r *relay) reconfigure(next *inForce, changed []string) []string {
 		l := next.cfg.Downstream.Listen()[i]
 		if keys := e.others(l); len(keys) > 0 {
 			admits = append(admits, keys...)
-			gates = append(gates, fanout.Turned{Gate: e.gate, Identity: next.identities[i], Secrets: l.Secrets})
+			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
 			e.admits.Store(admissionOf(l))
 		}
 	}
@@ -120,7 +120,7 @@ func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	}
 	rules := func() { r.registry.Reconfigure(r.registrySettings(next)) }
 	if len(admits) > 0 || slices.ContainsFunc(changed, aggregation.MatchString) {
-		r.fanout.Turn(gates, rules, next.cfg.Downstream.Drain)
+		r.fanout.ChangeRules(policies, rules, next.cfg.Downstream.Drain)
 	} else {
 		rules()
 	}

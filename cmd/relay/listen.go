@@ -19,10 +19,10 @@ import (
 
 // entrance is where clients come in: a listener of the configuration.
 type entrance struct {
-	conf  config.Listener
-	gate  *listener.Gate
-	certs *tlsfiles.Source // nil: plaintext
-	// admits is what holds at the gate, as the configuration says it.
+	conf   config.Listener
+	policy *listener.Policy
+	certs  *tlsfiles.Source // nil: plaintext
+	// admits is the policy, as the configuration says it.
 	admits atomic.Pointer[admission]
 
 	net.Listener // nil until it is open
@@ -63,14 +63,14 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*entrance, error) {
 	var out []*entrance
 	for i, l := range d.Listen() {
-		e := &entrance{conf: l, gate: &listener.Gate{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
+		e := &entrance{conf: l, policy: &listener.Policy{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
 			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log}); err != nil {
 				return nil, fmt.Errorf("%s.tls: %w", l.Key, err)
 			}
-			e.gate.TLS = e.certs.Server("h2")
+			e.policy.TLS = e.certs.Server("h2")
 		}
 		out = append(out, e)
 	}
@@ -85,7 +85,7 @@ func (e *entrance) open() error {
 	if err != nil {
 		return fmt.Errorf("%s.address: %w", e.conf.Key, err)
 	}
-	e.Listener = listener.New(l, e.gate)
+	e.Listener = listener.New(l, e.policy)
 	return nil
 }
 
@@ -145,14 +145,14 @@ func where(configured string, l net.Listener) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// serveREST serves REST, whose clients have to come in through the gates of all
+// serveREST serves REST, whose clients have to pass the policies of all
 // listeners as they would in plaintext.
 func (r *relay) serveREST(ctx context.Context) error {
-	var gates []*listener.Gate
+	var policies []*listener.Policy
 	for _, e := range r.down {
-		gates = append(gates, e.gate)
+		policies = append(policies, e.policy)
 	}
-	return r.fanout.ServeREST(ctx, r.rest, fanout.Keepalive(r.cfg.Downstream.Keepalive), gates...)
+	return r.fanout.ServeREST(ctx, r.rest, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
 }
 
 func serverFiles(t config.ServerTLS) tlsfiles.Files {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -304,14 +304,14 @@ func TestColours(t *testing.T) {
 
 // A node's types are in one row, as far as they are different ones.
 func TestStatusRows(t *testing.T) {
-	typ := func(url xds.TypeURL) fanout.TypeStatus {
-		return fanout.TypeStatus{Type: string(url), Key: "k", State: fanout.Synced}
+	typ := func(url xds.TypeURL) inspect.TypeStatus {
+		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.Synced}
 	}
-	rows := statusRows([]fanout.ClientStatus{
-		{Node: "b", Types: []fanout.TypeStatus{typ(xds.ClusterType)}},
-		{Node: "b", Types: []fanout.TypeStatus{typ(xds.EndpointType)}},
-		{Node: "b", Types: []fanout.TypeStatus{typ(xds.EndpointType)}},
-		{Node: "a", Types: []fanout.TypeStatus{typ(xds.ClusterType)}},
+	rows := statusRows([]inspect.ClientStatus{
+		{Node: "b", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
+		{Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
+		{Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
+		{Node: "a", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
 	})
 	var got []string
 	for _, r := range rows {

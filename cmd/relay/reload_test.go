@@ -108,8 +108,8 @@ func (g *reloadFixture) gauges(rejected, restart int) {
 	}
 }
 
-// admits reports whether a gate lets a node in.
-func admits(t *testing.T, gate *listener.Gate, id string) bool {
+// admits reports whether a policy lets a node in.
+func admits(t *testing.T, policy *listener.Policy, id string) bool {
 	t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: id})
 	if err != nil {
@@ -119,7 +119,7 @@ func admits(t *testing.T, gate *listener.Gate, id string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gate.Caller("127.0.0.1:1", nil).Admit(n) == nil
+	return policy.Caller("127.0.0.1:1", nil).Admit(n) == nil
 }
 
 // authorized reports whether a token opens the admin address.
@@ -280,9 +280,9 @@ func TestReloadOfRules(t *testing.T) {
 // is right for its new address, or with its new TLS, is not for the old.
 func TestReloadOfListeners(t *testing.T) {
 	g := newReloadFixture(t, "  identity: node.id == \"a\"\n")
-	gate := g.r.down[0].gate
+	policy := g.r.down[0].policy
 	g.says(g.to("relay.yaml", "  identity: node.id == \"b\"\n"), "changed=downstream.identity")
-	in := func(id string) bool { return admits(t, gate, id) }
+	in := func(id string) bool { return admits(t, policy, id) }
 	if in("a") || !in("b") {
 		t.Error("the identity rule is the old one")
 	}

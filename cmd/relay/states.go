@@ -5,16 +5,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
+	"xdsrelay/internal/fanout/inspect"
 
-	"xdsrelay/internal/fanout"
+	"github.com/spf13/cobra"
 )
 
 // statesFlag are states of which a client is in one with any of its types; none: all
 // clients.
 type statesFlag []string
 
-var allStates = []string{fanout.Synced, fanout.NotSent, fanout.Unanswered, fanout.Refused}
+var allStates = []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}
 
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
 func (f *statesFlag) Type() string   { return "states" }
@@ -31,8 +31,8 @@ func (f *statesFlag) Set(s string) error {
 	return nil
 }
 
-func (f *statesFlag) has(c *fanout.ClientStatus) bool {
-	return len(*f) == 0 || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return slices.Contains(*f, t.State) })
+func (f *statesFlag) has(c *inspect.ClientStatus) bool {
+	return len(*f) == 0 || slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return slices.Contains(*f, t.State) })
 }
 
 // completeStates completes --state, behind a comma as well.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -82,10 +82,10 @@ it refused in the last minute, who are no clients.`,
 				return err
 			}
 		}
-		clients := make([]fanout.ClientStatus, 0, len(items))
+		clients := make([]inspect.ClientStatus, 0, len(items))
 		shown := items[:0]
 		for _, item := range items {
-			var one fanout.ClientStatus
+			var one inspect.ClientStatus
 			if err := json.Unmarshal(item, &one); err != nil {
 				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
 			}
@@ -109,12 +109,12 @@ it refused in the last minute, who are no clients.`,
 // statusRow is a node under a key.
 type statusRow struct {
 	node, key, variant string
-	types              map[string]fanout.TypeStatus
+	types              map[string]inspect.TypeStatus
 }
 
 // statusRows puts the streams of a node together, as far as they have different
 // types.
-func statusRows(clients []fanout.ClientStatus) []*statusRow {
+func statusRows(clients []inspect.ClientStatus) []*statusRow {
 	type place struct{ node, key, variant string }
 	var out []*statusRow
 	type typed struct {
@@ -123,14 +123,14 @@ func statusRows(clients []fanout.ClientStatus) []*statusRow {
 	}
 	at := map[place][]*statusRow{}
 	filled := map[typed]int{} // how many rows of a place have the type: its first
-	put := func(p place, t *fanout.TypeStatus) {
+	put := func(p place, t *inspect.TypeStatus) {
 		n := filled[typed{p, t.Type}]
 		filled[typed{p, t.Type}]++
 		if n < len(at[p]) {
 			at[p][n].types[t.Type] = *t
 			return
 		}
-		r := &statusRow{p.node, p.key, p.variant, map[string]fanout.TypeStatus{t.Type: *t}}
+		r := &statusRow{p.node, p.key, p.variant, map[string]inspect.TypeStatus{t.Type: *t}}
 		at[p] = append(at[p], r)
 		out = append(out, r)
 	}
@@ -149,9 +149,9 @@ func statusRows(clients []fanout.ClientStatus) []*statusRow {
 	return out
 }
 
-var stateColours = map[string]string{fanout.Synced: green, fanout.Unanswered: yellow, fanout.NotSent: faint, fanout.Refused: red}
+var stateColours = map[string]string{inspect.Synced: green, inspect.Unanswered: yellow, inspect.NotSent: faint, inspect.Refused: red}
 
-func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
+func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 	t := tintOf(w)
 	rows := statusRows(clients)
 	var types []string
@@ -192,7 +192,7 @@ func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
 	}
 	t.table(w, lines)
 	var sum []string
-	for _, s := range []string{fanout.Synced, fanout.NotSent, fanout.Unanswered, fanout.Refused} {
+	for _, s := range []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused} {
 		if states[s] > 0 {
 			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
 		}
@@ -203,16 +203,16 @@ func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
 
 // statusText is a state with its version, and for how long it is one that should
 // not last.
-func statusText(s *fanout.TypeStatus, now time.Time) string {
+func statusText(s *inspect.TypeStatus, now time.Time) string {
 	version := s.Acked
 	switch {
-	case s.State == fanout.Refused && s.Nack != nil:
+	case s.State == inspect.Refused && s.Nack != nil:
 		version = s.Nack.Version
-	case s.State == fanout.Unanswered && s.Unanswered != nil:
+	case s.State == inspect.Unanswered && s.Unanswered != nil:
 		version = s.Sent
 	}
 	text := strings.TrimSpace(s.State + " " + shortVersion(version))
-	if s.State == fanout.Unanswered || s.State == fanout.Refused {
+	if s.State == inspect.Unanswered || s.State == inspect.Refused {
 		text += " " + age(now.Sub(s.Since))
 	}
 	return text
@@ -253,7 +253,7 @@ func printNacks(w io.Writer, t tint, rows []*statusRow) {
 	for _, r := range rows {
 		for _, url := range slices.Sorted(maps.Keys(r.types)) {
 			s := r.types[url]
-			if s.State != fanout.Refused || s.Nack == nil {
+			if s.State != inspect.Refused || s.Nack == nil {
 				continue
 			}
 			if n++; n <= maxNacksShown {

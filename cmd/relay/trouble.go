@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 )
 
@@ -32,7 +32,7 @@ type state struct {
 			Off       bool   `json:"off"`
 			LastError string `json:"last_error"`
 		} `json:"store"`
-		SentAway []fanout.SentAway `json:"sent_away"`
+		SentAway []refusal.Recent `json:"sent_away"`
 	}
 	Origins []struct {
 		Name        string     `json:"name"`

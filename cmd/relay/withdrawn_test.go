@@ -92,7 +92,7 @@ func TestReloadOfListenersOfOneText(t *testing.T) {
 	in := func() (out string) {
 		for _, e := range g.r.down {
 			for _, id := range []string{"a", "b", "c"} {
-				if admits(t, e.gate, id) {
+				if admits(t, e.policy, id) {
 					out += id
 				}
 			}

@@ -82,7 +82,7 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	out := moves{page: page{Items: []json.RawMessage{}}}
 	out.Admission, out.Elsewhere = s.admission(listeners)
 	size, until := 0, time.Now().Add(diffTime)
-	for m := range s.opts.Clients.Moves(number, rules.Key) {
+	for m := range s.opts.Clients.PreviewRekey(number, rules.Key) {
 		if len(out.Items) == limit || size > maxPage || time.Now().After(until) {
 			out.Next = pageToken(r, strconv.FormatUint(number, 10))
 			break
@@ -136,7 +136,7 @@ func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 	return rules, in.Listeners, err
 }
 
-func showMove(m *fanout.Move) move {
+func showMove(m *fanout.RekeyPreview) move {
 	out := move{Stream: m.Stream, Node: m.Node, Peer: m.Peer, Identity: m.Identity}
 	for _, c := range m.Changes {
 		x := change{Type: string(c.Type), From: c.From.String(), To: c.To.String()}

@@ -20,7 +20,7 @@
 // Several clients may have one id, so /clients/{node} is a list.
 //
 // A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time
-// (fanout.TypeStatus). A type of a key has its newest versions, each with how many
+// (inspect.TypeStatus). A type of a key has its newest versions, each with how many
 // took, refused and lack it, how long ACKs took, and who lags behind
 // (keystatus.Version); that is in /keys/{key}, and not in /keys.
 // /progress/{key} says the same of one version for who waits for it: a version is

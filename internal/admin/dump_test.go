@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -133,12 +134,12 @@ func normalJSON(t *testing.T, v any) []byte {
 func TestDiffOfANode(t *testing.T) {
 	r := serve(t, nil)
 	odd := "sidecar~1/x y"
-	u := fanout.Untaken{
-		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: fanout.Refused, Since: time.Unix(1e9, 0),
+	u := inspect.Unacknowledged{
+		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: inspect.Refused, Since: time.Unix(1e9, 0),
 		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
 	}
-	r.shown.untaken = []fanout.Untaken{u}
-	r.shown.clients = []fanout.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
+	r.shown.untaken = []inspect.Unacknowledged{u}
+	r.shown.clients = []inspect.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
 	r.shown.differences = []keystatus.Difference{
 		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
 		{Name: "b", Has: cluster(t, "b", "")},
@@ -193,8 +194,8 @@ func TestDiffOfANode(t *testing.T) {
 func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 7 {
-		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i + 1), Node: "n"})
-		u := fanout.Untaken{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: fanout.NotSent, Awaits: []string{"x"}}
+		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i + 1), Node: "n"})
+		u := inspect.Unacknowledged{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: inspect.NotSent, Awaits: []string{"x"}}
 		if i != 3 { // which has all
 			r.shown.untaken = append(r.shown.untaken, u)
 		}

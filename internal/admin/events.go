@@ -86,7 +86,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 		Keys:    s.keys(),
 		Origins: []overview.Origin{},
 
-		SentAway: s.opts.Clients.SentAway(),
+		SentAway: s.opts.Clients.RecentRefusals(),
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		shown := show(o)

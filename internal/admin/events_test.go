@@ -13,7 +13,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -61,14 +61,14 @@ func (l *visitor) next() (overview.Overview, bool) {
 
 var streams atomic.Uint64
 
-func synced(node, key string) fanout.ClientStatus {
-	return fanout.ClientStatus{Stream: streams.Add(1), Node: node, Variant: "sotw", Types: []fanout.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: fanout.Synced}}}
+func synced(node, key string) inspect.ClientStatus {
+	return inspect.ClientStatus{Stream: streams.Add(1), Node: node, Variant: "sotw", Types: []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: inspect.Synced}}}
 }
 
 func TestPagesAreToldWhatChanges(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.set(func() {
-		r.shown.clients = []fanout.ClientStatus{synced("a", "k")}
+		r.shown.clients = []inspect.ClientStatus{synced("a", "k")}
 		r.shown.keys = []keystatus.Key{{Key: "k"}}
 	})
 	l := r.listen()
@@ -80,7 +80,7 @@ func TestPagesAreToldWhatChanges(t *testing.T) {
 	}
 	r.shown.set(func() {
 		r.shown.clients = append(r.shown.clients, synced("b", "k"))
-		r.shown.clients[0].Types[0].State = fanout.Refused
+		r.shown.clients[0].Types[0].State = inspect.Refused
 	})
 	// The next event is of the change: without one there is none.
 	if o, ok := l.next(); !ok || o.Clients != 2 || o.States.Nacked != 1 {
@@ -148,7 +148,7 @@ func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
 	}
 	// Who has the old token is not told any more.
 	r.SetToken("second")
-	r.shown.set(func() { r.shown.clients = []fanout.ClientStatus{synced("a", "k")} })
+	r.shown.set(func() { r.shown.clients = []inspect.ClientStatus{synced("a", "k")} })
 	if o, ok := l.next(); ok {
 		t.Errorf("%+v", o)
 	}

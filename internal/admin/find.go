@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 )
 
 // maxFound is how many keys, and how many nodes, a search finds at most; and
@@ -86,5 +86,5 @@ func byPlace[T any](all []T, text string, name func(T) string) {
 
 // badness orders states; what is not known comes before all.
 func badness(state string) int {
-	return slices.Index([]string{fanout.Synced, fanout.NotSent, fanout.Unanswered, fanout.Refused}, state)
+	return slices.Index([]string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}, state)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 )
 
 func TestFind(t *testing.T) {
@@ -15,12 +15,12 @@ func TestFind(t *testing.T) {
 	r.shown.set(func() {
 		r.shown.keys = []keystatus.Key{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
 		two := synced("Edge-1", "edge/eu-1")
-		two.Types[0].State = fanout.Refused
-		r.shown.clients = []fanout.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}
+		two.Types[0].State = inspect.Refused
+		r.shown.clients = []inspect.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}
 	})
 	var got found
 	r.get("/find?text=EDGE", &got)
-	want := found{Keys: []string{"edge/eu-1"}, Nodes: []foundNode{{"Edge-1", "edge/eu-1", fanout.Refused}, {"my-edge", "mesh", fanout.Synced}}}
+	want := found{Keys: []string{"edge/eu-1"}, Nodes: []foundNode{{"Edge-1", "edge/eu-1", inspect.Refused}, {"my-edge", "mesh", inspect.Synced}}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("found %v, want %v", got, want)
 	}

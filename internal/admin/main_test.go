@@ -25,6 +25,8 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -44,33 +46,33 @@ var (
 // fakeRelay is what a Server shows.
 type fakeRelay struct {
 	mu          sync.Mutex
-	clients     []fanout.ClientStatus
+	clients     []inspect.ClientStatus
 	nodes       []*xds.Node // of streams that speak for clusters, under the key "old"
-	standings   []fanout.Standing
+	standings   []inspect.Standing
 	held        map[xds.Key][]*xds.Snapshot
-	untaken     []fanout.Untaken
+	untaken     []inspect.Unacknowledged
 	differences []keystatus.Difference // of all
 	keys        []keystatus.Key
 	origins     []upstream.OriginStatus
-	away        []fanout.SentAway
+	away        []refusal.Recent
 	block       chan struct{} // if set, Clients waits for it
 	asked       chan struct{} // and says so
 }
 
-func (f *fakeRelay) Clients() []fanout.ClientStatus {
+func (f *fakeRelay) Clients() []inspect.ClientStatus {
 	if f.block != nil {
 		f.asked <- struct{}{}
 		<-f.block
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]fanout.ClientStatus(nil), f.clients...)
+	return append([]inspect.ClientStatus(nil), f.clients...)
 }
 
-func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
-	return func(yield func(fanout.ClientStatus) bool) {
+func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus] {
+	return func(yield func(inspect.ClientStatus) bool) {
 		all := f.Clients()
-		slices.SortFunc(all, func(a, b fanout.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
+		slices.SortFunc(all, func(a, b inspect.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
 		for _, c := range all {
 			if c.Stream > after && !yield(c) {
 				return
@@ -79,10 +81,10 @@ func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
 	}
 }
 
-func (f *fakeRelay) Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken] {
-	return func(yield func(uint64, []fanout.Untaken) bool) {
+func (f *fakeRelay) Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged] {
+	return func(yield func(uint64, []inspect.Unacknowledged) bool) {
 		for c := range f.ClientsAfter(after) {
-			of := slices.DeleteFunc(slices.Clone(f.untaken), func(u fanout.Untaken) bool { return u.Node != node || u.Stream != c.Stream })
+			of := slices.DeleteFunc(slices.Clone(f.untaken), func(u inspect.Unacknowledged) bool { return u.Node != node || u.Stream != c.Stream })
 			if c.Node == node && !yield(c.Stream, of) {
 				return
 			}
@@ -95,15 +97,15 @@ func (f *fakeRelay) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
 	return slices.Clone(held), ok
 }
 
-func (f *fakeRelay) Differences(u *fanout.Untaken, most int) ([]keystatus.Difference, int, bool) {
+func (f *fakeRelay) Differences(u *inspect.Unacknowledged, most int) ([]keystatus.Difference, int, bool) {
 	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
-func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
+func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := f.standings
-	return func(yield func(fanout.Standing) bool) {
+	return func(yield func(inspect.Standing) bool) {
 		for _, s := range all {
 			if wanted(s.Key, s.Type) && !yield(s) {
 				return
@@ -112,7 +114,7 @@ func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[f
 	}
 }
 
-func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) keystatus.Progress {
+func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress {
 	p := keystatus.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
 	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		p.Clients++
@@ -120,13 +122,13 @@ func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, 
 	return p
 }
 
-func (f *fakeRelay) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
+func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes := f.nodes
-	return func(yield func(fanout.Move) bool) {
+	return func(yield func(fanout.RekeyPreview) bool) {
 		for i, n := range nodes {
-			m := fanout.Move{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
+			m := fanout.RekeyPreview{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
 			c := fanout.Change{Type: xds.ClusterType, From: xds.NewKey("old")}
 			if c.To, c.Refused = keyOf(n, expr.Peer{}, c.Type); c.From != c.To {
 				m.Changes = []fanout.Change{c}
@@ -195,7 +197,7 @@ func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	}
 }
 
-func (f *fakeRelay) SentAway() []fanout.SentAway { return f.away }
+func (f *fakeRelay) RecentRefusals() []refusal.Recent { return f.away }
 
 func (f *fakeRelay) Origins() []upstream.OriginStatus { return f.origins }
 

@@ -24,6 +24,8 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -51,11 +53,11 @@ const (
 
 // Clients are the open streams, as fanout.Server has them.
 type Clients interface {
-	ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus]
-	Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken]
-	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
-	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
-	SentAway() []fanout.SentAway
+	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
+	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
+	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]
+	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
+	RecentRefusals() []refusal.Recent
 }
 
 // Keys are the keys in use, as keystatus.Reader has them.
@@ -65,8 +67,8 @@ type Keys interface {
 	Used(xds.Key) bool
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*xds.Snapshot, bool)
-	Differences(u *fanout.Untaken, most int) (out []keystatus.Difference, more int, known bool)
-	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) keystatus.Progress
+	Differences(u *inspect.Unacknowledged, most int) (out []keystatus.Difference, more int, known bool)
+	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress
 }
 
 // Origins are those of the configuration, as upstream.Client has them.

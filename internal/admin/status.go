@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
@@ -35,7 +36,7 @@ type serverInfo struct {
 	Level           string      `json:"log_level"`
 
 	// SentAway is who was refused, or ended by a fault, in the last minute.
-	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
+	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
 	Store         *storeInfo     `json:"store,omitempty"`
@@ -91,7 +92,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
-		Store: s.storeInfo(), SentAway: s.opts.Clients.SentAway(),
+		Store: s.storeInfo(), SentAway: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
@@ -233,14 +234,14 @@ func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *fa
 
 // clientPlace is the stream's number: a node's id comes from the client, and
 // may be longer than a URL.
-func clientPlace(c *fanout.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
+func clientPlace(c *inspect.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
 
 func (s *Server) listClients(r *http.Request) (int, any) {
 	key, asked, refusal := s.keyAsked(r)
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	return s.clients(r, func(c *fanout.ClientStatus) bool { return !asked || ofKey(c, key) })
+	return s.clients(r, func(c *inspect.ClientStatus) bool { return !asked || ofKey(c, key) })
 }
 
 func (s *Server) listNode(r *http.Request) (int, any) {
@@ -249,7 +250,7 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 		return http.StatusBadRequest, *refusal
 	}
 	id, others := r.PathValue("node"), false
-	status, p := s.clients(r, func(c *fanout.ClientStatus) bool {
+	status, p := s.clients(r, func(c *inspect.ClientStatus) bool {
 		if c.Node != id {
 			return false
 		}
@@ -267,14 +268,14 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 }
 
 // ofKey reports whether a client has a type of the key.
-func ofKey(c *fanout.ClientStatus, key xds.Key) bool {
+func ofKey(c *inspect.ClientStatus, key xds.Key) bool {
 	name := key.String()
-	return slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == name })
+	return slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Key == name })
 }
 
 // clients answers with those that are wanted. No more are looked at than the page
 // needs.
-func (s *Server) clients(r *http.Request, wanted func(*fanout.ClientStatus) bool) (int, any) {
+func (s *Server) clients(r *http.Request, wanted func(*inspect.ClientStatus) bool) (int, any) {
 	_, after, err := pageOf(r)
 	from := uint64(0) // nothing is before 1
 	if after != "" && err == nil {
@@ -282,8 +283,8 @@ func (s *Server) clients(r *http.Request, wanted func(*fanout.ClientStatus) bool
 			return fail(http.StatusBadRequest, errPageToken.Error())
 		}
 	}
-	return pagedFrom(r, func(string) iter.Seq[*fanout.ClientStatus] {
-		return func(yield func(*fanout.ClientStatus) bool) {
+	return pagedFrom(r, func(string) iter.Seq[*inspect.ClientStatus] {
+		return func(yield func(*inspect.ClientStatus) bool) {
 			for c := range s.opts.Clients.ClientsAfter(from) {
 				if wanted(&c) && !yield(&c) {
 					return

@@ -18,6 +18,8 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -53,7 +55,7 @@ func TestServerInfo(t *testing.T) {
 	r.SetReady(true)
 	r.meters.Streams[telemetry.Delta].Add(3)
 	r.meters.Keys.Set(2)
-	r.shown.away = []fanout.SentAway{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
+	r.shown.away = []refusal.Recent{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)
 	if !reflect.DeepEqual(got.SentAway, r.shown.away) {
@@ -131,9 +133,9 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		r.shown.set(func() {
-			r.shown.clients = []fanout.ClientStatus{{Stream: 1, Types: []fanout.TypeStatus{{Key: want.String()}}}, {Stream: 2, Types: []fanout.TypeStatus{{Key: "other"}}}}
+			r.shown.clients = []inspect.ClientStatus{{Stream: 1, Types: []inspect.TypeStatus{{Key: want.String()}}}, {Stream: 2, Types: []inspect.TypeStatus{{Key: "other"}}}}
 		})
-		var of list[fanout.ClientStatus]
+		var of list[inspect.ClientStatus]
 		if r.get("/clients?key="+url.QueryEscape(name), &of); len(of.Items) != 1 || of.Items[0].Stream != 1 {
 			t.Errorf("/clients?key=%s: %+v", name, of.Items)
 		}
@@ -158,7 +160,7 @@ func TestKeys(t *testing.T) {
 		if r.get("/progress/"+url.PathEscape(name)+"?type=CDS&version=1", &p); p.Key != name || p.Note != want {
 			t.Errorf("%s: %+v", name, p)
 		}
-		var of list[fanout.ClientStatus]
+		var of list[inspect.ClientStatus]
 		if r.get("/clients?key="+url.QueryEscape(name), &of); len(of.Items) != 0 {
 			t.Errorf("/clients?key=%s: %+v", name, of.Items)
 		}
@@ -178,15 +180,15 @@ func TestClients(t *testing.T) {
 	r := serve(t, nil)
 	key := xds.NewKey("a b", "c").String()
 	odd := "sidecar~10.0.0.1~web/0?#%~ä"
-	r.shown.clients = []fanout.ClientStatus{
-		{Stream: 10, Node: odd, Types: []fanout.TypeStatus{{Type: "t", Key: key, State: fanout.Synced}}},
-		{Stream: 9, Node: "b", Types: []fanout.TypeStatus{{Type: "t", Key: "other"}}},
+	r.shown.clients = []inspect.ClientStatus{
+		{Stream: 10, Node: odd, Types: []inspect.TypeStatus{{Type: "t", Key: key, State: inspect.Synced}}},
+		{Stream: 9, Node: "b", Types: []inspect.TypeStatus{{Type: "t", Key: "other"}}},
 		{Stream: 11, Node: odd},
 		{Stream: 12, Node: ""},
 	}
 	streams := func(path string, want ...uint64) {
 		t.Helper()
-		var got list[fanout.ClientStatus]
+		var got list[inspect.ClientStatus]
 		r.get(path, &got)
 		var have []uint64
 		for _, c := range got.Items {
@@ -205,7 +207,7 @@ func TestClients(t *testing.T) {
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
 	for i, id := range []string{"spiffe://cluster.local/ns/a/sa/b", "a/../b", "./x//", "..", "//"} {
-		r.shown.set(func() { r.shown.clients = []fanout.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
+		r.shown.set(func() { r.shown.clients = []inspect.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
 		streams("/clients/"+url.PathEscape(id), uint64(i)+1)
 		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i)+1)
 	}
@@ -225,7 +227,7 @@ func TestNacks(t *testing.T) {
 		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
 	for range 3 { // and one that has no room to be among the rows
-		r.shown.standings = append(r.shown.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.standings = append(r.shown.standings, inspect.Standing{Key: xds.NewKey("b"), Type: "t", State: inspect.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[nack]
@@ -270,13 +272,13 @@ func TestKeysCountTheirClients(t *testing.T) {
 		{Key: "db", Types: []keystatus.Type{{Type: string(xds.ClusterType)}}},
 		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
 	}
-	r.shown.standings = []fanout.Standing{
-		{Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 2},
-		{Key: web, Type: xds.EndpointType, State: fanout.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: fanout.Refused, Stream: 3},
+	r.shown.standings = []inspect.Standing{
+		{Key: web, Type: xds.ClusterType, State: inspect.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.Synced, Stream: 2},
+		{Key: web, Type: xds.EndpointType, State: inspect.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: inspect.Refused, Stream: 3},
 	}
 	var all list[keystatus.Key]
 	r.get("/keys", &all)
-	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{fanout.Refused: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{fanout.Synced: 2}) {
+	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{inspect.Refused: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{inspect.Synced: 2}) {
 		t.Errorf("%+v", all.Items)
 	}
 	var one keystatus.Key
@@ -288,7 +290,7 @@ func TestKeysCountTheirClients(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	r := serve(t, nil)
-	r.shown.standings = []fanout.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
+	r.shown.standings = []inspect.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
 	for _, typ := range []string{"CDS", "cds", string(xds.ClusterType)} {
 		var got keystatus.Progress
 		r.get("/progress/web?version=v1&mark=m&type="+typ, &got)
@@ -380,8 +382,8 @@ func TestPaging(t *testing.T) {
 		t.Errorf("the second page begins with %s, want k03", p.Items[0].Key)
 	}
 
-	r.shown.clients = []fanout.ClientStatus{{Stream: 1}, {Stream: 2}}
-	var c list[fanout.ClientStatus]
+	r.shown.clients = []inspect.ClientStatus{{Stream: 1}, {Stream: 2}}
+	var c list[inspect.ClientStatus]
 	r.get("/clients?limit=1", &c)
 	clientsToken := c.Next // of another list
 	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=10001", "page_token=%21", "page_token=zz", "page_token=a2V5", "page_token=" + clientsToken, "limit=1&limit=2", "page-token=x", "format=xml", "x=%zz"} {
@@ -392,9 +394,9 @@ func TestPaging(t *testing.T) {
 func TestDefaultLimit(t *testing.T) {
 	r := serve(t, nil)
 	for i := range defaultLimit + 1 {
-		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1})
+		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i) + 1})
 	}
-	var p list[fanout.ClientStatus]
+	var p list[inspect.ClientStatus]
 	r.get("/clients", &p)
 	if len(p.Items) != defaultLimit || p.Next == "" {
 		t.Fatalf("%d items, next %q", len(p.Items), p.Next)
@@ -409,10 +411,10 @@ func TestDefaultLimit(t *testing.T) {
 func TestLongPagesAreLines(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 2000 {
-		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []fanout.TypeStatus{}})
+		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []inspect.TypeStatus{}})
 	}
 	for _, path := range []string{"/clients?limit=1999", "/clients?limit=2000"} {
-		var p list[fanout.ClientStatus]
+		var p list[inspect.ClientStatus]
 		body := string(r.get(path, &p).body)
 		if n := strings.Count(body, "\n"); n > len(p.Items)+3 || !strings.HasSuffix(body, "}\n") {
 			t.Errorf("%s: %d lines of %d items", path, n, len(p.Items))
@@ -432,12 +434,12 @@ func TestLongPagesAreLines(t *testing.T) {
 func TestPageBytes(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 4 {
-		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: strings.Repeat("x", maxPage/2)})
+		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i) + 1, Node: strings.Repeat("x", maxPage/2)})
 	}
-	r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: 5, Node: strings.Repeat("x", maxPage+1)})
+	r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: 5, Node: strings.Repeat("x", maxPage+1)})
 	items, pages, token := 0, 0, ""
 	for {
-		var p list[fanout.ClientStatus]
+		var p list[inspect.ClientStatus]
 		got := r.get("/clients?page_token="+token, &p)
 		if len(got.body) > 2*maxPage {
 			t.Fatalf("a page of %d bytes", len(got.body))
@@ -459,8 +461,8 @@ func TestYAML(t *testing.T) {
 		"plain", "on", "1", "1e3", "0x10", "null", "~", "", " a ", "a: b", "- a", "#c", "a\nb\n", "\u2028\x00\x7f", "ä", "{}", "'", `"`,
 		"2024-01-01", "!!int", "&a", "*a", strings.Repeat("long ", 100), "\xff",
 	} {
-		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{
-			Stream: uint64(i) + 1, Node: s, Since: time.Unix(1, 0), Types: []fanout.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
+		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{
+			Stream: uint64(i) + 1, Node: s, Since: time.Unix(1, 0), Types: []inspect.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
 		})
 	}
 	var j, y any

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -80,7 +81,7 @@ func (s *Server) untaken(r *http.Request) (int, any) {
 	out := page{Items: []json.RawMessage{}}
 	b := budget{bytes: maxDifferenceBytes, until: time.Now().Add(diffTime)}
 	known := after != ""
-	for stream, of := range s.opts.Clients.Untaken(id, number) {
+	for stream, of := range s.opts.Clients.Unacknowledged(id, number) {
 		if len(out.Items) >= limit || b.spent() {
 			out.Next = pageToken(r, strconv.FormatUint(number, 10))
 			break
@@ -109,7 +110,7 @@ type budget struct {
 
 func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until) }
 
-func (s *Server) compare(u *fanout.Untaken, b *budget) untaken {
+func (s *Server) compare(u *inspect.Unacknowledged, b *budget) untaken {
 	out := untaken{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,

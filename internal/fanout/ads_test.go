@@ -22,6 +22,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -35,8 +36,8 @@ type ads struct {
 	t       testing.TB
 	variant xds.Variant
 	srv     *Server
-	house   *house
-	g       *group
+	groups  *membertest.Source
+	g       *membertest.Group
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
 
@@ -78,9 +79,9 @@ func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Vari
 
 func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
-		house := &house{}
+		groups := &membertest.Source{}
 		srv := NewServer(Options{
-			Source: house, Metrics: newMeters(t), Replica: "replica",
+			Source: groups, Metrics: newMeters(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},
 			Log:      slog.New(slog.DiscardHandler),
 		})
@@ -89,14 +90,14 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		srv.Register(g)
 		ctx, cancel := context.WithCancel(context.Background())
 		var parts sync.WaitGroup
-		parts.Go(func() { _ = g.Serve(listener.New(l, &listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS})) })
+		parts.Go(func() { _ = g.Serve(listener.New(l, &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})) })
 		parts.Go(func() { _ = srv.Run(ctx) })
 		conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &ads{t: t, variant: v, srv: srv, house: house, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		a := &ads{t: t, variant: v, srv: srv, groups: groups, g: groups.Group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)
@@ -144,7 +145,7 @@ func (a *ads) together(specs ...string) {
 		u.Wildcard = u.Wildcard && !a.byName(u.Type)
 		us = append(us, u)
 	}
-	a.g.publish(us...)
+	a.g.Publish(us...)
 }
 
 func (a *ads) byName(url xds.TypeURL) bool {

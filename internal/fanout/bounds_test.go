@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/encoding"
 
@@ -68,7 +67,7 @@ func TestP16_FrameCacheOfOne(t *testing.T) {
 	made := func(k, bytes int) *cell {
 		c := new(cell)
 		l.put(k, c)
-		l.finish(k, c, made{frame: &Frame{body: make([]byte, bytes)}})
+		l.finish(k, c, built{frame: &Frame{body: make([]byte, bytes)}})
 		return c
 	}
 	if l.get(1) != nil {
@@ -89,19 +88,6 @@ func TestP16_FrameCacheOfOne(t *testing.T) {
 	third := made(3, 70) // over the limit without the oldest
 	if l.get(1) != nil || l.get(2) != second || l.get(3) != third || l.bytes != 100 {
 		t.Errorf("with a third: %d bytes", l.bytes)
-	}
-}
-
-func TestJitterIsATenth(t *testing.T) {
-	for _, d := range []time.Duration{time.Second, 30 * time.Minute, 24 * time.Hour, 720 * time.Hour} {
-		least, most := d, d
-		for id := range uint64(2000) {
-			j := jitter(d, id)
-			least, most = min(least, j), max(most, j)
-		}
-		if least < d-d/10 || most > d+d/10 || most-least < d/6 {
-			t.Errorf("%v: from %v to %v", d, least, most)
-		}
 	}
 }
 

@@ -12,10 +12,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// codec hands a Frame to the transport as two buffers, the shared body and a
-// tail with this stream's nonce: nothing is marshalled or copied per stream.
-// Requests are passed on as they stand on the wire. All other messages (health,
-// reflection) go to grpc's own codec.
+// codec hands a Frame to the transport as two buffers: the shared body, and a tail with this
+// stream's nonce. Nothing is marshalled or copied per stream. Requests are passed on as they stand
+// on the wire. Other messages (health, reflection) go to grpc's own codec.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{proto: encoding.GetCodecV2("proto")} }
@@ -54,13 +53,12 @@ func (in *incoming) release() {
 	}
 }
 
-// tailSize is what makes grpc hand a buffer back to its pool when the message
-// has left: that of 1,024 bytes and less it does not.
+// tailSize is large enough that grpc returns the buffer to its pool when the message has left. It
+// does not return buffers of 1,024 bytes and less.
 const tailSize = 1024 + 128
 
-// outgoing is a response on its way: a body that many share, and a tail of its
-// own. It is the pool of its one buffer, which is how it learns that the
-// message has been written to the connection.
+// outgoing is a response that is sent: a shared body, and a tail of its own. It is the buffer pool
+// of its tail. So grpc tells it when the message was written to the connection.
 type outgoing struct {
 	body   []byte
 	tail   []byte
@@ -81,10 +79,9 @@ func newOutgoing(st *stream, body, nonce []byte) *outgoing {
 // Get is never called: the buffer is put into the message by the codec.
 func (out *outgoing) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
-// Put is called once, when neither grpc nor the transport holds the tail any
-// more: on the transport's goroutine, maybe before SendMsg has returned. On a
-// connection that broke it may never be called. It takes no lock but a shard's,
-// allocates nothing and calls nothing of grpc.
+// Put is called once, when neither grpc nor the transport holds the tail any more. It runs on the
+// transport's goroutine, maybe before SendMsg has returned. It may never be called on a broken
+// connection. It takes no lock but a shard's, allocates nothing and does not call grpc.
 func (out *outgoing) Put(*[]byte) {
 	st, seq := out.stream, out.seq
 	out.body, out.stream = nil, nil

@@ -1,32 +1,29 @@
-// Package fanout is the downstream side of the relay: streams of clients, the
-// frames that all who need the same share, and the scheduler that sends them. What
-// each type of a stream is sent, package session decides.
+// Package fanout is the downstream side of the relay: streams of clients, the frames that clients
+// with equal needs share, and the scheduler that sends them. Package session decides what each
+// type of a stream is sent. Package rest serves polls.
 //
-// A stream's handler goroutine only receives. It scans a request on the wire,
-// changes its session under the stream's lock, says to the group what the
-// client wants, and marks the stream dirty. As many workers as cores take dirty
-// streams, look up the member's State, ask the session what that means for this
-// client, get the shared frame for it (frame.go), and send it with a nonce of its
-// own (codec.go). A slow client is one dirty bit a type, never a queue: that is
-// also the coalescing.
-//
-// REST polls (rest.go) are answered by their own goroutines, as net/http has
-// them: a poll waits for its poller's news, and takes the document that all who
-// ask the same share. A poller is in its group for longer than its polls last.
+// The goroutine of a stream's handler only receives (stream.go). It scans a request on the wire,
+// changes its session under the stream's lock, tells the group what the client wants, and marks
+// the stream dirty. There are as many workers as cores (scheduler.go). A worker takes a dirty
+// stream, looks up its member's State, and asks the session what that means for this client
+// (send.go). It gets the shared frame (frame_cache.go, frame.go) and sends it with a nonce of its
+// own (codec.go). A slow client is one dirty bit for each type, never a queue: changes coalesce
+// there.
 //
 // # Concurrency
 //
-// A Server is safe for concurrent use; Run returns when its workers have, and
-// ServeREST when the polls that it took have ended. A
-// stream's sessions are changed under the stream's lock, by its receiver or by
-// the one worker that has it. Whether a worker has it, and whether a message is
-// in flight, is one atomic word (runstate.go). No lock is held across a send, a
-// receive, a channel operation, a callback or a log line, and no more than one at
-// a time; Member.State, which takes none, is the one call that is made under it.
-// The one callback under a lock is that which compares frames for the sets that
-// all keys of the process share (shared.go): it is given to a WeakSet, and takes no
-// lock. Frames are immutable, and made under none. Waker's methods may be called
-// from anywhere and block on nothing. One goroutine of Run, the watcher, looks at
-// all streams now and then: at what is in flight each time, and at old states when
-// much may be old.
+// A Server is safe for concurrent use. Run returns when its workers have, and ServeREST when the
+// polls that it took have ended. A stream's sessions are changed under the stream's lock, by its
+// receiver or by the one worker that has it. One atomic word says whether a worker has it and
+// whether a message is in flight (runstate.go).
+//
+// No lock is held across a send, a receive, a channel operation, a callback or a log line, and no
+// more than one lock at a time. There are two exceptions, which take no lock: Member.State is
+// called under the stream's lock, and frames are compared under the lock of a WeakSet (frame.go).
+// Frames are immutable, and encoded under no lock. The methods of member.Waker may be called from
+// anywhere and do not block.
+//
+// One goroutine of Run looks at all streams at intervals (slow_clients.go): at messages in flight
+// each time, and at old snapshots when much memory may be old. Another ends the clients whose keys
+// changed (rekey.go).
 package fanout

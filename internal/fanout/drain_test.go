@@ -8,37 +8,49 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
-// Draining ends what there is evenly over its time, be it much or little, and
-// waits for nothing once the last is told.
+// silent is a client that never reacts.
+type silent struct{}
+
+func (silent) WriteStatus(*status.Status) error { return nil }
+
+// addSilent adds streams of such clients, which do not end when they are told to.
+func (s *Server) addSilent(n int) {
+	for range n {
+		s.add(&stream{srv: s, fin: silent{}})
+	}
+}
+
+// Draining ends clients evenly over its time, whether they are few or many. It waits for nothing
+// once the last one is told.
 func TestDrainIsEven(t *testing.T) {
 	const over = 6 * time.Second
 	for _, n := range []int{0, 1, 2, 60, 1000} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewServer(Options{Metrics: newMeters(t)})
-			for range n {
-				s.polls.open[&poll{leaving: make(chan struct{})}] = struct{}{}
-			}
+			s.addSilent(n)
 			began := time.Now()
 			done := make(chan int)
 			go func() { told, _ := s.Drain(t.Context(), over); done <- told }()
 			told := func() (told int) {
-				for _, p := range s.polls.all() {
-					if p.told.Load() {
+				for _, st := range s.all() {
+					if st.refusal.Load() != nil {
 						told++
 					}
 				}
 				return told
 			}
 			for at := time.Second; at < over; at += time.Second {
-				time.Sleep(time.Until(began.Add(at + spreadEvery/2)))
+				time.Sleep(time.Until(began.Add(at + drainTick/2)))
 				// One is told as its share begins.
-				share := float64(n) * (at + spreadEvery/2).Seconds() / over.Seconds()
+				share := float64(n) * (at + drainTick/2).Seconds() / over.Seconds()
 				if got := told(); float64(got) < share-float64(n)/100 || float64(got) > share+1 {
 					t.Errorf("%d: after %v %d are told, want about %.1f", n, at, got, share)
 				}
@@ -50,14 +62,12 @@ func TestDrainIsEven(t *testing.T) {
 	}
 }
 
-// Who is told to hurry says of how many nobody was told.
+// A drain that is cut short says how many clients were not told.
 func TestDrainInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewServer(Options{Metrics: newMeters(t)})
-		for range 10 {
-			s.polls.open[&poll{leaving: make(chan struct{})}] = struct{}{}
-		}
-		ctx, hurry := context.WithTimeout(t.Context(), 2*time.Second+spreadEvery/2)
+		s.addSilent(10)
+		ctx, hurry := context.WithTimeout(t.Context(), 2*time.Second+drainTick/2)
 		defer hurry()
 		if told, left := s.Drain(ctx, 10*time.Second); told != 3 || left != 7 {
 			t.Errorf("told %d, %d are left", told, left)
@@ -70,30 +80,30 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
-		s.logRefusal("ended a stream", Refuse(codes.Unavailable, r, "why"), "n", "10.0.0.1:5", "10.0.0.1")
+		s.refusals.Note("ended a stream", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "10.0.0.1"})
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
 		t.Error(text)
 	}
 }
 
-// A refused poll has the line of a refused stream: who, whence and why.
+// The log line of a refused poll is like that of a refused stream: client, peer and reason.
 func TestRefusedPollsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
-	r.house.refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
-	c := r.web("http1")
-	r.refused(r.ask(c, xds.ClusterType, ""), 403)
+	r.groups.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
+	c := r.HTTP("http1")
+	r.Refused(r.Ask(c, xds.ClusterType, ""), 403)
 	if n := log.Count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
 		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("account=") != 0 {
 		t.Error(log.String())
 	}
 	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
-		got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
+		got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f := r.refused(got, 400); !strings.Contains(f.Error, reason) {
+		if f := r.Refused(got, 400); !strings.Contains(f.Error, reason) {
 			t.Errorf("%q: %+v", body, f)
 		}
 	}
@@ -109,11 +119,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
-	s.logRefusal("ended a stream", away, "n", "[::1]:5", "::1")
+	s.refusals.Note("ended a stream", away, refusal.Client{Node: "n", Peer: "[::1]:5", Account: "::1"})
 	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
 		t.Error(log.String())
 	}
-	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "10.0.0.1:5", "uri:spiffe://n")
+	s.refusals.Note("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "uri:spiffe://n"})
 	if log.Count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
 		t.Error("no account in the line")
 	}

@@ -30,16 +30,16 @@ import (
 func TestLimitsCountIdentities(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
 	var accounts []string
-	r.house.refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		accounts = append(accounts, j.Account)
 		return nil
 	}
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	plain := r.dial()
 	a, again, b := c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/b"))
 	for i, s := range []struct {
@@ -72,11 +72,11 @@ func TestLimitsCountIdentities(t *testing.T) {
 	}
 }
 
-// Who cannot prove itself has no connection, and is counted.
+// A client that cannot prove its identity gets no connection, and is counted.
 func TestHandshakesThatFail(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	none := c.client()
 	none.Certificates = nil
 	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
@@ -107,8 +107,8 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
-	r.house.group("edge").publish(u)
-	conn := r.dialTo(r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)}), c.client())
+	r.groups.Group("edge").Publish(u)
+	conn := r.dialTo(r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)}), c.client())
 	p := r.ads(conn, xds.Delta)
 	p.ask(node("slow"), u.Type)
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
@@ -123,7 +123,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 // Connections to two listeners may come from one address and port; they are two.
 func TestOneAddressAtTwoListeners(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 	from := &net.Dialer{LocalAddr: free.Addr(), Control: func(_, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	}}
-	for _, addr := range []string{r.addr, r.listen(&listener.Gate{Key: "downstream.listeners[1]"})} {
+	for _, addr := range []string{r.addr, r.listen(&listener.Policy{Key: "downstream.listeners[1]"})} {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
 		if err != nil {
@@ -154,12 +154,12 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 	}
 }
 
-// Who looks whether the port is open, and says nothing, is refused nothing, be it that its
-// connection is reset, as those of load balancers are.
+// A connection that sends nothing is a probe of the port. It is not counted as a refusal, even if
+// it is reset, as load balancers do.
 func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for _, says := range []string{"", "", "no TLS"} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -177,7 +177,7 @@ func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 		}
 	}
 	r.counted(telemetry.Handshake, 1)
-	if got := r.srv.SentAway(); len(got) != 1 || got[0].Count != 1 {
+	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -187,7 +187,7 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 	c := newCerts(t)
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for range 5 {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {

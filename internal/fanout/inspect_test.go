@@ -9,16 +9,18 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
+var stances = map[inspect.Stance]string{inspect.Untold: "untold", inspect.Missing: "missing", inspect.Taken: "taken", inspect.Declined: "declined", inspect.Failed: "failed", inspect.Unsure: "unsure"}
 
-// All of it over real streams: who asked, of which type, and what was said.
+// Client configs over real streams: the client, its types, and what it said.
 func TestInspect(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
 	cc := r.dial()
 	c := r.delta(cc)
 	c.ask(xds.ClusterType)
@@ -33,12 +35,12 @@ func TestInspect(t *testing.T) {
 	var got string
 	for range 500 {
 		got = ""
-		for _, i := range r.srv.Inspect() {
+		for _, i := range r.srv.ClientConfigs() {
 			if i.Node.ID == "" || i.Conn == nil || i.Variant != "delta" || i.Peer == "" {
 				t.Fatalf("%+v", i)
 			}
 			for _, typ := range i.Types() {
-				for n := range typ.Resources() {
+				for n := range typ.Resources {
 					said := ""
 					if n.Nack != nil {
 						said = n.Nack.Message
@@ -56,26 +58,26 @@ func TestInspect(t *testing.T) {
 	t.Errorf("%s, want\n%s", got, want)
 }
 
-// Who polls is there by what it asks for, and what it came with last.
+// A poller is listed by what it asks for, and by the version with which it polled last.
 func TestInspectPolls(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	r.house.group("edge").publish(update(t, xds.EndpointType, "a", "-b"))
-	c := r.web(protocols[0])
+	r.groups.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
+	c := r.HTTP(resttest.Protocols[0])
 	stands := func() (out string) {
-		for _, i := range r.srv.Inspect() {
+		for _, i := range r.srv.ClientConfigs() {
 			for _, typ := range i.Types() {
-				for n := range typ.Resources() {
+				for n := range typ.Resources {
 					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.Stance], n.State)
 				}
 			}
 		}
 		return out
 	}
-	version := r.response(r.ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
 	if got, want := stands(), "rest a:untold/STALE rest b:missing/SYNCED "; got != want {
 		t.Errorf("given: %s, want %s", got, want)
 	}
-	r.ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
+	r.Ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
 	if got, want := stands(), "rest a:taken/SYNCED rest b:missing/SYNCED "; got != want {
 		t.Errorf("taken: %s, want %s", got, want)
 	}

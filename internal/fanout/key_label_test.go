@@ -11,9 +11,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// With the key label, what is counted of clients is counted under their key,
-// on streams as for polls, and nothing under an empty one; a key's series are
-// there for as long as somebody is in its group.
+// With the key label, what is counted for clients is counted under their key, for streams and for
+// polls, and nothing under an empty key. The series of a key exist while its group has a member.
 func TestCountsHaveTheirKey(t *testing.T) {
 	labelled := func(o *Options) {
 		m, err := telemetry.New(telemetry.Options{KeyLabel: true})
@@ -25,9 +24,9 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("streams", func(t *testing.T) {
 		r := newServerFixture(t, labelled)
 		r.meters = r.srv.meters
-		edge, core := r.house.group("edge"), r.house.group("core")
-		edge.publish(update(t, xds.ClusterType, "a"))
-		core.publish(update(t, xds.ClusterType, "b"))
+		edge, core := r.groups.Group("edge"), r.groups.Group("core")
+		edge.Publish(update(t, xds.ClusterType, "a"))
+		core.Publish(update(t, xds.ClusterType, "b"))
 		c := r.delta(nil)
 		c.ask(xds.ClusterType, "*")
 		c.want("a ")
@@ -36,7 +35,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		of.Cluster = "core"
 		o.must(&discoveryv3.DeltaDiscoveryRequest{Node: of, TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"*"}})
 		o.want("b ")
-		edge.publish(update(t, xds.ClusterType, "a=2"))
+		edge.Publish(update(t, xds.ClusterType, "a=2"))
 		c.want("a ")
 		for _, line := range []string{
 			`downstream_acks_total{key="edge",type="CDS"} 2`,
@@ -57,9 +56,9 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("polls", func(t *testing.T) {
 		r := newREST(t, labelled)
 		r.meters = r.srv.meters
-		r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-		got := r.ask(r.web("http1"), xds.ClusterType, "")
-		if held := r.holds(got); held != "a " {
+		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+		got := r.Ask(r.HTTP("http1"), xds.ClusterType, "")
+		if held := r.Holds(got); held != "a " {
 			t.Fatal(held)
 		}
 		all := r.scrape()
@@ -69,7 +68,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		if strings.Contains(all, `key=""`) {
 			t.Error("there are series of no key")
 		}
-		r.srv.pollers.weed(func(*poller) bool { return true })
+		r.srv.forgetPollers()
 		if strings.Contains(r.scrape(), `key="edge"`) {
 			t.Error("the series are there without anybody in the group")
 		}

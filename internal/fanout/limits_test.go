@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -115,19 +116,19 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newServerFixture(t, tc.limit)
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			conn := r.dial()
 			neighbour := r.delta(conn)
 			neighbour.ask(xds.ClusterType)
 			neighbour.want("a ")
 			c := tc.exceeds(r, conn)
 			if s := c.ends(); s.Code() != tc.code {
-				// (SendTimeout: the connection is closed on a client that takes
+				// (SendTimeout: the connection is closed on a client that minProgress
 				// nothing, which to it is UNAVAILABLE as well.)
 				t.Fatalf("ended with %v %q, want %v", s.Code(), s.Message(), tc.code)
 			}
 			r.counted(tc.reason, 1)
-			r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 			neighbour.want("b ")
 		})
 	}
@@ -159,7 +160,7 @@ func TestP27_BroughtNamesOfEachTypeCountForThemselves(t *testing.T) {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(u), InitialResourceVersions: versions(names(8)), ResourceNamesSubscribe: []string{"*"}})
 	}
 	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		r.house.group("edge").publish(xds.Update{Type: u, Wildcard: true})
+		r.groups.Group("edge").Publish(xds.Update{Type: u, Wildcard: true})
 		if _, err := c.Recv(); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,7 @@ func stalledOn(r *serverFixture, on *grpc.ClientConn) *client {
 
 const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 
-// publishBlobs has a megabyte for whoever asks.
+// publishBlobs publishes a megabyte for every client.
 func publishBlobs(r *serverFixture, groups ...string) {
 	u := xds.Update{Type: blobType, Wildcard: true}
 	w := sessiontest.New(r.t, u.Type)
@@ -198,7 +199,7 @@ func publishBlobs(r *serverFixture, groups ...string) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	for _, g := range groups {
-		r.house.group(g).publish(u)
+		r.groups.Group(g).Publish(u)
 	}
 }
 
@@ -211,20 +212,20 @@ func stallOn(r *serverFixture, on *grpc.ClientConn, group string) *client {
 
 // pinning is a client that does not acknowledge while what it has is replaced.
 func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
-	g := r.house.group("blobs")
+	g := r.groups.Group("blobs")
 	blob := func(fill string) xds.Update {
 		u := xds.Update{Type: blobType, Wildcard: true}
 		u.Changed = append(u.Changed, sessiontest.New(r.t, u.Type).Resource("a="+strings.Repeat(fill, 600)))
 		return u
 	}
-	g.publish(blob("x"))
+	g.Publish(blob("x"))
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(blobType)})
 	if _, err := c.Recv(); err != nil {
 		r.t.Fatal(err)
 	}
-	g.publish(blob("y"))
-	g.publish(blob("z"))
+	g.Publish(blob("y"))
+	g.Publish(blob("z"))
 	return c
 }
 
@@ -248,7 +249,7 @@ func (r *serverFixture) eventually(ok func() bool) {
 func (r *serverFixture) inStep() bool {
 	for _, c := range r.srv.Clients() {
 		for _, t := range c.Types {
-			if t.State != Synced {
+			if t.State != inspect.Synced {
 				return false
 			}
 		}

@@ -14,14 +14,14 @@ import (
 // what is renewed for it is counted, and so is what it never saw.
 func TestP62_FeaturesOfTheNode(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
+	g := r.groups.Group("edge")
 	begin := time.Now()
 	life := func(at time.Time) xds.Update {
 		u := update(t, xds.ClusterType, "a")
 		u.Changed[0] = u.Changed[0].Renew(time.Hour, at)
 		return u
 	}
-	g.publish(life(begin))
+	g.Publish(life(begin))
 	takes := node("takes")
 	takes.ClientFeatures = []string{xds.FeatureTTL, xds.FeatureSotWResource}
 
@@ -51,8 +51,8 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 		t.Errorf("%v, %v", wrapped, err)
 	}
 
-	g.publish(life(begin.Add(time.Second))) // while nothing is acknowledged
-	g.publish(life(begin.Add(2 * time.Second)))
+	g.Publish(life(begin.Add(time.Second))) // while nothing is acknowledged
+	g.Publish(life(begin.Add(2 * time.Second)))
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: first.Nonce})
 	beat := c.recv()
 	if len(beat.Resources) != 1 || beat.Resources[0].Resource != nil || beat.Resources[0].Version != first.Resources[0].Version {
@@ -62,6 +62,6 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 		r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
 	}
 	// Who takes none heard of nothing.
-	g.publish(update(t, xds.ClusterType, "b"))
+	g.Publish(update(t, xds.ClusterType, "b"))
 	plain.want("b ")
 }

@@ -23,9 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -33,218 +32,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a Source with one group for each node cluster ("" has none): it
-// wakes every member at every change, which is allowed, and counts who joined.
-type house struct {
-	mu     sync.Mutex
-	groups map[string]*group
-	nacks  []Nack
-	refuse func(Join) *Refusal
-	// other are the rules instead of those by cluster; nil: none.
-	other func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
-	// joined is called, once, before a member is returned; nil: not.
-	joined func()
-	// looked is called after a State was read for a type; nil: not.
-	looked func(xds.TypeURL)
-}
-
-type group struct {
-	mu       sync.Mutex
-	key      xds.Key
-	gen      uint64
-	builders map[xds.TypeURL]*xds.Builder
-	snaps    []*xds.Snapshot
-	state    *xds.State
-	members  map[*member]bool
-	subs     []*xds.Subscription
-	again    []string
-}
-
-type member struct {
-	h      *house
-	g      *group
-	join   Join
-	sub    *xds.Subscription
-	routed bool     // as the group was told (P36)
-	acked  []uint64 // generations, as it was told
-}
-
-func (h *house) group(name string) *group {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.groups[name] == nil {
-		if h.groups == nil {
-			h.groups = make(map[string]*group)
-		}
-		h.groups[name] = &group{key: xds.NewKey(name), builders: map[xds.TypeURL]*xds.Builder{}, members: map[*member]bool{}}
-	}
-	return h.groups[name]
-}
-
-func (h *house) Join(j Join) (Member, error) {
-	if h.refuse != nil {
-		if r := h.refuse(j); r != nil {
-			return nil, r
-		}
-	}
-	key, err := h.KeyOf(j.Node, j.Peer, j.Type)
-	if err != nil {
-		return nil, err
-	}
-	g := h.group(strings.Join(key.Elements(), "/"))
-	m := &member{h: h, g: g, join: j, sub: xds.Nothing}
-	g.mu.Lock()
-	g.members[m] = true
-	g.mu.Unlock()
-	h.mu.Lock()
-	joined := h.joined
-	h.joined = nil
-	h.mu.Unlock()
-	if joined != nil {
-		joined()
-	}
-	return m, nil
-}
-
-// KeyOf implements Source: by the node's cluster, unless keys say otherwise.
-func (h *house) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
-	h.mu.Lock()
-	other := h.other
-	h.mu.Unlock()
-	if other == nil {
-		return xds.NewKey(n.Cluster), nil
-	}
-	return other(n, typ)
-}
-
-func (m *member) Key() xds.Key { return m.g.key }
-
-func (m *member) State() *xds.State {
-	m.g.mu.Lock()
-	state := m.g.state
-	m.g.mu.Unlock()
-	m.h.mu.Lock()
-	looked := m.h.looked
-	m.h.mu.Unlock()
-	if looked != nil {
-		looked(m.join.Type)
-	}
-	return state
-}
-
-func (m *member) Newest() *xds.Snapshot {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	for _, s := range m.g.snaps {
-		if s.Type.URL == m.join.Type {
-			return s
-		}
-	}
-	return nil
-}
-
-func (m *member) Intern(s *xds.Subscription) *xds.Subscription {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	for _, have := range m.g.subs {
-		if have.Equal(s) {
-			return have
-		}
-	}
-	m.g.subs = append(m.g.subs, s)
-	return s
-}
-
-func (m *member) Subscribe(s *xds.Subscription) {
-	m.g.mu.Lock()
-	m.sub = s
-	m.g.mu.Unlock()
-	m.join.Waker.Wake()
-}
-
-func (m *member) Routed() {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.routed = true
-}
-
-func (m *member) Again(names []string) {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.g.again = append(m.g.again, names...)
-}
-
-func (m *member) Nacked(n Nack) {
-	m.h.mu.Lock()
-	defer m.h.mu.Unlock()
-	m.h.nacks = append(m.h.nacks, n)
-}
-
-func (m *member) Acked(gen uint64, _ *xds.Snapshot) {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.acked = append(m.acked, gen)
-}
-
-func (m *member) Leave() {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	delete(m.g.members, m)
-}
-
-// settling applies updates and publishes nothing.
-func (g *group) settling(us ...xds.Update) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.apply(us)
-}
-
-// publish applies updates as one State.
-func (g *group) publish(us ...xds.Update) {
-	g.mu.Lock()
-	g.apply(us)
-	g.state = xds.NewState(1, g.gen, g.snaps)
-	var members []*member
-	for m := range g.members {
-		members = append(members, m)
-	}
-	g.mu.Unlock()
-	for _, m := range members {
-		m.join.Waker.Wake()
-	}
-}
-
-// apply makes the newest snapshots. Under the lock.
-func (g *group) apply(us []xds.Update) {
-	g.gen++
-	for _, u := range us {
-		b := g.builders[u.Type]
-		at := len(g.snaps)
-		for i, s := range g.snaps {
-			if s.Type.URL == u.Type {
-				at = i
-			}
-		}
-		if b == nil {
-			b = xds.NewBuilder(xds.TypeOf(u.Type))
-			g.builders[u.Type] = b
-			g.snaps = append(g.snaps, nil)
-		}
-		u.Origin, u.Received = "origin", time.Now()
-		b.Apply(u)
-		was := g.snaps[at]
-		now, names := b.Snapshot(was, g.gen)
-		if now != was {
-			xds.NoteVersion(was, now, names)
-		}
-		g.snaps[at] = now
-	}
-}
-
 // serverFixture is a Server behind a real grpc server on loopback, and its clients.
 type serverFixture struct {
 	t      testing.TB
-	house  *house
+	groups *membertest.Source
 	srv    *Server
 	meters *telemetry.Metrics
 	grpc   *grpc.Server
@@ -254,8 +45,8 @@ type serverFixture struct {
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	meters := newMeters(t)
-	r := &serverFixture{t: t, house: &house{}, meters: meters}
-	o := Options{Source: r.house, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
+	r := &serverFixture{t: t, groups: &membertest.Source{}, meters: meters}
+	o := Options{Source: r.groups, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -267,12 +58,22 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = r.srv.Run(ctx) })
 	t.Cleanup(func() { r.grpc.Stop(); cancel(); parts.Wait() })
-	r.addr = r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS})
+	r.addr = r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})
 	return r
 }
 
+// bubble is a server in a synctest bubble. Nothing of it is started.
+func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
+	h := new(membertest.Source)
+	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
+	if change != nil {
+		change(&o)
+	}
+	return NewServer(o), h
+}
+
 // listen opens one more listener, and returns its address.
-func (r *serverFixture) listen(gate *listener.Gate) string {
+func (r *serverFixture) listen(policy *listener.Policy) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -281,7 +82,7 @@ func (r *serverFixture) listen(gate *listener.Gate) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.grpc.Serve(listener.New(l, gate)) // ended below, or by Stop
+		_ = r.grpc.Serve(listener.New(l, policy)) // ended below, or by Stop
 	}()
 	r.t.Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().String()
@@ -437,19 +238,8 @@ func (r *serverFixture) scrape() string {
 	return w.Body.String()
 }
 
-// update makes one of plain resources of a type.
-func update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
-	w := sessiontest.New(t, url)
-	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
-	for _, s := range specs {
-		if s[0] == '-' {
-			u.Removed = append(u.Removed, s[1:])
-		} else {
-			u.Changed = append(u.Changed, w.Resource(s))
-		}
-	}
-	return u
-}
+// update makes an Update of plain resources.
+var update = membertest.Update
 
 func names(n int) []string {
 	out := make([]string, n)
@@ -458,3 +248,16 @@ func names(n int) []string {
 	}
 	return out
 }
+
+// metric waits until the metrics have this line.
+func (r *serverFixture) metric(line string) {
+	r.t.Helper()
+	r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
+}
+
+// refuse refuses all clients.
+func refuse(code codes.Code, reason telemetry.Reason) func(Join) *Refusal {
+	return func(Join) *Refusal { return Refuse(code, reason, "because") }
+}
+
+func caller(address string) *listener.Caller { return new(listener.Policy).Caller(address, nil) }

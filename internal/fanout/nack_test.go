@@ -18,7 +18,7 @@ func TestNacksAreLogged(t *testing.T) {
 	const fleet = 20
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()
 	said := strings.Repeat("no, ", 500) + `inline_string: "hunter2"`
 	for range fleet {
@@ -36,10 +36,10 @@ func TestNacksAreLogged(t *testing.T) {
 			_, err = c.Recv()
 		}
 	}
-	r.house.mu.Lock()
-	defer r.house.mu.Unlock()
-	if len(r.house.nacks) != fleet {
-		t.Errorf("%d NACKs are known, of %d", len(r.house.nacks), fleet)
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != fleet {
+		t.Errorf("%d NACKs are known, of %d", len(r.groups.Nacks), fleet)
 	}
 	if n := log.Count("client refused a response"); n != fleet {
 		t.Errorf("%d lines of %d NACKs", n, fleet)

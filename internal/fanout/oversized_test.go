@@ -10,6 +10,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
@@ -47,8 +48,8 @@ func TestP59_ResponsesOf256MiB(t *testing.T) {
 
 func TestP38_NotSentIsReported(t *testing.T) {
 	r, log := smallServer(t, 3, time.Minute)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ListenerType, "a", "b"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ListenerType, "a", "b"))
 	var clients []*sotw
 	for i := range 3 {
 		c := r.sotw(nil)
@@ -69,13 +70,13 @@ func TestP38_NotSentIsReported(t *testing.T) {
 			}
 		}
 	}
-	status := func() (out []TypeStatus) {
+	status := func() (out []inspect.TypeStatus) {
 		for _, c := range r.srv.Clients() {
 			out = append(out, c.Types[0])
 		}
 		return out
 	}
-	each := func(ok func(s TypeStatus) bool) {
+	each := func(ok func(s inspect.TypeStatus) bool) {
 		t.Helper()
 		r.eventually(func() bool {
 			for _, s := range status() {
@@ -87,21 +88,23 @@ func TestP38_NotSentIsReported(t *testing.T) {
 		})
 	}
 	recv(2)
-	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil })
+	each(func(s inspect.TypeStatus) bool { return s.State == inspect.Synced && s.Oversized == nil })
 
-	g.publish(update(t, xds.ListenerType, "c", "d", "e", "f", "g", "h"))
-	each(func(s TypeStatus) bool {
-		return s.State == Unanswered && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
+	g.Publish(update(t, xds.ListenerType, "c", "d", "e", "f", "g", "h"))
+	each(func(s inspect.TypeStatus) bool {
+		return s.State == inspect.Unanswered && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
 	})
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
 	if n := log.Count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
-	g.publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
-	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil && s.Sends == 1 }) // they have what there is
-	g.publish(update(t, xds.ListenerType, "a=2"))
+	g.Publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
+	each(func(s inspect.TypeStatus) bool {
+		return s.State == inspect.Synced && s.Oversized == nil && s.Sends == 1
+	}) // they have what there is
+	g.Publish(update(t, xds.ListenerType, "a=2"))
 	recv(2)
-	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil })
+	each(func(s inspect.TypeStatus) bool { return s.State == inspect.Synced && s.Oversized == nil })
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
 }

@@ -1,8 +1,9 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,135 +12,132 @@ import (
 
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/xds"
 )
 
-// KeyOf says which key a client has for a type: a Source does, and so do rules that
-// are not in force.
-type KeyOf func(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
-
-// Rekey has the key of every type of every client computed anew, by the Source
-// and the gates as they are now, and ends those of which one is another (P5),
-// evenly over the time. What is under way of an earlier call is taken up anew: who
-// is back at its old key stays. It returns at once; Run does it.
+// Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
+// ends the clients that have another key now (P5), evenly over the time. A call replaces what is
+// under way of an earlier call: a client that has its old key again stays. Rekey returns at once;
+// Run does the work.
 func (s *Server) Rekey(over time.Duration) {
-	m := s.mover
-	m.over.Store(int64(over))
-	m.era.Add(1)
+	k := s.rekeyer
+	k.over.Store(int64(over))
+	k.generation.Add(1)
 	select {
-	case m.told <- struct{}{}:
+	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Turned is a gate of which others hold, as in listener.Gate.Reconfigure.
-type Turned struct {
-	Gate     *listener.Gate
+// PolicyChange changes what a policy asks for, as listener.Policy.Reconfigure does.
+type PolicyChange struct {
+	Policy   *listener.Policy
 	Identity *expr.Predicate
 	Secrets  string
 }
 
-// Turn changes rules and gates together, and then calls Rekey. The function puts the rules
-// into the Source. A client that comes meanwhile has to pass both the old gates and the new
-// ones. A client that was let in before, and gets its key after the change began, is asked
-// by the gates again at once. One call at a time.
-func (s *Server) Turn(gates []Turned, rules func(), over time.Duration) {
-	for _, t := range gates {
-		t.Gate.Narrow(t.Identity, t.Secrets)
+// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the rules
+// into the Source. A client that comes meanwhile has to pass both the old policies and the new
+// ones. A client that was admitted before, and gets its key after the change began, is asked
+// by the policies again at once. One call at a time.
+func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
+	for _, c := range policies {
+		c.Policy.Restrict(c.Identity, c.Secrets)
 	}
-	s.mover.era.Add(1)
+	s.rekeyer.generation.Add(1)
 	rules()
-	for _, t := range gates {
-		t.Gate.Reconfigure(t.Identity, t.Secrets)
+	for _, c := range policies {
+		c.Policy.Reconfigure(c.Identity, c.Secrets)
 	}
 	s.Rekey(over)
 }
 
-// mover ends the streams and pollers whose keys changed. A stream that looks up
-// its key just then is seen by one of two: by the mover, which looks at it after
-// the era has changed, or by the stream itself, which looks at the era again after
-// others can see its slot.
-type mover struct {
-	srv  *Server
-	era  atomic.Uint64 // counts Rekeys, and what Turn begins
-	over atomic.Int64  // of the last one
-	told chan struct{} // one slot
+// rekeyer ends the streams and pollers whose keys changed. A type may look up its key while the
+// rules change. Then one of two sees it: the rekeyer, which looks at all types after the
+// generation has changed, or the stream, which looks at the generation again after others can see
+// its type.
+type rekeyer struct {
+	srv        *Server
+	generation atomic.Uint64 // counts calls of Rekey and ChangeRules
+	over       atomic.Int64  // of the last call
+	wake       chan struct{} // has one slot
 }
 
-func newMover(s *Server) *mover { return &mover{srv: s, told: make(chan struct{}, 1)} }
+func newRekeyer(s *Server) *rekeyer { return &rekeyer{srv: s, wake: make(chan struct{}, 1)} }
 
-// run ends them until ctx ends.
-func (m *mover) run(ctx context.Context) {
-	var left []leaver
-	var p spread
+// run ends clients until ctx ends.
+func (k *rekeyer) run(ctx context.Context) {
+	var left []staleClient
+	var p drainPace
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.told:
-			p = spread{began: time.Now(), over: time.Duration(m.over.Load())}
-			left = m.srv.staying(m.look(p.over))
+		case <-k.wake:
+			p = drainPace{began: time.Now(), over: time.Duration(k.over.Load())}
+			left = k.srv.stillOpen(k.find(p.over))
 		case <-timer.C:
-			left = m.srv.staying(left)
+			left = k.srv.stillOpen(left)
 		}
 		now := p.due(time.Now(), len(left))
-		for _, l := range left[:now] {
-			l.end(l.refusal)
+		for _, c := range left[:now] {
+			c.end(c.refusal)
 		}
 		if left = left[now:]; len(left) > 0 {
-			timer.Reset(spreadEvery)
+			timer.Reset(drainTick)
 		} else {
 			timer.Reset(time.Hour)
 		}
 	}
 }
 
-// leaver is a client that is to end.
-type leaver struct {
-	over    func() bool // it has ended, or was told to, by others; under the server's lock
+// staleClient is a stream or poller that has to end.
+type staleClient struct {
+	over    func() bool // it ended, or was told to; called under the server's lock
 	end     func(*Refusal)
 	refusal *Refusal
 }
 
-// staying are those that did not end by themselves. When the relay drains it is
-// none: all are ended then.
-func (s *Server) staying(ls []leaver) []leaver {
+// stillOpen drops the clients that have ended by themselves. When the relay drains it drops all,
+// since Drain ends them.
+func (s *Server) stillOpen(cs []staleClient) []staleClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return nil
 	}
-	return slices.DeleteFunc(ls, func(l leaver) bool { return l.over() })
+	return slices.DeleteFunc(cs, func(c staleClient) bool { return c.over() })
 }
 
-// look holds all clients against the rules, and returns those that are to end,
-// those first who may not be here any more. No lock is held while it does, and
-// equal nodes are evaluated once, as far as the rules remember them.
-func (m *mover) look(over time.Duration) []leaver {
-	s, all := m.srv, 0
-	var refused, moving []leaver
+// find evaluates all clients by the rules, and returns those that have to end. Clients that may
+// not be here any more come first. It holds no lock meanwhile. The Source remembers the keys of
+// equal nodes.
+func (k *rekeyer) find(over time.Duration) []staleClient {
+	s, all := k.srv, 0
+	var refused, moving []staleClient
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
 		all++
 		switch {
 		case r == nil:
 		case r.Code == codes.PermissionDenied:
-			refused = append(refused, leaver{over, end, r})
+			refused = append(refused, staleClient{over, end, r})
 		default:
-			moving = append(moving, leaver{over, end, r})
+			moving = append(moving, staleClient{over, end, r})
 		}
 	}
 	for _, st := range s.all() {
 		if st.refusal.Load() == nil {
 			gone := func() bool { return st.refusal.Load() != nil || s.streams[st.id] != st }
-			add(st.end, gone, st.judge())
+			add(st.End, gone, st.evaluate())
 		}
 	}
-	for _, p := range s.pollers.all() {
-		if p.refusal.Load() == nil {
-			add(p.End, func() bool { return p.refusal.Load() != nil }, p.judge())
+	for _, p := range s.rest.Pollers() {
+		if p.Refusal() == nil {
+			add(p.End, func() bool { return p.Refusal() != nil }, p.Evaluate())
 		}
 	}
 	if len(moving)+len(refused) == 0 {
@@ -150,49 +148,31 @@ func (m *mover) look(over time.Duration) []leaver {
 	return slices.Concat(refused, moving)
 }
 
-// standing is a type of a client, with the key that it has, and from what it was
-// computed.
-type standing struct {
+// keyedType is a type of a stream, with its key and the node from which that was computed.
+type keyedType struct {
 	typ  xds.Type
 	node *xds.Node
 	key  xds.Key // zero: the type stays unanswered (P5, P6)
 }
 
-// Change is what other rules make of a type of a client.
-type Change struct {
-	Type xds.TypeURL
-	// From and To are keys; the zero Key: none.
-	From, To xds.Key
-	// Refused is why it would have none.
-	Refused error
-}
-
-func (c *Change) ask(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
-	if key, err := keyOf(node, peer, c.Type); err != nil {
-		c.Refused = err
-	} else {
-		c.To = key
-	}
-}
-
-// changesOf are the types of a client whose keys are others by these rules, and the
-// refusal with which it would be ended if it came now, as join has it.
-func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []standing) (out []Change, refusal *Refusal) {
+// changesOf returns the types of a client whose keys are others by these rules. It also returns
+// the refusal that the client would get if it came now. only: the stream is of a single type.
+func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []keyedType) (out []Change, refusal *Refusal) {
 	if refusal := c.Admit(node); refusal != nil {
 		return nil, refusal
 	}
 	some := false // has a key
-	for _, h := range types {
-		now := Change{Type: h.typ.URL, From: h.key}
+	for _, t := range types {
+		now := Change{Type: t.typ.URL, From: t.key}
 		ends := only // a stream of Secrets; on others they stay unanswered (P6)
-		if denied := c.MayHave(h.typ); denied != nil {
+		if denied := c.MayHave(t.typ); denied != nil {
 			now.Refused = denied
 		} else {
-			now.ask(keyOf, h.node, c.Peer)
+			now.Evaluate(keyOf, t.node, c.Peer)
 			ends = !some
 		}
 		if now.Refused != nil && ends && refusal == nil {
-			refusal = asRefusal(now.Refused)
+			refusal = member.AsRefusal(now.Refused)
 		}
 		some = some || now.Refused == nil
 		if now.From != now.To {
@@ -202,82 +182,103 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 	return out, refusal
 }
 
-func asRefusal(err error) *Refusal {
-	var r *Refusal
-	if errors.As(err, &r) {
-		return r
-	}
-	return Refuse(codes.PermissionDenied, telemetry.Unmapped, "%w", err)
-}
-
-// verdict is how a client with these changes ends; nil: it stays.
-func verdict(what string, changes []Change, refusal *Refusal) *Refusal {
+// evaluate applies the rules as they are now to a stream; nil: it stays.
+func (st *stream) evaluate() *Refusal {
+	changes, refusal := st.changes(st.srv.source.KeyOf)
 	switch {
 	case refusal != nil:
 		return refusal
 	case len(changes) == 0:
 		return nil
 	}
-	c := &changes[0]
-	is := "none"
-	if !c.To.IsZero() {
-		is = c.To.String()
-	}
-	return Refuse(codes.Unavailable, telemetry.KeyChanged, "%s: the rules have changed: the key for %s is %s now", what, c.Type, is)
-}
-
-// judge holds a stream against the rules as they are now; nil: it stays.
-func (st *stream) judge() *Refusal {
-	changes, refusal := st.changes(st.srv.source.KeyOf)
-	return verdict("stream", changes, refusal)
+	return changes[0].KeyChanged("stream")
 }
 
 func (st *stream) changes(keyOf KeyOf) ([]Change, *Refusal) {
-	node, types := st.standings()
+	node, types := st.keyedTypes()
 	if node == nil {
-		return nil, nil // its first request will be held against what is in force then
+		return nil, nil // its first request will be evaluated by the rules in force then
 	}
 	return changesOf(st.caller, keyOf, st.only != "", node, types)
 }
 
-// standings are the stream's types in the order in which they spoke first.
-func (st *stream) standings() (*xds.Node, []standing) {
+// keyedTypes returns the stream's node and its types, in the order of their first requests.
+func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	out := make([]standing, len(st.slots))
-	for i, sl := range st.slots {
-		out[i] = standing{typ: sl.Type, node: sl.node}
-		if sl.member != nil {
-			out[i].key = sl.member.Key()
+	out := make([]keyedType, len(st.types))
+	for i, ty := range st.types {
+		out[i] = keyedType{typ: ty.Type, node: ty.node}
+		if ty.member != nil {
+			out[i].key = ty.member.Key()
 		}
 	}
 	return st.node, out
 }
 
-// placed adds the slot to the stream. If the rules may be others than when its key
-// was looked up, nobody else may have seen that it has another by now.
-func (st *stream) placed(sl *slot, era uint64) (*slot, *Refusal) {
-	st.place(sl)
+// placed adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
+// may have missed the type. Then the stream evaluates itself.
+func (st *stream) addEvaluated(ty *streamType, generation uint64) (*streamType, *Refusal) {
+	st.addType(ty)
 	st.tellRouted()
-	if st.srv.mover.era.Load() != era {
-		return sl, st.judge()
+	if st.srv.rekeyer.generation.Load() != generation {
+		return ty, st.evaluate()
 	}
-	return sl, nil
+	return ty, nil
 }
 
-// judge holds a poller against the rules as they are now; nil: it stays. Each poll asks
-// whether it may poll, and asks again before it is answered.
-func (p *poller) judge() *Refusal {
-	if c := p.change(p.srv.source.KeyOf); c.Refused != nil {
-		return asRefusal(c.Refused)
-	} else if c.From != c.To {
-		return verdict("poll", []Change{c}, nil)
-	}
-	return nil
+// RekeyPreview is what other rules would change for a client.
+type RekeyPreview struct {
+	Stream   uint64 // as in inspect.ClientStatus
+	Node     string
+	Peer     string
+	Identity string // proven by its certificate
+	// Changes are the types that would have other keys; none: the client would stay.
+	Changes []Change
 }
 
-func (p *poller) change(keyOf KeyOf) Change {
-	c := Change{Type: p.typ.URL, From: p.member.Key()}
-	c.ask(keyOf, p.node, expr.Peer{Address: p.address})
-	return c
+// PreviewRekey yields what Rekey would do by rules that are not in force, for the clients with
+// higher IDs than after, in the order of their IDs. It evaluates a client when the caller asks
+// for it, and holds no lock meanwhile.
+func (s *Server) PreviewRekey(after uint64, keyOf KeyOf) iter.Seq[RekeyPreview] {
+	type client struct {
+		id      uint64
+		preview func() RekeyPreview
+	}
+	var all []client
+	for _, st := range s.all() {
+		if st.id > after && st.refusal.Load() == nil {
+			all = append(all, client{st.id, func() RekeyPreview { return st.preview(keyOf) }})
+		}
+	}
+	for _, p := range s.rest.Pollers() {
+		if p.ID() > after && p.Refusal() == nil {
+			all = append(all, client{p.ID(), func() RekeyPreview { return previewPoller(p, keyOf) }})
+		}
+	}
+	slices.SortFunc(all, func(a, b client) int { return cmp.Compare(a.id, b.id) })
+	return func(yield func(RekeyPreview) bool) {
+		for _, c := range all {
+			if !yield(c.preview()) {
+				return
+			}
+		}
+	}
+}
+
+func (st *stream) preview(keyOf KeyOf) RekeyPreview {
+	out := RekeyPreview{Stream: st.id, Node: st.NodeID(), Peer: st.from}
+	if st.caller.Verified() {
+		out.Identity = st.caller.Account
+	}
+	out.Changes, _ = st.changes(keyOf)
+	return out
+}
+
+func previewPoller(p *rest.Poller, keyOf KeyOf) RekeyPreview {
+	out := RekeyPreview{Stream: p.ID(), Node: p.NodeID(), Peer: p.Peer()}
+	if c := p.Change(keyOf); c.From != c.To {
+		out.Changes = []Change{c}
+	}
+	return out
 }

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -24,29 +25,8 @@ import (
 
 // rekeyed has these rules in force and the keys computed anew, all at once.
 func (r *serverFixture) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
-	r.house.rule(rules)
+	r.groups.SetRules(rules)
 	r.srv.Rekey(over)
-}
-
-// rule puts rules in force; nil: those by cluster. An empty key is none.
-func (h *house) rule(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.other = nil
-	if rules == nil {
-		return
-	}
-	h.other = func(n *xds.Node, typ xds.TypeURL) (xds.Key, error) {
-		m, err := n.Decode()
-		if err != nil {
-			return xds.Key{}, err
-		}
-		key, err := rules(m, typ)
-		if err == nil && key == "" {
-			err = Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
-		}
-		return xds.NewKey(key), err
-	}
 }
 
 // moved are rules by which the cluster edge has another key.
@@ -70,13 +50,12 @@ func (r *serverFixture) opened(cluster string) *client {
 
 func publishAll(r *serverFixture, what string, clusters ...string) {
 	for _, name := range clusters {
-		r.house.group(name).publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
+		r.groups.Group(name).Publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
 	}
 }
 
-// Streams whose key is another by the rules as they are now are ended with
-// UNAVAILABLE, and come back under that key. Those whose key stays are sent
-// nothing by it, and go on.
+// Streams that have another key by the rules as they are now end with UNAVAILABLE, and come back
+// under the new key. Streams that keep their key are sent nothing, and go on.
 func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -138,9 +117,8 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	}
 }
 
-// What counts is every type that the stream speaks: one that has another key, one
-// that has none any more, and one that has one now. Only where there would be no
-// key for the first type is the stream refused.
+// Each type of the stream counts: one with another key, one that has no key any more, and one that
+// has a key now. The stream is refused only if its first type would have no key.
 func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 	type rules = map[xds.TypeURL]string
 	for name, tc := range map[string]struct {
@@ -162,7 +140,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "k", "e")
-			r.house.rule(by(tc.was))
+			r.groups.SetRules(by(tc.was))
 			c := r.opened("edge")
 			c.ask(xds.EndpointType, "a")
 			if tc.was[xds.EndpointType] != "" {
@@ -190,7 +168,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
-	r.house.rule(byParameter)
+	r.groups.SetRules(byParameter)
 	publishAll(r, "a", "k", "k2")
 	c := r.opened("edge")
 	later := in("edge")
@@ -208,21 +186,21 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge")
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
-	r.addr = r.listen(gate)
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
+	r.addr = r.listen(policy)
 	c := r.opened("edge")
-	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
+	r.srv.ChangeRules([]PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
 	if log.Count(`msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
 		t.Error(log.String())
 	}
 
-	gate.Reconfigure(nil, config.SecretsAllow)
+	policy.Reconfigure(nil, config.SecretsAllow)
 	ads := r.opened("edge")
 	ads.ask(xds.SecretType, "s")
 	ads.ask(xds.ClusterType, "a") // is read after it
 	ads.want("a ")
-	gate.Reconfigure(nil, config.SecretsDeny)
+	policy.Reconfigure(nil, config.SecretsDeny)
 	r.srv.Rekey(0)
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
 	r.srv.Rekey(0)
@@ -240,16 +218,16 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.mu.Lock()
-	r.house.joined = joined
-	r.house.mu.Unlock()
+	r.groups.Mu.Lock()
+	r.groups.Joined = joined
+	r.groups.Mu.Unlock()
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
 }
 
-// While streams are being ended the rules change once more: who is back at its
-// key stays, and whoever is not is ended.
+// The rules change again while streams are being ended. A stream that has its old key again stays.
+// The others end.
 func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "moved")
@@ -285,19 +263,19 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	}
 }
 
-// They end evenly over the time, who may not be here any more first.
+// Clients end evenly over the time, first those that are not admitted any more.
 func TestP5_RekeyIsSpread(t *testing.T) {
 	const n, over = 60, 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
-		var all []*poller
 		for i := range n {
-			all = append(all, s.pollOnce(t, "10.0.0.1:1", fmt.Sprint(i), xds.ClusterType))
+			s.poll(t, fmt.Sprint(i), xds.ClusterType)
 		}
+		all := s.rest.Pollers()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { s.mover.run(ctx); close(done) }()
-		h.rule(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+		go func() { s.rekeyer.run(ctx); close(done) }()
+		h.SetRules(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 			if len(n.Id) == 1 { // ten of them
 				return "", nil
 			}
@@ -306,7 +284,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		s.Rekey(over)
 		told := func() (unavailable, denied int) {
 			for _, p := range all {
-				switch r := p.refusal.Load(); {
+				switch r := p.Refusal(); {
 				case r == nil:
 				case r.Code == codes.PermissionDenied:
 					denied++
@@ -333,7 +311,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		}
 		stop()
 		<-done
-		s.pollers.close()
+		s.forgetPollers()
 	})
 }
 
@@ -341,36 +319,38 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 func TestP5_RekeyEndsWithDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
-		p := []*poller{s.pollOnce(t, "10.0.0.1:1", "a", xds.ClusterType), s.pollOnce(t, "10.0.0.1:1", "b", xds.ClusterType)}
+		s.poll(t, "a", xds.ClusterType)
+		s.poll(t, "b", xds.ClusterType)
+		p := s.rest.Pollers()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { s.mover.run(ctx); close(done) }()
-		h.rule(moved)
+		go func() { s.rekeyer.run(ctx); close(done) }()
+		h.SetRules(moved)
 		s.Rekey(time.Minute)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
 		s.Rekey(0)
 		time.Sleep(2 * time.Minute)
-		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
+		if (p[0].Refusal() == nil) == (p[1].Refusal() == nil) {
 			t.Error("not just the first was ended")
 		}
 		stop()
 		<-done
-		s.pollers.close()
+		s.forgetPollers()
 	})
 }
 
-// A poll that is held is told to come again, and its next is answered by what its
-// new key has. One whose key stays waits on.
+// A poll that waits is told to come again, and the next one is answered under the new key. A poll
+// that keeps its key waits on.
 func TestP5_RekeyEndsPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge", "other")
 	publishAll(r.serverFixture, "b", "moved")
-	c := r.web("http1")
-	ask := func(cluster, version string) <-chan *reply {
-		out := make(chan *reply, 1)
+	c := r.HTTP("http1")
+	ask := func(cluster, version string) <-chan *resttest.Reply {
+		out := make(chan *resttest.Reply, 1)
 		go func() {
-			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in(cluster), xds.ClusterType, version)))
+			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in(cluster), xds.ClusterType, version)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -378,26 +358,26 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 		}()
 		return out
 	}
-	edge, other := r.response(<-ask("edge", "")), r.response(<-ask("other", ""))
+	edge, other := r.Response(<-ask("edge", "")), r.Response(<-ask("other", ""))
 	held, stays := ask("edge", edge.VersionInfo), ask("other", other.VersionInfo)
 	r.waiting(2)
 	r.rekeyed(0, moved)
-	if got := <-held; got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s", got.status, got.body)
-	} else if f := r.refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
+	if got := <-held; got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", got.Status, got.Body)
+	} else if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
 		t.Errorf("%+v", f)
 	}
 	r.counted(telemetry.KeyChanged, 1)
-	if got := r.holds(<-ask("edge", edge.VersionInfo)); got != "b " {
+	if got := r.Holds(<-ask("edge", edge.VersionInfo)); got != "b " {
 		t.Errorf("under its new key it holds %q", got)
 	}
 	publishAll(r.serverFixture, "c", "other")
-	if got := r.holds(<-stays); got != "a c " {
+	if got := r.Holds(<-stays); got != "a c " {
 		t.Errorf("who stays holds %q", got)
 	}
 }
 
-// So is a poll.
+// The same holds for a poll that joins while the rules change.
 func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
@@ -407,29 +387,28 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.mu.Lock()
-	r.house.joined = joined
-	r.house.mu.Unlock()
-	c := r.web("http1")
-	r.refused(r.ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
-	if got := r.holds(r.ask(c, xds.ClusterType, "")); got != "b " {
+	r.groups.Mu.Lock()
+	r.groups.Joined = joined
+	r.groups.Mu.Unlock()
+	c := r.HTTP("http1")
+	r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
+	if got := r.Holds(r.Ask(c, xds.ClusterType, "")); got != "b " {
 		t.Errorf("the next holds %q", got)
 	}
 }
 
-// Who is let in no more, and waits to be ended, is given nothing new meanwhile: its
-// node is what the rules before asked for, and what it says by the rules of today may
-// be another's.
-func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
+// A client that is not admitted any more, and waits to be ended, gets no further types. Its node
+// was admitted by the old rules, and the new rules may give it the key of another client.
+func TestP5_StaleClientJoinsNothing(t *testing.T) {
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
-	r.addr = r.listen(gate)
+	r.addr = r.listen(policy)
 	publishAll(r, "a", "edge", "victim")
 	var all []*client
 	for range 3 {
 		all = append(all, r.opened("edge"))
 	}
-	gate.Reconfigure(mustIdentity(t, `node.cluster == "victim"`), config.SecretsAllow)
+	policy.Reconfigure(mustIdentity(t, `node.cluster == "victim"`), config.SecretsAllow)
 	r.rekeyed(time.Hour, func(*corev3.Node, xds.TypeURL) (string, error) { return "victim", nil })
 	r.eventually(func() bool { return len(r.srv.all()) == 2 }) // the first goes at once
 	for _, c := range all {
@@ -438,12 +417,13 @@ func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 			t.Errorf("ended with %v %q", s.Code(), s.Message())
 		}
 	}
-	if n := r.house.group("victim").count(); n != 0 {
+	if n := r.groups.Group("victim").Count(); n != 0 {
 		t.Errorf("%d are members of what is another's", n)
 	}
 }
 
-// Limits are those of now, for who comes and who asks for more, both ways.
+// New limits hold for new clients and for clients that ask for more, whether they are higher or
+// lower.
 func TestReconfigureLimits(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge")

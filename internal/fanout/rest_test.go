@@ -1,431 +1,311 @@
 package fanout
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
-// annotated is the path that a service's own definition has for a REST poll:
-// the one from which Envoy takes it.
-func annotated(t *testing.T, service string) (path string) {
+// restFixture is a serverFixture that is polled as well.
+type restFixture struct {
+	*serverFixture
+	resttest.Client
+}
+
+// newREST is a serverFixture with a REST listener, of these policies; without any, one that
+// admits every client.
+func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) *restFixture {
 	t.Helper()
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	r := newServerFixture(t, func(o *Options) {
+		o.LongPoll = time.Hour
+		if change != nil {
+			change(o)
+		}
+	})
+	if len(policies) == 0 {
+		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods := d.(protoreflect.ServiceDescriptor).Methods()
-	for i := range methods.Len() {
-		methods.Get(i).Options().ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			if f.FullName() == "google.api.http" {
-				rule := v.Message()
-				path = rule.Get(rule.Descriptor().Fields().ByName("post")).String()
-			}
-			return true
-		})
-	}
-	return path
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- r.srv.ServeREST(ctx, l, Keepalive{Time: time.Minute, Timeout: time.Minute}, policies...)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return &restFixture{r, resttest.Client{T: t, Base: "http://" + l.Addr().String()}}
 }
 
-// Each type is polled at the path that its service is annotated with, by a
-// request and with a response in canonical JSON, over HTTP/1.1 and h2c. Types
-// without such a path, and the aggregated service, have none.
-func TestP70_Paths(t *testing.T) {
-	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow})
-	for _, typ := range xds.Types() {
-		t.Run(typ.Short, func(t *testing.T) {
-			if path := annotated(t, typ.Service); path != typ.REST {
-				t.Fatalf("polled at %q, want %q", typ.REST, path)
+// waiting waits until so many polls were read and are not answered.
+func (r *restFixture) waiting(n int) {
+	r.t.Helper()
+	r.eventually(func() bool { return len(r.srv.rest.Drainers()) == n && r.srv.rest.Held() == n })
+}
+
+// poll is a poll of a node of the cluster edge that is answered with 304 after long_poll.
+func (s *Server) poll(t *testing.T, id string, url xds.TypeURL) {
+	t.Helper()
+	req := httptest.NewRequest(http.MethodPost, xds.TypeOf(url).REST, bytes.NewReader(resttest.Body(t, resttest.Request(node(id), url, ""))))
+	req.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.rest.Handler(&listener.Policy{}).ServeHTTP(w, req)
+	if w.Code != http.StatusNotModified {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+}
+
+// forgetPollers ends all pollers without a poll.
+func (s *Server) forgetPollers() { s.rest.Expire(time.Now().Add(3 * s.settings().LongPoll)) }
+
+// members counts those of a group.
+func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
+
+// dial opens a plain connection to the listener.
+func (r *restFixture) conn() net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// A poll counts as a stream while it is answered: against the same limits, and
+// together with those over gRPC. Who is within them goes on.
+func TestP72_Limits(t *testing.T) {
+	for _, tc := range []struct {
+		reason telemetry.Reason
+		status int
+		limit  func(*Options)
+	}{
+		{telemetry.LimitStreams, http.StatusServiceUnavailable, func(o *Options) { o.Limits.Streams = 2 }},
+		{telemetry.LimitStreamsPerPeer, http.StatusTooManyRequests, func(o *Options) { o.Limits.StreamsPerPeer = 2 }},
+		{telemetry.LimitStreamsPerSecond, http.StatusServiceUnavailable, func(o *Options) { o.Limits.StreamsPerSecond = 2 }},
+	} {
+		t.Run(tc.reason.String(), func(t *testing.T) {
+			r := newREST(t, tc.limit)
+			g := r.groups.Group("edge")
+			g.Publish(update(t, xds.ClusterType, "a"))
+			stream := r.delta(nil)
+			stream.ask(xds.ClusterType)
+			stream.want("a ")
+			c := r.HTTP("h2c")
+			held := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "r")
+			r.eventually(func() bool { return r.members("edge") == 2 })
+			got := r.Ask(c, xds.ClusterType, "")
+			if f := r.Refused(got, tc.status); f.Reason != tc.reason.String() || got.Header.Get("Retry-After") == "" {
+				t.Errorf("%+v %v", f, got.Header)
 			}
-			if typ.REST == "" {
-				return
+			r.counted(tc.reason, 1)
+			g.Publish(update(t, xds.RouteType, "r"))
+			if text := r.Holds(<-held); text != "r " {
+				t.Errorf("holds %q", text)
 			}
-			u := update(t, typ.URL, "a", "b", "c")
-			u.Wildcard = false
-			r.house.group("edge").publish(u)
-			for i, protocol := range protocols {
-				got := r.ask(r.web(protocol), typ.URL, "", "a", "b")
-				if got.proto != i+1 {
-					t.Errorf("HTTP/%d", got.proto)
-				}
-				m := r.response(got)
-				if held := r.holds(got); held != "a b " {
-					t.Errorf("holds %q", held)
-				}
-				if m.TypeUrl != string(typ.URL) || m.VersionInfo == "" || m.ControlPlane.GetIdentifier() != "replica/origin" {
-					t.Errorf("%v", m)
-				}
-				for n, a := range m.Resources {
-					want := new(anypb.Any)
-					if err := proto.Unmarshal(u.Changed[n].Any(), want); err != nil {
-						t.Fatal(err)
-					}
-					x, err := a.UnmarshalNew()
-					if err != nil {
-						t.Fatal(err)
-					}
-					y, err := want.UnmarshalNew()
-					if err != nil {
-						t.Fatal(err)
-					}
-					stripUnknown(y)
-					if !proto.Equal(x, y) {
-						t.Errorf("%v, want %v", x, y)
-					}
+			if tc.reason != telemetry.LimitStreamsPerSecond { // its place is free again
+				if text := r.Holds(r.Ask(c, xds.ClusterType, "")); text != "a " {
+					t.Errorf("holds %q", text)
 				}
 			}
+			g.Publish(update(t, xds.ClusterType, "b"))
+			stream.want("b ")
 		})
 	}
-	for _, path := range []string{"/v3/discovery:ads", "/v3/discovery:virtual-hosts", "/v3/discovery", "/", "/v3/discovery:clusters/"} {
-		got, err := r.post(xdstest.Context(t), r.web("http1"), path, asEnvoy(t, envoyPoll(node("n"), "", "")))
+}
+
+// A resource that cannot be JSON is refused with a reason that names it: it has a type that is not
+// linked, at any depth, or an invalid body. Other resources of the key are answered, and gRPC is
+// not affected.
+func TestP72_NotJSON(t *testing.T) {
+	inner := &clusterv3.Cluster{Name: "b", TypedExtensionProtocolOptions: map[string]*anypb.Any{"x": {TypeUrl: "type.googleapis.com/acme.Secret", Value: []byte("hidden")}}}
+	a, err := anypb.New(inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]*anypb.Any{
+		"unknown type": a,
+		"no cluster":   {TypeUrl: string(xds.ClusterType), Value: []byte("\x0a\x01b\x22\x09hid")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newREST(t, nil)
+			u := update(t, xds.ClusterType, "a")
+			u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", bad))
+			r.groups.Group("edge").Publish(u)
+			c := r.HTTP("http1")
+			for range 2 {
+				f := r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusNotImplemented)
+				if f.Reason != telemetry.NotJSON.String() || !strings.Contains(f.Error, `"b"`) || strings.Contains(f.Error, "hid") {
+					t.Errorf("%+v", f)
+				}
+			}
+			r.counted(telemetry.NotJSON, 2)
+			if text := r.Holds(r.Ask(c, xds.ClusterType, "", "a")); text != "a " {
+				t.Errorf("holds %q", text)
+			}
+			stream := r.delta(nil)
+			stream.ask(xds.ClusterType)
+			stream.want("a b ")
+		})
+	}
+}
+
+// What was read of incomplete bodies counts against pinned_bytes. Of two, the larger one ends, and
+// the other is read to its end.
+func TestP72_HalfBodies(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	ask := string(resttest.Body(t, resttest.Request(node("slow"), xds.ClusterType, "")))
+	begin := func(spaces int) (c net.Conn, rest string) {
+		c = r.conn()
+		body := strings.Repeat(" ", spaces) + ask
+		head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
+		if _, err := io.WriteString(c, head+body[:spaces]); err != nil {
+			t.Fatal(err)
+		}
+		return c, body[spaces:]
+	}
+	answer := func(c net.Conn) *http.Response {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := r.refused(got, http.StatusNotFound)
-		for path := range byPath { // what there is instead
-			if !strings.Contains(f.Error, path) {
-				t.Errorf("%s is not in %q", path, f.Error)
-			}
+		return resp
+	}
+	small, rest := begin(10_000)
+	large, _ := begin(80_000)
+	if got := answer(large); got.StatusCode != http.StatusTooManyRequests || !got.Close {
+		t.Errorf("%v", got)
+	}
+	r.counted(telemetry.LimitPinnedBytes, 1)
+	if _, err := io.WriteString(small, rest); err != nil {
+		t.Fatal(err)
+	}
+	if got := answer(small); got.StatusCode != http.StatusOK {
+		t.Errorf("%v", got)
+	}
+}
+
+// A client that does not take its answer is cut after send_timeout, or sooner
+// where it keeps more alive than pinned_bytes; meanwhile others are answered.
+func TestP72_SlowReaders(t *testing.T) {
+	for reason, change := range map[telemetry.Reason]func(*Options){
+		telemetry.SendTimeout:      func(o *Options) { o.SendTimeout = 100 * time.Millisecond },
+		telemetry.LimitPinnedBytes: func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, 1000 },
+	} {
+		for _, protocol := range resttest.Protocols {
+			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
+				r := newREST(t, change)
+				g := r.groups.Group("edge")
+				w := sessiontest.New(t, xds.ClusterType)
+				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
+				for _, n := range names(100) {
+					u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
+				}
+				g.Publish(u, update(t, xds.RouteType, "r"))
+				resp := r.stall(protocol)
+				c := r.HTTP(protocol)
+				if text := r.Holds(r.Ask(c, xds.RouteType, "", "r")); text != "r " {
+					t.Errorf("holds %q", text)
+				}
+				r.metric(fmt.Sprintf("xdsrelay_refused_total{reason=%q} 1", reason))
+				r.waiting(0)
+				if _, err := io.ReadAll(resp.Body); err == nil {
+					t.Error("the answer was not cut")
+				}
+				if text := r.Holds(r.Ask(c, xds.RouteType, "", "r")); text != "r " {
+					t.Errorf("holds %q", text)
+				}
+			})
 		}
 	}
 }
 
-// stripUnknown takes out what the test's plain resources have instead of content.
-func stripUnknown(m proto.Message) { m.ProtoReflect().SetUnknown(nil) }
+// stall polls for clusters, and reads nothing of the answer but its head. Its
+// connection takes little.
+func (r *restFixture) stall(protocol string) *http.Response {
+	r.t.Helper()
+	c := r.HTTP(protocol)
+	c.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 16 << 10}
+	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(32 << 10)
+		}
+		return conn, err
+	}
+	req, err := http.NewRequestWithContext(xdstest.Context(r.t), http.MethodPost, r.Base+"/v3/discovery:clusters",
+		strings.NewReader(string(resttest.Body(r.t, resttest.Request(node("slow"), xds.ClusterType, "")))))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
 
-// A request is read in both spellings that canonical JSON has for a field, with
-// fields and values that are not known yet, without a type, and with details of
-// errors that are linked nowhere.
-func TestP70_Requests(t *testing.T) {
-	r := newREST(t, nil)
-	u := update(t, xds.EndpointType, "a", "b")
-	r.house.group("edge").publish(u)
-	for name, body := range map[string]string{
-		"camel":   `{"resourceNames": ["a"], "typeUrl": "%s", "versionInfo": "", "node": {"id": "n", "cluster": "edge", "userAgentName": "x"}}`,
-		"snake":   `{"resource_names": ["a"], "type_url": "%s", "version_info": "", "node": {"id": "n", "cluster": "edge", "user_agent_name": "x"}}`,
-		"unknown": `{"resource_names": ["a"], "type_url": "%s", "later": {"x": [1, {}]}, "node": {"id": "n", "cluster": "edge", "later": true}}`,
-		"typeless": `{"resource_names": ["a"], "node": {"id": "n", "cluster": "edge", "metadata": {"type": "%s",
-			"deep": [[[[{"x": null}]]]]}}}`,
-		"nulls":   `{"resource_names": ["a"], "type_url": "%s", "error_detail": null, "node": {"id": "n", "cluster": "edge", "locality": null}}`,
-		"details": `{"resource_names": ["a"], "type_url": "%s", "error_detail": {"code": 3, "details": [{"@type": "acme/X", "x": [1]}]}, "node": {"id": "n", "cluster": "edge"}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := r.post(xdstest.Context(t), r.web("h2c"), "/v3/discovery:endpoints", fmt.Appendf(nil, body, xds.EndpointType))
+// Draining ends the polls that are held: with 304 those that have what there is,
+// with 503 those that have nothing; then it takes no more. Connections are closed.
+func TestP71_Drain(t *testing.T) {
+	for _, protocol := range resttest.Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			r := newREST(t, nil)
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			c := r.HTTP(protocol)
+			m := r.Response(r.Ask(c, xds.ClusterType, ""))
+			current := r.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
+			nothing := r.Begin(xdstest.Context(t), r.HTTP(protocol), xds.RouteType, "", "a")
+			r.waiting(2)
+			r.srv.Drain(xdstest.Context(t), 10*time.Millisecond)
+			if got := <-current; got == nil || got.Status != http.StatusNotModified {
+				t.Errorf("%+v", got)
+			}
+			got := <-nothing
+			if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.Draining.String() || got.Header.Get("Retry-After") == "" {
+				t.Errorf("%+v %v", f, got.Header)
+			}
+			late, err := r.Post(xdstest.Context(t), r.HTTP(protocol), "/v3/discovery:clusters", resttest.Body(t, &discoveryv3.DiscoveryRequest{}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if held := r.holds(got); held != "a " {
-				t.Errorf("holds %q", held)
+			r.Refused(late, http.StatusServiceUnavailable)
+			if protocol == "http1" && !(late.Closes && got.Closes) {
+				t.Errorf("the connection stays: %v, %v", got.Header, late.Header)
 			}
 		})
 	}
-}
-
-// A connection that is as old as max_connection_age ends with the next answer, so
-// that clients spread over the replicas there are by then. A younger one stays.
-func TestP70_ConnectionsAge(t *testing.T) {
-	for _, age := range []time.Duration{time.Nanosecond, time.Hour} {
-		for _, protocol := range protocols {
-			r := newREST(t, func(o *Options) { o.MaxConnectionAge = age })
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-			c := r.web(protocol)
-			var dialled atomic.Int32
-			c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dialled.Add(1)
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			ask := func() { r.response(r.ask(c, xds.ClusterType, "")) }
-			for range 20 {
-				ask()
-			}
-			if age == time.Hour {
-				// A poll may find that the client has not put away the first ones yet.
-				if n := dialled.Load(); n > 3 {
-					t.Errorf("%s: %d connections", protocol, n)
-				}
-				continue
-			}
-			// A poll may be under way before it is seen that the connection ends.
-			r.eventually(func() bool { ask(); return dialled.Load() > 10 })
-		}
-	}
-}
-
-// What an empty list asks for is what it asks for on a stream (P21).
-func TestP70_EmptyList(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = 20 * time.Millisecond })
-	eds := update(t, xds.EndpointType, "a")
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a", "b"), eds)
-	c := r.web("http1")
-	if held := r.holds(r.ask(c, xds.ClusterType, "")); held != "a b " {
-		t.Errorf("clusters: holds %q", held)
-	}
-	if held := r.holds(r.ask(c, xds.ClusterType, "", "*")); held != "a b " {
-		t.Errorf("clusters by *: holds %q", held)
-	}
-	if got := r.ask(c, xds.EndpointType, ""); got.status != http.StatusNotModified {
-		t.Errorf("endpoints: %d %s", got.status, got.body)
-	}
-}
-
-// bubble is a server in a synctest bubble, whose clock it has; nothing is
-// started.
-func bubble(t *testing.T, change func(*Options)) (*Server, *house) {
-	h := new(house)
-	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
-	if change != nil {
-		change(&o)
-	}
-	return NewServer(o), h
-}
-
-// question makes one.
-func (s *Server) question(t *testing.T, id string, url xds.TypeURL, names ...string) *question {
-	t.Helper()
-	q, refusal := s.ask(xds.TypeOf(url), asEnvoy(t, envoyPoll(node(id), url, "", names...)))
-	if refusal != nil {
-		t.Fatal(refusal)
-	}
-	return q
-}
-
-func caller(address string) *listener.Caller { return new(listener.Gate).Caller(address, nil) }
-
-// pollOnce is a poll that is answered at once.
-func (s *Server) pollOnce(t *testing.T, address, id string, url xds.TypeURL, names ...string) *poller {
-	t.Helper()
-	p, refusal := s.pollers.enter(s.question(t, id, url, names...), caller(address))
-	if refusal != nil {
-		t.Fatal(refusal)
-	}
-	s.pollers.leave(p, time.Now())
-	return p
-}
-
-func (g *group) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.members)
-}
-
-// A poll's interest stays for twice long_poll after it, whatever connection the
-// next comes by, and is one for all polls of the same question at a time. While a
-// poll is held it stays anyway.
-func TestP70_InterestStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, h := bubble(t, nil)
-		g := h.group("edge")
-		keep := 2 * s.opts.LongPoll
-		first := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "b")
-		time.Sleep(keep - 1)
-		s.pollers.expire(time.Now())
-		if g.count() != 1 {
-			t.Fatalf("%d members just before the time", g.count())
-		}
-		// By another connection, and twice at once.
-		q := s.question(t, "n", xds.EndpointType, "b", "a")
-		one, _ := s.pollers.enter(q, caller("10.0.0.1:2"))
-		two, _ := s.pollers.enter(q, caller("10.0.0.1:3"))
-		if one != first || two != first || g.count() != 1 {
-			t.Fatalf("another poller for the same question; %d members", g.count())
-		}
-		s.pollers.leave(one, time.Now())
-		time.Sleep(2 * keep)
-		s.pollers.expire(time.Now())
-		if g.count() != 1 {
-			t.Fatal("gone while a poll was held")
-		}
-		s.pollers.leave(two, time.Now())
-		time.Sleep(keep)
-		s.pollers.expire(time.Now())
-		if g.count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.accounts) != 0 {
-			t.Fatalf("%d members, %v, %v when the time is over", g.count(), s.pollers.table, s.pollers.accounts)
-		}
-		if n := s.meters.Streams[telemetry.REST].Value(); n != 0 {
-			t.Errorf("%d pollers are counted", n)
-		}
-	})
-}
-
-// What is another question is another poller: of another node, peer, type, or
-// list. One node may have many, as Envoy has one for each cluster's endpoints.
-func TestP70_OneNodeManyQuestions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, h := bubble(t, nil)
-		all := map[*poller]bool{
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a"):      true,
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "b"):      true,
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "b"): true,
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.RouteType, "a"):         true,
-			s.pollOnce(t, "10.0.0.1:1", "m", xds.EndpointType, "a"):      true,
-			s.pollOnce(t, "10.0.0.2:1", "n", xds.EndpointType, "a"):      true,
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.ClusterType):            true,
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.ClusterType, "*", "a"):  true,
-		}
-		if n := h.group("edge").count(); len(all) != 8 || n != 8 {
-			t.Errorf("%d pollers, %d members", len(all), n)
-		}
-		if n := len(s.Clients()); n != 8 {
-			t.Errorf("%d clients are shown", n)
-		}
-	})
-}
-
-// What is kept for polls to come is bounded for each account; the client that
-// would have more loses what it has not asked for longest, and no other does.
-func TestP70_KeptIsBounded(t *testing.T) {
-	for name, limits := range map[string]config.Limits{
-		"names_per_stream": {NamesPerStream: 3 * (pollerCost + 2)},
-		"streams_per_peer": {StreamsPerPeer: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, h := bubble(t, func(o *Options) { o.Limits = limits })
-				g := h.group("edge")
-				s.pollOnce(t, "10.0.0.2:1", "other", xds.EndpointType, "a", "b")
-				for i := range 5 {
-					s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", fmt.Sprint(i))
-					time.Sleep(time.Second)
-				}
-				if g.count() != 4 {
-					t.Fatalf("%d members, want three of one account and one of the other", g.count())
-				}
-				p := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "2")
-				if now := time.Now(); p.opened == now {
-					t.Error("the newest three are not those that are kept")
-				}
-				s.pollers.close()
-				if g.count() != 0 || s.pollers.kept != 0 {
-					t.Errorf("%d members, %d kept", g.count(), s.pollers.kept)
-				}
-			})
-		})
-	}
-}
-
-// Keys that are only kept do not stand in the way of a new one of their client.
-func TestP70_KeptKeysMakeRoom(t *testing.T) {
-	for _, reason := range []telemetry.Reason{telemetry.LimitKeys, telemetry.LimitKeysPerPeer} {
-		synctest.Test(t, func(t *testing.T) {
-			s, h := bubble(t, nil)
-			edge := h.group("edge")
-			h.refuse = func(Join) *Refusal {
-				if edge.count() > 0 {
-					return Refuse(14, reason, "one key at a time")
-				}
-				return nil
-			}
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a")
-			s.pollOnce(t, "10.0.0.1:1", "n", xds.RouteType, "a")
-			if edge.count() != 1 {
-				t.Errorf("%d members", edge.count())
-			}
-			if _, refusal := s.pollers.enter(s.question(t, "n", xds.ClusterType), caller("10.0.0.2:1")); refusal == nil || refusal.Reason != reason {
-				t.Errorf("another client's room was taken: %v", refusal)
-			}
-		})
-	}
-}
-
-// Polls of the same question that come at once make one member of the group.
-func TestP70_AtOnce(t *testing.T) {
-	r := newREST(t, nil)
-	const n = 50
-	c := r.web("h2c")
-	var replies []<-chan *reply
-	for range n {
-		replies = append(replies, r.begin(xdstest.Context(t), c, xds.ClusterType, ""))
-	}
-	r.waiting(n)
-	r.eventually(func() bool { return r.members("edge") == 1 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	for _, got := range replies {
-		if held := r.holds(<-got); held != "a " {
-			t.Fatalf("holds %q", held)
-		}
-	}
-	if r.members("edge") != 1 {
-		t.Errorf("%d members", r.members("edge"))
-	}
-}
-
-// Fields that this program does not know are lost on the way into JSON, at
-// whatever depth. It is counted, and those that lose nothing are not.
-func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
-	r := newREST(t, nil)
-	inner := &anypb.Any{TypeUrl: "type.googleapis.com/" + string((&discoveryv3.AdsDummy{}).ProtoReflect().Descriptor().FullName()), Value: []byte("\xc2\x3e\x01x")}
-	outer := &clusterv3.Cluster{Name: "b", TypedExtensionProtocolOptions: map[string]*anypb.Any{"x": inner}}
-	a, err := anypb.New(outer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := update(t, xds.ClusterType, "a", "c")
-	u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", a))
-	r.house.group("edge").publish(u)
-	if held := r.holds(r.ask(r.web("http1"), xds.ClusterType, "")); held != "a b c " {
-		t.Errorf("holds %q", held)
-	}
-	r.metric(`xdsrelay_downstream_json_left_out_total{type="CDS"} 1`)
-}
-
-// Pollers are shown among the clients, with what they have and what they said.
-func TestP70_Status(t *testing.T) {
-	r := newREST(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	c := r.web("http1")
-	m := r.response(r.ask(c, xds.ClusterType, ""))
-	want := func(state, acked string) {
-		t.Helper()
-		clients := r.srv.Clients()
-		if len(clients) != 1 {
-			t.Fatalf("%v", clients)
-		}
-		x, of := clients[0], clients[0].Types[0]
-		if x.Node != "n" || x.Cluster != "edge" || x.Variant != "rest" || x.Peer != "127.0.0.1" || x.Stream == 0 {
-			t.Errorf("%+v", x)
-		}
-		if of.State != state || of.Sent != m.VersionInfo || of.Acked != acked || of.Key != "edge" || !of.Wildcard || of.Type != string(xds.ClusterType) {
-			t.Errorf("%+v, want %s", of, state)
-		}
-	}
-	// Its answer is its next poll, with the version.
-	want(Unanswered, "")
-	r.response(r.ask(c, xds.ClusterType, ""))
-	want(Unanswered, "")
-	ctx, cancel := context.WithCancel(xdstest.Context(t))
-	held := r.begin(ctx, c, xds.ClusterType, m.VersionInfo)
-	r.waiting(1)
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Synced })
-	want(Synced, m.VersionInfo)
-	cancel()
-	<-held
-	r.metric(`xdsrelay_downstream_acks_total{type="CDS"} 1`)
-	r.metric(`xdsrelay_downstream_responses_total{type="CDS",variant="rest"} 2`)
-	r.metric(`xdsrelay_downstream_streams{variant="rest"} 1`)
-}
-
-// metric waits until the metrics have this line.
-func (r *serverFixture) metric(line string) {
-	r.t.Helper()
-	r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
 }

@@ -2,16 +2,16 @@ package fanout
 
 import "sync/atomic"
 
-// runState says who has a stream and what is to do for it: dirty bits, one a
-// session, and one word {queued, running, in flight, closed, number of the
-// send}. Every transition is one atomic step, so that publishers, workers, the
-// transport's completion and the end of the stream need no lock.
+// runState says which worker has a stream and what there is to do for it. It has a dirty bit for
+// each type, and one word {queued, running, in flight, closed, number of the send}. Every
+// transition is one atomic step, so that publishers, workers, the transport's completion and the
+// end of the stream need no lock.
 //
 // A stream whose frame another worker is building counts as in flight as well.
 //
-// Whoever sets a dirty bit tries to queue afterwards; a worker that leaves
-// looks at the dirty bits afterwards; so one of the two sees the other. A
-// stream in flight is not queued: its completion queues it.
+// A goroutine that sets a dirty bit tries to queue the stream afterwards. A worker that leaves looks
+// at the dirty bits afterwards. So one of the two sees the other. A stream in flight is not
+// queued: its completion queues it.
 type runState struct {
 	dirty atomic.Uint64
 	word  atomic.Uint64
@@ -34,15 +34,15 @@ func (r *runState) mark(bits uint64) {
 	r.dirty.Or(bits)
 }
 
-// unmark clears a bit, before the State is read: what is published later sets
-// it again.
+// unmark clears bits, before the State is read: what is published later sets them again. It returns
+// those that were set.
 func (r *runState) unmark(bits uint64) (were uint64) {
 	step()
 	return r.dirty.And(^bits) & bits
 }
 
-// tryQueue reports whether the caller has to put the stream into the run
-// queue: it is dirty, and nobody has it or will look at it again.
+// tryQueue reports whether the caller has to put the stream into the run queue: it is dirty, and no
+// worker has it or will look at it again.
 func (r *runState) tryQueue() bool {
 	for {
 		step()
@@ -78,9 +78,8 @@ func (r *runState) enter() bool {
 	}
 }
 
-// send notes that a message is about to be handed to the transport and returns
-// its number. Only the worker that has the stream calls it, and none is in
-// flight then.
+// send notes that a message is about to be handed to the transport and returns its number. Only
+// the worker that has the stream calls it, while no message is in flight.
 func (r *runState) send() uint64 {
 	for {
 		step()
@@ -93,9 +92,9 @@ func (r *runState) send() uint64 {
 	}
 }
 
-// completed notes that message n has left, or never will. It may be called
-// from the transport's goroutine, before the worker's call into the transport
-// has returned. It reports whether the caller has to queue the stream.
+// completed notes that message n has left, or never will. The transport's goroutine may call it
+// before the worker's call into the transport has returned. It reports whether the caller has to
+// queue the stream.
 func (r *runState) completed(n uint64) bool {
 	for {
 		step()
@@ -110,8 +109,8 @@ func (r *runState) completed(n uint64) bool {
 	}
 }
 
-// leave gives the stream up. queue: the caller has to put it into the run
-// queue; ended: the stream was closed meanwhile and its end waits for this.
+// leave releases the stream. queue: the caller has to put it into the run queue. ended: the stream
+// was closed meanwhile, and its end waits for this.
 func (r *runState) leave() (queue, ended bool) {
 	for {
 		step()

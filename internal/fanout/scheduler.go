@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// scheduler hands dirty streams to as many workers as cores. Streams are
-// queued on shards, so that publishers and workers seldom meet; a worker whose
-// shard is empty takes from the others.
+// scheduler hands dirty streams to as many workers as cores. Streams are queued on shards, so that
+// publishers and workers seldom wait for each other. A worker whose shard is empty takes from the
+// others.
 type scheduler struct {
 	shards []shard
 	idle   atomic.Int32
@@ -18,7 +18,7 @@ type scheduler struct {
 
 type shard struct {
 	mu    sync.Mutex
-	queue []*stream // of queued streams, each at most once, so bounded by them
+	queue []*stream // has each stream at most once
 	head  int
 	_     [64]byte // a cache line of its own
 }
@@ -84,8 +84,8 @@ func (s *scheduler) work(ctx context.Context, own int) {
 	for ctx.Err() == nil {
 		st := s.take(own)
 		if st == nil {
-			// Said to be idle before looking again, so that a push in between
-			// either is seen or leaves a token.
+			// It is idle before it looks again, so that a push in between is
+			// either seen or leaves a token.
 			s.idle.Add(1)
 			if st = s.take(own); st == nil {
 				select {

@@ -1,20 +1,20 @@
 package fanout
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
-// work is a worker's turn at the stream: it sends one message at most, since
-// one may be in flight, and of the types that have something to say the first
-// in the order of sending (P35).
+// work is a worker's turn at the stream. It sends at most one message, since one may be in flight:
+// that of the first type, in the order of sending (P35), that has something to send.
 func (st *stream) work() {
 	if !st.run.enter() {
 		return
 	}
-	st.pass()
+	st.sendNext()
 	queue, ended := st.run.leave()
 	if ended {
 		close(*st.left.Load())
@@ -24,32 +24,55 @@ func (st *stream) work() {
 	}
 }
 
-func (st *stream) pass() {
-	v := st.look()
-	// All types are looked at, not only those marked: a group publishes a State
-	// of all its types and then wakes them one by one, and the first to be woken
-	// may not be the first to go. One that is in step costs a comparison.
+func (st *stream) sendNext() {
+	v := st.view()
+	// All types are looked at, not only dirty ones. A group publishes a State of all its types
+	// and then wakes them one by one, and the first to be woken may not be the first to send. A
+	// type that is in step costs a comparison.
 	for i := range v.order {
-		if st.advance(&v, i) {
-			for _, sl := range v.order[i+1:] {
-				st.run.mark(v.dirty & sl.bit)
+		if st.sendType(&v, i) {
+			for _, ty := range v.order[i+1:] {
+				st.run.mark(v.dirty & ty.bit)
 			}
 			return
 		}
 	}
-	// The bit of a type that joined meanwhile stays set: the stream is queued
-	// again.
+	// A type that joined meanwhile keeps its dirty bit, so the stream is queued again.
 }
 
-// advance sends what there is to send of the i-th type. It reports whether a
-// message is in flight, or nothing may follow now for another reason.
-func (st *stream) advance(v *sight, i int) bool {
-	sl := v.order[i]
+// view is what a worker's turn at a stream sees of its types.
+type view struct {
+	now   time.Time     // what was published until then is seen
+	order []*streamType // in the order of sending
+	cur   [maxTypes]*xds.Snapshot
+	dirty uint64 // bits of the types that were marked
+}
+
+// view looks at the types, those that are sent last first. Groups may publish meanwhile. In this
+// order, a worker that sees new endpoints, say, sees the clusters that were published with them
+// (P35). A single State would not do, since the types may be of several groups.
+func (st *stream) view() (v view) {
 	st.mu.Lock()
-	epoch := sl.epoch
-	plan := sl.Next(v.cur[i], st.moment(v, i))
-	if !plan.Until.IsZero() && (sl.alarm.IsZero() || plan.Until.Before(sl.alarm)) {
-		sl.wakeAt(plan.Until)
+	v.order = st.order // replaced, not changed, when a type is added
+	st.mu.Unlock()
+	v.now = time.Now()
+	for i, ty := range slices.Backward(v.order) {
+		// Before the State is read: what is published later sets the bit again.
+		v.dirty |= st.run.unmark(ty.bit)
+		v.cur[i] = ty.snapshot()
+	}
+	return v
+}
+
+// sendType sends what there is to send of the i-th type. It reports whether a message is in
+// flight, or nothing may follow now for another reason.
+func (st *stream) sendType(v *view, i int) bool {
+	ty := v.order[i]
+	st.mu.Lock()
+	epoch := ty.epoch
+	plan := ty.Next(v.cur[i], st.moment(v, i))
+	if !plan.Until.IsZero() && (ty.alarm.IsZero() || plan.Until.Before(ty.alarm)) {
+		ty.wakeAt(plan.Until)
 	}
 	st.mu.Unlock()
 	if !plan.Sends() {
@@ -57,61 +80,59 @@ func (st *stream) advance(v *sight, i int) bool {
 	}
 	frame := framesOf(plan.To).frame(st, &plan, st.srv.opts.Replica)
 	if frame == nil {
-		st.run.mark(sl.bit) // parked
+		st.run.mark(ty.bit) // another worker builds the frame
 		return true
 	}
 	sent, stale := st.commit(v, i, &plan, frame, epoch)
 	if plan.Oversized != nil && !stale {
-		st.report(sl, &plan)
+		st.reportOversized(ty, &plan)
 	}
 	if stale {
-		// A request came in between. Again, but after the others: a client that
-		// asks faster than it can be answered is to keep no worker (P16).
-		st.run.mark(sl.bit)
+		// The stream is queued again, behind the others. So a client that sends requests
+		// faster than it can be answered does not keep a worker (P16).
+		st.run.mark(ty.bit)
 	}
 	return sent || stale
 }
 
-// commit moves the session and sends. stale: a request came in between, and
-// the plan is no longer the session's.
-func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
+// commit applies the plan to the session and sends the frame. stale: a request came in between,
+// and the plan is no longer the session's.
+func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
 	var buf [32]byte
-	sl := v.order[i]
+	ty := v.order[i]
 	st.mu.Lock()
-	if sl.epoch != epoch {
+	if ty.epoch != epoch {
 		st.mu.Unlock()
 		return false, true
 	}
 	if frame.Empty() {
 		if plan.Oversized != nil {
-			sl.Stuck(plan)
+			ty.Stuck(plan)
 		} else {
-			sl.Settled(plan)
+			ty.Settled(plan)
 		}
 		var accepted *xds.Snapshot
-		if sl.BringsState() && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
-			accepted = sl.Accepted()
+		if ty.BringsState() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
+			accepted = ty.Accepted()
 		}
 		st.mu.Unlock()
 		if accepted != nil {
-			sl.member.Acked(accepted.Gen, accepted)
+			ty.member.Acked(accepted.Gen, accepted)
 		}
 		return false, false
 	}
-	skipped := sl.Skipped(plan)
+	skipped := ty.Skipped(plan)
 	merged := 0
 	if frame.Renewed > 0 {
-		merged = sl.SkippedHeartbeats(plan)
+		merged = ty.SkippedHeartbeats(plan)
 	}
 	nonce, seq := st.nonces.Next(buf[:0])
-	sl.Sent(plan, frame.Manifest, seq, v.now)
-	sl.counts.sent++
-	sl.sending(plan)
-	sl.version = frame.Version
-	if sl.Type.Warms {
-		v.setMarks(i)
+	ty.Sent(plan, frame.Manifest, seq, v.now)
+	ty.track.Sent(plan, frame.Version)
+	if ty.Type.Warms {
+		v.markLater(i)
 	}
-	follow := st.follow(sl, frame.Follows) | st.follow(sl, plan.Besides)
+	follow := st.refreshFollowers(ty, frame.Follows) | st.refreshFollowers(ty, plan.Besides)
 	st.mu.Unlock()
 
 	if follow != 0 {
@@ -119,31 +140,82 @@ func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoc
 	}
 	out := newOutgoing(st, frame.body, nonce)
 	size := len(out.body) + len(out.tail)
-	st.since.Store(time.Now().UnixNano()) // before it is looked at
-	st.flying.Store(frame)
+	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
+	st.inFlight.Store(frame)
 	out.seq = st.run.send()
-	// It only queues; an error means that the stream is ending, which the
-	// receiver sees as well.
+	// SendMsg only queues. An error means that the stream is ending, which the receiver sees
+	// as well.
 	if st.grpc.SendMsg(out) != nil {
 		return true, false
 	}
-	sl.meters.Responses[st.variant].Inc()
-	sl.meters.Bytes[st.variant].Add(size)
+	ty.meters.Responses[st.variant].Inc()
+	ty.meters.Bytes[st.variant].Add(size)
 	if skipped > 0 {
-		sl.meters.Coalesced.Add(skipped)
+		ty.meters.Coalesced.Add(skipped)
 	}
-	sl.meters.Heartbeats.Add(frame.Renewed)
-	sl.meters.HeartbeatsCoalesced.Add(merged)
+	ty.meters.Heartbeats.Add(frame.Renewed)
+	ty.meters.HeartbeatsCoalesced.Add(merged)
 	return true, false
 }
 
-// report tells of a response that is too large. Each client counts. The log has one
-// line for a snapshot.
-func (st *stream) report(sl *slot, p *session.Plan) {
-	sl.meters.Oversized.Inc()
-	if framesOf(p.To).told.Swap(true) {
+// reportOversized counts and logs a response that is too large (P38). Each client counts. The log
+// has one line for a snapshot.
+func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
+	ty.meters.Oversized.Inc()
+	if framesOf(p.To).reported.Swap(true) {
 		return
 	}
-	st.srv.log.Error("response not sent: it is too large", "key", sl.member.Key().String(), "type", sl.Type.URL,
+	st.srv.log.Error("response not sent: it is too large", "key", ty.member.Key().String(), "type", ty.Type.URL,
 		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
+}
+
+// moment is what the session of the i-th type has to know of the time and of the other types. The
+// stream's lock is held.
+func (st *stream) moment(v *view, i int) session.Moment {
+	ty := v.order[i]
+	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
+	m.Release = ty.Type.Warms && ty.AwaitsAnswer() && st.laterPending(v, i)
+	return m
+}
+
+// refreshFollowers has the type that follows ty answer these names again (P37), such as the
+// endpoints of clusters that are sent. It returns the dirty bit. The stream's lock is held.
+func (st *stream) refreshFollowers(ty *streamType, names []string) uint64 {
+	if len(names) == 0 {
+		return 0
+	}
+	for _, o := range st.types {
+		if o.Type.URL == ty.Type.Follower && o.Refresh(names) {
+			return o.bit
+		}
+	}
+	return 0
+}
+
+// markLater notes the snapshots of the types that are sent after the i-th when its response was
+// made. The types may have different keys, so that snapshots can only be compared by identity.
+// The stream's lock is held.
+func (v *view) markLater(i int) {
+	at := v.order[i].Type.Order
+	for j, o := range v.order {
+		if o.Type.Order > at {
+			o.marks[at] = session.MarkOf(v.cur[j])
+		}
+	}
+}
+
+// laterPending reports whether a type that is sent after the i-th has a change to send that came
+// after the newest response of the i-th (P19). A client that warms acknowledges that response
+// only when it has the change. The stream's lock is held.
+func (st *stream) laterPending(v *view, i int) bool {
+	at := v.order[i].Type.Order
+	for j, o := range v.order {
+		if o.Type.Order <= at || session.MarkOf(v.cur[j]) == o.marks[at] {
+			continue
+		}
+		if o.Pending(v.cur[j]) {
+			return true
+		}
+	}
+	return false
 }

@@ -15,15 +15,15 @@ import (
 
 // still is a stream without a connection: what a worker does with it up to the
 // send can be looked at step by step.
-func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*slot) {
+func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*streamType) {
 	t.Helper()
 	return stillOf(t, r, xds.Delta, types...)
 }
 
 // stillOf is still of a variant.
-func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
+func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*streamType) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(listener.Gate).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {
@@ -35,36 +35,36 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 		if err := st.req.Scan(v, sessiontest.Request{}.Wire(v), 0); err != nil { // of the wildcard
 			t.Fatal(err)
 		}
-		sl, refusal := st.join(url)
+		ty, refusal := st.join(url)
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
-		if refusal := st.apply(sl); refusal != nil {
+		if refusal := st.apply(ty); refusal != nil {
 			t.Fatal(refusal)
 		}
 	}
-	return st, st.slots
+	return st, st.types
 }
 
 // A plan that a request has overtaken is not applied.
 func TestOvertakenPlanIsStale(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
-	sl := slots[0]
-	cur := sl.snapshot()
-	plan := sl.Next(cur, session.Moment{Now: time.Now(), AckTimeout: time.Minute})
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
+	cur := ty.snapshot()
+	plan := ty.Next(cur, session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	frame := framesOf(cur).frame(st, &plan, "id")
-	epoch := sl.epoch
+	epoch := ty.epoch
 	if err := st.req.Scan(xds.Delta, sessiontest.Request{Unsubscribe: []string{"*"}}.Wire(xds.Delta), 0); err != nil {
 		t.Fatal(err)
 	}
-	if refusal := st.apply(sl); refusal != nil {
+	if refusal := st.apply(ty); refusal != nil {
 		t.Fatal(refusal)
 	}
-	v := st.look()
-	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || sl.SentSnapshot() != nil || sl.AwaitsAnswer() {
-		t.Fatalf("sent %v, stale %v: %+v", sent, stale, sl.Session)
+	v := st.view()
+	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || ty.SentSnapshot() != nil || ty.AwaitsAnswer() {
+		t.Fatalf("sent %v, stale %v: %+v", sent, stale, ty.Session)
 	}
 }
 
@@ -72,20 +72,20 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 // is looked at again when the frame is there.
 func TestParkedStreamComesBack(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
-	sl := slots[0]
-	plan := sl.Next(sl.snapshot(), session.Moment{Now: time.Now(), AckTimeout: time.Minute})
-	cache := framesOf(sl.snapshot())
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: time.Now(), AckTimeout: time.Minute})
+	cache := framesOf(ty.snapshot())
 	building := new(cell)
 	cache.mu.Lock()
 	cache.byKey.put(plan.Key, building)
 	cache.mu.Unlock()
-	v := st.look()
-	if !st.advance(&v, 0) {
+	v := st.view()
+	if !st.sendType(&v, 0) {
 		t.Fatal("something could follow")
 	}
-	if st.run.dirty.Load()&sl.bit == 0 || !st.run.sending() || len(building.waiters) != 1 {
+	if st.run.dirty.Load()&ty.bit == 0 || !st.run.sending() || len(building.waiters) != 1 {
 		t.Fatalf("dirty %b, sending %v, %d wait", st.run.dirty.Load(), st.run.sending(), len(building.waiters))
 	}
 	if queue, ended := st.run.leave(); queue || ended {
@@ -96,30 +96,30 @@ func TestParkedStreamComesBack(t *testing.T) {
 	}
 }
 
-// What a later type had to send already when the clusters went out does not let
-// the next clusters go (P19).
+// A change of a later type that was there before the clusters were sent does not release the next
+// clusters (P19).
 func TestP19_OnlyLaterChanges(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	st, _ := still(t, r, xds.ClusterType, xds.ListenerType)
 	pending := func() bool {
-		v := st.look()
+		v := st.view()
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.laterPending(&v, 0)
 	}
-	v := st.look()
+	v := st.view()
 	// What comes while the response is made is later as well.
-	g.publish(update(t, xds.ListenerType, "m"))
-	v.setMarks(0)
+	g.Publish(update(t, xds.ListenerType, "m"))
+	v.markLater(0)
 	if !pending() {
 		t.Fatal("what came while the clusters were encoded is no later change")
 	}
-	v = st.look()
-	v.setMarks(0)
+	v = st.view()
+	v.markLater(0)
 	before := pending()
-	g.publish(update(t, xds.ListenerType, "n"))
+	g.Publish(update(t, xds.ListenerType, "n"))
 	if after := pending(); before || !after {
 		t.Fatalf("before the change %v, after it %v", before, after)
 	}
@@ -130,15 +130,15 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 // after it was received.
 func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	t.Helper()
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	st, slots := stillOf(t, r, v, xds.ClusterType)
-	sl, now := slots[0], time.Now()
-	plan := sl.Next(sl.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
-	frame := *framesOf(sl.snapshot()).frame(st, &plan, "id").Manifest
-	frame.Received = sl.began.Add(time.Nanosecond) // since the client came: it counts as propagation
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	st, types := stillOf(t, r, v, xds.ClusterType)
+	ty, now := types[0], time.Now()
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
+	frame := *framesOf(ty.snapshot()).frame(st, &plan, "id").Manifest
+	frame.Received = ty.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation
 	nonce, seq := st.nonces.Next(nil)
-	sl.Sent(&plan, &frame, seq, now)
-	sent := sl.Session
+	ty.Sent(&plan, &frame, seq, now)
+	sent := ty.Session
 	url, answers := protowire.Number(4), protowire.Number(5)
 	if v == xds.Delta {
 		url, answers = 2, 6
@@ -146,12 +146,12 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	ack := protowire.AppendString(protowire.AppendTag(nil, url, protowire.BytesType), string(xds.ClusterType))
 	ack = protowire.AppendBytes(protowire.AppendTag(ack, answers, protowire.BytesType), nonce)
 	return func() {
-		sl.Session = sent
+		ty.Session = sent
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(ack, false)
 		requests.Put(st.req)
 		st.req = nil
-		if refusal != nil || sl.AwaitsAnswer() {
+		if refusal != nil || ty.AwaitsAnswer() {
 			t.Fatal(refusal, "no ACK")
 		}
 	}
@@ -176,8 +176,8 @@ func TestHandledACKAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What an ACK of a change costs after it was received, all in: from its bytes, by
-// the clock, locks and verdict, to the counters and the histogram.
+// The cost of an ACK of a change after it was received: scanning, clock, locks, session, counters
+// and histogram.
 func BenchmarkHandle(b *testing.B) {
 	for _, v := range variants {
 		b.Run(v.String(), func(b *testing.B) {

@@ -1,13 +1,11 @@
 package fanout
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +15,11 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -32,25 +34,27 @@ type Options struct {
 	Tracer  *tracing.Tracer // nil: nothing is traced
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
-	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.
+	// SendTimeout ends a stream that takes nothing for so long (slow_clients.go); 0: never.
 	SendTimeout time.Duration
-	// MaxConnectionAge is grpc's: older connections are closed, and their clients come
-	// back on others. 0: never.
+	// MaxConnectionAge is grpc's: older connections are closed, and their clients open new
+	// ones. 0: never.
 	MaxConnectionAge time.Duration
-	// OriginVersions: incremental resources bear the origin's own versions, where
-	// it gave them, instead of those made of their content (P61).
+	// OriginVersions: delta resources have the origin's versions, where it gave them, instead
+	// of versions made from their content (P61).
 	OriginVersions bool
-	// SeveralOrigins: they come from more than one.
+	// SeveralOrigins: resources come from more than one origin.
 	SeveralOrigins bool
-	// Settings are those that it begins with.
+	// Settings are the first ones.
 	Settings
-	// MaxResponse is the largest response that is sent, in bytes; 0: the
-	// constant. For tests: no client could do with less.
+	// MaxResponse is the largest response that is sent, in bytes; 0: listener.MaxMessage. It
+	// is for tests.
 	MaxResponse int
 }
 
 // Server serves the downstream side. See the package's Concurrency.
 type Server struct {
+	*inspect.Inspector // of its clients
+
 	opts   Options
 	now    atomic.Pointer[Settings] // see settings
 	source Source
@@ -60,11 +64,9 @@ type Server struct {
 
 	sched     *scheduler
 	admission *listener.Admission
-	sentAway  sentAways
-	polls     *polls
-	pollers   *pollers
-	times     restTimes
-	mover     *mover
+	refusals  *refusal.Log
+	rest      *rest.Server
+	rekeyer   *rekeyer
 
 	finisherOf func(grpc.ServerStream) finisher
 
@@ -83,33 +85,42 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = maxResponse
 	}
 	s := &Server{
-		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
+		opts: o, source: o.Source, meters: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
-		polls: newPolls(), times: defaultRESTTimes,
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
-	s.pollers = newPollers(s)
-	s.mover = newMover(s)
+	s.rekeyer = newRekeyer(s)
+	s.rest = rest.New(rest.Options{
+		Source: o.Source, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,
+		SendTimeout: o.SendTimeout, MaxConnectionAge: o.MaxConnectionAge,
+		LongPoll:        func() time.Duration { return s.settings().LongPoll },
+		Limits:          func() *config.Limits { return &s.settings().Limits },
+		RulesGeneration: s.rekeyer.generation.Load,
+		NextID:          s.nextID,
+		Identifier:      func(snap *xds.Snapshot) string { return identifier(o.Replica, snap) },
+		DocumentsOf:     func(snap *xds.Snapshot) *rest.Documents { return &framesOf(snap).documents },
+	})
+	s.Inspector = inspect.New(s.inspected)
 	return s
 }
 
-// Run sends until ctx ends; it returns when its workers have. Streams that are
-// still open then are the grpc server's to end.
+// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams that
+// are still open then.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
-	parts.Go(func() { s.mover.run(ctx) })
-	parts.Go(func() { s.census(ctx) })
+	parts.Go(func() { s.rekeyer.run(ctx) })
+	parts.Go(func() { s.Inspector.Run(ctx, s.meters) })
 	parts.Wait()
 	return nil
 }
 
-// instance tells the streams of this process from those of any other, by their nonces (P10).
+// instance distinguishes the nonces of this process from those of any other (P10).
 var instance = rand.Uint64()
 
-// identifier is what control_plane.identifier says (P39).
+// identifier is the control_plane.identifier of a response (P39).
 func identifier(replica string, s *xds.Snapshot) string {
 	id := replica + "/" + s.Origin
 	if s.Stale {
@@ -118,11 +129,11 @@ func identifier(replica string, s *xds.Snapshot) string {
 	return id
 }
 
-// staleMark stands behind the origin while some of what is served is the last known
-// good of which the origin has not spoken yet.
+// staleMark follows the origin's name while a part of what is served is the last known good, which
+// the origin has not confirmed yet.
 const staleMark = " (last known good)"
 
-// serve is the life of one stream, of all types if only is empty.
+// serve serves one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
@@ -136,10 +147,10 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
-	if refusal := s.admission.Enter(caller, conn); refusal != nil {
-		s.meters.Refuse(refusal.Reason)
-		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
-		return refusal
+	if refused := s.admission.Enter(caller, conn); refused != nil {
+		s.meters.Refuse(refused.Reason)
+		s.refusals.Note("refused a stream", refused, st.client(""))
+		return refused
 	}
 	defer s.admission.Leave(caller, conn)
 	if !s.add(st) {
@@ -152,64 +163,27 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.logRefusal("ended a stream", r, st.nodeID(), st.from, st.caller.Account)
+		s.refusals.Note("ended a stream", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
 	}
 	return err
 }
 
-// logRefusal logs and counts a stream or poll that was refused or ended. A planned end, of which
-// there may be thousands in a minute, is logged at level debug.
-func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	node = strings.Clone(short(cmp.Or(node, r.Node), maxNodeText))
-	level := slog.LevelInfo
-	if r.Reason.Planned() {
-		level = slog.LevelDebug
-	} else {
-		s.sentAway.note(r, node, time.Now())
-	}
-	args := append(clientAttrs(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
-	if r.Key != "" { // the error is logged once for the key
-		args = append(args, "key", r.Key)
-	} else {
-		args = append(args, "error", r.Err)
-	}
-	s.log.Log(context.Background(), level, what, args...)
+// RecentRefusals returns what was refused or ended in the last minute, by reason. It may be
+// called at any time.
+func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() }
+
+// client says in a log line which client the stream is of.
+func (st *stream) client(node string) refusal.Client {
+	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
 }
 
-// handshakeFailed logs and counts a TLS handshake that failed.
-func (s *Server) handshakeFailed(on, from string, err error) {
-	s.meters.Refuse(telemetry.Handshake)
-	refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", on, from, err)}
-	s.sentAway.note(&refused, "", time.Now())
-	s.log.Warn("a client's TLS handshake failed", "peer", from, "listener", on, "reason", telemetry.Handshake.String(), "error", strings.Clone(short(err.Error(), maxSentAwayText)))
-}
-
-// logNack logs a response that a client refused. The reason must be redacted.
-func (s *Server) logNack(of Member, typ xds.TypeURL, n *Nack, nonce string) {
-	s.log.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
-		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
-}
-
-// clientAttrs returns the attributes of a log line that say which client it is about. The account
-// is left out if it is the peer's address.
-func clientAttrs(node, peer, account string) (args []any) {
-	if node != "" {
-		args = append(args, "node", short(node, maxNodeText))
-	}
-	args = append(args, "peer", peer)
-	if account != listener.Host(peer) {
-		args = append(args, "account", account)
-	}
-	return args
-}
-
-// hangUp closes the connection of a client that takes nothing: the status that
-// ends the stream would wait behind what the client does not take, for ever. A
-// connection that carries other streams stays: they may be others' (P16).
+// hangUp closes the connection of a client that takes nothing. The status that ends the stream
+// would wait for ever behind what the client does not take. A connection with other streams stays,
+// since they may be of other clients (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
-		_ = st.conn.Close() // its stream sees it; there is nobody else to tell
+		_ = st.conn.Close() // its stream sees it
 	}
 }
 
@@ -226,8 +200,8 @@ func (s *Server) add(st *stream) bool {
 	return true
 }
 
-// number is that of something that is listed among streams.
-func (s *Server) number() uint64 {
+// nextID numbers REST pollers among streams.
+func (s *Server) nextID() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++
@@ -253,57 +227,8 @@ func (s *Server) appendAll(to []*stream) []*stream {
 	return to
 }
 
-// Drain takes no more streams and polls and ends those there are, streams with
-// UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
-// replica at once. It returns how many it told to end, when none is left that
-// was not told, or when ctx ends, and how many are left then.
-func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
-	s.polls.drain()
-	p := spread{began: time.Now(), over: over}
-	tick := time.NewTicker(spreadEvery)
-	defer tick.Stop()
-	for {
-		untold := s.untold()
-		if len(untold) == 0 {
-			return p.told, 0 // or gone by themselves
-		}
-		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
-			tell()
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return p.told, len(s.untold())
-		}
-	}
-}
-
-// untold has, for each stream and each poll that was not told to end, what tells
-// it.
-func (s *Server) untold() (out []func()) {
-	for _, st := range s.all() {
-		if st.refusal.Load() == nil {
-			out = append(out, func() {
-				st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
-			})
-		}
-	}
-	for _, p := range s.polls.all() {
-		if !p.told.Load() {
-			out = append(out, p.tell)
-		}
-	}
-	return out
-}
-
-func (st *stream) nodeID() string {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.node == nil {
-		return ""
-	}
-	return st.node.ID
+// ServeREST serves REST-JSON on l until ctx ends; then it returns nil. Clients have to pass all of
+// the policies.
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, policies ...*listener.Policy) error {
+	return s.rest.Serve(ctx, l, rest.Ping{Every: k.Time, Timeout: k.Timeout}, policies...)
 }

@@ -166,8 +166,8 @@ func BenchmarkSessionMemory(b *testing.B) {
 	}
 }
 
-// What one more client costs of a change that others need alike: from a look at
-// the State to the ACK, without transport.
+// The cost of one more client for a change that others need alike: from a look at the State to the
+// ACK, without transport.
 func BenchmarkStep(b *testing.B) {
 	for _, v := range variants {
 		for _, resources := range []int{10, 10_000} {
@@ -194,8 +194,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// What one send allocates on the way to the transport, and giving it back. The
-// body is shared, whatever its size.
+// What one send allocates on the way to the transport, until the buffers are returned. The body is
+// shared, whatever its size.
 func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {

@@ -32,8 +32,8 @@ func (a opening) of(t *testing.T, v xds.Variant) (*frameFixture, *Frame) {
 	return w, w.answered(a.replica)
 }
 
-// Keys of equal resources send the same bytes, held once; a byte that differs, a
-// version or who says it, and they are others.
+// Keys with equal resources send the same bytes, which are held once. With another byte, version or
+// identifier they send others.
 func TestEqualKeysShareBytes(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		t.Run(v.String(), func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestEqualKeysShareBytes(t *testing.T) {
 	}
 }
 
-// A resource with a TTL is sent with what is left of it: who comes later is not
-// given what was left for who came first.
+// A resource with a TTL is sent with what is left of it. A later client is not given what was left
+// for an earlier one.
 func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 	for _, v := range variants {
 		w := newFrameFixture(t, xds.EndpointType, v)
@@ -95,7 +95,7 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 		w.sub("a", "b") // another key, of the same content
 		if later := w.next(); &later.body[0] == &first.body[0] {
 			t.Error("later: shared")
-		} else if left := later.lefts; !slices.Equal(left, []time.Duration{ttl - 5*time.Second}) {
+		} else if left := later.ttls; !slices.Equal(left, []time.Duration{ttl - 5*time.Second}) {
 			t.Errorf("later: %v are left", left)
 		}
 	}
@@ -103,16 +103,16 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 
 // saying is all that a frame is made of.
 type saying struct {
-	body  xds.Body
-	c     session.Content
-	to    xds.Snapshot
-	lefts []time.Duration
+	body xds.Body
+	c    session.Content
+	to   xds.Snapshot
+	ttls []time.Duration
 }
 
 // everyPart is a response that has something of everything, of what w holds.
 func everyPart(w *frameFixture) *saying {
 	a, b := w.Cur.Held("a"), w.Cur.Held("b")
-	s := &saying{lefts: []time.Duration{ttl, ttl}}
+	s := &saying{ttls: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
 	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
 		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Follows(), "d")}, Follows: []string{"a"}, Took: "v1", Later: []string{"b"}, Renewed: 1}
@@ -131,15 +131,15 @@ func apart(t *testing.T, changes map[string]func(*saying, *frameFixture)) {
 	w.Fail(false, "d", "e")
 	w.sub("a", "b", "d", "e", "z")
 	own := everyPart(w)
-	f := newFrame(&own.body, &own.c, &own.to, own.lefts)
-	if again := everyPart(w); !f.speaks(&again.body, &again.c, &again.to, again.lefts) {
+	f := newFrame(&own.body, &own.c, &own.to, own.ttls)
+	if again := everyPart(w); !f.equals(&again.body, &again.c, &again.to, again.ttls) {
 		t.Fatal("it is not its own response's")
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			other := everyPart(w)
 			change(other, w)
-			if f.speaks(&other.body, &other.c, &other.to, other.lefts) {
+			if f.equals(&other.body, &other.c, &other.to, other.ttls) {
 				t.Error("taken for another's")
 			}
 		})
@@ -157,7 +157,8 @@ func TestP39_SharedBytesBearOneIdentifier(t *testing.T) {
 	})
 }
 
-// Nor are versions shared: not that on the wire, nor that for which an ACK counts.
+// Frames of different versions are not shared: neither of the version on the wire, nor of that for
+// which an ACK counts.
 func TestP61_SharedBytesBearOneVersion(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"set":  func(s *saying, _ *frameFixture) { s.to.Version = "v3" },
@@ -166,10 +167,10 @@ func TestP61_SharedBytesBearOneVersion(t *testing.T) {
 	})
 }
 
-// Nor is what is left of a TTL, or counted of it.
+// Frames with different remaining TTLs, or different counts of renewed TTLs, are not shared.
 func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
-		"left":    func(s *saying, _ *frameFixture) { s.lefts[1]-- },
+		"left":    func(s *saying, _ *frameFixture) { s.ttls[1]-- },
 		"took":    func(s *saying, _ *frameFixture) { s.c.Took = "v0" },
 		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
 		"quiet":   func(s *saying, _ *frameFixture) { s.c.Quiet = true },
@@ -178,7 +179,7 @@ func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 	})
 }
 
-// Nor is anything that one key has and the other has not.
+// Frames are not shared if one key has something that the other has not.
 func TestP51_SharedBytesAreOfOneContent(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"type":    func(s *saying, _ *frameFixture) { s.body.Type = xds.ClusterType },
@@ -190,7 +191,7 @@ func TestP51_SharedBytesAreOfOneContent(t *testing.T) {
 	})
 }
 
-// What keys share goes with the last of them, whoever made it.
+// What keys share goes with the last of them, whichever made it.
 func TestSharedBytesGoWithTheLast(t *testing.T) {
 	mine := func(later time.Duration) opening {
 		return opening{replica: "id", origin: "o", url: xds.ClusterType, specs: []string{"mine", "yours"}, later: later}

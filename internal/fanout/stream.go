@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,10 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
@@ -32,30 +32,30 @@ type stream struct {
 	only    xds.TypeURL // of a per-type service; empty: aggregated
 	conn    *listener.Conn
 	caller  *listener.Caller
-	from    string // remote address, for people
+	from    string // remote address, for messages
 	opened  time.Time
 	fin     finisher // nil: this grpc has none
 
 	// The receiver's.
-	req   *xds.Request // while it handles one
-	era   uint64       // in which its client was let in last: see mover
-	names int          // that the stream asks for, over all types, by their weight
-	asked int          // requests that were not just ACKs
-	// limiter is that of requests_per_second; nil: it was not needed yet.
+	req        *xds.Request // while it handles one
+	generation uint64       // of the rules under which the client was admitted last: see rekeyer
+	names      int          // weight of all names that the stream asks for
+	asked      int          // requests that were not just ACKs
+	// limiter enforces requests_per_second; nil: it was not needed yet.
 	limiter   *rate.Limiter
 	throttled bool // the limiter has delayed a request
 
 	// Any goroutine's.
-	run     runState
-	flying  atomic.Pointer[Frame]    // the message in flight; nil: none
-	since   atomic.Int64             // when it was handed over, UnixNano
-	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
-	left    atomic.Pointer[chan any] // closed when the last worker has left
+	run      runState
+	inFlight atomic.Pointer[Frame]    // the message in flight; nil: none
+	since    atomic.Int64             // when it was handed over, UnixNano
+	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
+	left     atomic.Pointer[chan any] // closed when the last worker has left
 
 	mu     sync.Mutex
-	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
-	slots  []*slot   // appended by the receiver; a slot's bit is its place
-	order  []*slot   // the same, in the order of sending (P35)
+	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
+	types  []*streamType // appended by the receiver; a type's bit is its index
+	order  []*streamType // the same, in the order of sending (P35)
 	nonces session.Nonces
 }
 
@@ -65,7 +65,7 @@ func (st *stream) receive() error {
 	for first := true; ; first = false {
 		err := st.grpc.RecvMsg(&in)
 		if err != nil {
-			return st.why(err)
+			return st.status(err)
 		}
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
@@ -75,20 +75,20 @@ func (st *stream) receive() error {
 		st.req = nil
 		in.release()
 		if refusal != nil {
-			st.end(refusal)
+			st.End(refusal)
 			return refusal
 		}
 	}
 }
 
-// requests are scanned into; a stream has one only while it handles a request.
-// Those that had to hold many names are not kept.
+// requests are those that streams scan into. A stream has one only while it handles a request. A
+// request that had many names is not kept.
 var requests = sync.Pool{New: func() any { return new(xds.Request) }}
 
 const maxPooled = 1 << 14
 
-// why is the status of a stream whose receiver could not go on.
-func (st *stream) why(err error) error {
+// status is the status of a stream whose RecvMsg failed.
+func (st *stream) status(err error) error {
 	if r := st.refusal.Load(); r != nil {
 		return r
 	}
@@ -104,75 +104,39 @@ func (st *stream) why(err error) error {
 // handle applies a request. A refusal ends the stream.
 func (st *stream) handle(msg []byte, first bool) *Refusal {
 	r := st.req
-	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
+	if refusal := listener.Scan(r, st.variant, msg, &st.srv.settings().Limits); refusal != nil {
 		return refusal
 	}
-	sl, refusal := st.slotOf(first)
+	ty, refusal := st.typeOfRequest(first)
 	if refusal != nil {
 		return refusal
 	}
-	if sl.member == nil {
+	if ty.member == nil {
 		st.throttle()
 		return nil // P5, P6: unanswered
 	}
-	return st.apply(sl)
+	return st.apply(ty)
 }
 
-// slotOf takes the request's node, if it has one, and returns the slot of its type.
-func (st *stream) slotOf(first bool) (*slot, *Refusal) {
+// typeOfRequest takes the request's node, if it has one, and returns the type of the request.
+func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 	if refusal := st.identify(first); refusal != nil {
 		return nil, refusal
 	}
 	if !first {
-		if sl := st.slot(st.req.TypeURL); sl != nil {
-			return sl, nil
+		if ty := st.typeOf(st.req.TypeURL); ty != nil {
+			return ty, nil
 		}
 	}
-	return st.speaking()
+	return st.newType()
 }
 
-// scan reads a request, within the limits.
-func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
-	refusal := s.scanned(r, v, msg)
-	if refusal != nil {
-		noteNode(refusal, r.Node)
-	}
-	return refusal
-}
-
-func (s *Server) scanned(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
-	limit := s.settings().Limits.NamesPerStream
-	if err := r.Scan(v, msg, limit); err != nil {
-		if errors.Is(err, xds.ErrTooManyNames) {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long one counts for several) than downstream.limits.names_per_stream allows (%d)", err, limit)
-		}
-		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
-			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
-		}
-		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)
-	}
-	if r.Locators {
-		return Refuse(codes.Unimplemented, telemetry.ResourceLocators, "request: resource_locators are not supported")
-	}
-	return nil
-}
-
-// nodeBytes refuses a node that is larger than it may be.
-func (s *Server) nodeBytes(raw []byte) *Refusal {
-	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
-		r := Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
-		noteNode(r, raw)
-		return r
-	}
-	return nil
-}
-
-// speaking returns the slot of the request's type, which is not known by that (P2).
-func (st *stream) speaking() (*slot, *Refusal) {
+// newType returns the type of a request whose type_url the stream does not know yet (P2).
+func (st *stream) newType() (*streamType, *Refusal) {
 	url := st.req.TypeURL
 	switch {
-	case st.only != "" && len(url) == 0 && len(st.slots) > 0:
-		return st.slots[0], nil
+	case st.only != "" && len(url) == 0 && len(st.types) > 0:
+		return st.types[0], nil
 	case st.only != "" && len(url) == 0:
 		return st.join(st.only)
 	case st.only != "" && string(url) != string(st.only):
@@ -183,8 +147,8 @@ func (st *stream) speaking() (*slot, *Refusal) {
 	return st.join(xds.TypeURL(url))
 }
 
-// identify takes the node of the first request; of a later one only the
-// dynamic parameters count (P1).
+// identify takes the node of the first request. Of a later node only the dynamic parameters count
+// (P1).
 func (st *stream) identify(first bool) *Refusal {
 	raw := st.req.Node
 	if raw == nil {
@@ -193,7 +157,7 @@ func (st *stream) identify(first bool) *Refusal {
 		}
 		return nil
 	}
-	if refusal := st.srv.nodeBytes(raw); refusal != nil {
+	if refusal := listener.CheckNode(raw, &st.srv.settings().Limits); refusal != nil {
 		return refusal
 	}
 	if !first {
@@ -217,14 +181,14 @@ func (st *stream) identify(first bool) *Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
-	st.era = st.srv.mover.era.Load() // before the gate is looked at
-	// Of each node that the stream has: dynamic parameters are a part of it.
+	st.generation = st.srv.rekeyer.generation.Load() // before the policy is asked
+	// Each node is checked, since dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
 
-// slot returns the type's slot; nil before it spoke. Receiver only.
-func (st *stream) slot(url []byte) *slot {
-	for _, s := range st.slots {
+// typeOf returns the type; nil before its first request. Receiver only.
+func (st *stream) typeOf(url []byte) *streamType {
+	for _, s := range st.types {
 		if string(s.Type.URL) == string(url) {
 			return s
 		}
@@ -232,75 +196,75 @@ func (st *stream) slot(url []byte) *slot {
 	return nil
 }
 
-// maxTypes is how many dirty bits there are.
+// maxTypes is the number of dirty bits.
 const maxTypes = 64
 
-// join makes the slot of a type that speaks for the first time, with the key
-// of the node as it is now (P5).
-func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
+// join adds a type at its first request, with the key of the node as it is now (P5).
+func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	limit := st.srv.settings().Limits.TypesPerStream
 	if limit <= 0 || limit > maxTypes {
 		limit = maxTypes
 	}
-	if len(st.slots) >= limit {
+	if len(st.types) >= limit {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
 	form := st.node.Form(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
-	if era != st.era {
-		// Who is let in no more may have to wait until it is ended. Nothing is to come
-		// of its node meanwhile, which the rules of today may take for another's.
+	generation := st.srv.rekeyer.generation.Load() // before rules and policy are asked: see addEvaluated
+	if generation != st.generation {
+		// A client that is not admitted any more may wait until the rekeyer ends it. It gets
+		// no further types meanwhile: the rules of today may map its node to the key of
+		// another client.
 		if refusal := st.caller.Admit(st.node); refusal != nil {
 			return nil, refusal
 		}
-		st.era = era
+		st.generation = generation
 	}
-	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
+	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
-			append(clientAttrs(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.placed(sl, era) // P6: unanswered
+			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
+		return st.addEvaluated(ty, generation) // P6: unanswered
 	}
-	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
+	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
 		var refusal *Refusal
 		if !errors.As(err, &refusal) {
 			return nil, Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
 		}
-		first := !slices.ContainsFunc(st.slots, func(s *slot) bool { return s.member != nil })
+		first := !slices.ContainsFunc(st.types, func(s *streamType) bool { return s.member != nil })
 		if first || refusal.Code != codes.PermissionDenied {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		return st.placed(sl, era)
+		return st.addEvaluated(ty, generation)
 	}
-	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
-	return st.placed(sl, era)
+	ty.member, ty.meter = member, st.srv.meter(member.Key(), url)
+	return st.addEvaluated(ty, generation)
 }
 
-// place adds the slot to the stream, after those that are sent before it.
-func (st *stream) place(sl *slot) *slot {
+// addType adds a type to the stream, after those that are sent before it.
+func (st *stream) addType(ty *streamType) *streamType {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.slots = append(st.slots, sl)
-	at, _ := slices.BinarySearchFunc(st.order, sl.Type.Order+1, func(s *slot, o uint8) int { return int(s.Type.Order) - int(o) })
-	st.order = slices.Insert(slices.Clone(st.order), at, sl)
-	return sl
+	st.types = append(st.types, ty)
+	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
+	st.order = slices.Insert(slices.Clone(st.order), at, ty)
+	return ty
 }
 
-// tellRouted tells the groups of the stream's clusters and load assignments once the
-// stream has listeners or routes as well (P36). Receiver only.
+// tellRouted tells the groups of the stream's clusters and load assignments that the stream has
+// listeners or routes as well, if so (P36). Receiver only.
 func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.slots, func(o *slot) bool { return o.Type.Points && o.member != nil }) {
+	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.Points && o.member != nil }) {
 		return
 	}
-	for _, o := range st.slots {
+	for _, o := range st.types {
 		if o.Type.LeavesLast && o.member != nil {
 			o.member.Routed()
 		}
@@ -308,139 +272,106 @@ func (st *stream) tellRouted() {
 }
 
 // apply changes the type's session by the request.
-func (st *stream) apply(sl *slot) *Refusal {
+func (st *stream) apply(ty *streamType) *Refusal {
 	r := st.req
-	fresh := !sl.Began()
-	want, changed := st.subscribe(sl)
+	first := !ty.Began()
+	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - sl.Wants().Names.Weight()
-	st.names += more // counted also without a limit, since there may be one later
+	more := want.Names.Weight() - ty.Wants().Names.Weight()
+	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
 	}
-	if changed || fresh {
-		want = sl.member.Intern(want)
+	if changed || first {
+		want = ty.member.Intern(want)
 	}
 	now := time.Now()
 	st.mu.Lock()
-	out := sl.Request(r, want, st.nonces.Number(r.Nonce))
-	if fresh || changed {
-		sl.asked = now
+	out := ty.Request(r, want, st.nonces.Number(r.Nonce))
+	if first || changed {
+		ty.track.Asked(now)
 	}
-	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
-		sl.epoch++
+	if first || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
+		ty.epoch++
 	}
-	remembers := sl.Remembers()
-	ask := sl.Again(r, sl.snapshot())
-	nack := st.note(sl, &out, now)
-	acked := out.Verdict == session.Acked && sl.RefusesNothing()
+	remembers := ty.Remembers()
+	ask := ty.Again(r, ty.snapshot())
+	nack := st.note(ty, &out, now)
+	acked := out.Verdict == session.Acked && ty.RefusesNothing()
 	var accepted *xds.Snapshot
 	if acked {
-		accepted = sl.Accepted()
+		accepted = ty.Accepted()
 	}
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
-	if changed || fresh {
-		// Interest first: the group wakes the slot once it has indexed it, so
-		// no update falls between.
-		sl.member.Subscribe(want)
+	if changed || first {
+		// The group wakes the type once it has indexed the subscription, so that no update
+		// is missed.
+		ty.member.Subscribe(want)
 	}
 	if len(ask) > 0 {
-		sl.member.Again(ask)
+		ty.member.Resubscribe(ask)
 	}
 	if out.Wake {
-		st.wake(sl.bit)
+		st.wake(ty.bit)
 	}
 	if acked {
-		sl.member.Acked(out.Gen, accepted)
+		ty.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.began) {
-		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
+	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(ty.track.Began()) {
+		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
-		// Not under the lock: to look for secrets takes time.
-		message := nackMessage(sl.Type, r.ErrorMessage)
+		// Not under the lock, since redaction takes time.
+		message := member.NackMessage(ty.Type, r.ErrorMessage)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
-		sl.member.Nacked(*nack)
-		st.srv.logNack(sl.member, sl.Type.URL, nack, string(r.Nonce))
+		ty.member.Nacked(*nack)
+		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
-	if out.Verdict != session.Acked || changed || fresh {
+	if out.Verdict != session.Acked || changed || first {
 		st.throttle()
 	}
 	return nil
 }
 
-// subscribe is the session's Subscribe. What a name that is given up identifies is
-// seen from what was sent, which the workers change.
-func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
+// subscribe is the session's Subscribe. Where the client unsubscribes from names, the session reads
+// what was sent, which the workers change under the lock.
+func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 	}
-	return sl.Subscribe(st.req)
+	return ty.Subscribe(st.req)
 }
 
-// maxNackMessage bounds what is kept of a client's message, and maxNackRead what of it is
-// read at all, in bytes (P17). Envoy's messages are 4 KiB at most.
-const (
-	maxNackMessage = 1 << 10
-	maxNackRead    = 8 << 10
-)
-
-// nackMessage is what is kept and shown of a client's message. Envoy quotes the whole
-// resource where it breaks a constraint. So nothing is kept of a message about a Secret,
-// and of others nothing that looks like one: a cluster may have a key inline.
-func nackMessage(t xds.Type, said []byte) string {
-	if t.Secret {
-		return "(not shown, since it may quote the Secret)"
-	}
-	// Secrets are looked for before it is cut: half of one has no form.
-	return ends(redact.Text(string(said[:min(len(said), maxNackRead)])), maxNackMessage)
-}
-
-// ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first
-// and the reason last.
-func ends(text string, n int) string {
-	const gap = "…"
-	if len(text) <= n {
-		return text
-	}
-	head := (n - len(gap)) / 2
-	tail := len(text) - (n - len(gap) - head)
-	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[tail:], "")
-}
-
-// note counts what a request said. It returns the refusal, if it is one, whose
-// message is yet to come. Under the lock.
-func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
-	sl.answering(out, now)
+// note counts what a request said. It returns the NACK, if it is one, without its message. The lock
+// is held.
+func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
 	switch out.Verdict {
 	case session.Acked:
-		sl.counts.acks++
-		sl.answered = now
-		sl.meters.Acks.Inc()
-		// Not of what was there when the client came: that is no propagation.
-		if out.Received.After(sl.began) {
-			sl.meters.Propagation.Observe(now.Sub(out.Received))
+		ty.track.Acked(out, now)
+		ty.meters.Acks.Inc()
+		// What was received before the client came says nothing about propagation.
+		if out.Received.After(ty.track.Began()) {
+			ty.meters.Propagation.Observe(now.Sub(out.Received))
 		}
 	case session.Nacked:
-		sl.counts.nacks++
-		sl.meters.Nacks.Inc()
+		ty.meters.Nacks.Inc()
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
-		sl.nack, sl.answered = n, now
+		ty.track.Nacked(out, n, now)
 		return n
 	case session.Stale, session.Unknown:
-		sl.meters.Stale.Inc()
+		ty.meters.Stale.Inc()
 	}
 	return nil
 }
 
-// wake marks slots dirty and queues the stream if nobody has it.
+// wake marks types dirty, and queues the stream if no worker has it.
 func (st *stream) wake(bits uint64) {
 	st.run.mark(bits)
 	if st.run.tryQueue() {
@@ -450,14 +381,14 @@ func (st *stream) wake(bits uint64) {
 
 // completed is called when message n has left.
 func (st *stream) completed(n uint64) {
-	st.flying.Store(nil)
+	st.inFlight.Store(nil)
 	if st.run.completed(n) {
 		st.srv.sched.push(st)
 	}
 }
 
-// end ends the stream with r, from any goroutine. The first one counts.
-func (st *stream) end(r *Refusal) {
+// End ends the stream with r, from any goroutine. The first one counts.
+func (st *stream) End(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}
@@ -466,7 +397,7 @@ func (st *stream) end(r *Refusal) {
 		_ = st.conn.Close() // the receiver sees it
 		return
 	}
-	// An error means that the stream is over already.
+	// An error means that the stream has ended already.
 	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
@@ -477,13 +408,13 @@ func (st *stream) close() {
 	if st.run.close() {
 		<-left
 	}
-	for _, sl := range st.slots {
-		if sl.timer != nil { // no worker sets it any more
-			sl.timer.Stop()
+	for _, ty := range st.types {
+		if ty.timer != nil { // no worker sets it any more
+			ty.timer.Stop()
 		}
-		if sl.member != nil {
-			sl.member.Leave()
-			sl.perKey.Release()
+		if ty.member != nil {
+			ty.member.Leave()
+			ty.perKey.Release()
 		}
 	}
 }

@@ -30,8 +30,8 @@ func TestP1_Node(t *testing.T) {
 	// A later node counts and changes nothing, but for dynamic parameters, for
 	// types that speak later.
 	var joined []*xds.Node
-	r.house.refuse = func(j Join) *Refusal { joined = append(joined, j.Node); return nil }
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
+	r.groups.Refuse = func(j Join) *Refusal { joined = append(joined, j.Node); return nil }
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
 	c = r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")
@@ -65,7 +65,7 @@ func TestP3_AnyType(t *testing.T) {
 	const thing = "type.googleapis.com/acme.Thing"
 	u := update(t, thing, "a", "b")
 	u.Wildcard = true
-	r.house.group("edge").publish(u)
+	r.groups.Group("edge").Publish(u)
 	c := r.delta(nil)
 	c.ask(thing)
 	c.want("a b ")
@@ -82,7 +82,7 @@ func TestP3_AnyType(t *testing.T) {
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
 		}
@@ -92,7 +92,7 @@ func TestP5_Unmapped(t *testing.T) {
 	c.ask(xds.RouteType, "r")
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Unmapped)
 
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.RouteType, "r"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.RouteType, "r"))
 	c = r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")
@@ -100,7 +100,7 @@ func TestP5_Unmapped(t *testing.T) {
 	c.ask(xds.RouteType, "q")
 	c.ask(xds.ClusterType, "a") // is read after these
 	c.want("a ")
-	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
 }
@@ -108,8 +108,8 @@ func TestP5_Unmapped(t *testing.T) {
 // One client's refusal, silence and slowness change nothing for another.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	refuses, silent, good := r.delta(nil), r.delta(nil), r.delta(nil)
 	for _, c := range []*client{refuses, silent, good} {
 		c.ask(xds.ClusterType)
@@ -122,15 +122,16 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	good.want("a ")
 	for i := range 20 {
 		name := fmt.Sprintf("c%d", i)
-		g.publish(update(t, xds.ClusterType, name))
+		g.Publish(update(t, xds.ClusterType, name))
 		good.want(name + " ")
 	}
 }
 
-// NACKs reach the group with the client and its message, bounded.
+// NACKs reach the group with the client and its message, of which at most 1 KiB is kept.
 func TestP17_NacksAreKept(t *testing.T) {
+	const maxMessage = 1 << 10
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	first, err := c.Recv()
@@ -142,12 +143,12 @@ func TestP17_NacksAreKept(t *testing.T) {
 	c.ask(xds.EndpointType, "x") // is handled after
 	c.ask("")
 	c.ends()
-	r.house.mu.Lock()
-	defer r.house.mu.Unlock()
-	if len(r.house.nacks) != 1 {
-		t.Fatalf("%d NACKs", len(r.house.nacks))
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != 1 {
+		t.Fatalf("%d NACKs", len(r.groups.Nacks))
 	}
-	if n := r.house.nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxNackMessage || len(n.Message) < maxNackMessage-3 ||
+	if n := r.groups.Nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxMessage || len(n.Message) < maxMessage-3 ||
 		!strings.HasPrefix(n.Message, "the resource: x") || !strings.Contains(n.Message, "…") || !strings.HasSuffix(n.Message, "; the reason") || !utf8.ValidString(n.Message) {
 		t.Fatalf("NACK %+v", n)
 	}
@@ -157,7 +158,7 @@ func TestP28_Names(t *testing.T) {
 	r := newServerFixture(t, nil)
 	odd := "ünï/cödé?*%20\n☃"
 	u := update(t, xds.EndpointType, odd, "-"+string(make([]byte, xds.MaxNameBytes)))
-	r.house.group("edge").publish(u)
+	r.groups.Group("edge").Publish(u)
 	c := r.delta(nil)
 	c.ask(xds.EndpointType, odd)
 	c.want(odd + " ")
@@ -173,10 +174,10 @@ func TestP28_Names(t *testing.T) {
 	r.counted(telemetry.NameBytes, 2)
 }
 
-// What is pending on a stream goes out in the order of types.
+// Pending types of a stream are sent in the order of types.
 func TestP35_Order(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
+	g := r.groups.Group("edge")
 	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
 	c := r.delta(nil)
 	named := func(url xds.TypeURL, spec string) xds.Update { // what came for the name, not the wildcard
@@ -190,7 +191,7 @@ func TestP35_Order(t *testing.T) {
 		c.ask(url, "x")
 		us = append(us, named(url, "-x"))
 	}
-	g.publish(us...) // answers in any order: the subscriptions may still be on their way
+	g.Publish(us...) // answers in any order: the subscriptions may still be on their way
 	for range order {
 		c.want("-x ")
 	}
@@ -200,7 +201,7 @@ func TestP35_Order(t *testing.T) {
 		for i := range order {
 			us = append(us, named(order[len(order)-1-i], fmt.Sprintf("x=%s", []string{"", "2"}[round%2])))
 		}
-		g.publish(us...)
+		g.Publish(us...)
 		for _, url := range order {
 			if got := c.want("x "); got.TypeUrl != string(url) {
 				t.Fatalf("round %d: %s, want %s", round, got.TypeUrl, url)
@@ -213,21 +214,21 @@ func TestP35_Order(t *testing.T) {
 // A changed cluster is followed by its load assignment, though unchanged.
 func TestP37_FollowsOnStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "a", "b"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "a", "b"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a b ")
 	c.ask(xds.EndpointType, "a", "b")
 	c.want("a b ")
-	g.publish(update(t, xds.ClusterType, "b=2"))
+	g.Publish(update(t, xds.ClusterType, "b=2"))
 	if got := c.want("b "); got.TypeUrl != string(xds.ClusterType) {
 		t.Fatal(got.TypeUrl)
 	}
 	if got := c.want("b "); got.TypeUrl != string(xds.EndpointType) {
 		t.Fatal(got.TypeUrl)
 	}
-	g.publish(update(t, xds.ClusterType, "a=2"))
+	g.Publish(update(t, xds.ClusterType, "a=2"))
 	c.want("a ")
 	c.want("a ")
 }
@@ -253,7 +254,7 @@ func TestP39_PassThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	typ := xds.TypeOf(xds.ListenerType)
-	r.house.group("edge").publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
+	r.groups.Group("edge").Publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
 	c := r.delta(nil)
 	c.ask(typ.URL)
 	got := c.recv()
@@ -297,15 +298,15 @@ func TestBadRequests(t *testing.T) {
 // came meanwhile; without ACKs, ack_timeout lets the next go.
 func TestP19_AckTimeoutOnStream(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	if first, err := c.Recv(); err != nil || said(first) != "a " {
 		t.Fatalf("%v, %v", first, err)
 	}
-	g.publish(update(t, xds.ClusterType, "b"))
-	g.publish(update(t, xds.ClusterType, "c"))
+	g.Publish(update(t, xds.ClusterType, "b"))
+	g.Publish(update(t, xds.ClusterType, "c"))
 	second, err := c.Recv()
 	if err != nil {
 		t.Fatal(err)
@@ -321,8 +322,8 @@ func TestP19_AckTimeoutOnStream(t *testing.T) {
 // clusters went out.
 func TestP19_WarmingOnStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	c := r.delta(nil)
 	c.ask(xds.ListenerType)
 	c.want("l ")
@@ -338,9 +339,9 @@ func TestP19_WarmingOnStream(t *testing.T) {
 	if got := next(); said(got) != "a " { // not acknowledged from here on
 		t.Fatal(said(got))
 	}
-	g.publish(update(t, xds.ClusterType, "b"))
+	g.Publish(update(t, xds.ClusterType, "b"))
 	c.ask(xds.RouteType, "r") // something that goes out, after b did not
-	g.publish(update(t, xds.RouteType, "r"))
+	g.Publish(update(t, xds.RouteType, "r"))
 	if got := next(); said(got) != "b " {
 		// The route is a change of a later type that came after a: b goes first.
 		t.Fatalf("%s of %s", said(got), got.TypeUrl)
@@ -349,9 +350,9 @@ func TestP19_WarmingOnStream(t *testing.T) {
 		t.Fatal(said(got))
 	}
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.RouteType), ResponseNonce: "none"})
-	g.publish(update(t, xds.ClusterType, "d"))
+	g.Publish(update(t, xds.ClusterType, "d"))
 	c.ask(xds.RuntimeType, "-x") // never answered: nothing is known of it
-	g.publish(update(t, xds.ListenerType, "m"))
+	g.Publish(update(t, xds.ListenerType, "m"))
 	if got := next(); said(got) != "d " || got.TypeUrl != string(xds.ClusterType) {
 		t.Fatalf("%s of %s", said(got), got.TypeUrl)
 	}
@@ -359,13 +360,13 @@ func TestP19_WarmingOnStream(t *testing.T) {
 		t.Fatal(said(got))
 	}
 	// Clusters alone wait.
-	g.publish(update(t, xds.ClusterType, "e"))
+	g.Publish(update(t, xds.ClusterType, "e"))
 	r.eventually(func() bool {
 		for _, st := range r.srv.all() {
 			st.mu.Lock()
-			sl := st.order[0]
+			ty := st.order[0]
 			idle := st.run.dirty.Load() == 0 && st.run.word.Load()&(queued|running|inFlight) == 0
-			waits := idle && sl.AwaitsAnswer() && sl.Pending(sl.snapshot())
+			waits := idle && ty.AwaitsAnswer() && ty.Pending(ty.snapshot())
 			st.mu.Unlock()
 			if waits {
 				return true
@@ -380,7 +381,7 @@ func TestP19_WarmingOnStream(t *testing.T) {
 func TestRequestsBetweenPlanAndSend(t *testing.T) {
 	r := newServerFixture(t, nil)
 	all := names(400)
-	r.house.group("edge").publish(update(t, xds.EndpointType, all...))
+	r.groups.Group("edge").Publish(update(t, xds.EndpointType, all...))
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: all[:1]})
 	for _, n := range all[1:] {
@@ -402,7 +403,7 @@ func TestRequestsBetweenPlanAndSend(t *testing.T) {
 // there.
 func TestManyStreamsOneFrame(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
+	g := r.groups.Group("edge")
 	conn := r.dial()
 	var cs []*client
 	for range 40 {
@@ -415,7 +416,7 @@ func TestManyStreamsOneFrame(t *testing.T) {
 		for _, n := range names(300) {
 			specs = append(specs, fmt.Sprintf("%s=%s", n, []string{"", "2"}[round%2]))
 		}
-		g.publish(update(t, xds.ClusterType, specs...))
+		g.Publish(update(t, xds.ClusterType, specs...))
 		for _, c := range cs {
 			if got := c.recv(); len(got.Resources) != 300 {
 				t.Fatalf("round %d: %d resources", round, len(got.Resources))
@@ -428,13 +429,13 @@ func TestManyStreamsOneFrame(t *testing.T) {
 // stream: it is not left unanswered.
 func TestP5_LaterTypeUnavailable(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.Unavailable, telemetry.LimitKeys, "no room")
 		}
 		return nil
 	}
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")

@@ -36,7 +36,7 @@ func (st *stream) throttle() {
 	if !st.throttled {
 		st.throttled = true
 		st.srv.log.Warn("a stream sends more than limits.requests_per_second, and is read more slowly",
-			append(clientAttrs(st.node.ID, st.from, st.caller.Account), "limit", limit)...)
+			append(st.client(st.node.ID).Attrs(), "limit", limit)...)
 	}
 	st.srv.meters.Refuse(telemetry.LimitRequestsPerSecond)
 	_ = st.limiter.Wait(st.grpc.Context()) // it fails if the stream ends

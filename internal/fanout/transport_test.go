@@ -22,7 +22,7 @@ import (
 // A connection older than max_connection_age is closed, and its client comes back.
 func TestOldConnectionsAreClosed(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	conn := r.dial()
 	c := r.delta(conn)
 	c.ask(xds.ClusterType, "*")
@@ -38,8 +38,8 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 // Above the limit a connection waits unaccepted until another is closed.
 func TestConnectionsWaitUnaccepted(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	r.addr = r.listen(&listener.Gate{Key: "downstream", Connections: 1})
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.addr = r.listen(&listener.Policy{Key: "downstream", Connections: 1})
 	first, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestStreamsEndFromOutside(t *testing.T) {
 			other.ask(xds.ClusterType)
 			other.want("a ")
 			apart := r.opened("edge")
-			st.end(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
+			st.End(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
 			want := codes.PermissionDenied
 			if !has {
 				want = codes.Unavailable
@@ -117,7 +117,7 @@ func TestRequestsAreThrottled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(listener.Gate).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
 		took := func(n int) time.Duration {
 			began := time.Now()
 			for range n {

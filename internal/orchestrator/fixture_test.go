@@ -292,7 +292,7 @@ func (c *client) Wake() {
 	}
 }
 
-func (c *client) Lack(r *fanout.Refusal) {
+func (c *client) Unavailable(r *fanout.Refusal) {
 	if r != nil {
 		c.End(r)
 	}

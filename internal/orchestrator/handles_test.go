@@ -164,8 +164,8 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		a.woken()
 		b.woken()
 		said := f.said()
-		a.Again([]string{"r/a"})
-		b.Again([]string{"r/a", "r/never"})
+		a.Resubscribe([]string{"r/a"})
+		b.Resubscribe([]string{"r/a", "r/never"})
 		synctest.Wait()
 		equal(t, "requests", f.said(), said+1)
 		if got := f.again(vhds); !slices.Equal(got, []string{"r/a"}) {
@@ -177,7 +177,7 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		if a.woken() == 0 || b.woken() == 0 {
 			t.Error("no client is told")
 		}
-		b.Again([]string{"r/a"})
+		b.Resubscribe([]string{"r/a"})
 		synctest.Wait()
 		equal(t, "requests", f.said(), said+2)
 		// A change of what is wanted carries nothing of it.

@@ -61,7 +61,7 @@ func (m *member) Subscribe(sub *xds.Subscription) {
 	m.group.post(m, func(l *changes) { l.sub = sub })
 }
 
-func (m *member) Again(names []string) {
+func (m *member) Resubscribe(names []string) {
 	m.group.post(m, func(l *changes) {
 		if l.again == nil {
 			l.again = make(map[string]struct{}, len(names))

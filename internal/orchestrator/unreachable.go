@@ -88,7 +88,7 @@ func (g *Group) evaluate() {
 func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 	if r != nil || m.refused {
 		m.refused = r != nil
-		m.waker.Lack(r)
+		m.waker.Unavailable(r)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -88,7 +88,7 @@ func (s *Server) compute(ctx context.Context, which *selection, contents bool) (
 	defer give()
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	clients, err := which.clients(ctx, s.opts.Clients.Inspect())
+	clients, err := which.clients(ctx, s.opts.Clients.ClientConfigs())
 	if err != nil {
 		return nil, tooLong(err, 0, 0)
 	}
@@ -114,7 +114,7 @@ func tooLong(err error, done, of int) error {
 
 // clients are the streams that are selected, those of one node on one connection
 // together.
-func (which *selection) clients(ctx context.Context, all []fanout.Inspected) (out [][]fanout.Inspected, err error) {
+func (which *selection) clients(ctx context.Context, all []inspect.ClientConfig) (out [][]inspect.ClientConfig, err error) {
 	type client struct {
 		node *xds.Node
 		conn any

@@ -65,7 +65,7 @@ func (m *member) State() *xds.State {
 func (m *member) Newest() *xds.Snapshot                        { return m.State().Snapshot(m.join.Type) }
 func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
 func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
-func (m *member) Again([]string)                               {}
+func (m *member) Resubscribe([]string)                         {}
 func (m *member) Nacked(fanout.Nack)                           {}
 func (m *member) Routed()                                      {}
 func (m *member) Acked(uint64, *xds.Snapshot)                  {}
@@ -192,7 +192,7 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{
-		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.OperatorOptions(), Log: log,
+		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.AdminServerOptions(), Log: log,
 		Close: func(ctx context.Context) { fanout.CloseConnection(ctx); r.closed <- struct{}{} },
 	})
 	if err != nil {
@@ -211,9 +211,9 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	operators, end := context.WithCancel(ctx)
 	var parts, run sync.WaitGroup
 	parts.Go(func() { _ = r.fanout.Run(ctx) })
-	parts.Go(func() { _ = clients.Serve(listener.New(down, &listener.Gate{Key: "downstream"})) })
+	parts.Go(func() { _ = clients.Serve(listener.New(down, &listener.Policy{Key: "downstream"})) })
 	run.Go(func() {
-		if err := r.srv.Run(operators, listener.New(up, &listener.Gate{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
+		if err := r.srv.Run(operators, listener.New(up, &listener.Policy{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
 			t.Error(err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	_ "xdsrelay/internal/anytypes" // for reflection, and what opens resources
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 )
 
 // MaxConnections is how many connections may be open at a time.
@@ -42,7 +42,7 @@ type Guard interface {
 }
 
 // Clients are the open streams, as fanout.Server has them.
-type Clients interface{ Inspect() []fanout.Inspected }
+type Clients interface{ ClientConfigs() []inspect.ClientConfig }
 
 // Options of a Server. All are needed but Log.
 type Options struct {

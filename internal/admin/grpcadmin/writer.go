@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
@@ -45,7 +45,7 @@ func newWriter(ctx context.Context, contents bool) *writer {
 }
 
 // client adds one, of which these are the streams.
-func (w *writer) client(streams []fanout.Inspected) error {
+func (w *writer) client(streams []inspect.ClientConfig) error {
 	w.one = w.one[:0]
 	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
 		if err := w.add(configNode, redact.Message(node)); err != nil {
@@ -54,7 +54,7 @@ func (w *writer) client(streams []fanout.Inspected) error {
 	}
 	for _, st := range streams {
 		for _, typ := range st.Types() {
-			for r := range typ.Resources() {
+			for r := range typ.Resources {
 				if err := w.add(configGeneric, w.generic(typ.URL, &r)); err != nil {
 					return err
 				}
@@ -84,23 +84,23 @@ func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
 	return w.ctx.Err()
 }
 
-var clientStatus = map[fanout.Stance]adminv3.ClientResourceStatus{
-	fanout.Untold:   adminv3.ClientResourceStatus_REQUESTED,
-	fanout.Missing:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
-	fanout.Taken:    adminv3.ClientResourceStatus_ACKED,
-	fanout.Declined: adminv3.ClientResourceStatus_NACKED,
-	fanout.Failed:   adminv3.ClientResourceStatus_RECEIVED_ERROR,
-	fanout.Unsure:   adminv3.ClientResourceStatus_UNKNOWN,
+var clientStatus = map[inspect.Stance]adminv3.ClientResourceStatus{
+	inspect.Untold:   adminv3.ClientResourceStatus_REQUESTED,
+	inspect.Missing:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
+	inspect.Taken:    adminv3.ClientResourceStatus_ACKED,
+	inspect.Declined: adminv3.ClientResourceStatus_NACKED,
+	inspect.Failed:   adminv3.ClientResourceStatus_RECEIVED_ERROR,
+	inspect.Unsure:   adminv3.ClientResourceStatus_UNKNOWN,
 }
 
 var configStatus = map[string]statusv3.ConfigStatus{
-	fanout.Synced:     statusv3.ConfigStatus_SYNCED,
-	fanout.NotSent:    statusv3.ConfigStatus_NOT_SENT,
-	fanout.Unanswered: statusv3.ConfigStatus_STALE,
-	fanout.Refused:    statusv3.ConfigStatus_ERROR,
+	inspect.Synced:     statusv3.ConfigStatus_SYNCED,
+	inspect.NotSent:    statusv3.ConfigStatus_NOT_SENT,
+	inspect.Unanswered: statusv3.ConfigStatus_STALE,
+	inspect.Refused:    statusv3.ConfigStatus_ERROR,
 }
 
-func (w *writer) generic(typ xds.TypeURL, r *fanout.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
+func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
 	g := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: string(typ), Name: redact.Text(r.Name), VersionInfo: r.Version, LastUpdated: timestamp(r.Updated),
 		ClientStatus: clientStatus[r.Stance], ConfigStatus: configStatus[r.State],

@@ -1,7 +1,7 @@
 package keystatus
 
 import (
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -18,7 +18,7 @@ type Difference struct {
 // Differences returns what differs in what a client has not accepted, by name: at most most
 // differences, and the number of further names, which are not compared. It returns false if
 // the names are not remembered any more.
-func (r *Reader) Differences(u *fanout.Untaken, most int) (out []Difference, more int, known bool) {
+func (r *Reader) Differences(u *inspect.Unacknowledged, most int) (out []Difference, more int, known bool) {
 	g := r.registry.Group(u.Key)
 	if g == nil {
 		return nil, 0, false

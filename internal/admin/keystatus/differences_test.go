@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -22,8 +22,8 @@ func TestDifferences(t *testing.T) {
 		f.give("v2", "a=2", "c=1")
 		two := c.Newest()
 		f.give("v3", "a=3", "b=3")
-		u := fanout.Untaken{Key: web, Type: xds.TypeOf(cds), Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}
-		text := func(u fanout.Untaken, most int) string {
+		u := inspect.Unacknowledged{Key: web, Type: xds.TypeOf(cds), Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}
+		text := func(u inspect.Unacknowledged, most int) string {
 			all, more, known := w.Differences(&u, most)
 			var out []string
 			for _, d := range all {

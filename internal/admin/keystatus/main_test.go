@@ -137,9 +137,9 @@ func (x *fixture) feed(key string) *feed {
 // waker is told nothing that the tests look at.
 type waker struct{}
 
-func (waker) Wake()                {}
-func (waker) Lack(*fanout.Refusal) {}
-func (waker) End(*fanout.Refusal)  {}
+func (waker) Wake()                       {}
+func (waker) Unavailable(*fanout.Refusal) {}
+func (waker) End(*fanout.Refusal)         {}
 
 // join joins as a node of a cluster and subscribes to names, of which "*" is the wildcard.
 func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.Member {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -63,7 +63,7 @@ type Progress struct {
 
 // Progress says how far a version has come to the clients. standings returns the standings
 // of the wanted keys and types, as fanout.Server.Standings does.
-func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
+func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)
 	nodes := make(map[node]decision)
@@ -106,7 +106,7 @@ type node struct {
 	stream   uint64 // of a node without an id
 }
 
-func nodeOf(at *fanout.Standing) node {
+func nodeOf(at *inspect.Standing) node {
 	if at.Node == "" {
 		return node{stream: at.Stream}
 	}

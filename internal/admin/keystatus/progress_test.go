@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -22,7 +23,7 @@ type awaiting struct {
 	*fixture
 	feed *feed
 	key  xds.Key
-	now  func() fanout.Standing // a client that has the newest
+	now  func() inspect.Standing // a client that has the newest
 }
 
 func await(t *testing.T, f func(a *awaiting)) {
@@ -35,14 +36,14 @@ func await(t *testing.T, f func(a *awaiting)) {
 }
 
 // nowOf returns the standing of a client that has the newest version.
-func nowOf(key xds.Key, c fanout.Member) func() fanout.Standing {
-	return func() fanout.Standing {
+func nowOf(key xds.Key, c fanout.Member) func() inspect.Standing {
+	return func() inspect.Standing {
 		held := c.Newest()
-		return fanout.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: fanout.Synced, Lineage: held.Lineage, Has: held.Gen}
+		return inspect.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.Synced, Lineage: held.Lineage, Has: held.Gen}
 	}
 }
 
-func (a *awaiting) ask(version, mark string, of ...fanout.Standing) Progress {
+func (a *awaiting) ask(version, mark string, of ...inspect.Standing) Progress {
 	for i := range of {
 		of[i].Host = fmt.Sprint(i) // each is another
 	}
@@ -63,7 +64,7 @@ func TestProgressCountsClients(t *testing.T) {
 		has1 := a.now()
 		a.feed.give("v2", "a=2")
 		has2 := a.now()
-		at := func(as fanout.Standing, node string, stream uint64, refused bool) fanout.Standing {
+		at := func(as inspect.Standing, node string, stream uint64, refused bool) inspect.Standing {
 			as.Node, as.Stream, as.Since = node, stream, time.Unix(int64(stream), 0)
 			if refused {
 				as.Nack, as.Final = &fanout.Nack{Gen: as.Has + 1}, true
@@ -72,7 +73,7 @@ func TestProgressCountsClients(t *testing.T) {
 		}
 		none := at(has1, "none", 2, false)
 		none.Has = 0
-		all := []fanout.Standing{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
+		all := []inspect.Standing{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
 		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 refusing, 2 pending of 4")
 		equal(t, "the one that refuses and the one that lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
 		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 refusing, 1 pending of 4")
@@ -154,7 +155,7 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 		a.feed.give("v2", "b=2")
 		v2 := a.ask("v2", "").Mark
 		no := a.now()
-		no.State, no.Nack, no.Final = fanout.Refused, &fanout.Nack{Gen: no.Has}, true
+		no.State, no.Nack, no.Final = inspect.Refused, &fanout.Nack{Gen: no.Has}, true
 		no.Has -= 2
 		const refused, waits = "0 reached, 1 refusing, 0 pending of 1", "0 reached, 0 refusing, 1 pending of 1"
 		a.want("v2", a.ask("v2", "", no), "known: "+refused)
@@ -200,12 +201,12 @@ func TestProgressCountsNodes(t *testing.T) {
 		a.feed.give("v1", "a=1")
 		had := a.now()
 		a.feed.give("v2", "a=2")
-		at := func(of fanout.Standing, node, host string, stream uint64) fanout.Standing {
+		at := func(of inspect.Standing, node, host string, stream uint64) inspect.Standing {
 			of.Node, of.Host, of.Stream = node, host, stream
 			return of
 		}
 		has := a.now()
-		of := []fanout.Standing{
+		of := []inspect.Standing{
 			at(has, "n", "h1", 1), at(had, "n", "h1", 2), at(has, "n", "h1", 3), // one is behind
 			at(has, "n", "h2", 4),                      // another of the name
 			at(has, "", "h3", 5), at(has, "", "h3", 6), // without names they cannot be told

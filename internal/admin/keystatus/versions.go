@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
@@ -113,7 +113,7 @@ const (
 
 // evaluate returns what a standing means for a version. A refusal counts only if it names
 // the version and is final. Any other refusal keeps Has below the refused generation.
-func evaluate(at *fanout.Standing, of generations) decision {
+func evaluate(at *inspect.Standing, of generations) decision {
 	switch n := at.Nack; {
 	case at.Lineage != of.lineage:
 		return pending
@@ -132,7 +132,7 @@ func (d decision) worse(than decision) bool {
 }
 
 // older returns the client that has been in its state for longer.
-func older(was *Laggard, at *fanout.Standing) *Laggard {
+func older(was *Laggard, at *inspect.Standing) *Laggard {
 	if was != nil && !at.Since.Before(was.Since) {
 		return was
 	}
@@ -141,7 +141,7 @@ func older(was *Laggard, at *fanout.Standing) *Laggard {
 
 // Count adds the numbers of clients to the keys, which have to be in order: how many clients
 // are in each state, and how many have each version. It reads all standings once.
-func Count(keys []Key, standings iter.Seq[fanout.Standing]) {
+func Count(keys []Key, standings iter.Seq[inspect.Standing]) {
 	last := make([]uint64, len(keys)) // the stream that was counted last; the standings of a stream are adjacent
 	for at := range standings {
 		name := at.Key.String()
@@ -161,7 +161,7 @@ func Count(keys []Key, standings iter.Seq[fanout.Standing]) {
 	}
 }
 
-func (t *Type) count(at *fanout.Standing) {
+func (t *Type) count(at *inspect.Standing) {
 	if t.States == nil {
 		t.States = make(map[string]int)
 	}

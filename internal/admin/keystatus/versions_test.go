@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
 // standings has these, as a fanout.Server has those of its streams.
-func standings(all ...fanout.Standing) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
-	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
-		return func(yield func(fanout.Standing) bool) {
+func standings(all ...inspect.Standing) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
+	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
+		return func(yield func(inspect.Standing) bool) {
 			for _, s := range all {
 				if wanted(s.Key, s.Type) && !yield(s) {
 					return
@@ -34,8 +35,8 @@ func TestVersionsOfAKey(t *testing.T) {
 		w.later(time.Second)
 		f.give("v2", "a=2")
 		held := c.Newest()
-		at := func(node string, stream, has uint64, refused bool) fanout.Standing {
-			s := fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
+		at := func(node string, stream, has uint64, refused bool) inspect.Standing {
+			s := inspect.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.Unanswered,
 				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has}
 			if refused {
 				s.Nack, s.Final = &fanout.Nack{Gen: has + 1}, true
@@ -65,7 +66,7 @@ func TestVersionsOfAKey(t *testing.T) {
 		equal(t, "for v2", evaluate(&no1, vs[0].in), pending)
 		no1.Final = false
 		equal(t, "while a response to come may end it", evaluate(&no1, older), pending)
-		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
+		equal(t, "states", one[0].Types[0].States[inspect.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no
 		also.Type = eds

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
 )
 
@@ -42,7 +43,7 @@ type Overview struct {
 	Origins []Origin `json:"origins"`
 	// SentAway is who was refused in the last minute, by reason: of them nothing else
 	// tells here.
-	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
+	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 }
 
 // Relay is who says so.
@@ -117,11 +118,11 @@ type Origin struct {
 // In is what an Overview is made of.
 type In struct {
 	Relay   Relay
-	Clients iter.Seq[fanout.ClientStatus]
+	Clients iter.Seq[inspect.ClientStatus]
 	Keys    []keystatus.Key
 	Origins []Origin
 
-	SentAway []fanout.SentAway
+	SentAway []refusal.Recent
 }
 
 // states in the order of how bad they are.
@@ -136,11 +137,11 @@ const (
 
 func stateOf(text string) state {
 	switch text {
-	case fanout.Refused:
+	case inspect.Refused:
 		return nacked
-	case fanout.Unanswered:
+	case inspect.Unanswered:
 		return stale
-	case fanout.NotSent:
+	case inspect.NotSent:
 		return notSent
 	}
 	return synced
@@ -218,7 +219,7 @@ type counting struct {
 }
 
 // client counts one. Most have one key for all types.
-func (c *counting) client(s *fanout.ClientStatus) {
+func (c *counting) client(s *inspect.ClientStatus) {
 	c.Clients++
 	switch s.Variant {
 	case "sotw":
@@ -239,7 +240,7 @@ func (c *counting) client(s *fanout.ClientStatus) {
 		worst = max(worst, now)
 		c.typeRow(t.Type).States.add(now)
 		c.Responses, c.Acks, c.Nacks = c.Responses+t.Sends, c.Acks+t.Acks, c.Nacks+t.Nacks
-		if slices.ContainsFunc(s.Types[:i], func(o fanout.TypeStatus) bool { return o.Key == t.Key }) {
+		if slices.ContainsFunc(s.Types[:i], func(o inspect.TypeStatus) bool { return o.Key == t.Key }) {
 			continue // counted with the first type of this key
 		}
 		for j := i + 1; j < len(s.Types); j++ {

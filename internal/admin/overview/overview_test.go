@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
 // client is a stream whose types are in these states, all under one key.
-func client(key, variant string, states ...string) fanout.ClientStatus {
+func client(key, variant string, states ...string) inspect.ClientStatus {
 	types := []xds.TypeURL{xds.ClusterType, xds.RouteType, xds.EndpointType}
-	c := fanout.ClientStatus{Variant: variant}
+	c := inspect.ClientStatus{Variant: variant}
 	for i, s := range states {
-		c.Types = append(c.Types, fanout.TypeStatus{Type: string(types[i]), Key: key, State: s, Sends: 3, Acks: 2, Nacks: 1})
+		c.Types = append(c.Types, inspect.TypeStatus{Type: string(types[i]), Key: key, State: s, Sends: 3, Acks: 2, Nacks: 1})
 	}
 	return c
 }
@@ -29,11 +29,11 @@ func key(name, origin string, connected bool) keystatus.Key {
 
 func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	o := Of(&In{
-		Clients: slices.Values([]fanout.ClientStatus{
-			client("a", "sotw", fanout.Synced, fanout.Synced),
-			client("a", "sotw", fanout.Synced, fanout.Refused, fanout.Unanswered),
-			client("a", "delta", fanout.Unanswered, fanout.NotSent),
-			client("b", "delta", fanout.NotSent, fanout.Synced),
+		Clients: slices.Values([]inspect.ClientStatus{
+			client("a", "sotw", inspect.Synced, inspect.Synced),
+			client("a", "sotw", inspect.Synced, inspect.Refused, inspect.Unanswered),
+			client("a", "delta", inspect.Unanswered, inspect.NotSent),
+			client("b", "delta", inspect.NotSent, inspect.Synced),
 			client("b", "rest"),
 		}),
 		Keys: []keystatus.Key{key("a", "one", true), key("b", "one", false)},
@@ -69,9 +69,9 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 }
 
 func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
-	c := client("a", "delta", fanout.Synced, fanout.Refused, fanout.Synced)
+	c := client("a", "delta", inspect.Synced, inspect.Refused, inspect.Synced)
 	c.Types[1].Key, c.Types[2].Key = "b", "b"
-	o := Of(&In{Clients: slices.Values([]fanout.ClientStatus{c})})
+	o := Of(&In{Clients: slices.Values([]inspect.ClientStatus{c})})
 	if len(o.Top) != 2 || o.Top[0].States != (States{Synced: 1}) || o.Top[1].States != (States{Nacked: 1}) || o.States != (States{Nacked: 1}) {
 		t.Errorf("%+v", o)
 	}
@@ -81,21 +81,21 @@ func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
 // those with refusals are among them, and nobody is forgotten.
 func TestRowsAreFew(t *testing.T) {
 	var in In
-	var clients []fanout.ClientStatus
+	var clients []inspect.ClientStatus
 	for i := range 100 {
 		name := fmt.Sprintf("key-%03d", i)
 		in.Keys = append(in.Keys, key(name, "one", true))
 		for range 100 - i {
-			clients = append(clients, client(name, "sotw", fanout.Synced))
+			clients = append(clients, client(name, "sotw", inspect.Synced))
 		}
 	}
-	clients = append(clients, client("key-099", "sotw", fanout.Refused))
+	clients = append(clients, client("key-099", "sotw", inspect.Refused))
 	long := strings.Repeat("é", 100_000)
 	for range 200 {
-		clients = append(clients, client(long, "sotw", fanout.Synced))
+		clients = append(clients, client(long, "sotw", inspect.Synced))
 	}
 	for i := range 1000 { // types that a client makes up
-		clients[0].Types = append(clients[0].Types, fanout.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: fanout.Synced})
+		clients[0].Types = append(clients[0].Types, inspect.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: inspect.Synced})
 	}
 	in.Clients = slices.Values(clients)
 	o := Of(&in)
@@ -126,7 +126,7 @@ func TestRowsAreFew(t *testing.T) {
 }
 
 func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
-	in := In{Clients: slices.Values([]fanout.ClientStatus(nil))}
+	in := In{Clients: slices.Values([]inspect.ClientStatus(nil))}
 	for i := range maxKeys + 2 {
 		in.Keys = append(in.Keys, key(fmt.Sprintf("key-%03d", i), "one", true))
 	}
@@ -148,13 +148,13 @@ func crowd(clients, keys int) *In {
 		k.Types = []keystatus.Type{{Type: string(xds.ClusterType), Received: &now}}
 		in.Keys = append(in.Keys, k)
 	}
-	var all []fanout.ClientStatus
+	var all []inspect.ClientStatus
 	for i := range clients {
-		state := fanout.Synced
+		state := inspect.Synced
 		if i%100 == 0 {
-			state = fanout.Unanswered
+			state = inspect.Unanswered
 		}
-		all = append(all, client(in.Keys[i%keys].Key, "delta", fanout.Synced, state, fanout.Synced))
+		all = append(all, client(in.Keys[i%keys].Key, "delta", inspect.Synced, state, inspect.Synced))
 	}
 	in.Clients = slices.Values(all)
 	return in

@@ -11,9 +11,9 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Admission admits streams and polls within the limits. It counts peers by
-// Caller.Account. A connection is counted as itself: two clients on two
-// listeners may have one remote address.
+// Admission admits streams and polls within the limits. It counts peers by Caller.Account.
+// Connections are counted by identity, since two clients on two listeners may have one remote
+// address.
 type Admission struct {
 	mu      sync.Mutex
 	limits  config.Limits
@@ -23,15 +23,15 @@ type Admission struct {
 	perConn map[*Conn]int
 }
 
-// NewAdmission has these limits hold.
+// NewAdmission makes an Admission with these limits.
 func NewAdmission(l config.Limits) *Admission {
 	a := &Admission{perPeer: make(map[string]int), perConn: make(map[*Conn]int)}
 	a.Reconfigure(l)
 	return a
 }
 
-// Reconfigure has other limits hold from now on. A rate that stays
-// goes on from where it is: a new one begins with a second's worth of streams.
+// Reconfigure sets other limits. A rate that stays the same continues. A new rate begins with a
+// second's worth of streams.
 func (a *Admission) Reconfigure(l config.Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,13 +45,12 @@ func (a *Admission) Reconfigure(l config.Limits) {
 	}
 }
 
-// Enter admits a stream or says why not. What a client or peer exceeds is
-// RESOURCE_EXHAUSTED; what the relay has not got is UNAVAILABLE, so that the
-// client goes elsewhere.
-func (a *Admission) Enter(who *Caller, on *Conn) *refusal.Refusal {
+// Enter admits a stream or says why not. A limit of the client or peer gives RESOURCE_EXHAUSTED. A
+// limit of the relay gives UNAVAILABLE, so that the client tries another replica.
+func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l, peer := &a.limits, who.Account
+	l, peer := &a.limits, c.Account
 	switch {
 	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection:
 		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
@@ -69,16 +68,16 @@ func (a *Admission) Enter(who *Caller, on *Conn) *refusal.Refusal {
 }
 
 // Leave is called when a stream that was admitted has ended.
-func (a *Admission) Leave(who *Caller, on *Conn) {
+func (a *Admission) Leave(c *Caller, on *Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.total--
-	down(a.perPeer, who.Account)
+	down(a.perPeer, c.Account)
 	down(a.perConn, on)
 }
 
-// EnterPoll admits a poll, which counts as a stream while it is answered. HTTP bounds how many
-// are on a connection.
+// EnterPoll admits a poll, which counts as a stream while it is answered. HTTP limits the polls of
+// a connection.
 func (a *Admission) EnterPoll(account string) *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()

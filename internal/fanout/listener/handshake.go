@@ -15,22 +15,21 @@ import (
 // HandshakeTimeout is how long a connection may take until it speaks HTTP/2.
 const HandshakeTimeout = 20 * time.Second
 
-// handshakes are the transport credentials of the one grpc server that serves
-// all listeners: how a connection is secured, and what is known of its client,
-// depends on the listener that accepted it. A server for each listener would
-// have one health service, one drain and one Stop each, all to be joined again.
+// handshakes are the transport credentials of the one grpc server that serves all listeners. The
+// listener that accepted a connection says how it is secured, and what is known of its client. A
+// grpc server for each listener would need its own health service, drain and Stop.
 type handshakes struct {
 	failed func(listener, peer string, err error)
 }
 
-// Credentials are the transport credentials of a grpc server that serves what New returns.
-// failed is called for each TLS handshake that fails, from several goroutines at a time:
-// with the listener's key and the peer's address. It is not called for a probe of the port.
+// Credentials are the transport credentials of a grpc server that serves what New returns. failed is
+// called for each TLS handshake that fails, with the listener's key and the peer's address, from
+// several goroutines at a time. It is not called for a probe of the port.
 func Credentials(failed func(listener, peer string, err error)) credentials.TransportCredentials {
 	return handshakes{failed}
 }
 
-// authInfo is how a stream finds its connection, and what that showed.
+// authInfo carries a stream's connection and its caller.
 type authInfo struct {
 	conn   *Conn
 	caller *Caller
@@ -60,18 +59,18 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
-		return raw, authInfo{c, c.in.gate.Caller(from, nil)}, nil
+		return raw, authInfo{c, c.in.policy.Caller(from, nil)}, nil
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 		if !probe { // of the port, which was refused nothing
-			h.failed(c.in.gate.Key, from, err)
+			h.failed(c.in.policy.Key, from, err)
 		}
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return secured, authInfo{c, c.in.gate.Caller(from, &state)}, nil
+	return secured, authInfo{c, c.in.policy.Caller(from, &state)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

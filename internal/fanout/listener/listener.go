@@ -4,37 +4,53 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 )
 
-// notSent is how much the kernel holds unsent for a client that does not read,
-// in bytes, with as much again for the piece that goes over it; without it, it
-// is megabytes. In-flight bytes are excluded, so clients that read lose nothing.
-// With a writeBuffer, which is held as well, it is the most that such a client
-// pins; a smaller writeBuffer would pin less, and costs those who read.
+// notSent is how many unsent bytes the kernel holds for a client that does not read. It may hold
+// as much again for the write that exceeds it; without the limit it holds megabytes. In-flight
+// bytes are excluded, so clients that read lose nothing. Such a client also holds grpc's write
+// buffer. A smaller one would hold less, but is slower for clients that read.
 const notSent = 64 << 10
 
-// RequestWindow is how much of its requests a client may send before the relay
-// has read it, in bytes, per stream and per connection. ACKs are small; a large
-// request takes a round trip for each part of this size.
+// RequestWindow is how many bytes of requests a client may send before the relay has read them, per
+// stream and per connection. ACKs are small. A large request takes a round trip for each part of
+// this size.
 const RequestWindow = 256 << 10
 
-// New wraps a listener. Its connections are secured as the gate says, by Credentials, and
-// pin little of the kernel's memory. At most g.Connections are open at a time; others wait
-// unaccepted.
-func New(l net.Listener, g *Gate) net.Listener {
-	out := &listener{Listener: Bounded(l, g.Connections), gate: g}
-	if g.TLS != nil {
-		out.creds = credentials.NewTLS(g.TLS)
+// MaxMessage is how large a response may be, and a request if limits.request_bytes has no bound
+// (P59), in bytes.
+const MaxMessage = 256 << 20
+
+// leastRate is how many bytes per second a client that reads takes at least. It has so much
+// longer than send_timeout for a large response.
+const leastRate = 1 << 20
+
+// SendTime is how long a message of so many bytes may be in flight to a client of which no more is
+// known than that it has not taken all; 0: for ever. timeout is send_timeout.
+func SendTime(timeout time.Duration, bytes int) time.Duration {
+	if timeout == 0 {
+		return 0
+	}
+	return timeout + time.Duration(bytes)*time.Second/leastRate
+}
+
+// New wraps a listener. Credentials secure its connections as the policy says. They use little of
+// the kernel's memory. At most p.Connections are open at a time; others wait unaccepted.
+func New(l net.Listener, p *Policy) net.Listener {
+	out := &listener{Listener: Bounded(l, p.Connections), policy: p}
+	if p.TLS != nil {
+		out.creds = credentials.NewTLS(p.TLS)
 	}
 	return out
 }
 
-// Bounded returns a listener whose connections pin little of the kernel's memory, and of
-// which at most so many are open at a time; 0: no limit.
+// Bounded returns a listener whose connections use little of the kernel's memory. At most so many
+// are open at a time; 0: no limit.
 func Bounded(l net.Listener, connections int) net.Listener {
 	l = tuned{l}
 	if connections > 0 {
@@ -56,15 +72,15 @@ func (t tuned) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// KeepAlive is for net.ListenConfig: gRPC's own keepalive does it; the
-// kernel's user timeout cuts idle connections in a large crowd.
+// KeepAlive is for net.ListenConfig. gRPC has a keepalive of its own, and the kernel's user timeout
+// closes idle connections when there are many.
 const KeepAlive = -1
 
-// listener is where clients come in.
+// listener accepts the connections of clients.
 type listener struct {
 	net.Listener
-	gate  *Gate
-	creds credentials.TransportCredentials // nil: plaintext
+	policy *Policy
+	creds  credentials.TransportCredentials // nil: plaintext
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -75,16 +91,16 @@ func (l *listener) Accept() (net.Conn, error) {
 	return &Conn{Conn: c, in: l}, nil
 }
 
-// limitUnread has the kernel take little of what the relay has not read: no more
-// than HTTP/2's windows let an honest client send. Without it megabytes of small
-// frames would wait for a connection that grpc reads slowly.
+// limitUnread has the kernel buffer little that the relay has not read: no more than HTTP/2's
+// windows let a correct client send. Without it, megabytes of small frames could wait on a
+// connection that grpc reads slowly.
 func limitUnread(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(RequestWindow) // best effort
 	}
 }
 
-// limitUnsent has the kernel hold little that is not sent yet.
+// limitUnsent has the kernel buffer little that is not sent yet.
 func limitUnsent(c net.Conn) {
 	raw, ok := c.(syscall.Conn)
 	if !ok {

@@ -21,7 +21,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(plain, &Gate{Key: "downstream"})
+	l := New(plain, &Policy{Key: "downstream"})
 	defer l.Close()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Refusal ends a stream, or refuses one: it is counted by its reason, and its
-// message goes to the client.
+// Refusal says why a stream, poll or connection is refused or ended. Metrics count it by its reason,
+// and its message goes to the client.
 type Refusal struct {
 	Code   codes.Code
 	Reason telemetry.Reason
 	Err    error
-	// Key that is why, whichever of its clients comes: the log says once what is wrong
-	// with it. Empty: it is the client.
+	// Key is the key for which every client is refused. Its error is logged once for the key.
+	// Empty: the client is the reason.
 	Key string
 
-	// Node is the id in the node that came with what is refused, as far as it is known
-	// and not too long; empty: the stream knows whose it is.
+	// Node is the beginning of the id in the node that came with the refused request; empty:
+	// it is not known, or the stream knows it.
 	Node string
 }
 

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"unicode/utf8"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -19,7 +19,7 @@ type refused struct {
 
 // CountRefusals reads all standings once. The result has an entry for each different
 // refusal among them.
-func CountRefusals(standings iter.Seq[fanout.Standing]) Refusals {
+func CountRefusals(standings iter.Seq[inspect.Standing]) Refusals {
 	out := make(Refusals)
 	for at := range standings {
 		if n := at.Nack; n != nil {

@@ -1,0 +1,219 @@
+package fanout
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+const itself = "node.id in peer.uri_sans"
+
+// By default Secrets are given only to clients over mTLS for which an identity rule holds. Other
+// clients are refused on the service of Secrets. On the aggregated service their other types go on.
+func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
+	c := newCerts(t)
+	const id = "spiffe://test/n"
+	proves := c.client(tlstest.URI(id))
+	listeners := map[string]struct {
+		tls      *tls.Config
+		identity string
+		dial     *tls.Config
+		proven   bool
+		lacks    string
+	}{
+		"plaintext":               {nil, "", nil, false, "its connection has no TLS"},
+		"plaintext with identity": {nil, "true", nil, false, "its connection has no TLS"},
+		"TLS":                     {c.server(false), "", proves, false, "it showed no client certificate"},
+		"TLS with identity":       {c.server(false), "true", proves, false, "it showed no client certificate"},
+		"mTLS":                    {c.server(true), "", proves, false, "there is no downstream.identity rule"},
+		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
+	}
+	r := newServerFixture(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
+	var mu sync.Mutex
+	secrets := 0 // that were joined
+	r.groups.Refuse = func(j Join) *Refusal {
+		mu.Lock()
+		defer mu.Unlock()
+		if j.Type == xds.SecretType {
+			secrets++
+		}
+		return nil
+	}
+	joined := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return secrets
+	}
+	n := &corev3.Node{Id: id, Cluster: "edge"}
+	refused := 0
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			for _, mode := range []string{config.SecretsMTLS, config.SecretsAllow, config.SecretsDeny} {
+				for where, l := range listeners {
+					given := mode == config.SecretsAllow || mode == config.SecretsMTLS && l.proven
+					t.Run(mode+"/"+where, func(t *testing.T) {
+						policy := &listener.Policy{Key: "downstream", TLS: l.tls, Secrets: mode}
+						if l.identity != "" {
+							policy.Identity = mustIdentity(t, l.identity)
+						}
+						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+						conn := r.dialTo(r.listen(policy), l.dial)
+						before := joined()
+
+						ads := r.ads(conn, v)
+						ads.ask(n, xds.SecretType, "s")
+						ads.ask(nil, xds.RuntimeType, "r") // handled and sent after
+						if given {
+							ads.gets(xds.SecretType)
+						}
+						ads.gets(xds.RuntimeType)
+
+						sds := r.sds(conn, v)
+						sds.ask(n, xds.SecretType, "s")
+						if given {
+							sds.gets(xds.SecretType)
+							if joined() != before+2 {
+								t.Errorf("%d joins, want 2", joined()-before)
+							}
+							return
+						}
+						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
+						why := l.lacks
+						if mode == config.SecretsDeny {
+							why = "nobody is given any here"
+						}
+						if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
+							t.Errorf("%q does not say %q", said, why)
+						}
+						if joined() != before {
+							t.Error("joined, so that it would be answered some time")
+						}
+						refused += 2
+						r.counted(telemetry.Secrets, refused)
+					})
+				}
+			}
+		})
+	}
+}
+
+// The message of a client that refuses a Secret is neither kept nor logged, since it may quote the
+// Secret.
+func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
+	addr := r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsAllow})
+	for i, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			p := r.ads(r.dialTo(addr, nil), v)
+			p.ask(node("n"), xds.SecretType, "s")
+			nonce := p.gets(xds.SecretType)
+			p.refuse(xds.SecretType, nonce, `private_key { inline_string: "top-secret" }`, "s")
+			p.ask(nil, xds.RuntimeType, "r")
+			nonce = p.gets(xds.RuntimeType)
+			p.refuse(xds.RuntimeType, nonce, "plainly wrong", "r")
+			r.eventually(func() bool {
+				r.groups.Mu.Lock()
+				defer r.groups.Mu.Unlock()
+				return len(r.groups.Nacks) == 2*(i+1)
+			})
+		})
+	}
+	r.eventually(func() bool { return strings.Count(log.String(), "client refused a response") >= 2 }) // of each type; both variants have the same version
+	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.groups.Nacks)
+	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may quote the Secret") < 3 || !strings.Contains(shown, "plainly wrong") {
+		t.Error(shown)
+	}
+}
+
+// A client is refused for which the identity rule is false or has an error,
+// before it is given anything.
+func TestP6_IdentityRefuses(t *testing.T) {
+	c := newCerts(t)
+	r := newServerFixture(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	mutual := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
+	tenant := r.listen(&listener.Policy{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
+	var mu sync.Mutex
+	joins := 0
+	r.groups.Refuse = func(Join) *Refusal {
+		mu.Lock()
+		defer mu.Unlock()
+		joins++
+		return nil
+	}
+	refused := 0
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			mu.Lock()
+			joins = 0
+			mu.Unlock()
+			conn := r.dialTo(mutual, c.client(tlstest.URI("spiffe://test/a"), tlstest.URI("spiffe://test/b")))
+			for _, own := range []string{"spiffe://test/a", "spiffe://test/b"} {
+				p := r.ads(conn, v)
+				p.ask(&corev3.Node{Id: own, Cluster: "edge"}, xds.ClusterType)
+				p.gets(xds.ClusterType)
+			}
+			for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
+				p := r.ads(conn, v)
+				p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
+				if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: it does not hold") {
+					t.Errorf("%q: %v", other, s)
+				}
+				refused++
+			}
+			p := r.ads(r.dialTo(tenant, nil), v)
+			p.ask(node("n"), xds.ClusterType)
+			if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.listeners[1].identity: ") ||
+				!strings.Contains(s.Message(), "no such key: tenant") {
+				t.Errorf("an error of the rule: %v", s)
+			}
+			refused++
+			r.counted(telemetry.Identity, refused)
+			mu.Lock()
+			defer mu.Unlock()
+			if joins != 2 {
+				t.Errorf("%d joined, want 2", joins)
+			}
+		})
+	}
+}
+
+// A node that dynamic parameters make another is held against the rule again; a
+// node that changes nothing is not.
+func TestP6_IdentityOfChangedNodes(t *testing.T) {
+	r := newServerFixture(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
+	addr := r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			p := r.ads(r.dialTo(addr, nil), v)
+			p.ask(node("n"), xds.ClusterType)
+			p.gets(xds.ClusterType)
+			p.ask(node("other"), xds.EndpointType, "a") // changes nothing (P1)
+			p.gets(xds.EndpointType)
+			later := node("n")
+			later.DynamicParameters = map[string]*xdscorev3.ContextParams{"t": {}}
+			p.ask(later, xds.RuntimeType, "a")
+			p.ended(codes.PermissionDenied)
+		})
+	}
+}

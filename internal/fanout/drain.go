@@ -1,0 +1,75 @@
+package fanout
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// Drain takes no more streams and polls, and ends the open ones evenly over the time, streams
+// with UNAVAILABLE. So clients do not all turn to the next replica at once. It returns when every
+// client was told to end, or when ctx ends. told counts the clients that it told, left those that
+// were not.
+func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	s.rest.Drain()
+	p := drainPace{began: time.Now(), over: over}
+	tick := time.NewTicker(drainTick)
+	defer tick.Stop()
+	for {
+		untold := s.drainers()
+		if len(untold) == 0 {
+			return p.told, 0 // some may have ended by themselves
+		}
+		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
+			tell()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return p.told, len(s.drainers())
+		}
+	}
+}
+
+// drainers returns, for each stream and each poll that was not told to end, the function that
+// tells it.
+func (s *Server) drainers() (out []func()) {
+	for _, st := range s.all() {
+		if st.refusal.Load() == nil {
+			out = append(out, func() {
+				st.End(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+			})
+		}
+	}
+	return append(out, s.rest.Drainers()...)
+}
+
+// drainTick is how often clients are ended that are due.
+const drainTick = 50 * time.Millisecond
+
+// drainPace ends clients evenly over a time, when the relay drains or keys change. So they do not
+// all come back, or turn to the next replica, at once.
+type drainPace struct {
+	began time.Time
+	over  time.Duration
+	told  int // clients that were told to end
+}
+
+// due is how many of the clients that are left are told to end now, and counts them as told. The
+// first goes at once, and the last one share of the time before its end. So a single client waits
+// for nothing.
+func (p *drainPace) due(now time.Time, left int) int {
+	n := left
+	if past := now.Sub(p.began); past < p.over {
+		all := float64(p.told + left)
+		n = min(n, max(0, 1+int(all*past.Seconds()/p.over.Seconds())-p.told))
+	}
+	p.told += n
+	return n
+}

@@ -1,0 +1,132 @@
+package fanout
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/xds"
+)
+
+// aggregated is the service that carries every type (P4).
+const aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+// Register registers all xDS services with g, which was made with ServerOptions: the aggregated
+// one, and one for each type of the table (P4).
+func (s *Server) Register(g *grpc.Server) {
+	s.register(g, aggregated, "", "StreamAggregatedResources", "DeltaAggregatedResources")
+	for _, t := range xds.Types() {
+		s.register(g, t.Service, t.URL, t.SotW, t.Delta)
+	}
+}
+
+// register registers a service for one type, or for all if only is empty.
+func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw, delta string) {
+	desc := &grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil)}
+	for v, method := range map[xds.Variant]string{xds.SotW: sotw, xds.Delta: delta} {
+		if method == "" {
+			continue
+		}
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{
+			StreamName: method, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v, only) },
+		})
+	}
+	g.RegisterService(desc, s)
+}
+
+// maxResponse is how large a response may be, in bytes.
+const maxResponse = listener.MaxMessage
+
+// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A smaller
+// one costs one more system call for each part of a large response.
+const writeBuffer = 128 << 10
+
+// maxHeaders bounds the headers of a call, in bytes. grpc's own bound is 16 MB.
+const maxHeaders = 64 << 10
+
+// idleConnection is how long a connection may have no stream.
+const idleConnection = 5 * time.Minute
+
+// ageGrace is how long a connection stays open after grpc told its client that the connection is
+// older than max_connection_age.
+const ageGrace = 5 * time.Second
+
+// Keepalive is when connections are pinged, and how often clients may ping.
+type Keepalive struct{ Time, Timeout, MinTime time.Duration }
+
+// ServerOptions are the options of the grpc server that s is registered with. It serves what
+// listener.New returns.
+func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
+		grpc.ConnectionTimeout(listener.HandshakeTimeout),
+		grpc.WriteBufferSize(writeBuffer),
+		// Without a read buffer, an idle connection keeps none.
+		grpc.ReadBufferSize(0),
+		// With windows of a fixed size grpc does not estimate the bandwidth. It would answer
+		// each request, and so each ACK, with a ping and a window update.
+		grpc.StaticStreamWindowSize(listener.RequestWindow),
+		grpc.StaticConnWindowSize(listener.RequestWindow),
+		grpc.MaxSendMsgSize(maxResponse),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection,
+			MaxConnectionAge: s.opts.MaxConnectionAge, MaxConnectionAgeGrace: ageGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
+	}
+	if n := s.settings().Limits.RequestBytes; n > 0 {
+		opts = append(opts, grpc.MaxRecvMsgSize(n))
+	} else {
+		opts = append(opts, grpc.MaxRecvMsgSize(maxResponse))
+	}
+	if n := s.settings().Limits.StreamsPerConnection; n > 0 {
+		// One more, so that it is refused with a reason. Otherwise the client's transport
+		// would let it wait.
+		opts = append(opts, grpc.MaxConcurrentStreams(uint32(n)+1))
+	}
+	return opts
+}
+
+// AdminServerOptions are the options of the grpc server of the admin API, which has none of the xDS
+// services. It serves what listener.New returns. Its connections have the same bounds as those of
+// clients.
+func (s *Server) AdminServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
+		grpc.ConnectionTimeout(listener.HandshakeTimeout),
+		grpc.ReadBufferSize(0),
+		grpc.StaticStreamWindowSize(listener.RequestWindow),
+		grpc.StaticConnWindowSize(listener.RequestWindow),
+		grpc.MaxHeaderListSize(maxHeaders),
+	}
+}
+
+// CloseConnection closes the connection of a call, for a client that does not take its answer: a
+// status would not reach it either.
+func CloseConnection(ctx context.Context) {
+	if conn, _, ok := listener.Of(ctx); ok {
+		_ = conn.Close() // its streams see it
+	}
+}
+
+// finisher ends a stream with a status, from any goroutine and without blocking, and makes
+// its handler's receive return. The streams of grpc's transport have this method, which is not
+// public. The public way is to return from the handler, which would need a second goroutine
+// for each stream. If a later grpc has no such method, stream.end closes the connection
+// instead: the client sees no reason, and other streams on the connection end as well.
+type finisher interface {
+	WriteStatus(*status.Status) error
+}
+
+// finisherOf returns nil if this grpc has none.
+func finisherOf(gs grpc.ServerStream) finisher {
+	f, _ := grpc.ServerTransportStreamFromContext(gs.Context()).(finisher)
+	return f
+}

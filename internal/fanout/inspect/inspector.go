@@ -1,0 +1,145 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Client is a stream, or what a client polls by REST. Its methods may be called from any
+// goroutine. Each takes the client's lock for as long as it takes to copy a few words.
+type Client interface {
+	// ID numbers the clients of a server in the order in which they came.
+	ID() uint64
+	// NodeID is empty before the client said it.
+	NodeID() string
+	Status(*Survey) ClientStatus
+	// AppendStandings appends the standing of each type that is wanted.
+	AppendStandings(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []Standing) []Standing
+	AppendUnacknowledged(look *Survey, to []Unacknowledged) []Unacknowledged
+	// Config returns false if the client has not said its node yet.
+	Config() (ClientConfig, bool)
+}
+
+// Inspector lists the clients of a server.
+type Inspector struct{ all func() []Client }
+
+// New makes an Inspector of the clients that all returns.
+func New(all func() []Client) *Inspector { return &Inspector{all} }
+
+// after returns the clients with a higher ID, in the order of their IDs.
+func (i *Inspector) after(id uint64) []Client {
+	out := slices.DeleteFunc(i.all(), func(c Client) bool { return c.ID() <= id })
+	slices.SortFunc(out, func(a, b Client) int { return cmp.Compare(a.ID(), b.ID()) })
+	return out
+}
+
+// Clients returns the status of all clients, by node and ID.
+func (i *Inspector) Clients() []ClientStatus {
+	out := slices.Collect(i.ClientsAfter(0))
+	slices.SortFunc(out, func(a, b ClientStatus) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
+	})
+	return out
+}
+
+// ClientsAfter yields the status of the clients with a higher ID, in the order of their IDs.
+// It looks at a client when the caller asks for it: a page costs no more than its length.
+func (i *Inspector) ClientsAfter(id uint64) iter.Seq[ClientStatus] {
+	return func(yield func(ClientStatus) bool) {
+		look := newSurvey()
+		for _, c := range i.after(id) {
+			if !yield(c.Status(look)) {
+				return
+			}
+		}
+	}
+}
+
+// Standings yields the standings of all clients in the types that are wanted.
+func (i *Inspector) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[Standing] {
+	return func(yield func(Standing) bool) {
+		look := newSurvey()
+		var found []Standing
+		for _, c := range i.all() {
+			found = c.AppendStandings(look, wanted, found[:0])
+			for _, f := range found {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Unacknowledged yields the IDs of a node's clients that are higher than after, in order, each
+// with what the client did not acknowledge. It looks at a client when the caller asks for it.
+// The next one overwrites what it yields.
+func (i *Inspector) Unacknowledged(node string, after uint64) iter.Seq2[uint64, []Unacknowledged] {
+	return func(yield func(uint64, []Unacknowledged) bool) {
+		look := newSurvey()
+		var found []Unacknowledged
+		for _, c := range i.after(after) {
+			if c.NodeID() != node {
+				continue
+			}
+			found = c.AppendUnacknowledged(look, found[:0])
+			for n := range found {
+				found[n].collect()
+			}
+			if !yield(c.ID(), found) {
+				return
+			}
+		}
+	}
+}
+
+// ClientConfigs returns all clients that have said their nodes, by node and ID.
+func (i *Inspector) ClientConfigs() []ClientConfig {
+	all := i.all()
+	out := make([]ClientConfig, 0, len(all))
+	for _, c := range all {
+		if config, ok := c.Config(); ok {
+			out = append(out, config)
+		}
+	}
+	slices.SortFunc(out, func(a, b ClientConfig) int {
+		return cmp.Or(cmp.Compare(a.Node.ID, b.Node.ID), cmp.Compare(a.Stream, b.Stream))
+	})
+	return out
+}
+
+// countEvery is how often clients are counted by state for the metrics. It looks at each client,
+// so it is not done at each scrape.
+const countEvery = 10 * time.Second
+
+var metricOf = map[string]telemetry.Standing{
+	Synced: telemetry.StandsSynced, NotSent: telemetry.StandsNotSent, Unanswered: telemetry.StandsStale, Refused: telemetry.StandsNacked,
+}
+
+// Run counts the clients by state, for the metrics, until ctx ends.
+func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.Stand(i.Count())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Count counts the clients by type and state.
+func (i *Inspector) Count() (all telemetry.Standings) {
+	for s := range i.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
+		all.Count(s.Type, metricOf[s.State])
+	}
+	return all
+}

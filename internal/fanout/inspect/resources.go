@@ -1,0 +1,100 @@
+package inspect
+
+import (
+	"iter"
+
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds"
+)
+
+// ClientConfig is a client that can be looked at resource by resource, for CSDS.
+type ClientConfig struct {
+	Stream  uint64
+	Node    *xds.Node
+	Peer    string
+	Variant string
+	// Conn is equal for clients on one connection, and has no other meaning.
+	Conn any
+
+	// Types returns what the client has of each type at the moment. It takes the client's lock
+	// for as long as it takes to copy what is out of step.
+	Types func() []TypeConfig
+}
+
+// Stance is what is known of a client and a name that it asked for.
+type Stance = session.Stance
+
+// The stances.
+const (
+	Untold   = session.Untold
+	Missing  = session.Missing
+	Taken    = session.Taken
+	Declined = session.Declined
+	Failed   = session.Failed
+	Unsure   = session.Unsure
+)
+
+// ResourceStatus is one name that a client asked for.
+type ResourceStatus struct {
+	session.Resource
+	// Nack is the client's refusal, if it refused the resource.
+	Nack *member.Nack
+}
+
+// TypeConfig is a type that a client asked for, at one moment. It keeps alive what it points to.
+type TypeConfig struct {
+	URL xds.TypeURL
+	// Resources are all names that the client asked for, and all that it has, by name. An
+	// alias is listed by the resource that it leads to. Iterating costs as much as there is,
+	// and holds no lock.
+	Resources iter.Seq[ResourceStatus]
+}
+
+// Config returns what the client has of the type; false if nothing is known of what it asks for.
+func (t Type) Config() (TypeConfig, bool) {
+	if t.Member == nil || !t.Session.Began() {
+		return TypeConfig{}, false
+	}
+	c := &config{session: t.Session.Still(), newest: t.Member.Newest(), acked: t.acks > 0, nack: t.lastNack()}
+	return TypeConfig{URL: t.Session.Type.URL, Resources: c.resources}, true
+}
+
+// config is a copy of what is known of a type.
+type config struct {
+	session *session.Session
+	newest  *xds.Snapshot // nil: nothing is known
+	acked   bool          // the client acknowledged a response
+	nack    *member.Nack  // the last one; nil: none
+}
+
+func (c *config) resources(yield func(ResourceStatus) bool) {
+	for _, name := range c.session.Known(c.newest) {
+		r, ok := c.session.Resource(name, c.newest, c.acked)
+		if !ok {
+			continue
+		}
+		out := ResourceStatus{Resource: r}
+		if r.Stance == Declined {
+			out.Nack = c.refusal(&r)
+		}
+		if !yield(out) {
+			return
+		}
+	}
+}
+
+// refusal returns the refusal of a resource. Only the last refusal's message is kept.
+func (c *config) refusal(r *session.Resource) *member.Nack {
+	var n member.Nack
+	if c.nack != nil {
+		n = *c.nack
+	}
+	if r.RefusedIn != "" && r.RefusedIn != n.Version {
+		n = member.Nack{Version: r.RefusedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
+	}
+	if r.RefusedVersion != "" {
+		n.Version = r.RefusedVersion
+	}
+	return &n
+}

@@ -1,0 +1,110 @@
+package inspect
+
+import (
+	"time"
+
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds"
+)
+
+// Standing says which versions of a type a client has.
+type Standing struct {
+	Key    xds.Key
+	Type   xds.TypeURL
+	Stream uint64
+	Node   string
+	Host   string // the peer's
+	State  string
+	Since  time.Time // of the state
+	// Has is the newest generation of the key's type of which the client has all that it asks
+	// for; 0: none. It is older than a generation that the client refuses. Lineage is that of
+	// the generations.
+	Lineage, Has uint64
+	// Nack is the refusal that stands; nil: none does. Final: nothing that could end it is to
+	// be sent, or is unanswered.
+	Nack  *member.Nack
+	Final bool
+}
+
+// Survey is one look at many clients. It has the time, and shares what many sessions need.
+type Survey struct {
+	session.Survey
+	Now time.Time
+}
+
+func newSurvey() *Survey { return &Survey{session.NewSurvey(), time.Now()} }
+
+// Type is one type of a stream, as it is looked at under the stream's lock.
+type Type struct {
+	Session *session.Session
+	Member  member.Member // nil: the type stays unanswered
+	*Tracker
+}
+
+// standing is how a type stands.
+type standing struct {
+	state        string
+	since        time.Time
+	unsent       bool // the newest has something for it that was not sent
+	lineage, has uint64
+}
+
+func (t Type) standing(look *Survey) standing {
+	newest := t.newest()
+	var at standing
+	if newest != nil {
+		at.lineage = newest.Lineage
+		at.unsent = look.Unsent(t.Session, newest)
+	}
+	s := t.Session
+	refusing := s.Refusing()
+	at.has = s.Has(newest, at.unsent || refusing || s.AwaitsAnswer())
+	switch {
+	case refusing:
+		at.state, at.since = Refused, t.refusedAt()
+	case s.AwaitsAnswer():
+		at.state, at.since = Unanswered, s.UnansweredSince()
+	case t.sent == 0 && (at.unsent || !s.Began()):
+		at.state, at.since = NotSent, t.began
+	case at.unsent:
+		at.state, at.since = Unanswered, t.since(newest)
+	case look.Awaiting(s, newest):
+		at.state, at.since = NotSent, t.asked
+	default:
+		at.state, at.since = Synced, t.began
+		if t.answered.After(at.since) {
+			at.since = t.answered
+		}
+	}
+	return at
+}
+
+// newest is the newest snapshot. It may be newer than that of the State that the stream sees.
+func (t Type) newest() *xds.Snapshot {
+	if t.Member == nil {
+		return nil
+	}
+	return t.Member.Newest()
+}
+
+// since is when both the newest and the client were there.
+func (t Type) since(newest *xds.Snapshot) time.Time {
+	if v := newest.Progress; v != nil && v.At.After(t.began) {
+		return v.At
+	}
+	return t.began
+}
+
+// Standing returns the standing of the type, without that of its stream. The type has a member.
+func (t Type) Standing(look *Survey) Standing {
+	at := t.standing(look)
+	out := Standing{
+		Key: t.Member.Key(), Type: t.Session.Type.URL,
+		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
+	}
+	if at.state == Refused && t.nack != nil {
+		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.AwaitsAnswer()
+	}
+	return out
+}

@@ -1,0 +1,88 @@
+package inspect
+
+import (
+	"time"
+
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/session"
+)
+
+// ClientStatus is one client, for people to read: a stream, or what a client polls by REST.
+type ClientStatus struct {
+	Stream    uint64    `json:"stream"`
+	Node      string    `json:"node"`
+	Cluster   string    `json:"cluster,omitempty"`
+	UserAgent string    `json:"user_agent,omitempty"`
+	Peer      string    `json:"peer"`
+	Identity  string    `json:"identity,omitempty"` // proven by its certificate
+	Variant   string    `json:"variant"`
+	Since     time.Time `json:"since"`
+	// Sending is when a message was handed to the transport that the client has not taken
+	// yet.
+	Sending *time.Time   `json:"sending_since,omitempty"`
+	Types   []TypeStatus `json:"types"`
+}
+
+// States of a type on a stream, as istioctl proxy-status has them.
+const (
+	Synced     = session.Synced
+	NotSent    = session.NotSent
+	Unanswered = session.Unanswered
+	Refused    = session.Refused
+)
+
+// TypeStatus is one type on a stream.
+type TypeStatus struct {
+	Type  string `json:"type"`
+	Key   string `json:"key,omitempty"` // empty: maps to no key, unanswered
+	State string `json:"state"`
+	// Since is when the state began. For STALE it is when the oldest unanswered response was
+	// sent, or else when the newest version came.
+	Since    time.Time `json:"since"`
+	Wildcard bool      `json:"wildcard"`
+	Names    int       `json:"names"`
+	// Sent is the newest version of which the client was sent all that concerns it, and Acked
+	// the one that it acknowledged so. A client that has everything has the newest version,
+	// even if no response named it.
+	Sent  string       `json:"sent,omitempty"`
+	Acked string       `json:"acked,omitempty"`
+	Sends uint64       `json:"responses"`
+	Acks  uint64       `json:"acks"`
+	Nacks uint64       `json:"nacks"`
+	Nack  *member.Nack `json:"last_nack,omitempty"`
+	// Unanswered is when the oldest response was sent that has no answer yet. UnansweredFor is
+	// how long ago that is, in seconds.
+	Unanswered    *time.Time `json:"unanswered_since,omitempty"`
+	UnansweredFor float64    `json:"unanswered_seconds,omitempty"`
+	// Unsent: the newest snapshot has something for the client that was not sent yet.
+	Unsent bool `json:"unsent,omitempty"`
+	// Oversized: the newest response is not sent because it is too large (P38).
+	Oversized *session.Oversized `json:"oversized,omitempty"`
+}
+
+// Status returns the status of the type.
+func (t Type) Status(look *Survey) TypeStatus {
+	at, s := t.standing(look), t.Session
+	out := TypeStatus{
+		Type: string(s.Type.URL), Wildcard: s.Follows().Wildcard, Names: s.Follows().Names.Len(),
+		State: at.state, Since: at.since, Unsent: at.unsent,
+		Sends: t.sent, Acks: t.acks, Nacks: t.nacks, Nack: t.lastNack(),
+		Acked: s.AckedVersion(), Sent: t.version, Oversized: s.Unsent(),
+	}
+	if t.Member != nil {
+		out.Key = t.Member.Key().String()
+	}
+	if sent := s.UnansweredSince(); !sent.IsZero() {
+		out.Unanswered, out.UnansweredFor = &sent, look.Now.Sub(sent).Seconds()
+	}
+	switch newest := t.newest(); {
+	case out.State == NotSent && t.sent == 0:
+		out.Acked = ""
+	case (out.State == Synced || out.State == NotSent) && newest != nil && out.Acked != "":
+		out.Acked = newest.Version
+		if out.Sent != "" {
+			out.Sent = newest.Version
+		}
+	}
+	return out
+}

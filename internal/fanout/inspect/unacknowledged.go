@@ -1,0 +1,87 @@
+package inspect
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/xds"
+)
+
+// Unacknowledged is what a client refused, or has not acknowledged yet, of a type.
+type Unacknowledged struct {
+	Stream uint64
+	Node   string
+	Key    xds.Key
+	Type   xds.Type
+	State  string
+	Since  time.Time
+	Sub    *xds.Subscription
+	// Has is the generation of which the client acknowledged everything, 0 for none. Of is the
+	// generation that it refused or is to acknowledge. AckedVersion and Version are their
+	// versions. Lineage is that of both.
+	Lineage, Has, Of      uint64
+	AckedVersion, Version string
+	// Names are those that are concerned; nil: what differs between the two generations.
+	Names []string
+	Nack  *member.Nack // the refusal; nil: nothing is refused
+	// Unsent: it was not sent yet. Otherwise, without a refusal, it was not answered yet.
+	Unsent bool
+	// Awaits are names that the origin has not answered yet, "*" for the wildcard. They are
+	// bounded like Names. Then there is nothing to acknowledge.
+	Awaits []string
+
+	awaits iter.Seq[string] // from which Awaits is made; nil: none
+}
+
+// maxNames bounds the names of one type.
+const maxNames = 10_000
+
+// Unacknowledged returns what the client did not acknowledge of the type, without its stream;
+// false: it acknowledged everything, or nothing is known of what it asks for.
+func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
+	at, s := t.standing(look), t.Session
+	if t.Member == nil || at.state == Synced || !s.Began() {
+		return Unacknowledged{}, false
+	}
+	u := Unacknowledged{
+		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, Sub: s.Follows(),
+		Lineage: at.lineage, Has: at.has, AckedVersion: s.AckedVersion(),
+	}
+	switch {
+	case at.state == Refused && t.nack != nil:
+		u.Nack, u.Of, u.Version = t.lastNack(), t.nack.Gen, t.nack.Version
+		of, names := s.Declined(maxNames)
+		u.Of, u.Names = max(u.Of, of), names
+	case s.AwaitsAnswer():
+		u.Of, u.Version, u.Names = s.NewestUnanswered()
+		u.Names = u.Names[:min(len(u.Names), maxNames)]
+	case at.unsent:
+		newest := t.newest()
+		u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
+	default:
+		u.awaits = s.Still().Unheard(t.newest())
+	}
+	return u, true
+}
+
+// collect sets Awaits. It is called without a lock, since there may be many names.
+func (u *Unacknowledged) collect() {
+	if u.awaits != nil {
+		u.Awaits = FirstNames(u.awaits)
+	}
+}
+
+// FirstNames collects the first names, at most as many as are shown, and sorts them.
+func FirstNames(names iter.Seq[string]) []string {
+	out := []string{}
+	for n := range names {
+		if len(out) == maxNames {
+			break
+		}
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}

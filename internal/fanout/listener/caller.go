@@ -1,0 +1,70 @@
+package listener
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+
+	"xdsrelay/internal/expr"
+)
+
+// Caller is a client as its connection shows it, before its first request.
+type Caller struct {
+	policy *Policy
+	// Peer is what rules see. Its names are those of a verified certificate.
+	Peer expr.Peer
+	// Account is the name by which limits per peer count the client: the identity that its
+	// certificate proves, else its address; for IPv6 its /64.
+	Account string
+
+	secured, verified bool // by TLS; by a certificate of the client
+}
+
+// Caller makes the caller of a connection from its remote address and the state of its TLS; nil:
+// it has none.
+func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
+	from := Host(address)
+	c := &Caller{policy: p, Peer: expr.Peer{Address: from}, Account: addressAccount(address), secured: state != nil}
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return c
+	}
+	leaf := state.PeerCertificates[0]
+	c.verified = true
+	for _, u := range leaf.URIs {
+		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
+	}
+	c.Peer.DNSSANs = leaf.DNSNames
+	c.Peer.Subject = leaf.Subject.String()
+	// The kind comes first, so that no certificate has the account of an address.
+	switch p := &c.Peer; {
+	case len(p.URISANs) > 0:
+		c.Account = "uri:" + p.URISANs[0]
+	case len(p.DNSSANs) > 0:
+		c.Account = "dns:" + p.DNSSANs[0]
+	case p.Subject != "":
+		c.Account = "subject:" + p.Subject
+	}
+	return c
+}
+
+// Verified reports whether a certificate proves the caller's identity.
+func (c *Caller) Verified() bool { return c.verified }
+
+// Host is a remote address without its port.
+func Host(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
+
+// addressAccount is the account of a client without a certificate: its address, or for IPv6 the
+// /64, since a host can use every address of that.
+func addressAccount(address string) string {
+	h := Host(address)
+	ip, err := netip.ParseAddr(h)
+	if err != nil || ip.Is4() || ip.Is4In6() {
+		return h
+	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
+}

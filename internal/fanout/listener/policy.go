@@ -1,0 +1,137 @@
+package listener
+
+import (
+	"crypto/tls"
+	"sync/atomic"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Policy is that of one listener: how its connections are secured, which clients are admitted, and
+// which of them are given Secrets. Once it is in use its fields do not change: Reconfigure changes
+// what holds.
+type Policy struct {
+	// Key of the listener in the configuration, for messages.
+	Key string
+	// TLS of its connections; nil: plaintext.
+	TLS *tls.Config
+	// Connections is how many may be open at a time; 0: no limit.
+	Connections int
+	// Identity has to hold for a client; nil: every client is admitted.
+	Identity *expr.Predicate
+	// Secrets says which clients are given Secrets: config.SecretsMTLS or
+	// config.SecretsAllow; anything else: none.
+	Secrets string
+
+	now atomic.Pointer[rules] // instead of Identity and Secrets, once they were changed
+}
+
+// rules are what a policy asks of clients. They do not change.
+type rules struct {
+	identity *expr.Predicate
+	secrets  string
+	// also has to hold as well, while the policy changes; nil: nothing. It has no also.
+	also *rules
+}
+
+func (p *Policy) rules() rules {
+	if r := p.now.Load(); r != nil {
+		return *r
+	}
+	return rules{identity: p.Identity, secrets: p.Secrets}
+}
+
+// Reconfigure sets another identity rule and another rule for Secrets. It ends no stream.
+func (p *Policy) Reconfigure(identity *expr.Predicate, secrets string) {
+	p.now.Store(&rules{identity: identity, secrets: secrets})
+}
+
+// Restrict has another identity rule and another rule for Secrets hold beside those in force, until
+// Reconfigure.
+func (p *Policy) Restrict(identity *expr.Predicate, secrets string) {
+	r := p.rules()
+	r.also = &rules{identity: identity, secrets: secrets}
+	p.now.Store(&r)
+}
+
+// May returns why the caller, with this node, may not have resources of a type; nil: it may. It is
+// Admit and MayHave.
+func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
+	if refused := c.Admit(node); refused != nil {
+		return refused
+	}
+	return c.MayHave(xds.TypeOf(url))
+}
+
+// Admit applies the policy's identity rule to the caller; nil: it is admitted. A rule that fails
+// refuses like one that is false.
+func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
+	r := c.policy.rules()
+	if refused := c.checkIdentity(r.identity, node); refused != nil || r.also == nil {
+		return refused
+	}
+	return c.checkIdentity(r.also.identity, node)
+}
+
+func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Refusal {
+	if rule == nil {
+		return nil
+	}
+	var holds bool
+	var fails error
+	err := node.With(func(m *corev3.Node) error {
+		holds, fails = rule.Eval(expr.Input{Node: m, Peer: c.Peer})
+		return nil
+	})
+	switch {
+	case err != nil:
+		return refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	case fails != nil:
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.policy.Key, node.ID, fails)
+	case !holds:
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.policy.Key, node.ID)
+	}
+	return nil
+}
+
+// MayHave says whether an admitted caller is given a type; nil: it is. Secrets need a proven
+// identity (P6). Without an identity rule it is not proven: then a node may use any name, whatever
+// its certificate.
+func (c *Caller) MayHave(t xds.Type) *refusal.Refusal {
+	r := c.policy.rules()
+	if refused := c.checkSecrets(t, r); refused != nil || r.also == nil {
+		return refused
+	}
+	return c.checkSecrets(t, *r.also)
+}
+
+func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {
+	switch {
+	case !t.Secret, r.secrets == config.SecretsAllow:
+		return nil
+	case r.secrets == config.SecretsMTLS && c.verified && r.identity != nil:
+		return nil
+	}
+	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(r), c.policy.Key, r.secrets)
+}
+
+// unproven says why the caller is not given Secrets.
+func (c *Caller) unproven(r rules) string {
+	key := c.policy.Key
+	switch {
+	case r.secrets != config.SecretsMTLS:
+		return "nobody is given any here"
+	case !c.secured:
+		return "its connection has no TLS"
+	case !c.verified:
+		return "it showed no client certificate, which " + key + ".tls.client_ca_file would ask for"
+	}
+	return "there is no " + key + ".identity rule, so that any certificate could go by any node's name"
+}

@@ -1,0 +1,101 @@
+package listener
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+)
+
+// Other type URLs of the same message are Secrets as well.
+func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
+	c := new(Policy).Caller("10.0.0.1:1", nil)
+	for url, secret := range map[xds.TypeURL]bool{
+		xds.SecretType: true,
+		"other.test/envoy.extensions.transport_sockets.tls.v3.Secret":                        true,
+		"envoy.extensions.transport_sockets.tls.v3.Secret":                                   true,
+		"type.googleapis.com/envoy.api.v2.auth.Secret":                                       true,
+		"type.googleapis.com/acme.envoy.extensions.transport_sockets.tls.v3.Secret":          false,
+		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext": false,
+	} {
+		if got := c.MayHave(xds.TypeOf(url)) != nil; got != secret {
+			t.Errorf("%s: refused %v", url, got)
+		}
+	}
+}
+
+// Only verified certificates decide what rules see of a peer, and its account for limits.
+func TestP6_Caller(t *testing.T) {
+	c := tlstest.NewAuthority(t)
+	leaf := func(says ...tlstest.Option) *x509.Certificate {
+		return c.Pair(t, says...).TLS(t).Leaf
+	}
+	all := []tlstest.Option{tlstest.CN("cn"), tlstest.DNS("d1"), tlstest.DNS("d2"), tlstest.URI("spiffe://a/b"), tlstest.URI("spiffe://c")}
+	for _, tc := range []struct {
+		says     []tlstest.Option
+		claimed  bool // and not verified
+		uri, dns []string
+		subject  string
+		account  string
+	}{
+		{all, false, []string{"spiffe://a/b", "spiffe://c"}, []string{"d1", "d2"}, "CN=cn", "uri:spiffe://a/b"},
+		{all[:3], false, nil, []string{"d1", "d2"}, "CN=cn", "dns:d1"},
+		{all[:1], false, nil, nil, "CN=cn", "subject:CN=cn"},
+		{nil, false, nil, nil, "", "10.1.2.3"},
+		{all, true, nil, nil, "", "10.1.2.3"},
+		{[]tlstest.Option{tlstest.URI("10.1.2.4")}, false, []string{"10.1.2.4"}, nil, "", "uri:10.1.2.4"},
+	} {
+		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(tc.says...)}}
+		if !tc.claimed {
+			state.VerifiedChains = [][]*x509.Certificate{state.PeerCertificates}
+		}
+		got := new(Policy).Caller("10.1.2.3:5000", state)
+		p := got.Peer
+		if p.Address != "10.1.2.3" || !slices.Equal(p.URISANs, tc.uri) || !slices.Equal(p.DNSSANs, tc.dns) || p.Subject != tc.subject || got.Account != tc.account {
+			t.Errorf("%+v, %q; want %+v", p, got.Account, tc)
+		}
+	}
+	if got := new(Policy).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
+		t.Errorf("%+v", got)
+	}
+	if got := new(Policy).Caller("@", nil); got.Account != "@" { // a unix socket
+		t.Errorf("%+v", got)
+	}
+}
+
+// May is what all of a client's requests together would be told.
+func TestP6_May(t *testing.T) {
+	n, err := new(xds.NodeTable).Intern([]byte("\x0a\x01n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := expr.NewIdentity(`node.id == "n" && peer.address == "10.0.0.1"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := &Policy{Key: "downstream", Identity: identity, Secrets: config.SecretsMTLS}
+	for _, tc := range []struct {
+		from string
+		url  xds.TypeURL
+		want telemetry.Reason
+	}{
+		{"10.0.0.2:1", xds.ClusterType, telemetry.Identity},
+		{"10.0.0.2:1", xds.SecretType, telemetry.Identity},
+		{"10.0.0.1:1", xds.SecretType, telemetry.Secrets},
+	} {
+		if got := policy.Caller(tc.from, nil).May(n, tc.url); got == nil || got.Reason != tc.want || got.Code != codes.PermissionDenied {
+			t.Errorf("%s, %s: %v", tc.from, tc.url, got)
+		}
+	}
+	if got := policy.Caller("10.0.0.1:1", nil).May(n, xds.ClusterType); got != nil {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,74 @@
+package member
+
+import (
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/xds"
+)
+
+// Source says which group a client belongs to. The orchestrator implements it.
+type Source interface {
+	// Join makes a type of a client a member of the group of the node's key. It does
+	// not wait for the origin. The error is a *refusal.Refusal.
+	Join(j Join) (Member, error)
+	// KeyOf returns the key of the group to which a client would belong now. The error
+	// is a *refusal.Refusal.
+	KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
+}
+
+// Join is what a Source has to know of the client.
+type Join struct {
+	Node *xds.Node
+	Peer expr.Peer
+	// Account is the name by which limits per peer count the client (listener.Caller).
+	Account string
+	Type    xds.TypeURL
+	Waker   Waker
+}
+
+// Member is one type of one client in its group. No method blocks. All but Subscribe,
+// Routed and Leave are safe for concurrent use; those three belong to the stream's
+// receiver.
+type Member interface {
+	// Key of the group.
+	Key() xds.Key
+	// State is the newest State that the member sees; nil before the group has any.
+	State() *xds.State
+	// Newest is the newest snapshot of the type; nil before there is any. It may be newer
+	// than that of State, which waits for further changes (settle). Neither takes a lock.
+	Newest() *xds.Snapshot
+	// Intern returns the group's one value that equals sub. Clients that want the same
+	// share it.
+	Intern(sub *xds.Subscription) *xds.Subscription
+	// Subscribe says what the client wants from now on; sub is interned. The group calls
+	// the Waker once it has indexed sub, whatever State holds. So no update is missed.
+	Subscribe(sub *xds.Subscription)
+	// Routed says that the stream also has listeners or routes, so that deletions of
+	// clusters and load assignments wait (P36).
+	Routed()
+	// Resubscribe says that the client asked again for names that the origin could not resolve.
+	// The origin is asked once more (P18).
+	Resubscribe(names []string)
+	// Nacked reports a refusal of this type (P17).
+	Nacked(n Nack)
+	// Acked says that the client acknowledged a generation of this member's type and
+	// refuses nothing: what came with it may be in use (P36). all is the snapshot of that
+	// generation if the client has all of it, so that it may be stored (P66); otherwise
+	// nil. It usually costs two atomic loads.
+	Acked(gen uint64, all *xds.Snapshot)
+	// Leave ends the membership. The Waker is not called once the group has seen it.
+	Leave()
+}
+
+// Waker is how a group reaches one type of a client. Its methods neither block nor call
+// back.
+type Waker interface {
+	// Wake says that there may be something to send.
+	Wake()
+	// Unavailable says that the relay holds and stores nothing of what the type asks for, and that
+	// no origin can be reached; nil: that is over. The stream ends with the refusal once this
+	// holds for all of its types (P53).
+	Unavailable(r *refusal.Refusal)
+	// End ends the whole stream with the refusal.
+	End(r *refusal.Refusal)
+}

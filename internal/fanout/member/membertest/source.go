@@ -1,0 +1,291 @@
+package membertest
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Source is a member.Source with one group for each node cluster. It wakes every member
+// at every change, which is allowed. The zero value is ready to use.
+type Source struct {
+	Refuse func(member.Join) *refusal.Refusal // why a client may not join; nil: it may
+
+	Mu     sync.Mutex
+	groups map[string]*Group
+	Nacks  []member.Nack
+	// Rules give the key instead of the node's cluster; nil: none.
+	Rules func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
+	// Joined is called, once, before a member is returned; nil: not.
+	Joined func()
+	// Looked is called after a State was read for a type; nil: not.
+	Looked func(xds.TypeURL)
+}
+
+// Group is the group of one key.
+type Group struct {
+	key xds.Key
+
+	Mu       sync.Mutex
+	Gen      uint64
+	Builders map[xds.TypeURL]*xds.Builder
+	Snaps    []*xds.Snapshot
+	State    *xds.State
+	Members  map[*Member]bool
+	Subs     []*xds.Subscription
+	Asked    []string // names, by Member.Resubscribe
+}
+
+// Member is a member of a Group. Its fields are under the group's lock, but for Join.
+type Member struct {
+	Join       member.Join
+	WasRouted  bool     // Routed was called
+	AckedGens  []uint64 // with which Acked was called
+	Subscribed *xds.Subscription
+
+	source *Source
+	group  *Group
+}
+
+// Group returns the group of the key with this one element.
+func (s *Source) Group(name string) *Group {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.groups[name] == nil {
+		if s.groups == nil {
+			s.groups = make(map[string]*Group)
+		}
+		s.groups[name] = &Group{key: xds.NewKey(name), Builders: map[xds.TypeURL]*xds.Builder{}, Members: map[*Member]bool{}}
+	}
+	return s.groups[name]
+}
+
+// Join implements member.Source.
+func (s *Source) Join(j member.Join) (member.Member, error) {
+	if s.Refuse != nil {
+		if r := s.Refuse(j); r != nil {
+			return nil, r
+		}
+	}
+	key, err := s.KeyOf(j.Node, j.Peer, j.Type)
+	if err != nil {
+		return nil, err
+	}
+	g := s.Group(strings.Join(key.Elements(), "/"))
+	m := &Member{source: s, group: g, Join: j, Subscribed: xds.Nothing}
+	g.Mu.Lock()
+	g.Members[m] = true
+	g.Mu.Unlock()
+	s.Mu.Lock()
+	joined := s.Joined
+	s.Joined = nil
+	s.Mu.Unlock()
+	if joined != nil {
+		joined()
+	}
+	return m, nil
+}
+
+// KeyOf implements member.Source: by the node's cluster, unless Rules are set.
+func (s *Source) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+	s.Mu.Lock()
+	rules := s.Rules
+	s.Mu.Unlock()
+	if rules == nil {
+		return xds.NewKey(n.Cluster), nil
+	}
+	return rules(n, typ)
+}
+
+// SetRules sets Rules that see the decoded node; nil: the key is the cluster. An empty key
+// is none.
+func (s *Source) SetRules(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Rules = nil
+	if rules == nil {
+		return
+	}
+	s.Rules = func(n *xds.Node, typ xds.TypeURL) (xds.Key, error) {
+		m, err := n.Decode()
+		if err != nil {
+			return xds.Key{}, err
+		}
+		key, err := rules(m, typ)
+		if err == nil && key == "" {
+			err = refusal.New(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
+		}
+		return xds.NewKey(key), err
+	}
+}
+
+// Key implements member.Member.
+func (m *Member) Key() xds.Key { return m.group.key }
+
+// State implements member.Member.
+func (m *Member) State() *xds.State {
+	m.group.Mu.Lock()
+	state := m.group.State
+	m.group.Mu.Unlock()
+	m.source.Mu.Lock()
+	looked := m.source.Looked
+	m.source.Mu.Unlock()
+	if looked != nil {
+		looked(m.Join.Type)
+	}
+	return state
+}
+
+// Newest implements member.Member.
+func (m *Member) Newest() *xds.Snapshot {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	for _, s := range m.group.Snaps {
+		if s.Type.URL == m.Join.Type {
+			return s
+		}
+	}
+	return nil
+}
+
+// Intern implements member.Member.
+func (m *Member) Intern(s *xds.Subscription) *xds.Subscription { return m.group.Intern(s) }
+
+// Intern returns the group's one value that equals sub.
+func (g *Group) Intern(sub *xds.Subscription) *xds.Subscription {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	for _, have := range g.Subs {
+		if have.Equal(sub) {
+			return have
+		}
+	}
+	g.Subs = append(g.Subs, sub)
+	return sub
+}
+
+// Subscribe implements member.Member.
+func (m *Member) Subscribe(s *xds.Subscription) {
+	m.group.Mu.Lock()
+	m.Subscribed = s
+	m.group.Mu.Unlock()
+	m.Join.Waker.Wake()
+}
+
+// Routed implements member.Member.
+func (m *Member) Routed() {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	m.WasRouted = true
+}
+
+// Resubscribe implements member.Member.
+func (m *Member) Resubscribe(names []string) {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	m.group.Asked = append(m.group.Asked, names...)
+}
+
+// Nacked implements member.Member.
+func (m *Member) Nacked(n member.Nack) {
+	m.source.Mu.Lock()
+	defer m.source.Mu.Unlock()
+	m.source.Nacks = append(m.source.Nacks, n)
+}
+
+// Acked implements member.Member.
+func (m *Member) Acked(gen uint64, _ *xds.Snapshot) {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	m.AckedGens = append(m.AckedGens, gen)
+}
+
+// Leave implements member.Member.
+func (m *Member) Leave() {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	delete(m.group.Members, m)
+}
+
+// Count returns the number of members.
+func (g *Group) Count() int {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return len(g.Members)
+}
+
+// Settle applies updates and publishes nothing.
+func (g *Group) Settle(us ...xds.Update) {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	g.apply(us)
+}
+
+// Publish applies updates as one State.
+func (g *Group) Publish(us ...xds.Update) {
+	g.Mu.Lock()
+	g.apply(us)
+	g.State = xds.NewState(1, g.Gen, g.Snaps)
+	var members []*Member
+	for m := range g.Members {
+		members = append(members, m)
+	}
+	g.Mu.Unlock()
+	for _, m := range members {
+		m.Join.Waker.Wake()
+	}
+}
+
+// apply makes the newest snapshots. The lock is held.
+func (g *Group) apply(us []xds.Update) {
+	g.Gen++
+	for _, u := range us {
+		b := g.Builders[u.Type]
+		at := len(g.Snaps)
+		for i, s := range g.Snaps {
+			if s.Type.URL == u.Type {
+				at = i
+			}
+		}
+		if b == nil {
+			b = xds.NewBuilder(xds.TypeOf(u.Type))
+			g.Builders[u.Type] = b
+			g.Snaps = append(g.Snaps, nil)
+		}
+		u.Origin, u.Received = "origin", time.Now()
+		b.Apply(u)
+		was := g.Snaps[at]
+		now, names := b.Snapshot(was, g.Gen)
+		if now != was {
+			xds.NoteVersion(was, now, names)
+		}
+		g.Snaps[at] = now
+	}
+}
+
+// Update makes an Update of plain resources of a type: "name", "name=content", or "-name"
+// for a removal.
+func Update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
+	w := sessiontest.New(t, url)
+	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
+	for _, s := range specs {
+		if s[0] == '-' {
+			u.Removed = append(u.Removed, s[1:])
+		} else {
+			u.Changed = append(u.Changed, w.Resource(s))
+		}
+	}
+	return u
+}

@@ -1,0 +1,59 @@
+package member
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
+)
+
+// Nack is a client's refusal (P17).
+type Nack struct {
+	Version string `json:"version"` // of the refused response
+	Code    int32  `json:"code"`
+	Message string `json:"message"` // bounded
+	Node    string `json:"node"`    // id
+	// At is when it came; Gen is the generation of the response.
+	At  time.Time `json:"at"`
+	Gen uint64    `json:"-"`
+}
+
+// maxMessage bounds what is kept of a client's message, and maxRead what of it is
+// read at all, in bytes (P17). Envoy's messages are 4 KiB at most.
+const (
+	maxMessage = 1 << 10
+	maxRead    = 8 << 10
+)
+
+// NackMessage is what is kept and shown of a client's message. Envoy quotes the whole
+// resource that breaks a constraint. So the message about a Secret is not kept at all. In
+// other messages, what looks like a secret is redacted: a cluster may have a key inline.
+func NackMessage(t xds.Type, said []byte) string {
+	if t.Secret {
+		return "(not shown, since it may quote the Secret)"
+	}
+	// Redacted before it is cut, since half of a secret may not look like one.
+	return ends(redact.Text(string(said[:min(len(said), maxRead)])), maxMessage)
+}
+
+// ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first
+// and the reason last.
+func ends(text string, n int) string {
+	const gap = "…"
+	if len(text) <= n {
+		return text
+	}
+	head := (n - len(gap)) / 2
+	tail := len(text) - (n - len(gap) - head)
+	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[tail:], "")
+}
+
+// LogNack logs a response that a client refused. The message must be redacted.
+func LogNack(l *slog.Logger, of Member, typ xds.TypeURL, n *Nack, nonce string) {
+	l.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
+		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
+}

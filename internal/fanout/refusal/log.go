@@ -1,0 +1,83 @@
+package refusal
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// MaxNode bounds how much of a node's id is logged and kept of a client that was refused, in
+// bytes: an id may be as long as its node.
+const MaxNode = 256
+
+// Client says in a log line which client it is about.
+type Client struct {
+	Node string // id; empty: not known
+	Peer string // remote address
+	// Account is the name by which limits per peer count the client.
+	Account string
+}
+
+// Attrs returns the attributes of a log line about the client. The account is left out if it
+// is the peer's address.
+func (c Client) Attrs() (args []any) {
+	if c.Node != "" {
+		args = append(args, "node", Short(c.Node, MaxNode))
+	}
+	args = append(args, "peer", c.Peer)
+	host, _, err := net.SplitHostPort(c.Peer)
+	if err != nil {
+		host = c.Peer
+	}
+	if c.Account != host {
+		args = append(args, "account", c.Account)
+	}
+	return args
+}
+
+// Log logs the refusals of a server and remembers those of the last minute.
+type Log struct {
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+	recent  recent
+}
+
+// NewLog makes a Log.
+func NewLog(l *slog.Logger, m *telemetry.Metrics) *Log { return &Log{log: l, metrics: m} }
+
+// Note logs a stream or poll that was refused or ended, and remembers it. A planned end, of
+// which there may be thousands in a minute, is logged at level debug and not remembered.
+func (l *Log) Note(what string, r *Refusal, c Client) {
+	c.Node = strings.Clone(Short(cmp.Or(c.Node, r.Node), MaxNode))
+	level := slog.LevelInfo
+	if r.Reason.Planned() {
+		level = slog.LevelDebug
+	} else {
+		l.recent.note(r, c.Node, time.Now())
+	}
+	args := append(c.Attrs(), "reason", r.Reason.String(), "code", r.Code.String())
+	if r.Key != "" { // the error is logged once for the key
+		args = append(args, "key", r.Key)
+	} else {
+		args = append(args, "error", r.Err)
+	}
+	l.log.Log(context.Background(), level, what, args...)
+}
+
+// HandshakeFailed logs, counts and remembers a TLS handshake that failed.
+func (l *Log) HandshakeFailed(listener, peer string, err error) {
+	l.metrics.Refuse(telemetry.Handshake)
+	r := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", listener, peer, err)}
+	l.recent.note(&r, "", time.Now())
+	l.log.Warn("a client's TLS handshake failed", "peer", peer, "listener", listener, "reason", telemetry.Handshake.String(), "error", strings.Clone(Short(err.Error(), maxText)))
+}
+
+// Recent returns what was refused or ended in the last minute, by reason, the most frequent
+// first.
+func (l *Log) Recent() []Recent { return l.recent.list(time.Now()) }

@@ -1,0 +1,233 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// handler serves the polls that pass these policies.
+type handler struct {
+	*Server
+	policies []*listener.Policy
+}
+
+// Handler returns the handler of polls. Serve serves it.
+func (s *Server) Handler(policies ...*listener.Policy) http.Handler { return &handler{s, policies} }
+
+// What a client is told that is refused.
+const (
+	maxError   = 4 << 10         // bytes of the message
+	retryAfter = 5 * time.Second // Retry-After
+)
+
+// byPath has the types that are polled (P70), by their paths.
+var byPath = func() map[string]xds.Type {
+	out := make(map[string]xds.Type)
+	for _, t := range xds.Types() {
+		if t.REST != "" {
+			out[t.REST] = t
+		}
+	}
+	return out
+}()
+
+// polled are these paths, for messages.
+var polled = strings.Join(slices.Sorted(maps.Keys(byPath)), " ")
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := h.Server
+	// Also for a body that is not wanted: net/http reads it to its end.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // it fails if the connection is gone
+	p, refused := s.polls.begin(w, r, h.caller(r.RemoteAddr))
+	if refused != nil {
+		w.Header().Set("Connection", "close")
+		s.refuse(p, 0, refused)
+		return
+	}
+	defer s.polls.end(p)
+	head := w.Header()
+	head.Set("Cache-Control", "no-store")
+	head.Set("X-Content-Type-Options", "nosniff")
+	if until, _ := r.Context().Value(agesAt{}).(time.Time); !until.IsZero() && time.Now().After(until) {
+		head.Set("Connection", "close") // with this answer; in HTTP/2, by GOAWAY
+	}
+	t, known := byPath[r.URL.Path]
+	if !known {
+		s.refuse(p, http.StatusNotFound, refusal.New(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q; those that are: %s", r.URL.Path, polled))
+		return
+	}
+	if r.Method != http.MethodPost {
+		head.Set("Allow", http.MethodPost)
+		s.refuse(p, http.StatusMethodNotAllowed, refusal.New(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
+		return
+	}
+	// Strictly, since a page in a browser may send other types without asking.
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {
+		s.refuse(p, http.StatusUnsupportedMediaType, refusal.New(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
+		return
+	}
+	body, status, refused := s.body(p, r)
+	if refused != nil {
+		s.refuse(p, status, refused)
+		return
+	}
+	// net/http reads on, to notice that the client goes.
+	_ = control.SetReadDeadline(time.Time{})
+	q, refused := s.read(p, t, body)
+	if refused == nil {
+		p.node = q.node.ID
+		p.admit = func() *refusal.Refusal { return h.admit(r.RemoteAddr, q) }
+		p.generation = s.opts.RulesGeneration() // before the policies are asked
+		refused = p.admit()
+	}
+	if refused != nil {
+		s.refuse(p, 0, refused)
+		return
+	}
+	s.answer(p, q)
+}
+
+// caller is the client as all policies see it. Nothing about it is proven.
+func (h *handler) caller(address string) *listener.Caller {
+	return new(listener.Policy).Caller(address, nil)
+}
+
+// admit asks all policies (P6).
+func (h *handler) admit(address string, q *request) *refusal.Refusal {
+	for _, g := range h.policies {
+		if refused := g.Caller(address, nil).May(q.node, q.typ.URL); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// body reads a request's body. status is that of a refusal. While it is read, its size counts
+// against pinned_bytes.
+func (s *Server) body(p *Poll, r *http.Request) (body []byte, status int, refused *refusal.Refusal) {
+	limit := s.opts.Limits().RequestBytes
+	if limit <= 0 {
+		limit = listener.MaxMessage
+	}
+	p.reads(func() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) })
+	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
+	p.reads(nil)
+	if refused := p.refusal.Load(); refused != nil {
+		p.held.Store(0)
+		p.w.Header().Set("Connection", "close")
+		return nil, 0, refused
+	}
+	large := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		return body, 0, nil
+	case errors.As(err, &large):
+		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: over request_bytes (%d)", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: its body took over %s", s.times.body)
+	}
+	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: its body could not be read: %w", err)
+}
+
+// measured counts the bytes that are read.
+type measured struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *measured) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// largePoll is the size in bytes above which the number of bodies that are decoded at the same
+// time is limited. A decoded body can be a hundred times as large.
+const largePoll = 64 << 10
+
+// largePolls has a slot for each large body that is being decoded.
+var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// read decodes a poll.
+func (s *Server) read(p *Poll, t xds.Type, body []byte) (*request, *refusal.Refusal) {
+	defer p.held.Store(0)
+	if len(body) > largePoll {
+		largePolls <- struct{}{}
+		defer func() { <-largePolls }()
+	}
+	return s.parse(t, body)
+}
+
+// httpStatus of a refusal, by its code (P72).
+var httpStatus = map[codes.Code]int{
+	codes.InvalidArgument:   http.StatusBadRequest,
+	codes.PermissionDenied:  http.StatusForbidden,
+	codes.ResourceExhausted: http.StatusTooManyRequests,
+	codes.Unavailable:       http.StatusServiceUnavailable,
+	codes.Unimplemented:     http.StatusNotImplemented,
+}
+
+// tooLarge are the reasons that trying again does not change.
+var tooLarge = map[telemetry.Reason]bool{
+	telemetry.LimitRequestBytes:   true,
+	telemetry.LimitNodeBytes:      true,
+	telemetry.LimitNamesPerStream: true,
+}
+
+// failure is the body of a refusal.
+type failure struct {
+	Reason string `json:"reason"` // as metrics have it
+	Error  string `json:"error"`
+}
+
+// refuse answers a poll that is refused, and counts it. status 0: that of the
+// refusal's code.
+func (s *Server) refuse(p *Poll, status int, r *refusal.Refusal) {
+	s.opts.Metrics.Refuse(r.Reason)
+	s.opts.Refusals.Note("refused a poll", r, refusal.Client{Node: p.node, Peer: p.from, Account: p.caller.Account})
+	w := p.w
+	switch {
+	case status != 0:
+	case tooLarge[r.Reason]:
+		status = http.StatusRequestEntityTooLarge
+	default:
+		if status = httpStatus[r.Code]; status == 0 {
+			status = http.StatusInternalServerError
+		}
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)))
+	}
+	message := r.Error()
+	message = strings.ToValidUTF8(message[:min(len(message), maxError)], "")
+	body, err := json.Marshal(failure{r.Reason.String(), message})
+	if err != nil {
+		body = nil // cannot happen with two strings
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	s.setDeadline(w, len(body))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // an error means that the client has gone
+}

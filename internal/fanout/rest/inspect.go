@@ -1,0 +1,219 @@
+package rest
+
+import (
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// ID implements inspect.Client.
+func (p *Poller) ID() uint64 { return p.id }
+
+// NodeID implements inspect.Client.
+func (p *Poller) NodeID() string { return p.node.ID }
+
+// Status implements inspect.Client: a poller is shown as a stream of one type.
+func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
+	at, ps := p.newest(look.Now), p.srv.pollers
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return inspect.ClientStatus{
+		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
+		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)},
+	}
+}
+
+// AppendStandings implements inspect.Client.
+func (p *Poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
+	if !wanted(p.member.Key(), p.typ.URL) {
+		return to
+	}
+	return append(to, p.standing(look.Now))
+}
+
+// standing: a client has what it was given once it polls again with its version.
+func (p *Poller) standing(now time.Time) inspect.Standing {
+	at, ps := p.newest(now), p.srv.pollers
+	out := inspect.Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	t := p.status(&at)
+	out.State, out.Since = t.State, t.Since
+	if at.newest != nil {
+		out.Lineage = at.newest.Lineage
+		switch {
+		case p.sent == p.acked && !p.behind && (!at.ready || p.acked == at.version):
+			out.Has = at.newest.Gen
+		case p.ackedMark.Lineage == at.newest.Lineage:
+			out.Has = p.ackedMark.Gen
+		}
+	}
+	if t.State == inspect.Refused {
+		out.Nack, out.Final = t.Nack, !t.Unsent
+	}
+	return out
+}
+
+// pollAnswer is what the newest snapshot has for a poller. ready: there is an answer, of this
+// version. awaits: the origin has not answered some of what it asks for.
+type pollAnswer struct {
+	newest  *xds.Snapshot
+	ready   bool
+	awaits  bool
+	version string
+	now     time.Time
+}
+
+func (p *Poller) newest(now time.Time) pollAnswer {
+	at := pollAnswer{newest: p.member.Newest(), now: now}
+	if at.newest != nil {
+		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
+		at.ready, at.version, at.awaits = a.ready, a.version, a.awaits
+	} else {
+		at.awaits = session.AwaitsAny(p.sub, nil)
+	}
+	return at
+}
+
+// status is called under the table's lock.
+func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
+	t := inspect.TypeStatus{
+		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
+		Sends: p.given, Acks: p.acks, Nacks: p.nacks, Sent: p.sent, Acked: p.acked,
+		Since: p.stateSince, Unsent: at.ready && at.version != p.sent,
+	}
+	if p.nacks > 0 {
+		n := p.nack
+		t.Nack = &n
+	}
+	switch {
+	case p.sent == "" && !t.Unsent && !at.awaits:
+		t.State, t.Since = inspect.Synced, p.opened // there is nothing for it
+	case p.sent == "":
+		t.State, t.Since = inspect.NotSent, p.opened
+	case p.refuses:
+		t.State = inspect.Refused
+	case p.behind, p.acked != p.sent: // its ACK is the next poll, which may take long
+		since := p.stateSince
+		t.State, t.Unanswered, t.UnansweredFor = inspect.Unanswered, &since, at.now.Sub(since).Seconds()
+	case t.Unsent:
+		t.State = inspect.Unanswered
+	case at.awaits:
+		t.State, t.Since = inspect.NotSent, p.opened
+	default:
+		t.State = inspect.Synced
+	}
+	return t
+}
+
+// AppendUnacknowledged implements inspect.Client. The relay knows what a client was given or
+// refused, and not what else it has.
+func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
+	at, ps := p.newest(look.Now), p.srv.pollers
+	ps.mu.Lock()
+	t := p.status(&at)
+	u := inspect.Unacknowledged{
+		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since, Sub: p.sub,
+		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Names: []string{},
+	}
+	ps.mu.Unlock()
+	if at.newest != nil {
+		u.Lineage, u.Of = at.newest.Lineage, at.newest.Gen
+	}
+	switch {
+	case t.State == inspect.Synced:
+		return to
+	case t.State == inspect.Refused:
+		u.Version, u.Names = t.Nack.Version, nil
+		return append(to, u)
+	}
+	u.Nack = nil
+	switch {
+	case t.Unsent:
+		u.Version, u.Unsent = at.version, true
+	case t.State == inspect.NotSent:
+		u.Awaits = inspect.FirstNames(session.Awaits(p.sub, at.newest))
+	}
+	return append(to, u)
+}
+
+// pollConfig is what is known of a poller at one moment. It is known of all names together.
+type pollConfig struct {
+	sub     *xds.Subscription
+	newest  *xds.Snapshot // nil: nothing is known
+	acked   string
+	sent    bool
+	refuses bool
+	behind  bool
+	state   string
+	nack    *member.Nack
+}
+
+// Config implements inspect.Client.
+func (p *Poller) Config() (inspect.ClientConfig, bool) {
+	return inspect.ClientConfig{
+		Stream: p.id, Node: p.node, Peer: p.address, Variant: telemetry.REST.String(), Conn: [2]string{p.account, p.address}, Types: p.typeConfigs,
+	}, true
+}
+
+func (p *Poller) typeConfigs() []inspect.TypeConfig {
+	at, ps := p.newest(time.Now()), p.srv.pollers
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	t := p.status(&at)
+	c := pollConfig{
+		sub: p.sub, newest: at.newest, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == inspect.Unanswered, state: t.State, nack: t.Nack,
+	}
+	if c.state == inspect.NotSent && c.sent {
+		c.state = inspect.Synced // but for what it awaits
+	}
+	return []inspect.TypeConfig{{URL: p.typ.URL, Resources: c.resources}}
+}
+
+// resources are those that a poll would be given, with what is known of the client.
+func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
+	now := c.newest
+	names := slices.Collect(c.sub.Names.All())
+	now.Covered(c.sub, func(r *xds.Resource) bool {
+		names = append(names, r.Name)
+		return true
+	})
+	slices.Sort(names)
+	names = slices.Compact(names)
+	for _, name := range names {
+		has, is := now.Look(c.sub, name)
+		if is == xds.Elsewhere {
+			continue
+		}
+		r := inspect.ResourceStatus{Resource: session.Resource{Name: name, State: c.state, Error: now.Error(c.sub, name)}}
+		switch {
+		case is == xds.Present && !c.sent:
+			r.State = inspect.NotSent
+		case is == xds.Present && c.refuses:
+			r.Stance, r.Version, r.Refused, r.Nack, r.Updated = inspect.Declined, c.acked, has, c.nack, now.Received
+		case is == xds.Present && c.behind && c.acked == "":
+			r.Updated = now.Received
+		case is == xds.Present && c.behind:
+			r.Stance, r.Updated = inspect.Unsure, now.Received
+		case is == xds.Present && c.acked != "":
+			r.Stance, r.Version, r.Has, r.Updated = inspect.Taken, c.acked, has, now.Received
+		case r.Error != nil && !r.Error.Absent():
+			r.Stance = inspect.Failed
+		case is == xds.Absent, is == xds.Unresolvable:
+			if r.Stance = inspect.Missing; !now.Type.FullState {
+				r.State = inspect.Synced // P31: it is told by silence
+			}
+		case is == xds.Pending, is == xds.Lapsed:
+			r.State = inspect.NotSent
+		}
+		if !yield(r) {
+			return
+		}
+	}
+}

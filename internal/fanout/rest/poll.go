@@ -1,0 +1,293 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Poll is a request that is being answered.
+type Poll struct {
+	w          http.ResponseWriter
+	ctx        context.Context
+	caller     *listener.Caller
+	from       string                  // remote address, for messages
+	node       string                  // its id, once that was read
+	brought    string                  // version that it came with, if that is current and was noted
+	generation uint64                  // of the rules under which the policies admitted it last
+	admit      func() *refusal.Refusal // asks the policies
+	drain      chan struct{}           // closed when the relay drains
+	cut        chan struct{}           // closed when it has to go
+
+	// Any goroutine's.
+	told     atomic.Bool                     // to end
+	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
+	mu       sync.Mutex
+	stop     func()                   // ends the reading of its body; nil: it is not read
+	held     atomic.Int64             // bytes of its body, until that was read
+	inFlight atomic.Pointer[document] // what is being written
+	since    atomic.Int64             // when that began, UnixNano
+}
+
+// tell has the poll end, if it waits.
+func (p *Poll) tell() {
+	if p.told.CompareAndSwap(false, true) {
+		close(p.drain)
+	}
+}
+
+// End cuts the poll off: its client takes nothing.
+func (p *Poll) End(r *refusal.Refusal) {
+	if !p.refusal.CompareAndSwap(nil, r) {
+		return
+	}
+	close(p.cut)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// reads has stop called when the poll is cut off while its body is read; nil: it is read no more.
+func (p *Poll) reads(stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop = stop; stop != nil && p.refusal.Load() != nil {
+		stop()
+	}
+}
+
+// polls are all polls that are being answered.
+type polls struct {
+	mu       sync.Mutex
+	open     map[*Poll]struct{}
+	draining bool
+	handlers sync.WaitGroup // of those that are open
+}
+
+func newPolls() *polls { return &polls{open: make(map[*Poll]struct{})} }
+
+// begin takes a request in, and end ends it. A request that is refused is not taken in.
+func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *listener.Caller) (*Poll, *refusal.Refusal) {
+	p := &Poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, drain: make(chan struct{}), cut: make(chan struct{})}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.draining {
+		return p, refusal.New(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down")
+	}
+	ps.open[p] = struct{}{}
+	ps.handlers.Add(1)
+	return p, nil
+}
+
+func (ps *polls) end(p *Poll) {
+	ps.mu.Lock()
+	delete(ps.open, p)
+	ps.mu.Unlock()
+	ps.handlers.Done()
+}
+
+// drain takes no more polls from now on.
+func (ps *polls) drain() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.draining = true
+}
+
+// all returns the open polls.
+func (ps *polls) all() []*Poll {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := make([]*Poll, 0, len(ps.open))
+	for p := range ps.open {
+		out = append(out, p)
+	}
+	return out
+}
+
+// tell ends the polls that wait, and takes no more.
+func (ps *polls) tell() {
+	ps.drain()
+	for _, p := range ps.all() {
+		p.tell()
+	}
+}
+
+// wait waits until no poll is open. drain was called before.
+func (ps *polls) wait() { ps.handlers.Wait() }
+
+// answer answers a poll: at once, if there is something that the client does not have. Otherwise
+// it waits for a change, and answers with 304 after long_poll (P71).
+func (s *Server) answer(p *Poll, q *request) {
+	c := p.caller
+	if refused := s.opts.Admission.EnterPoll(c.Account); refused != nil {
+		s.refuse(p, 0, refused)
+		return
+	}
+	defer s.opts.Admission.LeavePoll(c.Account)
+	of, refused := s.pollers.enter(q, c)
+	if refused != nil {
+		s.refuse(p, 0, refused)
+		return
+	}
+	defer func() { s.pollers.leave(of, time.Now()) }()
+	s.pollers.noteAnswer(of, q)
+	sub := s.pollers.subscription(of, q)
+	var names <-chan time.Time // fires when the poll waits no longer for pending names (P67)
+	if sub.HasState && q.typ.FullState {
+		names = time.After(session.NamesWait)
+	}
+	patience := time.NewTimer(s.opts.LongPoll())
+	defer patience.Stop()
+	for {
+		news := *of.news.Load() // loaded before the State is read
+		if refused := s.admitAgain(p); refused != nil {
+			s.refuse(p, 0, refused)
+			return
+		}
+		done, current := s.try(p, q, of, sub, names != nil)
+		if done {
+			return
+		}
+		select {
+		case <-news:
+			continue
+		case <-names:
+			names = nil
+			continue
+		case <-patience.C:
+		case <-p.drain:
+			p.w.Header().Set("Connection", "close")
+			if !current { // it has nothing yet, and should ask another replica
+				s.refuse(p, 0, refusal.New(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down"))
+				return
+			}
+		case <-p.ctx.Done():
+			// A client that closed only one direction must not take this for an answer.
+			panic(http.ErrAbortHandler)
+		}
+		of.metrics.NotModified.Inc()
+		s.unchanged(p)
+		return
+	}
+}
+
+// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted. Only
+// a poll that waits gets its answer after the change.
+func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
+	generation := s.opts.RulesGeneration() // before the policies are asked
+	if generation == p.generation {
+		return nil
+	}
+	p.generation = generation
+	return p.admit()
+}
+
+// try answers a poll if there is an answer now. current: there is none, since the client has it
+// already. all: an answer must have all names that the client asks for. A poll that waits keeps
+// nothing alive that try has looked at.
+func (s *Server) try(p *Poll, q *request, of *Poller, sub *xds.Subscription, all bool) (done, current bool) {
+	if refused := of.refusal.Load(); refused != nil {
+		s.refuse(p, 0, refused)
+		return true, false
+	}
+	snap, a := of.document(sub)
+	switch {
+	case a == nil, all && a.awaits:
+		return false, false
+	case q.knows(a.version):
+		if q.version == a.version {
+			if p.brought != a.version && !(q.refused && q.nonce == a.version) {
+				p.brought = a.version // noted once, however often it looks again
+				s.pollers.noteBrought(of, a.version, snap)
+			}
+			of.member.Acked(snap.Gen, snap)
+		}
+		return false, true
+	}
+	body, err := s.encoded(p.ctx, snap, sub, a, of.metrics)
+	switch {
+	case err == nil:
+		s.give(p, of, a, snap, body)
+	case p.ctx.Err() != nil:
+		panic(http.ErrAbortHandler)
+	default:
+		s.refuse(p, 0, refusal.New(codes.Unimplemented, telemetry.NotJSON, "%w", err))
+	}
+	return true, false
+}
+
+// unchanged answers that there is no news.
+func (s *Server) unchanged(p *Poll) {
+	s.setDeadline(p.w, 0)
+	p.w.WriteHeader(http.StatusNotModified)
+}
+
+// setDeadline gives a client the time to take so many bytes. It fails if the connection is gone.
+func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
+	var at time.Time
+	if limit := listener.SendTime(s.opts.SendTimeout, bytes); limit > 0 {
+		at = time.Now().Add(limit)
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(at)
+}
+
+// give sends an answer, which is of this snapshot.
+func (s *Server) give(p *Poll, of *Poller, a *document, at *xds.Snapshot, body []byte) {
+	h := p.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	s.pollers.noteGiven(of, a.version, at)
+	s.setDeadline(p.w, len(body))
+	p.since.Store(time.Now().UnixNano())
+	p.inFlight.Store(a)
+	err := p.write(body)
+	p.inFlight.Store(nil)
+	if err == nil {
+		of.metrics.Responses[telemetry.REST].Inc()
+		of.metrics.Bytes[telemetry.REST].Add(len(body))
+		return
+	}
+	r := p.refusal.Load()
+	if r == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		r = refusal.New(codes.Unavailable, telemetry.SendTimeout, "poll: took nothing for send_timeout (%s)", listener.SendTime(s.opts.SendTimeout, len(body)))
+	}
+	if r != nil {
+		s.opts.Metrics.Refuse(r.Reason)
+		s.opts.Refusals.Note("cut a poll", r, refusal.Client{Node: of.node.ID, Peer: p.from, Account: of.account})
+	}
+	panic(http.ErrAbortHandler) // a part of an answer is none
+}
+
+// write writes a body until the poll is cut off. Only the handler may set a deadline, since the
+// writer is invalid once the handler has returned.
+func (p *Poll) write(body []byte) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.w.Write(body)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-p.cut:
+		_ = http.NewResponseController(p.w).SetWriteDeadline(time.Unix(1, 0))
+		return errors.Join(<-done, errCut)
+	}
+}
+
+var errCut = errors.New("cut")

@@ -1,0 +1,318 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// snapshot makes one of a type; wild says that it answers the wildcard.
+func snapshot(t *testing.T, url xds.TypeURL, wild bool, specs ...string) *xds.Snapshot {
+	w := sessiontest.New(t, url)
+	w.Say(wild, nil, specs...)
+	return w.Cur
+}
+
+func wants(wild bool, names ...string) *xds.Subscription {
+	return &xds.Subscription{Wildcard: wild, Names: xds.NewNameSet(names...)}
+}
+
+// A version is made from the names asked for and the contents that they have,
+// and of nothing else; it is the same for ever.
+func TestP71_Versions(t *testing.T) {
+	of := func(s *xds.Snapshot, sub *xds.Subscription) string {
+		_, v := evaluate(s, sub)
+		return v
+	}
+	base := snapshot(t, xds.EndpointType, false, "a", "b", "c=2")
+	v := of(base, wants(false, "a", "b"))
+	if v != "cf672a338ee2c2ff9f03becc3a650422" {
+		t.Errorf("the version was another one in all builds before: %s", v)
+	}
+	for name, same := range map[string]string{
+		"another history":         of(snapshot(t, xds.EndpointType, false, "b", "c", "a=2", "a"), wants(false, "a", "b")),
+		"another order of names":  of(base, wants(false, "b", "a")),
+		"what was not asked for":  of(snapshot(t, xds.EndpointType, false, "a", "b", "d"), wants(false, "a", "b")),
+		"the name in two answers": of(snapshot(t, xds.EndpointType, false, "a", "b"), wants(false, "a", "b", "a")),
+	} {
+		if same != v {
+			t.Errorf("%s: %s, want %s", name, same, v)
+		}
+	}
+	later := sessiontest.New(t, xds.EndpointType)
+	later.Say(false, nil, "a", "b")
+	later.Say(false, nil, "-b")
+	seen := map[string]string{v: "the first"}
+	for name, other := range map[string]string{
+		"another name":       of(base, wants(false, "a", "c")),
+		"one name less":      of(base, wants(false, "a")),
+		"an absent name":     of(base, wants(false, "a", "b", "x")),
+		"other content":      of(snapshot(t, xds.EndpointType, false, "a=2", "b"), wants(false, "a", "b")),
+		"one gone":           of(later.Cur, wants(false, "a", "b")),
+		"nothing":            of(snapshot(t, xds.EndpointType, false), wants(false, "a", "b")),
+		"a wildcard":         of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true)),
+		"a wildcard and it":  of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true, "a", "b")),
+		"names run together": of(snapshot(t, xds.EndpointType, false), wants(false, "ab")),
+	} {
+		if first, ok := seen[other]; ok {
+			t.Errorf("%s has the version of %s", name, first)
+		}
+		seen[other] = name
+	}
+}
+
+// When there is an answer: of a wildcard once the origin has answered that, of
+// a full-state type by name once anything is known, of others once anything is
+// there.
+func TestP71_WhenThereIsAnAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		s     *xds.Snapshot
+		sub   *xds.Subscription
+		ready bool
+	}{
+		"wildcard, unanswered":            {snapshot(t, xds.ClusterType, false, "a"), wants(true), false},
+		"wildcard and a name, unanswered": {snapshot(t, xds.ClusterType, false, "a"), wants(true, "a"), false},
+		"wildcard, answered with nothing": {snapshot(t, xds.ClusterType, true), wants(true), true},
+		"full state, all pending":         {snapshot(t, xds.ClusterType, false, "x"), wants(false, "a"), false},
+		"full state, one absent":          {snapshot(t, xds.ClusterType, false, "-a"), wants(false, "a", "b"), true},
+		"full state, one there":           {snapshot(t, xds.ClusterType, false, "a"), wants(false, "a", "b"), true},
+		"other, all pending":              {snapshot(t, xds.RouteType, false), wants(false, "a"), false},
+		"other, absent":                   {snapshot(t, xds.RouteType, false, "-a"), wants(false, "a"), false},
+		"other, one there":                {snapshot(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
+		"other, nothing asked for":        {snapshot(t, xds.RouteType, false, "a"), wants(false), false},
+	} {
+		if ready, _ := evaluate(tc.s, tc.sub); ready != tc.ready {
+			t.Errorf("%s: %v", name, ready)
+		}
+	}
+}
+
+// A poll with the current version is held until what it asks for changes, and
+// answered with all of it then; what else changes is nothing to it.
+func TestP71_HeldUntilAChange(t *testing.T) {
+	for _, protocol := range resttest.Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			r := newREST(t, nil)
+			g := r.groups.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
+			c := r.HTTP(protocol)
+			m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
+			held := r.Begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+			r.waiting(1)
+			g.Publish(update(t, xds.EndpointType, "c=2"))
+			g.Publish(update(t, xds.ClusterType, "y"))
+			g.Publish(update(t, xds.EndpointType, "a")) // what it is already
+			// Of another version, the answer shows that all this has been seen.
+			if got := r.Holds(r.Ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
+				t.Fatalf("holds %q", got)
+			}
+			select {
+			case got := <-held:
+				t.Fatalf("answered without a change: %d %s", got.Status, got.Body)
+			default:
+			}
+			g.Publish(update(t, xds.EndpointType, "a=2"))
+			got := <-held
+			if text := r.Holds(got); text != "a b " {
+				t.Errorf("holds %q", text)
+			}
+			if next := r.Response(got); next.VersionInfo == m.VersionInfo {
+				t.Error("the version is the old one")
+			}
+		})
+	}
+}
+
+// Without a change it ends with 304 after long_poll, and no sooner.
+func TestP71_NotModified(t *testing.T) {
+	for _, protocol := range resttest.Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			const longPoll = 100 * time.Millisecond
+			r := newREST(t, func(o *options) { o.LongPoll = longPoll })
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			c := r.HTTP(protocol)
+			m := r.Response(r.Ask(c, xds.ClusterType, ""))
+			began := time.Now()
+			got := r.Ask(c, xds.ClusterType, m.VersionInfo)
+			if took := time.Since(began); got.Status != http.StatusNotModified || len(got.Body) != 0 || took < longPoll {
+				t.Errorf("%d %s after %s", got.Status, got.Body, took)
+			}
+			r.metric(`xdsrelay_downstream_not_modified_total{type="CDS"} 1`)
+		})
+	}
+}
+
+// The first poll for what is not held waits until the origin answers.
+func TestP71_FirstWaits(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.groups.Group("edge")
+	c := r.HTTP("h2c")
+	clusters := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
+	routes := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
+	r.waiting(2)
+	named := update(t, xds.ClusterType, "a")
+	named.Wildcard = false
+	g.Publish(named)                         // somebody else's
+	g.Publish(update(t, xds.RouteType, "c")) // likewise
+	select {
+	case got := <-clusters:
+		t.Fatalf("%d %s", got.Status, got.Body)
+	case got := <-routes:
+		t.Fatalf("%d %s", got.Status, got.Body)
+	default:
+	}
+	g.Publish(update(t, xds.RouteType, "b"))
+	if held := r.Holds(<-routes); held != "b " { // P34
+		t.Errorf("routes: holds %q", held)
+	}
+	g.Publish(xds.Update{Type: xds.ClusterType, Wildcard: true})
+	if m := r.Response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
+		t.Errorf("clusters: %v", m)
+	}
+}
+
+// A thousand polls that ask the same cost one encoding, and a body has a hold on
+// its snapshot's memory only. Polls that have the version cost none.
+func TestP71_OneEncoding(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, names(100)...))
+	snap := g.State.Snapshot(xds.ClusterType)
+	sub := g.Intern(wants(true))
+	a := documentsOf(snap).document(snap, sub)
+	if a.done != nil {
+		t.Fatal("looking at it encodes it")
+	}
+	var all sync.WaitGroup
+	bodies := make([][]byte, 1000)
+	for i := range bodies {
+		all.Go(func() {
+			var err error
+			again := documentsOf(snap).document(snap, sub)
+			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again, &telemetry.Type{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, b := range bodies {
+		if &b[0] != &bodies[0][0] {
+			t.Fatal("encoded more than once")
+		}
+	}
+}
+
+// The bodies of a snapshot are bounded, in bytes and in number; the newest is
+// kept, whatever its size.
+func TestP71_AnswersAreBounded(t *testing.T) {
+	s, _ := newServer(t, nil)
+	snap := snapshot(t, xds.EndpointType, false, names(100)...)
+	have := documentsOf(snap)
+	for _, n := range names(100) {
+		for i := range 100 {
+			sub := wants(false, n, fmt.Sprint(i))
+			a := have.document(snap, sub)
+			if _, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(have.costs) != have.cells.Len() || have.cells.Len() > maxDocuments || have.cost > have.max {
+		t.Errorf("%d answers, %d costs of %d bytes, over %d", have.cells.Len(), len(have.costs), have.cost, have.max)
+	}
+	have.max = 1
+	sub := wants(false, names(100)...)
+	a := have.document(snap, sub)
+	body, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{})
+	if err != nil || have.cells.Len() != 1 || have.document(snap, sub) != a || int64(len(body)) > have.cost {
+		t.Errorf("%v: %d answers of %d bytes", err, have.cells.Len(), have.cost)
+	}
+}
+
+// A client that goes ends its poll at once, and frees its place, but not the
+// interest: the group has it until twice long_poll after.
+func TestP71_ClientGoes(t *testing.T) {
+	for _, protocol := range resttest.Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			r := newREST(t, func(o *options) { o.Limits.Streams = 1 })
+			ctx, cancel := context.WithCancel(xdstest.Context(t))
+			held := r.Begin(ctx, r.HTTP(protocol), xds.ClusterType, "")
+			r.waiting(1)
+			r.eventually(func() bool { return r.members("edge") == 1 })
+			cancel()
+			<-held
+			r.waiting(0)
+			if n := r.members("edge"); n != 1 {
+				t.Errorf("%d members", n)
+			}
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
+				t.Errorf("holds %q", got)
+			}
+		})
+	}
+}
+
+// A client that refuses an answer and says so is not sent it again, until
+// something changes (P15); that is recorded (P17). A refusal of something else is
+// not.
+func TestP71_Refusal(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
+	c := r.HTTP("http1")
+	first := r.Response(r.Ask(c, xds.ClusterType, ""))
+	g.Publish(update(t, xds.ClusterType, "a=2"))
+	second := r.Response(r.Ask(c, xds.ClusterType, first.VersionInfo))
+	nack := func(nonce string) <-chan *resttest.Reply {
+		q := resttest.Request(resttest.Node("n"), xds.ClusterType, first.VersionInfo)
+		q.ResponseNonce, q.ErrorDetail = nonce, &statuspb.Status{Code: 3, Message: "no"}
+		out := make(chan *resttest.Reply, 1)
+		go func() {
+			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, q))
+			if err != nil {
+				got = nil
+			}
+			out <- got
+		}()
+		return out
+	}
+	held := nack(second.Nonce)
+	r.waiting(1)
+	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.Refused })
+	g.Publish(update(t, xds.ClusterType, "a=33"))
+	if got := r.Response(<-held); got.VersionInfo == second.VersionInfo {
+		t.Error("it was given what it refused")
+	}
+	if got := r.Response(<-nack(second.Nonce)); got.VersionInfo == second.VersionInfo { // of an earlier one
+		t.Error("it was given what it refused")
+	}
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != 1 || r.groups.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.groups.Nacks[0].At, Gen: 2}) {
+		t.Errorf("%v", r.groups.Nacks)
+	}
+}
+
+// Documents count as memory that may be old.
+func TestP16_DocumentsMayBeOld(t *testing.T) {
+	a, c := &Documents{costs: make(map[*document]int64)}, new(document)
+	before := xds.Spent()
+	a.max = 1 << 20
+	if a.charge(c, 1000); xds.Spent()-before < 1000 {
+		t.Errorf("%d bytes more", xds.Spent()-before)
+	}
+}

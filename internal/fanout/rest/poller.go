@@ -1,0 +1,454 @@
+package rest
+
+import (
+	"container/list"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Poller is what one node polls again and again of one type: a list of names. It is a member of
+// its group from its first poll until twice long_poll after its last one, whatever their
+// connections (P70). One node may be several pollers: Envoy polls for the endpoints of each
+// cluster by themselves. A node that changes its list is another poller from then on.
+type Poller struct {
+	// Fixed once it is in the table.
+	id      uint64
+	srv     *Server
+	node    *xds.Node
+	account string
+	address string
+	typ     xds.Type
+	sub     *xds.Subscription // interned
+	member  member.Member
+	perKey  *telemetry.Key  // released when the member has left
+	metrics *telemetry.Type // of perKey
+	opened  time.Time
+
+	// Any goroutine's.
+	refusal atomic.Pointer[refusal.Refusal] // why it is over; the first counts
+	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
+
+	// Under the table's lock.
+	polls      int           // that are being answered now
+	kept       *list.Element // in its account's list while there are none
+	since      time.Time     // it has been in that list
+	sent       string        // version that it was given last
+	acked      string        // version that the client had when it polled last
+	sentMark   session.Mark  // of a snapshot from which sent was made
+	ackedMark  session.Mark  // of a snapshot from which acked was made
+	refuses    bool          // it refused what was sent
+	behind     bool          // it polled without what was sent, and was given it again
+	stateSince time.Time     // when its state began
+	nack       member.Nack   // the last one
+	// How many responses it was given, and how many ACKs and NACKs it sent.
+	given, acks, nacks uint64
+}
+
+// Wake implements member.Waker: all polls that wait look again.
+func (p *Poller) Wake() {
+	next := make(chan struct{})
+	close(*p.news.Swap(&next))
+}
+
+// End implements member.Waker.
+func (p *Poller) End(r *refusal.Refusal) {
+	if p.refusal.CompareAndSwap(nil, r) {
+		p.Wake()
+	}
+}
+
+// Unavailable implements member.Waker: a poller asks for one type.
+func (p *Poller) Unavailable(r *refusal.Refusal) {
+	if r != nil {
+		p.End(r)
+	}
+}
+
+// document is the document of the newest snapshot; nil: there is no answer yet. sub is that of
+// the poller, except for whether the client brought state.
+func (p *Poller) document(sub *xds.Subscription) (*xds.Snapshot, *document) {
+	snap := p.member.State().Snapshot(p.typ.URL)
+	if snap == nil {
+		return nil, nil
+	}
+	a := p.srv.opts.DocumentsOf(snap).document(snap, sub)
+	if !a.ready {
+		return nil, nil
+	}
+	return snap, a
+}
+
+// pollers is the table of all pollers. Each poll of a poller counts as a stream. Pollers without
+// a poll are kept for the next one, within bounds: in names for each account, and by the limits
+// streams and streams_per_peer. The one that has been without a poll for longest goes first. So
+// a client makes room for itself, and none is refused for what is kept.
+type pollers struct {
+	srv *Server
+	// encoders has an entry for each answer that is being encoded.
+	encoders chan struct{}
+
+	mu       sync.Mutex
+	table    map[pollerKey][]*Poller // equality of lists is by content
+	accounts map[string]*account     // that have something kept
+	kept     int                     // pollers without a poll
+	closed   bool                    // nothing is kept any more
+}
+
+// pollerKey finds candidates.
+type pollerKey struct {
+	node    *xds.Node
+	account string
+	address string
+	typ     xds.TypeURL
+	wild    bool
+	sum     uint64 // of the names
+}
+
+// account has the pollers of a client that are kept without a poll.
+type account struct {
+	kept list.List // of *Poller, the longest without a poll first
+	cost int
+}
+
+// pollerCost is the cost of a poller besides its names, in names. The cost of an account is
+// bounded by names_per_stream.
+const pollerCost = 16
+
+func (p *Poller) cost() int { return pollerCost + p.sub.Names.Weight() }
+
+func (p *Poller) key() pollerKey {
+	return pollerKey{p.node, p.account, p.address, p.typ.URL, p.sub.Wildcard, p.sub.Names.Sum()}
+}
+
+func newPollers(s *Server) *pollers {
+	return &pollers{
+		srv: s,
+		// Half of the cores, so that streams can be served meanwhile.
+		encoders: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		table:    make(map[pollerKey][]*Poller),
+		accounts: make(map[string]*account),
+	}
+}
+
+// enter returns the poller of a request, with one more poll. leave ends that poll.
+func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refusal) {
+	p := &Poller{
+		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
+		opened: time.Now(),
+	}
+	news := make(chan struct{})
+	p.news.Store(&news)
+	if have := ps.poll(p, false); have != nil {
+		return have, nil
+	}
+	if refused := ps.srv.opts.Admission.EnterPoller(); refused != nil {
+		return nil, refused
+	}
+	generation := ps.srv.opts.RulesGeneration() // before the rules are asked
+	m, refused := ps.join(p, c)
+	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.account) {
+		m, refused = ps.join(p, c)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	// All of this before another goroutine can find the poller and end it.
+	p.member, p.sub, p.perKey = m, m.Intern(q.sub), ps.srv.opts.Metrics.Key(m.Key())
+	p.metrics = p.perKey.Type(q.typ.URL)
+	m.Subscribe(p.sub)
+	p.id = ps.srv.opts.NextID()
+	have := ps.poll(p, true)
+	if have != p {
+		leaveGroups([]*Poller{p}) // another poll of the same request was faster
+	}
+	// The rules may have changed while the poller could not be found yet.
+	if ps.srv.opts.RulesGeneration() != generation {
+		if r := have.Evaluate(); r != nil {
+			have.End(r)
+		}
+	}
+	return have, nil
+}
+
+func (ps *pollers) join(p *Poller, c *listener.Caller) (member.Member, *refusal.Refusal) {
+	m, err := ps.srv.opts.Source.Join(member.Join{Node: p.node, Peer: c.Peer, Account: p.account, Type: p.typ.URL, Waker: p})
+	if err == nil {
+		return m, nil
+	}
+	var refused *refusal.Refusal
+	if !errors.As(err, &refused) {
+		refused = refusal.New(codes.Internal, telemetry.KeyError, "join %s: %w", p.typ.URL, err)
+	}
+	return nil, refused
+}
+
+// poll counts one more poll for the poller that is equal to p and returns it. If there is none,
+// it adds p to the table if add is set, and returns nil otherwise.
+func (ps *pollers) poll(p *Poller, add bool) *Poller {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	k := p.key()
+	// A poller that is over stays until its last poll has seen that, or until it expires.
+	i := slices.IndexFunc(ps.table[k], func(o *Poller) bool { return o.refusal.Load() == nil && o.sub.Equal(p.sub) })
+	switch {
+	case i >= 0:
+		p = ps.table[k][i]
+	case add:
+		ps.table[k] = append(ps.table[k], p)
+		ps.srv.opts.Metrics.Streams[telemetry.REST].Add(1)
+	default:
+		return nil
+	}
+	p.polls++
+	ps.unkeep(p)
+	return p
+}
+
+// leave ends a poll of p. Without polls, p is kept for a while, unless it is over.
+func (ps *pollers) leave(p *Poller, now time.Time) {
+	var out []*Poller
+	ps.mu.Lock()
+	if p.polls--; p.polls == 0 {
+		if p.refusal.Load() != nil || ps.closed {
+			ps.remove(p)
+			out = append(out, p)
+		} else {
+			out = ps.keep(p, now)
+		}
+	}
+	ps.mu.Unlock()
+	leaveGroups(out)
+}
+
+// keep keeps p without a poll. It returns the pollers of the same account that have to make room.
+// The lock is held.
+func (ps *pollers) keep(p *Poller, now time.Time) (out []*Poller) {
+	a := ps.accounts[p.account]
+	if a == nil {
+		a = new(account)
+		ps.accounts[p.account] = a
+	}
+	p.since = now
+	p.kept = a.kept.PushBack(p)
+	a.cost += p.cost()
+	ps.kept++
+	l := ps.srv.opts.Limits()
+	over := func(n, limit int) bool { return limit > 0 && n > limit }
+	for over(a.cost, l.NamesPerStream) || over(a.kept.Len(), l.StreamsPerPeer) || over(ps.kept, l.Streams) {
+		oldest := a.kept.Front()
+		if oldest == nil {
+			break
+		}
+		o := oldest.Value.(*Poller)
+		ps.remove(o)
+		out = append(out, o)
+	}
+	return out
+}
+
+// unkeep ends keep: p has a poll, or goes. The lock is held.
+func (ps *pollers) unkeep(p *Poller) {
+	if p.kept == nil {
+		return
+	}
+	a := ps.accounts[p.account]
+	a.kept.Remove(p.kept)
+	p.kept = nil
+	ps.kept--
+	if a.cost -= p.cost(); a.kept.Len() == 0 {
+		delete(ps.accounts, p.account)
+	}
+}
+
+// remove takes p out of the table. The caller has it leave its group. The lock is held.
+func (ps *pollers) remove(p *Poller) {
+	ps.unkeep(p)
+	k := p.key()
+	if left := slices.DeleteFunc(ps.table[k], func(o *Poller) bool { return o == p }); len(left) > 0 {
+		ps.table[k] = left
+	} else {
+		delete(ps.table, k)
+	}
+	ps.srv.opts.Metrics.Streams[telemetry.REST].Add(-1)
+}
+
+// leaveGroups has pollers that were removed leave their groups.
+func leaveGroups(ps []*Poller) {
+	for _, p := range ps {
+		p.member.Leave()
+		p.perKey.Release()
+	}
+}
+
+// drop removes the kept pollers of an account, and reports whether there were any.
+func (ps *pollers) drop(account string) bool {
+	return ps.removeKept(func(p *Poller) bool { return p.account == account }) > 0
+}
+
+// expire removes the pollers that have been without a poll for twice long_poll (P70), or are over.
+func (ps *pollers) expire(now time.Time) {
+	ps.removeKept(func(p *Poller) bool { return now.Sub(p.since) >= ps.keepFor() || p.refusal.Load() != nil })
+}
+
+// close removes all kept pollers, and keeps none from now on.
+func (ps *pollers) close() {
+	ps.mu.Lock()
+	ps.closed = true
+	ps.mu.Unlock()
+	ps.removeKept(func(*Poller) bool { return true })
+}
+
+// removeKept removes the kept pollers that are to go, and returns their number.
+func (ps *pollers) removeKept(goes func(*Poller) bool) int {
+	var out []*Poller
+	ps.mu.Lock()
+	for _, a := range ps.accounts {
+		for e := a.kept.Front(); e != nil; e = e.Next() {
+			if p := e.Value.(*Poller); goes(p) {
+				out = append(out, p)
+			}
+		}
+	}
+	for _, p := range out {
+		ps.remove(p)
+	}
+	ps.mu.Unlock()
+	leaveGroups(out)
+	return len(out)
+}
+
+// keepFor is how long a poller is kept without a poll (P70).
+func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll() }
+
+// noteAnswer notes what a poll says about the answer before: an ACK or a NACK.
+func (ps *pollers) noteAnswer(p *Poller, q *request) {
+	ps.mu.Lock()
+	nack := p.answered(q)
+	ps.mu.Unlock()
+	if nack == nil {
+		return
+	}
+	p.member.Nacked(*nack)
+	member.LogNack(ps.srv.opts.Log, p.member, p.typ.URL, nack, q.nonce)
+}
+
+// answered returns the NACK, if it is one. Envoy's polls have no NACKs: it polls again with the
+// version that it had, and is given the same again. The table's lock is held.
+func (p *Poller) answered(q *request) *member.Nack {
+	switch {
+	case q.refused && (q.nonce == "" || q.nonce != p.sent):
+		p.metrics.Stale.Inc() // P13
+	case q.refused:
+		p.nacks++
+		p.metrics.Nacks.Inc()
+		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
+		p.refuses, p.nack, p.stateSince = true, n, n.At
+		return &n
+	case q.version != "" && q.version == p.sent:
+		p.behind = false
+		p.ackedMark = p.sentMark
+		if p.acked == p.sent {
+			break
+		}
+		p.acks++
+		p.metrics.Acks.Inc()
+		p.acked, p.refuses, p.stateSince = p.sent, false, time.Now()
+	}
+	return nil
+}
+
+// noteBrought notes that a poll came with the current version, which is that of s. It may have it
+// from another replica, or from this one before a restart.
+func (ps *pollers) noteBrought(p *Poller, version string, s *xds.Snapshot) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.sentMark, p.ackedMark = session.MarkOf(s), session.MarkOf(s)
+	if p.acked == version && p.sent == version && !p.behind {
+		return
+	}
+	p.sent, p.acked, p.behind, p.refuses, p.stateSince = version, version, false, false, time.Now()
+}
+
+// subscription is the one by which a poll is answered. A client whose version is of another
+// replica, or of this one before a restart, brings state. It gets nothing from the store (P66)
+// and no partial answer (P67).
+func (ps *pollers) subscription(p *Poller, q *request) *xds.Subscription {
+	ps.mu.Lock()
+	brings := q.version != "" && p.sent == ""
+	ps.mu.Unlock()
+	if !brings {
+		return p.sub
+	}
+	return p.member.Intern(&xds.Subscription{Wildcard: p.sub.Wildcard, HasState: true, Names: p.sub.Names})
+}
+
+// noteGiven notes that p is given the answer of this version, which is made from s.
+func (ps *pollers) noteGiven(p *Poller, version string, s *xds.Snapshot) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.given++
+	p.sentMark = session.MarkOf(s)
+	p.behind = p.sent == version
+	if !p.behind {
+		p.sent, p.refuses, p.stateSince = version, false, time.Now()
+	}
+}
+
+// all returns all pollers.
+func (ps *pollers) all() (out []*Poller) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, same := range ps.table {
+		out = append(out, same...)
+	}
+	return out
+}
+
+// held counts the polls of all pollers.
+func (ps *pollers) held() (n int) {
+	for _, p := range ps.all() {
+		ps.mu.Lock()
+		n += p.polls
+		ps.mu.Unlock()
+	}
+	return n
+}
+
+// Refusal says why the poller is over; nil: it is not.
+func (p *Poller) Refusal() *refusal.Refusal { return p.refusal.Load() }
+
+// Peer is the client's address.
+func (p *Poller) Peer() string { return p.address }
+
+// Evaluate applies the rules that are in force now; nil: the poller keeps its key. The policies are
+// asked by each poll itself, when it comes and before it is answered.
+func (p *Poller) Evaluate() *refusal.Refusal {
+	switch c := p.Change(p.srv.opts.Source.KeyOf); {
+	case c.Refused != nil:
+		return member.AsRefusal(c.Refused)
+	case c.From != c.To:
+		return c.KeyChanged("poll")
+	}
+	return nil
+}
+
+// Change says which key the poller would have by these rules.
+func (p *Poller) Change(keyOf member.KeyOf) member.Change {
+	c := member.Change{Type: p.typ.URL, From: p.member.Key()}
+	c.Evaluate(keyOf, p.node, expr.Peer{Address: p.address})
+	return c
+}

@@ -1,0 +1,279 @@
+package rest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// Each refusal has its status, a reason, which is counted, and a message in JSON. A client that may
+// try again is told when.
+func TestP72_Refusals(t *testing.T) {
+	identity, err := expr.NewIdentity(`node.id == "known" || node.metadata.x == 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const who = `"node": {"id": "n", "cluster": "edge"}`
+	big := strings.Repeat("x", 3000)
+	for name, tc := range map[string]struct {
+		path   string // else that of clusters
+		body   string
+		change func(*options)
+		policy *listener.Policy
+		refuse func(member.Join) *refusal.Refusal
+		status int
+		reason telemetry.Reason
+		again  bool // Retry-After
+	}{
+		"no JSON":          {body: `{"node": `, status: 400, reason: telemetry.RequestInvalid},
+		"not an object":    {body: `[]`, status: 400, reason: telemetry.RequestInvalid},
+		"empty":            {body: ``, status: 400, reason: telemetry.RequestInvalid},
+		"a field twice":    {body: `{"type_url": "a", "typeUrl": "b", ` + who + `}`, status: 400, reason: telemetry.RequestInvalid},
+		"another kind":     {body: `{"resource_names": "a", ` + who + `}`, status: 400, reason: telemetry.RequestInvalid},
+		"no UTF-8":         {body: "{\"resource_names\": [\"\xff\"], " + who + "}", status: 400, reason: telemetry.RequestInvalid},
+		"half a surrogate": {body: `{"resource_names": ["\ud800"], ` + who + `}`, status: 400, reason: telemetry.RequestInvalid},
+		"too deep":         {body: `{"node": {"metadata": {"x": ` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}}}`, status: 400, reason: telemetry.RequestInvalid},
+		"no node":          {body: `{}`, status: 400, reason: telemetry.NodeMissing},
+		"another type":     {body: `{"type_url": "` + string(xds.RouteType) + `", ` + who + `}`, status: 400, reason: telemetry.TypeMismatch},
+		"a long name":      {body: `{"resource_names": ["` + big + `"], ` + who + `}`, status: 400, reason: telemetry.NameBytes},
+		"locators":         {body: `{"resource_locators": [{"name": "x"}], ` + who + `}`, status: 501, reason: telemetry.ResourceLocators},
+		"unmapped":         {body: `{` + who + `}`, refuse: refuse(codes.PermissionDenied, telemetry.Unmapped), status: 403, reason: telemetry.Unmapped},
+		"nothing held":     {body: `{` + who + `}`, refuse: refuse(codes.Unavailable, telemetry.OriginUnreachable), status: 503, reason: telemetry.OriginUnreachable, again: true},
+		"keys":             {body: `{` + who + `}`, refuse: refuse(codes.Unavailable, telemetry.LimitKeys), status: 503, reason: telemetry.LimitKeys, again: true},
+		"keys_per_peer":    {body: `{` + who + `}`, refuse: refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer), status: 429, reason: telemetry.LimitKeysPerPeer, again: true},
+		"Secrets, mtls":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, status: 403, reason: telemetry.Secrets},
+		"Secrets, deny":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, policy: &listener.Policy{Secrets: config.SecretsDeny}, status: 403, reason: telemetry.Secrets},
+		"Secrets, with a rule": {path: "/v3/discovery:secrets", body: `{"node": {"id": "known"}}`,
+			policy: &listener.Policy{Identity: identity, Secrets: config.SecretsMTLS}, status: 403, reason: telemetry.Secrets},
+		"identity, false":    {body: `{"node": {"id": "n", "metadata": {"x": 2}}}`, policy: &listener.Policy{Identity: identity}, status: 403, reason: telemetry.Identity},
+		"identity, error":    {body: `{` + who + `}`, policy: &listener.Policy{Identity: identity}, status: 403, reason: telemetry.Identity},
+		"request_bytes":      {body: `{"x": "` + big + `"}`, change: func(o *options) { o.Limits.RequestBytes = 2000 }, status: 413, reason: telemetry.LimitRequestBytes},
+		"node_bytes":         {body: `{"node": {"id": "` + big + `"}}`, change: func(o *options) { o.Limits.NodeBytes = 2000 }, status: 413, reason: telemetry.LimitNodeBytes},
+		"names_per_stream":   {body: `{"resource_names": ["a", "b", "c"], ` + who + `}`, change: func(o *options) { o.Limits.NamesPerStream = 2 }, status: 413, reason: telemetry.LimitNamesPerStream},
+		"values":             {body: `{"node": {"metadata": {"x": [` + strings.Repeat("{},", 200) + `{}]}}}`, change: func(o *options) { o.Limits.NamesPerStream, o.Limits.NodeBytes = 10, 300 }, status: 413, reason: telemetry.LimitRequestBytes},
+		"values, in strings": {body: `{"node": {"id": "` + strings.Repeat(`,[{\"`, 100) + `"}}`, change: func(o *options) { o.Limits.NamesPerStream, o.Limits.NodeBytes = 10, 300 }, status: 413, reason: telemetry.LimitNodeBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policies := []*listener.Policy{}
+			if tc.policy != nil {
+				// Of several listeners, the strictest counts.
+				policies = append(policies, &listener.Policy{Secrets: config.SecretsAllow}, tc.policy)
+			}
+			r := newREST(t, tc.change, policies...)
+			r.groups.Refuse = tc.refuse
+			path := tc.path
+			if path == "" {
+				path = "/v3/discovery:clusters"
+			}
+			got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), path, []byte(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := r.Refused(got, tc.status); f.Reason != tc.reason.String() {
+				t.Errorf("%+v, want %s", f, tc.reason)
+			}
+			if again := got.Header.Get("Retry-After") != ""; again != tc.again || got.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%v", got.Header)
+			}
+			r.counted(tc.reason, 1)
+			r.waiting(0)
+			if n := r.members("edge"); n != 0 {
+				t.Errorf("%d members", n)
+			}
+		})
+	}
+}
+
+func refuse(code codes.Code, reason telemetry.Reason) func(member.Join) *refusal.Refusal {
+	return func(member.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
+}
+
+// A client that may have Secrets, and that the identity rules of all listeners admit, is not
+// refused.
+func TestP72_NotRefused(t *testing.T) {
+	identity, err := expr.NewIdentity(`node.id == "n" && peer.address == "127.0.0.1" && peer.uri_sans.size() == 0`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newREST(t, nil, &listener.Policy{Secrets: config.SecretsAllow}, &listener.Policy{Secrets: config.SecretsAllow, Identity: identity})
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"))
+	if held := r.Holds(r.Ask(r.HTTP("http1"), xds.SecretType, "", "s")); held != "s " {
+		t.Errorf("holds %q", held)
+	}
+}
+
+// Other methods, types of content and encodings are refused before anything is
+// read of them.
+func TestP72_NoPoll(t *testing.T) {
+	r := newREST(t, nil)
+	for name, tc := range map[string]struct {
+		method, content, encoding string
+		status                    int
+	}{
+		"GET":           {http.MethodGet, "application/json", "", http.StatusMethodNotAllowed},
+		"PUT":           {http.MethodPut, "application/json", "", http.StatusMethodNotAllowed},
+		"a form":        {http.MethodPost, "application/x-www-form-urlencoded", "", http.StatusUnsupportedMediaType},
+		"text":          {http.MethodPost, "text/plain", "", http.StatusUnsupportedMediaType},
+		"nothing said":  {http.MethodPost, "", "", http.StatusUnsupportedMediaType},
+		"compressed":    {http.MethodPost, "application/json", "gzip", http.StatusUnsupportedMediaType},
+		"with a coding": {http.MethodPost, "application/json; charset=utf-8", "", http.StatusBadRequest}, // as for its body
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(xdstest.Context(t), tc.method, r.Base+"/v3/discovery:clusters", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", tc.content)
+			if tc.encoding != "" {
+				req.Header.Set("Content-Encoding", tc.encoding)
+			}
+			got, err := r.Do(r.HTTP("h2c"), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Refused(got, tc.status)
+			if tc.status == http.StatusMethodNotAllowed && got.Header.Get("Allow") != "POST" {
+				t.Errorf("%v", got.Header)
+			}
+		})
+	}
+	r.counted(telemetry.HTTPRequest, 6)
+}
+
+// A group that ends its members answers the polls that are held with the reason,
+// and the next poll asks anew.
+func TestP72_EndedByTheGroup(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.groups.Group("edge")
+	c := r.HTTP("http1")
+	held := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
+	r.eventually(func() bool { return r.members("edge") == 1 })
+	end := func() {
+		g.Mu.Lock()
+		var wakers []member.Waker
+		for m := range g.Members {
+			wakers = append(wakers, m.Join.Waker)
+		}
+		g.Mu.Unlock()
+		for _, w := range wakers {
+			w.End(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "nothing is held"))
+		}
+	}
+	end()
+	if f := r.Refused(<-held, http.StatusServiceUnavailable); f.Error != "nothing is held" {
+		t.Errorf("%+v", f)
+	}
+	r.eventually(func() bool { return r.members("edge") == 0 })
+	g.Publish(update(t, xds.ClusterType, "a"))
+	if text := r.Holds(r.Ask(c, xds.ClusterType, "")); text != "a " {
+		t.Errorf("holds %q", text)
+	}
+	// One that is only kept is passed over by the next poll as well.
+	end()
+	if text := r.Holds(r.Ask(c, xds.ClusterType, "")); text != "a " {
+		t.Errorf("holds %q", text)
+	}
+}
+
+// dial opens a plain connection to the listener.
+func (r *restFixture) conn() net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// A client that sends its headers or its body slowly, or sends nothing, is disconnected in time.
+// Others are not disturbed.
+func TestP72_SlowSenders(t *testing.T) {
+	srv, groups := newServer(t, func(o *options) { o.LongPoll = time.Hour })
+	srv.times = times{header: 100 * time.Millisecond, body: 100 * time.Millisecond, idle: 100 * time.Millisecond, grace: time.Second}
+	web := serve(t, srv, groups)
+	groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	for name, sends := range map[string]string{
+		"nothing":      "",
+		"headers":      "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: appli",
+		"half of h2":   "PRI * HTTP/2.0\r\n\r\nSM",
+		"h2, no more":  "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"large header": "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeader),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := web.conn()
+			// The server may have had enough before all is sent.
+			_, _ = io.WriteString(c, sends)
+			got, err := io.ReadAll(c)
+			if err != nil && !strings.Contains(err.Error(), "reset") {
+				t.Fatalf("not let go: %v", err)
+			}
+			if name == "large header" && !strings.Contains(string(got), " 431 ") {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+	t.Run("body", func(t *testing.T) {
+		c := web.conn()
+		if _, err := io.WriteString(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
+			t.Errorf("%v", resp)
+		}
+	})
+	// A poll that is held longer than all this is not slow.
+	c := web.HTTP("http1")
+	m := web.Response(web.Ask(c, xds.ClusterType, ""))
+	held := web.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
+	web.waiting(1)
+	timer := time.NewTimer(300 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case got := <-held:
+		t.Fatalf("%+v", got)
+	case <-timer.C:
+	}
+	groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+	if text := web.Holds(<-held); text != "a b " {
+		t.Errorf("holds %q", text)
+	}
+}
+
+// The listener failing is an error of ServeREST, and ends what it had.
+func TestP72_ListenerFails(t *testing.T) {
+	s, _ := newServer(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(context.Background(), l, Ping{}); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"math"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// request is what a poll asks for.
+type request struct {
+	typ  xds.Type
+	node *xds.Node
+	// sub is not interned: the group is not known yet.
+	sub *xds.Subscription
+	// version that the client has; empty: none.
+	version string
+	// refused: the poll is a NACK of the answer of version nonce (P13).
+	refused bool
+	nonce   string
+	code    int32
+	message string
+}
+
+// knows reports whether an answer of this version is no news for the client: it has it, or has
+// just refused it (P15).
+func (q *request) knows(version string) bool {
+	return q.version == version || q.refused && q.nonce == version
+}
+
+// jsonDepth is how deep a poll may be nested, in messages. It is what C++'s
+// protobuf takes, so no Envoy has more.
+const jsonDepth = 100
+
+var errManyValues = errors.New("more values")
+
+// decodePoll returns the encoding of the DiscoveryRequest that is body in canonical JSON. Unknown
+// fields are skipped, as on the wire: newer clients have some. A value of a few bytes of JSON
+// becomes a hundred in memory, so a body may have at most maxValues.
+func decodePoll(body []byte, maxValues int) ([]byte, error) {
+	if countValues(body) > maxValues {
+		return nil, errManyValues
+	}
+	m := new(discoveryv3.DiscoveryRequest)
+	// A Struct takes two messages for each level.
+	how := protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * jsonDepth, Resolver: anything{}}
+	if err := how.Unmarshal(body, m); err != nil {
+		return nil, xds.Plain(err)
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+// anything resolves every Any to an empty message. An Any in a request is a detail of an error.
+// The relay does not read it, and its type may not be linked.
+type anything struct{}
+
+func (anything) FindMessageByURL(string) (protoreflect.MessageType, error) {
+	return new(discoveryv3.AdsDummy).ProtoReflect().Type(), nil
+}
+
+func (a anything) FindMessageByName(protoreflect.FullName) (protoreflect.MessageType, error) {
+	return a.FindMessageByURL("")
+}
+
+func (anything) FindExtensionByName(protoreflect.FullName) (protoreflect.ExtensionType, error) {
+	return nil, protoregistry.NotFound
+}
+
+func (anything) FindExtensionByNumber(protoreflect.FullName, protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
+	return nil, protoregistry.NotFound
+}
+
+// countValues returns an upper bound of the number of values in a JSON text: each but the first
+// comes after a comma or an opening bracket.
+func countValues(body []byte) int {
+	n := 1
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case ',', '[', '{':
+			n++
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// maxValues is how many values a poll may have. Names and nodes within their limits cannot need
+// more.
+func maxValues(l *config.Limits) int {
+	names, node := l.NamesPerStream, l.NodeBytes
+	if names <= 0 || node <= 0 {
+		return math.MaxInt // request_bytes alone bounds it
+	}
+	// A value takes at least two bytes on the wire.
+	return names + node/2
+}
+
+// parse reads a poll of type t. The rules for the first request of a type on a stream hold for
+// each poll (P1, P2, P21).
+func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
+	}
+	l := s.opts.Limits()
+	wire, err := decodePoll(body, maxValues(l))
+	if errors.Is(err, errManyValues) {
+		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
+			l.NamesPerStream, l.NodeBytes)
+	}
+	if err != nil {
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
+	}
+	var r xds.Request
+	if refused := listener.Scan(&r, xds.SotW, wire, l); refused != nil {
+		return nil, refused
+	}
+	if len(r.TypeURL) > 0 && string(r.TypeURL) != string(t.URL) {
+		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s at %s, which is for %s", r.TypeURL, t.REST, t.URL)
+	}
+	if r.Node == nil {
+		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
+	}
+	if refused := listener.CheckNode(r.Node, l); refused != nil {
+		return nil, refused
+	}
+	node, err := s.opts.Nodes.Intern(r.Node)
+	if err != nil {
+		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	}
+	plain := r
+	plain.Version = nil // polls of the same request share the answer, whatever their versions
+	sub, _ := session.New(t, xds.Form{Variant: xds.SotW}, 0).Subscribe(&plain)
+	q := &request{
+		typ: t, node: node, sub: sub, version: string(r.Version),
+		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
+	}
+	if r.Refused {
+		q.message = member.NackMessage(t, r.ErrorMessage)
+	}
+	return q, nil
+}

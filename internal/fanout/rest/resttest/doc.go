@@ -1,0 +1,6 @@
+// Package resttest polls a REST listener in tests, as Envoy does.
+//
+// # Concurrency
+//
+// A Client is safe for concurrent use.
+package resttest

@@ -1,0 +1,188 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// MaxHeader bounds the headers of a request, in bytes.
+const maxHeader = 64 << 10
+
+// Options of a Server. All are needed.
+type Options struct {
+	Source   member.Source
+	Metrics  *telemetry.Metrics
+	Log      *slog.Logger
+	Refusals *refusal.Log
+	// Admission and Nodes are shared with streams, since limits count both.
+	Admission *listener.Admission
+	Nodes     *xds.NodeTable
+	// SendTimeout ends a poll whose client takes nothing for so long; 0: never.
+	SendTimeout time.Duration
+	// MaxConnectionAge: older connections are closed with the next answer; 0: never.
+	MaxConnectionAge time.Duration
+
+	// LongPoll is how long a poll without news is held (P71), and Limits are the limits that
+	// hold now.
+	LongPoll func() time.Duration
+	Limits   func() *config.Limits
+	// RulesGeneration counts the changes of rules, identity and secrets. A poll that was
+	// admitted under another one is admitted again before it is answered.
+	RulesGeneration func() uint64
+	// NextID numbers pollers among streams.
+	NextID func() uint64
+	// Identifier is the control_plane.identifier of a response from the snapshot (P39).
+	Identifier func(*xds.Snapshot) string
+	// DocumentsOf returns the place for the documents of a snapshot.
+	DocumentsOf func(*xds.Snapshot) *Documents
+}
+
+// Server serves polls. See the package's Concurrency.
+type Server struct {
+	opts    Options
+	polls   *polls
+	pollers *pollers
+	times   times
+}
+
+// New makes a server and starts nothing.
+func New(o Options) *Server {
+	s := &Server{opts: o, polls: newPolls(), times: defaultTimes}
+	s.pollers = newPollers(s)
+	return s
+}
+
+// times are how long a client may take for a part of its request, how long a connection may be
+// idle, and how long Serve waits for answers when it ends.
+type times struct{ header, body, idle, grace time.Duration }
+
+var defaultTimes = times{header: 10 * time.Second, body: 30 * time.Second, idle: 2 * time.Minute, grace: 2 * time.Second}
+
+// Ping is when HTTP/2 connections are asked whether they are alive, and how long they may take to
+// answer.
+type Ping struct{ Every, Timeout time.Duration }
+
+// Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2 without TLS, until ctx ends; then it
+// returns nil. It closes l. Clients have to pass all of the policies as clients that have proven
+// nothing. So the REST address gives nobody what the other listeners refuse.
+func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies ...*listener.Policy) error {
+	var conns sync.WaitGroup
+	limits := s.opts.Limits()
+	srv := &http.Server{
+		Handler:           s.Handler(policies...),
+		ReadHeaderTimeout: s.times.header,
+		IdleTimeout:       s.times.idle,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			// Further polls wait, as on a connection with HTTP/1.1.
+			MaxConcurrentStreams:          limits.StreamsPerConnection,
+			MaxReceiveBufferPerConnection: listener.RequestWindow,
+			MaxReceiveBufferPerStream:     listener.RequestWindow,
+			SendPingTimeout:               ping.Every,
+			PingTimeout:                   ping.Timeout,
+			WriteByteTimeout:              s.opts.SendTimeout,
+		},
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			until := time.Time{}
+			if age := s.opts.MaxConnectionAge; age > 0 {
+				until = time.Now().Add(jitter(age, s.opts.NextID()))
+			}
+			return context.WithValue(ctx, agesAt{}, until)
+		},
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew: // in Serve, before the connection's goroutine
+				conns.Add(1)
+			case http.StateClosed: // the last that goroutine does
+				conns.Done()
+			}
+		},
+	}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(listener.Bounded(l, limits.Connections)) }()
+	var err error
+	select {
+	case err = <-ended: // the listener failed
+		err = fmt.Errorf("rest %s: %w", l.Addr(), err)
+		_ = srv.Close() // closes the listener once more, at most
+	case <-ctx.Done():
+	}
+	s.polls.tell()
+	if err == nil {
+		hurry, done := context.WithTimeout(context.WithoutCancel(ctx), s.times.grace)
+		defer done()
+		if srv.Shutdown(hurry) != nil {
+			_ = srv.Close() // what did not end in time
+		}
+		<-ended
+	}
+	conns.Wait()
+	s.polls.wait() // an HTTP/2 connection does not wait for its handlers
+	s.pollers.close()
+	return err
+}
+
+// agesAt is the key under which a connection's context has the time at which it is as old as
+// max_connection_age; zero: never.
+type agesAt struct{}
+
+// jitter returns d with up to a tenth added or taken away, by the connection's number. So
+// connections that were opened together do not end together.
+func jitter(d time.Duration, id uint64) time.Duration {
+	part, _ := bits.Mul64(uint64(d/5), id*0x9e3779b97f4a7c15) // of d/5
+	return d - d/10 + time.Duration(part)
+}
+
+// Drain takes no more polls from now on.
+func (s *Server) Drain() { s.polls.drain() }
+
+// Drainers returns, for each poll that is being answered and was not told to end, the function
+// that tells it.
+func (s *Server) Drainers() (out []func()) {
+	for _, p := range s.polls.all() {
+		if !p.told.Load() {
+			out = append(out, p.tell)
+		}
+	}
+	return out
+}
+
+// Pollers returns all pollers.
+func (s *Server) Pollers() []*Poller { return s.pollers.all() }
+
+// Held returns the number of polls that were read and are not answered yet.
+func (s *Server) Held() int { return s.pollers.held() }
+
+// Expire ends the pollers that have been without a poll for twice long_poll (P70), or are over.
+func (s *Server) Expire(now time.Time) { s.pollers.expire(now) }
+
+// Pinned calls f for what polls keep in memory: answers that have been in flight for longer than
+// slow, and what was read of requests. what identifies it; by can be ended.
+func (s *Server) Pinned(now time.Time, slow time.Duration, f func(what any, by *Poll, bytes int64)) {
+	for _, p := range s.polls.all() {
+		// Its deadline ends it by itself.
+		if a := p.inFlight.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
+			f(a, p, int64(len(a.body)))
+		}
+		if n := p.held.Load(); n > 0 {
+			f(p, p, n)
+		}
+	}
+}

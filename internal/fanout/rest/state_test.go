@@ -1,0 +1,65 @@
+package rest
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds"
+)
+
+// otherVersion is one that no poller of the test gave.
+const otherVersion = "0123456789abcdef0123456789abcdef"
+
+// partOf publishes what has come of an answer so far: one of several resources.
+func (r *restFixture) partOf(typ xds.TypeURL, wildcard bool) {
+	u := update(r.t, typ, "a", "b")
+	u.Changed = u.Changed[:1]
+	u.Wildcard, u.Partial = wildcard, wildcard
+	r.groups.Group("edge").Publish(u)
+}
+
+// A client that polls with a version of before the relay's start is not given a part of the
+// answer to the wildcard. One without a version is.
+func TestP67_PollsWithStateGetNoPart(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
+	r.partOf(xds.ClusterType, true)
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, otherVersion); got.Status != 304 {
+		t.Errorf("with state: %d %s", got.Status, got.Body)
+	}
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, ""); got.Status != 200 {
+		t.Errorf("without state: %d %s", got.Status, got.Body)
+	}
+}
+
+// For a full-state type a client that brings state waits for all names, at most for
+// session.NamesWait.
+func TestP67_PollsWithStateWaitForNames(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = 2 * session.NamesWait })
+	r.partOf(xds.ListenerType, false)
+	began := time.Now()
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion, "a", "b"); got.Status != 200 || time.Since(began) < session.NamesWait {
+		t.Errorf("after %v: %d %s", time.Since(began), got.Status, got.Body)
+	}
+}
+
+// Only clients without a version are given what comes from the store.
+func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
+	g := r.groups.Group("edge")
+	u := update(t, xds.ClusterType, "a")
+	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
+	b := xds.NewBuilder(xds.TypeOf(xds.ClusterType))
+	b.Recall(u)
+	s, _ := b.Snapshot(nil, 1)
+	g.Mu.Lock()
+	g.Gen, g.Builders[xds.ClusterType], g.Snaps = 1, b, append(g.Snaps, s)
+	g.State = xds.NewState(1, 1, g.Snaps)
+	g.Mu.Unlock()
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, otherVersion); got.Status != 304 {
+		t.Errorf("with state: %d %s", got.Status, got.Body)
+	}
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, ""); got.Status != 200 {
+		t.Errorf("without state: %d %s", got.Status, got.Body)
+	}
+}

@@ -1,0 +1,227 @@
+package fanout
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// watcher looks at all streams at intervals, and ends clients that are too slow: those that take
+// nothing for send_timeout, and those that keep too much old memory alive (pinned_bytes). One
+// goroutine uses it.
+type watcher struct {
+	srv      *Server
+	sweep    sweep
+	waiting  map[*stream]bool     // streams whose sessions are looked at each time
+	progress map[*stream]progress // of those with a message in flight
+	streams  []*stream            // room to list all streams; empty between two looks
+}
+
+func (s *Server) newWatcher() *watcher {
+	return &watcher{srv: s, waiting: make(map[*stream]bool), progress: make(map[*stream]progress)}
+}
+
+// run looks until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	tick := time.NewTicker(w.srv.watchInterval())
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.look(time.Now())
+			tick.Reset(w.srv.watchInterval()) // long_poll may have changed
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchInterval is short enough for the shortest timeout, and at most a second.
+func (s *Server) watchInterval() time.Duration {
+	every := time.Second
+	for _, d := range []time.Duration{s.opts.SendTimeout, s.settings().LongPoll} {
+		if d > 0 {
+			every = min(every, d/4)
+		}
+	}
+	return max(every, 5*time.Millisecond)
+}
+
+// look is one round.
+func (w *watcher) look(now time.Time) {
+	s, pins := w.srv, make(map[any]pin)
+	all := w.sweep.due(now, xds.Spent(), s.settings().Limits.PinnedBytes)
+	w.streams = s.appendAll(w.streams)
+	waited, before := w.waiting, w.progress
+	w.waiting, w.progress = make(map[*stream]bool), make(map[*stream]progress)
+	for _, st := range w.streams {
+		if f := st.inFlight.Load(); f != nil {
+			p := st.progress(before[st], now)
+			w.progress[st] = p
+			if r := s.tooSlow(st, f, p, now); r != nil {
+				st.End(r)
+				continue
+			}
+			if now.Sub(time.Unix(0, st.since.Load())) > slow {
+				pins[cmp.Or(f.first, f)] = pin{st, int64(len(f.body))}
+			}
+		}
+		if (all || waited[st]) && st.pinned(now, pins) {
+			w.waiting[st] = true
+		}
+	}
+	clear(w.streams)
+	w.streams = w.streams[:0]
+	s.rest.Pinned(now, slow, func(what any, by *rest.Poll, bytes int64) { pins[what] = pin{by, bytes} })
+	s.unpin(pins)
+	s.rest.Expire(now)
+}
+
+// slow is how long a message is in flight before the memory that it keeps alive counts. A client
+// that reads takes it sooner.
+const slow = time.Second
+
+// progress is how far a message in flight is.
+type progress struct {
+	since int64     // when it was handed over, which identifies the message
+	bytes int64     // that the connection had taken at the time at
+	at    time.Time // when the connection took something last
+}
+
+// minProgress is how much a connection has to take to count as taking something, in bytes. It is
+// more than pings and the ends of messages, and less than one write.
+const minProgress = 64 << 10
+
+// progress is that of the message in flight; p is that of the last round.
+func (st *stream) progress(p progress, now time.Time) progress {
+	since, written := st.since.Load(), st.conn.Written()
+	switch {
+	case p.since != since:
+		return progress{since, written, time.Unix(0, since)}
+	case written-p.bytes >= minProgress:
+		p.bytes, p.at = written, now
+	}
+	return p
+}
+
+// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client took
+// nothing for send_timeout. On a connection with several streams, what the others take says
+// nothing about this one. There the whole message has to be taken in time.
+func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refusal {
+	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
+	if limit == 0 || now.Sub(began) <= limit {
+		return nil
+	}
+	if s.admission.Alone(st.conn) {
+		if now.Sub(p.at) <= limit {
+			return nil
+		}
+		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit)
+	}
+	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
+		return nil
+	}
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: did not take %d bytes in %s: send_timeout, and a second for each MiB", len(f.body), limit)
+}
+
+// sweep says when all sessions are looked at for old snapshots. That depends on how many bytes may
+// be old. So clients that do not want what changes are not looked at for each change.
+type sweep struct {
+	at    time.Time // of the last one
+	bytes int64     // xds.Spent then
+}
+
+// All sessions are looked at when this many bytes may be old, and at least this often.
+const (
+	sweepBytes = 16 << 20
+	sweepEvery = time.Minute
+)
+
+// due reports whether all sessions are to be looked at; bytes is xds.Spent.
+func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
+	most := int64(sweepBytes)
+	if pinned > 0 {
+		most = min(most, pinned/16)
+	}
+	if bytes-w.bytes < most && now.Sub(w.at) < sweepEvery {
+		return false
+	}
+	*w = sweep{now, bytes}
+	return true
+}
+
+// pin is old memory that a client keeps alive, and its size.
+type pin struct {
+	by    ender
+	bytes int64
+}
+
+// ender is a stream or a poll. It is comparable.
+type ender interface{ End(r *Refusal) }
+
+// pinned notes what the stream's sessions keep alive. For each lineage it is the most that any
+// session keeps of what was replaced since. A session that is behind, because it had nothing to
+// send, and waits for no answer, is woken, so that it releases what it has. pinned reports
+// whether a session waits, for an answer or for a message to leave, and so keeps what it has.
+func (st *stream) pinned(now time.Time, pins map[any]pin) (waits bool) {
+	idle := uint64(0)
+	st.mu.Lock()
+	for _, ty := range st.types {
+		cur, old := ty.snapshot(), ty.SentSnapshot()
+		if cur == nil || old == nil || cur == old {
+			continue
+		}
+		old.Release() // its frames: no other stream will need them
+		if cur.Lineage != old.Lineage {
+			continue
+		}
+		if _, out := ty.Outstanding(now, st.srv.settings().AckTimeout); out {
+			waits = true
+		} else {
+			idle |= ty.bit
+			waits = waits || st.inFlight.Load() != nil // then waking it has no effect
+		}
+		if bytes := cur.Retired - old.Retired; bytes > pins[cur.Lineage].bytes {
+			pins[cur.Lineage] = pin{st, bytes}
+		}
+	}
+	st.mu.Unlock()
+	if idle != 0 {
+		st.wake(idle)
+	}
+	return waits
+}
+
+// unpin ends the clients that keep most alive until the rest is within pinned_bytes. Each pin
+// counts once: what the slowest stream of a lineage keeps, the others of the lineage keep as well,
+// and many may wait for one frame.
+func (s *Server) unpin(pins map[any]pin) {
+	limit, total := s.settings().Limits.PinnedBytes, int64(0)
+	for _, p := range pins {
+		total += p.bytes
+	}
+	defer func() { s.meters.PinnedBytes.Set(int(total)) }()
+	if limit <= 0 || total <= limit {
+		return
+	}
+	keeps := make(map[ender]int64)
+	for _, p := range pins {
+		keeps[p.by] += p.bytes
+	}
+	for _, by := range slices.SortedFunc(maps.Keys(keeps), func(a, b ender) int { return cmp.Compare(keeps[b], keeps[a]) }) {
+		if total <= limit {
+			return
+		}
+		total -= keeps[by]
+		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
+	}
+}

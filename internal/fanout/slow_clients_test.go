@@ -1,0 +1,277 @@
+package fanout
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// A session that nothing concerns falls behind, since its group does not wake
+// it, and keeps an old state alive. It is woken for that alone, but not while it
+// waits for an answer: it would learn nothing.
+func TestP16_WhoIsBehindIsWoken(t *testing.T) {
+	r := newServerFixture(t, nil)
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
+	start := time.Now()
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	ty.Sent(&plan, frame.Manifest, 1, start)
+	woken := func(after time.Duration) bool {
+		st.run.dirty.Store(0)
+		st.pinned(start.Add(after), map[any]pin{})
+		return st.run.dirty.Load()&ty.bit != 0
+	}
+	if woken(0) {
+		t.Error("woken though it is not behind")
+	}
+	g.Publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
+	if woken(time.Minute - 1) {
+		t.Error("woken while it waits for an answer")
+	}
+	if !woken(time.Minute) {
+		t.Error("not woken after ack_timeout: a client that never answers would keep the state alive for ever")
+	}
+	ty.Request(new(xds.Request), ty.Wants(), 1)
+	if !woken(0) {
+		t.Error("not woken once it was answered")
+	}
+}
+
+// Whom nothing concerns is left alone, however often others' resources change:
+// until much may be old, or for a minute. Who waited when it was behind is looked
+// at each time.
+func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
+	st, types := still(t, r, xds.ClusterType)
+	if !r.srv.add(st) {
+		t.Fatal("not added")
+	}
+	ty := types[0]
+	start := time.Now()
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	ty.Sent(&plan, frame.Manifest, 1, start)
+	ty.Request(new(xds.Request), ty.Wants(), 1)
+	w := r.srv.newWatcher()
+	woken := func(after time.Duration) bool {
+		st.run.dirty.Store(0)
+		w.look(start.Add(after))
+		return st.run.dirty.Load()&ty.bit != 0
+	}
+	if woken(0) {
+		t.Error("woken though it is not behind")
+	}
+	g.Publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
+	if woken(time.Second) || woken(sweepEvery-1) {
+		t.Error("woken for what does not concern it")
+	}
+	if !woken(sweepEvery) {
+		t.Error("not woken after so long: it would keep what it was sent alive for ever")
+	}
+	xds.Derived(sweepBytes)
+	if !woken(sweepEvery + time.Second) {
+		t.Error("not woken though much may be old")
+	}
+
+	ty.Sent(&plan, frame.Manifest, 2, start.Add(2*sweepEvery))
+	if woken(2*sweepEvery+time.Second) || woken(2*sweepEvery+2*time.Second) {
+		t.Error("woken while it waits for an answer")
+	}
+	if !woken(2*sweepEvery + 6*time.Second) {
+		t.Error("not woken when the wait was over")
+	}
+	if woken(2*sweepEvery + 7*time.Second) {
+		t.Error("looked at though it does not wait any more")
+	}
+}
+
+// What a client that takes nothing keeps of old snapshots counts in each round. That also holds if
+// it has nothing to answer: waking it has no effect.
+func TestP16_SlowClientsCountEachTime(t *testing.T) {
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
+	st, types := still(t, r, xds.ClusterType)
+	if !r.srv.add(st) {
+		t.Fatal("not added")
+	}
+	ty, start := types[0], time.Now()
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Second})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	ty.Sent(&plan, frame.Manifest, 1, start)
+	st.inFlight.Store(frame)
+	st.since.Store(start.UnixNano())
+	g.Publish(update(t, xds.ClusterType, "a=2"))
+	w := r.srv.newWatcher()
+	for round := range 3 {
+		w.look(start.Add(time.Minute + time.Duration(round)*time.Second))
+		if !w.waiting[st] {
+			t.Fatalf("forgotten in round %d", round)
+		}
+	}
+	st.inFlight.Store(nil)
+	if w.look(start.Add(time.Minute + 4*time.Second)); w.waiting[st] {
+		t.Error("it waits, though it took all and has nothing to answer")
+	}
+}
+
+// taking is a connection that takes all that is written.
+type taking struct{ net.Conn }
+
+func (taking) Write(b []byte) (int, error) { return len(b), nil }
+
+// A client that takes a large message slowly is not cut, however long it minProgress; one
+// that takes nothing for send_timeout is, and pings are nothing. On a connection
+// that others share, what is taken may be theirs.
+func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	c := &listener.Conn{Conn: taking{}}
+	st := &stream{srv: r.srv, conn: c}
+	start := time.Now()
+	st.since.Store(start.UnixNano())
+	f := &Frame{body: make([]byte, 5<<20)}
+	var p progress
+	cut := func(after time.Duration, took int64) bool {
+		if _, err := c.Write(make([]byte, took)); err != nil {
+			t.Fatal(err)
+		}
+		p = st.progress(p, start.Add(after))
+		return r.srv.tooSlow(st, f, p, start.Add(after)) != nil
+	}
+	for s := range 60 {
+		took := int64(17)
+		if s%9 == 0 {
+			took = minProgress
+		}
+		if cut(time.Duration(s)*time.Second, took) {
+			t.Fatalf("cut after %d s, though it takes something", s)
+		}
+	}
+	if cut(64*time.Second, 17) || !cut(65*time.Second, 17) {
+		t.Error("it took nothing but pings since the 54th second, and is not cut after ten")
+	}
+	for range 2 { // streams
+		if refusal := r.srv.admission.Enter(caller("10.0.0.1:1"), c); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	p = progress{}
+	for s := range 16 {
+		if cut(time.Duration(s)*time.Second, minProgress) {
+			t.Fatalf("cut after %d s: 5 MB have fifteen seconds", s)
+		}
+	}
+	if !cut(16*time.Second, minProgress) {
+		t.Error("what another stream takes keeps this one")
+	}
+	st.since.Store(start.Add(16 * time.Second).UnixNano())
+	if cut(17*time.Second, 0) {
+		t.Error("the next message is cut for the last one")
+	}
+}
+
+// Encoded frames count as memory that may be old.
+func TestP16_FramesMayBeOld(t *testing.T) {
+	w := newFrameFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a=33")
+	w.sub("*")
+	before := xds.Spent()
+	f := w.next()
+	if f == nil || xds.Spent()-before < int64(len(f.body)) {
+		t.Errorf("%d bytes more, of a frame %v", xds.Spent()-before, f)
+	}
+}
+
+// How much may be old follows pinned_bytes, so that they are kept to.
+func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
+	for _, c := range []struct{ pinned, bytes int64 }{{0, sweepBytes}, {1 << 40, sweepBytes}, {1600, 100}, {1, 0}} {
+		now := time.Now()
+		var w sweep
+		w.due(now, 1000, c.pinned)
+		if c.bytes > 0 && w.due(now, 1000+c.bytes-1, c.pinned) {
+			t.Errorf("pinned_bytes %d: due before %d bytes are old", c.pinned, c.bytes)
+		}
+		if !w.due(now, 1000+c.bytes, c.pinned) {
+			t.Errorf("pinned_bytes %d: not due when %d bytes are old", c.pinned, c.bytes)
+		}
+	}
+}
+
+// Messages in flight to clients that take nothing count as kept alive. A message counts once,
+// however many streams wait for it, also if keys share it.
+func TestP16_OnItsWayCounts(t *testing.T) {
+	const size = 100 * 10_000 // of the blobs, a little less than the message has
+	for name, tc := range map[string]struct {
+		limit int64
+		cut   bool
+	}{"within": {size * 3 / 2, false}, "more": {size / 2, true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newServerFixture(t, func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, tc.limit })
+			publishBlobs(r, "blobs", "others")
+			stallOn(r, nil, "blobs")
+			stallOn(r, nil, "blobs")
+			stallOn(r, nil, "others")
+			flying := func() (n int) {
+				for _, st := range r.srv.all() {
+					if st.inFlight.Load() != nil {
+						n++
+					}
+				}
+				return n
+			}
+			r.eventually(func() bool { return flying() == 3 })
+			w := r.srv.newWatcher()
+			w.look(time.Now().Add(slow / 2))
+			if n := r.count(telemetry.LimitPinnedBytes); n > 0 {
+				t.Fatalf("%d were cut before anyone can be called slow", n)
+			}
+			w.look(time.Now().Add(2 * slow))
+			if cut := r.count(telemetry.LimitPinnedBytes) > 0; cut != tc.cut {
+				t.Errorf("three clients that wait for one message of %d bytes, pinned_bytes %d: one was cut: %t, want %t", size, tc.limit, cut, tc.cut)
+			}
+		})
+	}
+}
+
+// The connection of a client that takes nothing is closed, since the status
+// that ends its stream would wait behind what it does not take; but not one that
+// carries another stream.
+func TestP16_HangUp(t *testing.T) {
+	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	shared := r.dial()
+	other := r.delta(shared)
+	other.ask(xds.ClusterType)
+	other.want("a ")
+	stalledOn(r, shared)
+	// The other stream goes on.
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+	other.want("b ")
+
+	alone := r.dial()
+	stalledOn(r, alone)
+	for state := alone.GetState(); state == connectivity.Ready; state = alone.GetState() {
+		if !alone.WaitForStateChange(xdstest.Context(t), state) {
+			t.Fatal("the connection of a client that takes nothing is still open")
+		}
+	}
+	r.counted(telemetry.SendTimeout, 2)
+}

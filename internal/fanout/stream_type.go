@@ -1,0 +1,98 @@
+package fanout
+
+import (
+	"time"
+
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// streamType is one type of one stream: its session, its member, and what surrounds them. Its
+// number on the stream is its dirty bit.
+type streamType struct {
+	session.Session // under the stream's lock, except where Subscribe says otherwise
+
+	st     *stream
+	node   *xds.Node // as it was when the type first spoke (P1)
+	bit    uint64
+	member Member // nil: the type stays unanswered (P5, P6)
+	meter
+
+	// Under the stream's lock.
+	epoch uint64      // counts requests: a plan that was made before a request is not applied after it
+	alarm time.Time   // when the type is looked at again; zero: not set
+	timer *time.Timer // of the alarm; nil: it was never set
+	// unavailable: the relay has nothing of what the type asks for, and reaches no origin (P53).
+	unavailable bool
+	// marks are the snapshots of this type when a type that warms was sent last, by that type's
+	// order (P19).
+	marks [warmingTypes]session.Mark
+	track inspect.Tracker
+}
+
+// warmingTypes is one more than the order of the last type that warms.
+const warmingTypes = 2
+
+// meter has the metrics of a member. They are looked up once, when it joins, and released when it
+// has left.
+type meter struct {
+	perKey *telemetry.Key
+	meters *telemetry.Type
+}
+
+func (s *Server) meter(key xds.Key, url xds.TypeURL) meter {
+	of := s.meters.Key(key)
+	return meter{of, of.Type(url)}
+}
+
+// uncounted are the metrics of types without a member.
+var uncounted telemetry.Type
+
+// Wake implements member.Waker.
+func (t *streamType) Wake() { t.st.wake(t.bit) }
+
+// Unavailable implements member.Waker.
+func (t *streamType) Unavailable(r *Refusal) {
+	st := t.st
+	st.mu.Lock()
+	t.unavailable = r != nil
+	all := t.unavailable
+	for _, o := range st.types {
+		all = all && (o.unavailable || o.member == nil || o.Wants().Empty())
+	}
+	st.mu.Unlock()
+	if all {
+		st.End(r)
+	}
+}
+
+// End implements member.Waker.
+func (t *streamType) End(r *Refusal) { t.st.End(r) }
+
+// wakeAt has the type looked at again at that time (P19, P67). The stream's lock is held.
+func (t *streamType) wakeAt(at time.Time) {
+	t.alarm = at
+	if t.timer == nil {
+		t.timer = time.AfterFunc(time.Until(at), t.ring)
+	} else {
+		t.timer.Reset(time.Until(at))
+	}
+}
+
+// ring is called when the alarm is due.
+func (t *streamType) ring() {
+	t.st.mu.Lock()
+	t.alarm = time.Time{}
+	t.st.mu.Unlock()
+	t.Wake()
+}
+
+// snapshot is the newest that the member sees; nil: none.
+func (t *streamType) snapshot() *xds.Snapshot {
+	if t.member == nil {
+		return nil
+	}
+	return t.member.State().Snapshot(t.Type.URL)
+}
