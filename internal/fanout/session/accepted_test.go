@@ -24,7 +24,7 @@ func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 		accepted(w.Cur)
 		first := w.Cur
 		w.wild("a=2")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("a=2 b")
 		} else {
 			w.want("a=2")
@@ -33,7 +33,7 @@ func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 		w.nack("*")
 		accepted(nil)
 		w.wild("a=33")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("a=33 b")
 		} else {
 			w.want("a=33")

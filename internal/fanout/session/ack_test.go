@@ -25,7 +25,7 @@ func acknowledging(t testing.TB, v xds.Variant) func() {
 	var req xds.Request
 	space, frame := make([]pendingACK, 1), new(Manifest)
 	return func() {
-		w.s.pendingACKs = append(space[:0], pendingACK{seq: w.seq, at: w.Now, frame: frame})
+		w.s.inFlight.responses = append(space[:0], pendingACK{seq: w.seq, at: w.Now, frame: frame})
 		if err := req.Scan(v, wire, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 		w.named("n0", "x|n2")
 		w.sub("n0", "x")
 		w.want("n0 x")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.ack("n0", "a1")
 			w.want("")
 			w.send(request{names: []string{"n0", "a1", "n2"}})
@@ -63,7 +63,7 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 			w.sub("n2")
 		}
 		w.named("x|a1", "-n2")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("x")
 		} else {
 			w.want("x -n2")

@@ -16,7 +16,7 @@ type base struct {
 // base is what the client was sent. That all is to be answered anew concerns
 // full-state SotW only in what follows it (P37).
 func (s *Session) base() base {
-	return base{at: s.sent, by: s.by, anew: s.anew && !s.full()}
+	return base{at: s.delivered.snapshot, by: s.delivered.sub, anew: s.delivered.resendAll && !s.full()}
 }
 
 func (b base) sentBy(sub *xds.Subscription) *xds.Subscription {

@@ -31,8 +31,8 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 		bodies = append(bodies, weak.Make(&f.body[0]))
 		snapshots = append(snapshots, weak.Make(w.Cur))
 	}
-	if len(w.s.pendingACKs) != 20 {
-		t.Fatalf("%d unanswered", len(w.s.pendingACKs))
+	if len(w.s.inFlight.responses) != 20 {
+		t.Fatalf("%d unanswered", len(w.s.inFlight.responses))
 	}
 	w.plan, w.frame, *w.frames = Plan{}, nil, frames{} // only the session counts
 	runtime.GC()
@@ -69,11 +69,11 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 		w.unsub(n)
 	}
 	total := 0
-	for _, r := range w.s.refused {
+	for _, r := range w.s.refusals.list {
 		total += len(r.names)
 	}
 	if total > 3*maxPendingACKs {
-		t.Fatalf("%d refusals hold %d names", len(w.s.refused), total)
+		t.Fatalf("%d refusals hold %d names", len(w.s.refusals.list), total)
 	}
 }
 
@@ -111,8 +111,8 @@ func TestP16_RefusingOncePinsNothing(t *testing.T) {
 		w.named([]string{"b=2", "b"}[i%2])
 		w.want("")
 	}
-	if w.s.sent != w.Cur {
-		t.Fatalf("it stands at generation %d of %d", w.s.sent.Gen, w.Cur.Gen)
+	if w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("it stands at generation %d of %d", w.s.delivered.snapshot.Gen, w.Cur.Gen)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestP16_RefusingOncePinsNothing(t *testing.T) {
 // not get each other's difference from the cache.
 func TestFramesAreNotMixed(t *testing.T) {
 	each(t, xds.RouteType, func(a *sessionFixture) {
-		b := newSessionFixture(t, xds.RouteType, a.s.variant)
+		b := newSessionFixture(t, xds.RouteType, a.s.form.Variant)
 		a.named("x", "y")
 		a.sub("x", "y")
 		a.want("x y")
@@ -143,9 +143,9 @@ func TestPermutedListIsTheSame(t *testing.T) {
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
-	was := w.s.want
+	was := w.s.sub.requested
 	w.ack("b", "a")
-	if w.s.want != was || w.s.sub != was {
+	if w.s.sub.requested != was || w.s.sub.effective != was {
 		t.Fatal("another subscription for the same names")
 	}
 	w.want("")
@@ -244,8 +244,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.initialResponsePending || w.s.brought != nil || w.s.sent != w.Cur {
-		t.Fatalf("not in step: owed %v, %d brought", w.s.initialResponsePending, len(w.s.initial()))
+	if w.s.forced.initialResponsePending || w.s.resumed != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: owed %v, %d brought", w.s.forced.initialResponsePending, len(w.s.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")
@@ -261,8 +261,8 @@ func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w.named("a=2")
 	w.Pass(ackTimeout)
 	w.want("a=2")
-	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.Names.Has("b") {
-		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.Names.All()))
+	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.effective.Names.Has("b") {
+		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.effective.Names.All()))
 	}
 	w.ack("a", "b")
 	w.want("b")

@@ -23,13 +23,13 @@ const NamesWait = 5 * time.Second
 // bring reads the versions in a type's first request. An empty version matches nothing,
 // but what is gone under that name is told.
 func (s *Session) bring(r *xds.Request) {
-	s.brought = new(brought)
+	s.resumed = new(brought)
 	if len(r.Initial) > 0 {
-		s.brought.versions = make(map[string]string, len(r.Initial))
+		s.resumed.versions = make(map[string]string, len(r.Initial))
 	}
 	for _, e := range r.Initial {
-		s.brought.versions[string(e.Name)] = string(e.Version)
-		s.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
+		s.resumed.versions[string(e.Name)] = string(e.Version)
+		s.forced.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
 	}
 }
 
@@ -37,19 +37,19 @@ func (s *Session) bring(r *xds.Request) {
 // was open. The session may hold them until they are answered and the client has
 // acknowledged the answer.
 func (s *Session) Remembers() int {
-	if s.forcedNames == nil && s.sentBeforeACK == nil && s.brought == nil && s.refused == nil && len(s.pendingACKs) == 0 {
-		s.weight = 0
+	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.resumed == nil && s.refusals.list == nil && len(s.inFlight.responses) == 0 {
+		s.forced.weight = 0
 	}
-	return s.weight
+	return s.forced.weight
 }
 
 // bringsState reports whether the first request of the type, which r may be, has versions
 // of another stream: initial_resource_versions, or version_info in SotW.
 func (s *Session) bringsState(r *xds.Request) bool {
 	switch {
-	case s.began:
-		return s.brings
-	case s.variant == xds.SotW:
+	case s.sub.began:
+		return s.sub.resumes
+	case s.form.Variant == xds.SotW:
 		return len(r.Version) > 0
 	}
 	return len(r.Initial) > 0
@@ -57,19 +57,19 @@ func (s *Session) bringsState(r *xds.Request) bool {
 
 // initial are the versions that the client brought and that are not answered yet.
 func (s *Session) initial() map[string]string {
-	if s.brought == nil {
+	if s.resumed == nil {
 		return nil
 	}
-	return s.brought.versions
+	return s.resumed.versions
 }
 
 // incomplete reports whether something that the client asks for may still come, and the
 // client would take it for gone (P67).
 func (s *Session) incomplete(cur *xds.Snapshot) bool {
-	switch b := s.brought; {
+	switch b := s.resumed; {
 	case b == nil:
 		return false
-	case s.sub.Wildcard && !cur.AnswersWildcard(s.sub):
+	case s.sub.effective.Wildcard && !cur.AnswersWildcard(s.sub.effective):
 		return true
 	default:
 		_, all := s.answered(cur)
@@ -80,9 +80,9 @@ func (s *Session) incomplete(cur *xds.Snapshot) bool {
 // answered reports whether any of what the client asks for is answered, and whether all
 // names are.
 func (s *Session) answered(cur *xds.Snapshot) (any, names bool) {
-	any, names = s.sub.Wildcard && cur.Answered, true
-	for n := range s.sub.Names.All() {
-		if _, is := s.look(n, cur); is == xds.Pending && cur.Error(s.sub, n) == nil {
+	any, names = s.sub.effective.Wildcard && cur.Answered, true
+	for n := range s.sub.effective.Names.All() {
+		if _, is := s.look(n, cur); is == xds.Pending && cur.Error(s.sub.effective, n) == nil {
 			names = false
 		} else {
 			any = true
@@ -97,7 +97,7 @@ func (s *Session) answered(cur *xds.Snapshot) (any, names bool) {
 // awaitNames follows how long the client waits for names. It returns when that is over;
 // zero: it does not wait.
 func (s *Session) awaitNames(cur *xds.Snapshot, now time.Time) time.Time {
-	b := s.brought
+	b := s.resumed
 	if b == nil || b.late {
 		return time.Time{}
 	}

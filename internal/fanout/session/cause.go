@@ -14,12 +14,12 @@ const (
 // Refresh has names that the client subscribed to answered again (P37). It
 // reports whether there are any.
 func (s *Session) Refresh(names []string) bool {
-	if !s.began || s.initialResponsePending {
+	if !s.sub.began || s.forced.initialResponsePending {
 		return false // its first answer will have them
 	}
 	any := false
 	for _, n := range names {
-		if s.sub.Reaches(n) {
+		if s.sub.effective.Reaches(n) {
 			s.mark(n, refreshed)
 			any = true
 		}
@@ -29,17 +29,17 @@ func (s *Session) Refresh(names []string) bool {
 
 // mark has a name answered that was not to be before.
 func (s *Session) mark(name string, why cause) {
-	if s.forcedNames == nil {
-		s.forcedNames = make(map[string]cause)
+	if s.forced.names == nil {
+		s.forced.names = make(map[string]cause)
 	}
-	s.forcedNames[name] = max(why, s.forcedNames[name])
+	s.forced.names[name] = max(why, s.forced.names[name])
 }
 
 // unmark has a name not be answered that is given up. What was refused of it, or waits for
 // its part, is to follow none the less where it is asked for by an alias as well (P26).
 func (s *Session) unmark(name string) {
-	if r := s.sent.Held(name); s.forcedNames[name] == asked || r == nil || !r.AskedBy(s.sub.Names) {
-		delete(s.forcedNames, name)
+	if r := s.delivered.snapshot.Held(name); s.forced.names[name] == asked || r == nil || !r.AskedBy(s.sub.effective.Names) {
+		delete(s.forced.names, name)
 	}
 }
 
@@ -47,6 +47,6 @@ func (s *Session) unmark(name string) {
 // name, did. P24 before the wildcard's first answer: it stays to be answered. A
 // name that is asked for is, once there is an answer, as a change is.
 func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
-	_, is := to.Look(s.sub, name)
-	return is != xds.Pending || s.sub.Names.Has(name) || !s.sub.Wildcard
+	_, is := to.Look(s.sub.effective, name)
+	return is != xds.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
 }

@@ -12,19 +12,19 @@ import (
 // a first request without any names for the types that have it; it ends only
 // when "*" is unsubscribed (P21).
 func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
-	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
-		return s.want, false
+	if s.sub.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+		return s.sub.requested, false
 	}
-	next := xds.Subscription{Wildcard: s.want.Wildcard, HasState: s.bringsState(r), Names: s.want.Names}
-	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+	next := xds.Subscription{Wildcard: s.sub.requested.Wildcard, HasState: s.bringsState(r), Names: s.sub.requested.Names}
+	if !s.sub.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		next.Wildcard = !s.Type.NoLegacyWildcard
 	}
 	next.Wildcard = next.Wildcard || has(r.Names, wildcard)
 	next.Names = next.Names.Add(plainNames(r.Names)...)
 	next.Wildcard = next.Wildcard && !has(r.Unsubscribe, wildcard)
 	next.Names = next.Names.Remove(s.giveUp(next.Names, plainNames(r.Unsubscribe))...)
-	if next.Equal(s.want) {
-		return s.want, false
+	if next.Equal(s.sub.requested) {
+		return s.sub.requested, false
 	}
 	return &next, true
 }
@@ -53,11 +53,11 @@ func plainNames(names [][]byte) []string {
 // subscribed, for the first time or again, is sent from what is held (P23);
 // one that is explicitly unsubscribed beside the wildcard is answered (P24).
 func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
-	if want == s.sub && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+	if want == s.sub.effective && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return // an ACK
 	}
-	was := s.sub
-	s.sub = want
+	was := s.sub.effective
+	s.sub.effective = want
 	if want.Wildcard && has(r.Names, wildcard) {
 		s.restart(was)
 	}
@@ -78,12 +78,12 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		}
 	}
 	if !want.Wildcard && was.Wildcard {
-		if s.anew {
+		if s.delivered.resendAll {
 			was = s.relent()
 		}
-		for name := range s.forcedNames {
-			if r := s.sent.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
-				delete(s.forcedNames, name)
+		for name := range s.forced.names {
+			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
+				delete(s.forced.names, name)
 			}
 		}
 		for name := range s.initial() {
@@ -99,36 +99,36 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 // parting has the end of a name's subscription beside the wildcard answered (P24). The
 // session remembers the name until then.
 func (s *Session) parting(name string) {
-	s.weight += xds.NameWeight(len(name))
+	s.forced.weight += xds.NameWeight(len(name))
 	s.mark(name, asked)
 }
 
 // drop follows the end of a name's subscription. Beside the wildcard it is
 // answered, with what it led to (P24).
 func (s *Session) drop(name string) {
-	delete(s.awaits, name)
-	if s.sub.Wildcard {
+	delete(s.forced.retried, name)
+	if s.sub.effective.Wildcard {
 		s.parting(name)
-		for _, n := range s.sent.Linked(name) {
+		for _, n := range s.delivered.snapshot.Linked(name) {
 			s.mark(n, asked)
 		}
 		return
 	}
 	s.unmark(name)
-	delete(s.sentBeforeACK, name)
+	delete(s.delivered.sentBeforeACK, name)
 	delete(s.initial(), name)
 }
 
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
-	force := s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
+	force := s.forced.initialResponsePending && s.sub.effective.Wildcard && cur.AnswersWildcard(s.sub.effective) // P11: also where nothing is left to say
+	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.resumed == nil && s.forced.retried == nil && s.refusals.list == nil {
 		p.do, p.Key = regular, s.key(cur, p.At)
-		p.Key.anew, p.Key.force = s.anew, force
+		p.Key.anew, p.Key.force = s.delivered.resendAll, force
 		return
 	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub, force: force}
+	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub.effective, force: force}
 	names := s.pendingNames(cur, p)
 	for _, name := range names {
 		s.say(name, cur, p)
@@ -167,7 +167,7 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 	case xds.Pending:
 		// What was neither asked for by name nor is there, the client had for a
 		// handle.
-		if !s.sub.Covers(name) {
+		if !s.sub.effective.Covers(name) {
 			p.content.Removed = append(p.content.Removed, name)
 		}
 	case xds.Elsewhere:
@@ -176,7 +176,7 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 			p.content.Removed = append(p.content.Removed, name)
 		}
 	case xds.Lapsed:
-		if !s.sub.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
+		if !s.sub.effective.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
 			p.content.Removed = append(p.content.Removed, name)
 		}
 	}
@@ -185,14 +185,14 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 // askedFor reports whether the resource was subscribed by a handle since what
 // the client brought (P23).
 func (s *Session) askedFor(r *xds.Resource) bool {
-	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forcedNames[h] == asked })
+	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forced.names[h] == asked })
 }
 
 // resume lists what the client brought and what is gone, and keeps what is not
 // known yet (P27). Nothing is gone until all that the client asks for is answered
 // (P67).
 func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
-	if s.brought == nil {
+	if s.resumed == nil {
 		return
 	}
 	keep := func(name string, version string) {
@@ -204,13 +204,13 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 	incomplete := s.incomplete(cur)
 	pending := sync.OnceValue(func() bool { return s.anyPending(cur) })
 	for name, version := range s.initial() {
-		_, is := cur.Look(s.sub, name)
+		_, is := cur.Look(s.sub.effective, name)
 		elsewhere := is == xds.Elsewhere
 		if elsewhere {
-			_, is = cur.Own(s.sub, name)
+			_, is = cur.Own(s.sub.effective, name)
 		}
 		switch {
-		case !s.sub.Covers(name):
+		case !s.sub.effective.Covers(name):
 			// It had it for a handle, if it asks for it at all: what no name leads
 			// to any more is gone. Nothing that is held need tell of handles by now.
 			switch {
@@ -223,7 +223,7 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 		case is == xds.Absent:
 			// A name asked for is among the pending ones already, but as a handle.
 			switch {
-			case !elsewhere && s.sub.Names.Has(name):
+			case !elsewhere && s.sub.effective.Names.Has(name):
 			case incomplete:
 				keep(name, version)
 			default:
@@ -243,11 +243,11 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 // do not wait (P19).
 func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 	p := s.plan(cur, now)
-	if s.anew {
+	if s.delivered.resendAll {
 		s.planDelta(cur, &p)
 		return p
 	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub}
+	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub.effective}
 	p.BeforeACK, p.answered = true, make(map[string]*xds.Resource)
 	speak := func(name string) {
 		before := len(p.content.Changed) + len(p.content.Removed)
@@ -262,14 +262,14 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		}
 	}
 	var names []string
-	for name, why := range s.forcedNames {
+	for name, why := range s.forced.names {
 		if why == asked {
 			names = append(names, name)
 		}
 	}
 	names = s.heard(cur, with(cur, names))
-	for _, name := range cur.Changes(s.sent, s.sub) {
-		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
+	for _, name := range cur.Changes(s.delivered.snapshot, s.sub.effective) {
+		if _, was := s.had(name); was == xds.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)
 		}
 	}

@@ -39,10 +39,10 @@ func (c *Content) part() {
 
 // told is what the client has been told last of an error of name (P39).
 func (s *Session) told(name string) *xds.ResourceError {
-	if e, ok := s.warned[name]; ok {
+	if e, ok := s.delivered.errors[name]; ok {
 		return e
 	}
-	return s.base().error(s.sub, name)
+	return s.base().error(s.sub.effective, name)
 }
 
 // owe has the errors follow that could not stand beside their resources (P39).
@@ -53,21 +53,21 @@ func (s *Session) owe(frame *Manifest) {
 }
 
 func (s *Session) warn(name string, e *xds.ResourceError) {
-	if s.warned == nil {
-		s.warned = make(map[string]*xds.ResourceError)
+	if s.delivered.errors == nil {
+		s.delivered.errors = make(map[string]*xds.ResourceError)
 	}
-	s.warned[name] = e
+	s.delivered.errors[name] = e
 }
 
 // warning puts the error of name into the plan, if there is one. It reports
 // whether that is all there is to say of the name.
 func (s *Session) warning(name string, cur *xds.Snapshot, p *Plan) (all bool) {
-	e := cur.Error(s.sub, name)
+	e := cur.Error(s.sub.effective, name)
 	if e == nil {
 		return false
 	}
 	p.content.Errors = append(p.content.Errors, e)
-	if _, fresh := s.forcedNames[name]; fresh || s.isRefused(name) {
+	if _, fresh := s.forced.names[name]; fresh || s.isRefused(name) {
 		return false
 	}
 	resource, _ := s.difference(name, cur)

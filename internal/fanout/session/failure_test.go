@@ -51,7 +51,7 @@ func TestP39_NewlySubscribed(t *testing.T) {
 		w.sub("b")
 		w.want("b")
 		w.sub("a", "b") // unanswered
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("b !a") // P19: it does not wait; P23: b again
 			w.want("")
 			w.ack()
@@ -107,7 +107,7 @@ func TestP39_TheNextResourceClearsIt(t *testing.T) {
 		w.want("a b")
 		w.ack(list...)
 		w.Fail(wild, "a")
-		if full := wild && w.s.variant == xds.SotW; full {
+		if full := wild && w.s.form.Variant == xds.SotW; full {
 			w.want("a b !a")
 		} else {
 			w.want("!a")
@@ -115,7 +115,7 @@ func TestP39_TheNextResourceClearsIt(t *testing.T) {
 		w.ack(list...)
 		w.want("")
 		w.origin(wild, "a")
-		if full := wild && w.s.variant == xds.SotW; full {
+		if full := wild && w.s.form.Variant == xds.SotW; full {
 			w.want("a b")
 		} else {
 			w.want("a")
@@ -137,7 +137,7 @@ func TestP39_ResourceThenError(t *testing.T) {
 		w.origin(wild, "a", "b")
 		w.Fail(wild, "a")
 		list := w.ask(wild, "a", "b")
-		if wild && w.s.variant == xds.SotW {
+		if wild && w.s.form.Variant == xds.SotW {
 			w.want("a b !a")
 			w.ack(list...)
 			w.want("")
@@ -157,7 +157,7 @@ func TestP39_ResourceThenError(t *testing.T) {
 		w.want("!a")
 		w.ack(list...)
 		w.want("")
-		if w.s.warned != nil {
+		if w.s.delivered.errors != nil {
 			t.Error("the session is in step and holds names")
 		}
 	})
@@ -169,7 +169,7 @@ func TestP25_NotFoundIsSaid(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a")
 		w.Fail(false, "-a")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("-a !a")
 		} else {
 			w.want("!a")
@@ -231,7 +231,7 @@ func TestP51_ErrorsOfOthersNames(t *testing.T) {
 		w.sub("a", "b")
 		w.want("a b")
 		w.ack("b")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.unsub("a")
 		}
 		w.Fail(false, "a")

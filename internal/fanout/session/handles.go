@@ -16,7 +16,7 @@ import (
 // latest is what is known of name, but for the origin's word that it could not
 // resolve an alias, if that was said before the client asked (P18).
 func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
-	if is == xds.Unresolvable && s.awaits[name] == r.Word() {
+	if is == xds.Unresolvable && s.forced.retried[name] == r.Word() {
 		return nil, xds.Pending
 	}
 	return r, is
@@ -46,18 +46,18 @@ func (s *Session) gain(name string, was *xds.Subscription) {
 	if s.full() || was.Names.Has(name) {
 		return // it is sent everything anyway, or asked for it already
 	}
-	at := s.sent
+	at := s.delivered.snapshot
 	for _, n := range at.Linked(name) {
-		if _, ahead := s.sentBeforeACK[n]; ahead {
+		if _, ahead := s.delivered.sentBeforeACK[n]; ahead {
 			continue
 		}
 		if _, is := at.Look(was, n); is == xds.Present {
 			continue
 		}
-		if s.sentBeforeACK == nil {
-			s.sentBeforeACK = make(map[string]*xds.Resource)
+		if s.delivered.sentBeforeACK == nil {
+			s.delivered.sentBeforeACK = make(map[string]*xds.Resource)
 		}
-		s.sentBeforeACK[n] = nil
+		s.delivered.sentBeforeACK[n] = nil
 	}
 }
 
@@ -66,10 +66,10 @@ func (s *Session) gain(name string, was *xds.Subscription) {
 // refused (P15), or it gave the name up, by which it had it, beside a wildcard
 // that does not have it (P24).
 func (s *Session) leftBehind(name string, cur *xds.Snapshot, p *Plan) bool {
-	if _, own := cur.Own(s.sub, name); own != xds.Absent {
+	if _, own := cur.Own(s.sub.effective, name); own != xds.Absent {
 		return false
 	}
-	if s.forcedNames[name] == asked && !s.sub.Names.Has(name) && s.sent.Held(name) != nil {
+	if s.forced.names[name] == asked && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {
 		return true
 	}
 	return slices.ContainsFunc(p.again, func(r refusal) bool {
@@ -98,7 +98,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 		if names.Len() == 0 || names.Has(u) {
 			continue
 		}
-		name, sole := s.sent.Sole(u)
+		name, sole := s.delivered.snapshot.Sole(u)
 		if !sole {
 			if early == nil {
 				early = s.earlyNames()
@@ -121,7 +121,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 			if !names.Has(h) || h == glob {
 				continue
 			}
-			if of, one := s.sent.Sole(h); one && of == name || !one && early[h] == name {
+			if of, one := s.delivered.snapshot.Sole(h); one && of == name || !one && early[h] == name {
 				out = append(out, h)
 			}
 		}
@@ -133,7 +133,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 // names; to "" where there are several.
 func (s *Session) earlyNames() map[string]string {
 	of := make(map[string]string)
-	for name, r := range s.sentBeforeACK {
+	for name, r := range s.delivered.sentBeforeACK {
 		if r == nil || r.Unresolved() {
 			continue
 		}
@@ -154,22 +154,22 @@ func (s *Session) earlyNames() map[string]string {
 // for others (P18). It returns the names of which the origin is to be asked
 // once more.
 func (s *Session) Again(r *xds.Request, cur *xds.Snapshot) (ask []string) {
-	if s.variant != xds.Delta || !cur.AnyUnresolved() {
+	if s.form.Variant != xds.Delta || !cur.AnyUnresolved() {
 		return nil
 	}
 	for _, n := range r.Names {
 		name := string(n)
-		if !s.sub.Names.Has(name) {
+		if !s.sub.effective.Names.Has(name) {
 			continue
 		}
 		word, again := cur.Unresolved(name)
 		if word == nil {
 			continue
 		}
-		if s.awaits == nil {
-			s.awaits = make(map[string]uint64)
+		if s.forced.retried == nil {
+			s.forced.retried = make(map[string]uint64)
 		}
-		s.awaits[name] = word.Word()
+		s.forced.retried[name] = word.Word()
 		if !again {
 			ask = append(ask, name)
 		}
@@ -180,7 +180,7 @@ func (s *Session) Again(r *xds.Request, cur *xds.Snapshot) (ask []string) {
 // heard appends those of the names that the client waits for of which something
 // is known by now.
 func (s *Session) heard(cur *xds.Snapshot, names []string) []string {
-	for name := range s.awaits {
+	for name := range s.forced.retried {
 		if _, is := s.look(name, cur); is != xds.Pending {
 			names = append(names, name)
 		}
@@ -209,7 +209,7 @@ func once(changed []*xds.Resource) []*xds.Resource {
 // anyPending reports whether a name that the client asks for has yet to be
 // answered, maybe by a resource of another name.
 func (s *Session) anyPending(cur *xds.Snapshot) bool {
-	for n := range s.sub.Names.All() {
+	for n := range s.sub.effective.Names.All() {
 		if _, is := s.look(n, cur); is == xds.Pending {
 			return true
 		}

@@ -20,7 +20,7 @@ func TestP26_ByAlias(t *testing.T) {
 		w.want("n=2")
 		w.ack("b")
 		w.named("-n")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("(empty)")
 		} else {
 			w.want("-b -n")
@@ -40,7 +40,7 @@ func TestP26_NewAliasOfAHeldResource(t *testing.T) {
 		w.sub("a")
 		w.want("n")
 		w.ack("a")
-		switch w.s.variant {
+		switch w.s.form.Variant {
 		case xds.Delta:
 			w.sub("a") // again
 			w.want("n")
@@ -96,7 +96,7 @@ func TestP26_OneAliasOfTwo(t *testing.T) {
 		w.want("m n")
 		w.ack("a")
 		w.named("-m")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("n")
 			return
 		}
@@ -121,8 +121,8 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 			w.ack()
 			w.unsub(c.unsub)
 			w.want("")
-			if w.s.sub.Names.Len() != 0 {
-				t.Fatalf("asks for %v", slices.Collect(w.s.sub.Names.All()))
+			if w.s.sub.effective.Names.Len() != 0 {
+				t.Fatalf("asks for %v", slices.Collect(w.s.sub.effective.Names.All()))
 			}
 			w.named("n|a|b=2")
 			w.want("")
@@ -137,7 +137,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		w.sub("a")
 		w.want("n") // x is not acknowledged
 		w.unsub("b")
-		if w.s.sub.Names.Has("a") {
+		if w.s.sub.effective.Names.Has("a") {
 			t.Fatal("still asks for a")
 		}
 	})
@@ -270,7 +270,7 @@ func TestP28_Globs(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub(collection)
 		w.named("-" + collection)
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("(empty)")
 		} else {
 			w.want("-" + collection)
@@ -280,7 +280,7 @@ func TestP28_Globs(t *testing.T) {
 		w.want("xdstp://o/T/c/x xdstp://o/T/c/y")
 		w.ack(collection)
 		w.named("xdstp://o/T/c/y@2", "-xdstp://o/T/c/x")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("xdstp://o/T/c/y@2")
 			w.ack(collection)
 			w.named("-xdstp://o/T/c/y")

@@ -12,7 +12,7 @@ func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.T.Helper()
 	s := w.s
 	look := NewSurvey()
-	open := look.Unsent(s, w.Cur) || len(s.pendingACKs) > 0 || s.Refusing()
+	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.Refusing()
 	if got := s.Has(w.Cur, open); w.Cur.Gen-got != behind || s.Refusing() != refusing {
 		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.Refusing(), behind, refusing)
 	}
@@ -59,7 +59,7 @@ func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("c")
 		w.next()
-		names := map[xds.Variant][]string{xds.SotW: {"a", "b", "c"}, xds.Delta: {"c"}}[w.s.variant]
+		names := map[xds.Variant][]string{xds.SotW: {"a", "b", "c"}, xds.Delta: {"c"}}[w.s.form.Variant]
 		w.send(request{names: names, nonce: w.nonces[len(w.nonces)-1]})
 		w.has("c is not sent", 0, false)
 		w.want("c")
@@ -109,7 +109,7 @@ func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 		w.named("b=2")
 		w.want("b=2")
 		r := request{nack: -1, unsub: []string{"b"}}
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			r = request{nack: -1, names: []string{"a"}}
 		}
 		w.send(r)

@@ -40,9 +40,9 @@ func (s *Session) beatKey(cur *xds.Snapshot, now time.Time) (k beatKey) {
 	k.second = now.Unix()
 	switch {
 	case s.full():
-		k.off = s.refuses
-	case s.variant == xds.SotW:
-		k.took = s.took
+		k.off = s.refusals.last
+	case s.form.Variant == xds.SotW:
+		k.took = s.acked.versionInfo
 	}
 	return k
 }
@@ -101,7 +101,7 @@ func (s *Session) renew(cur *xds.Snapshot, p *Plan, spoken []string) {
 	}
 	k := s.beatKey(cur, p.At)
 	p.content.Took = k.took
-	for _, name := range s.base().renewed(cur, s.sub) {
+	for _, name := range s.base().renewed(cur, s.sub.effective) {
 		if _, is := slices.BinarySearch(spoken, name); is || s.isRefused(name) {
 			continue
 		}
@@ -110,7 +110,7 @@ func (s *Session) renew(cur *xds.Snapshot, p *Plan, spoken []string) {
 		if was != xds.Present || is != xds.Present || has.Expired(p.At) {
 			continue
 		}
-		if e := cur.Error(s.sub, name); p.content.renew(k, s.form, had, has, p.At) && e != nil {
+		if e := cur.Error(s.sub.effective, name); p.content.renew(k, s.form, had, has, p.At) && e != nil {
 			p.content.Errors = append(p.content.Errors, e)
 		}
 	}
@@ -118,15 +118,15 @@ func (s *Session) renew(cur *xds.Snapshot, p *Plan, spoken []string) {
 
 // isRefused reports whether name was in a response that the client refused.
 func (s *Session) isRefused(name string) bool {
-	return slices.ContainsFunc(s.refused, func(r refusal) bool { return slices.Contains(r.names, name) })
+	return slices.ContainsFunc(s.refusals.list, func(r refusal) bool { return slices.Contains(r.names, name) })
 }
 
 // beating reports whether there is a renewal for the client.
 func (s *Session) beating(cur *xds.Snapshot) bool {
-	if !s.form.Timed || s.full() && s.refuses {
+	if !s.form.Timed || s.full() && s.refusals.last {
 		return false
 	}
-	return slices.ContainsFunc(s.base().renewed(cur, s.sub), func(name string) bool {
+	return slices.ContainsFunc(s.base().renewed(cur, s.sub.effective), func(name string) bool {
 		had, was := s.had(name)
 		has, is := s.look(name, cur)
 		return was == xds.Present && is == xds.Present && has.Renewed(had)

@@ -40,7 +40,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 			w.Pass(time.Second)
 			w.lapse()
 			w.ack(list...)
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("b")
 			} else {
 				w.want("-a")
@@ -48,7 +48,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 			w.ack(list...)
 			w.want("")
 			w.Living(wild, time.Second, "a")
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("a b")
 			} else {
 				w.want("a")
@@ -96,7 +96,7 @@ func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
 		// Also beside what was asked for.
 		w.named("-a", "b")
 		w.Living(false, ttl, "a")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.sub("a", "b")
 			w.want("a b")
 		} else {

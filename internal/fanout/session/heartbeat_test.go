@@ -18,7 +18,7 @@ func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
 		w.named("b", "-c")
 		w.sub("a", "b", "c")
 		want := "a b"
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			want = "a b -c"
 		}
 		w.want(want)
@@ -60,7 +60,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 		w.Beat(false, "a")
 		w.want("~a")
 		version, _ := w.wire()
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			if version != "v1" {
 				t.Errorf("version_info %s", version)
 			}
@@ -69,14 +69,14 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 			w.wantWire(sent{"a", w.Cur.Held("a").Version.String(), ttl, false, true})
 		}
 		w.ack("a")
-		if w.s.acked != "v2" {
-			t.Errorf("it counts as in step with %s", w.s.acked)
+		if w.s.acked.version != "v2" {
+			t.Errorf("it counts as in step with %s", w.s.acked.version)
 		}
 		// And again: the ACK of a heartbeat is one of that version.
 		w.Pass(time.Second)
 		w.Beat(false, "a")
 		w.want("~a")
-		if version, _ := w.wire(); w.s.variant == xds.SotW && version != "v1" {
+		if version, _ := w.wire(); w.s.form.Variant == xds.SotW && version != "v1" {
 			t.Errorf("version_info %s", version)
 		}
 	})
@@ -118,7 +118,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 				list := w.ask(wild, "a")
 				w.want("a")
 				want := sent{"a", w.Cur.Held("a").Version.String(), 0, true, true}
-				if w.s.variant == xds.SotW {
+				if w.s.form.Variant == xds.SotW {
 					want = sent{body: true}
 				}
 				w.wantWire(want)
@@ -272,12 +272,12 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 			w.Beat(false, "a")
 			w.want("")
 		}
-		if !w.s.waiting {
+		if !w.s.inFlight.changeWaits {
 			t.Error("nobody would look again once it is answered")
 		}
 		w.Pass(time.Second)
 		w.Beat(false, "b")
-		from := w.s.sent
+		from := w.s.delivered.snapshot
 		if out := w.send(request{names: w.list([]string{"a", "b"}), ack: -1}); !out.Wake {
 			t.Error("the answer wakes nobody")
 		}
@@ -285,7 +285,7 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 		if _, got := w.wire(); got[0].ttl != 29*time.Second || got[1].ttl != ttl {
 			t.Errorf("%+v", got)
 		}
-		if n := xds.Heartbeats(from, w.Cur, w.s.sub); n != 4 {
+		if n := xds.Heartbeats(from, w.Cur, w.s.sub.effective); n != 4 {
 			t.Errorf("%d heartbeats", n)
 		}
 		w.ack("a", "b")
@@ -304,7 +304,7 @@ func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
 		w.want("")
 		w.Pass(ackTimeout)
 		// In SotW nothing was taken yet: there is no version for a heartbeat.
-		if want := map[xds.Variant]string{xds.SotW: "a", xds.Delta: "~a"}[w.s.variant]; true {
+		if want := map[xds.Variant]string{xds.SotW: "a", xds.Delta: "~a"}[w.s.form.Variant]; true {
 			w.want(want)
 		}
 	})
@@ -324,7 +324,7 @@ func TestP62_BesideAChange(t *testing.T) {
 		w.Beat(false, "a", "c")
 		w.Living(false, ttl, "c=2")
 		w.named("b=2")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("a b=2 c=2")
 			w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true}, sent{"c", w.Cur.Version, ttl, true, true})
 		} else {
@@ -376,7 +376,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 			w.lapse()
 			w.want("")
 			w.origin(wild, "a", "-b")
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("a c")
 			} else {
 				w.want("a -b")
@@ -401,7 +401,7 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w.lapse()
 	w.sub("a")
 	w.want("")
-	if len(w.s.forcedNames) > 0 {
+	if len(w.s.forced.names) > 0 {
 		t.Error("it stays to be answered")
 	}
 	w.unsub("a")

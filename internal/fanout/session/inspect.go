@@ -12,9 +12,10 @@ import (
 // all else shared: snapshots, sets and manifests do not change.
 func (s *Session) Still() *Session {
 	c := *s
-	c.sentBeforeACK, c.warned, c.forcedNames, c.awaits = maps.Clone(s.sentBeforeACK), maps.Clone(s.warned), maps.Clone(s.forcedNames), maps.Clone(s.awaits)
-	c.pendingACKs, c.refused = slices.Clone(s.pendingACKs), slices.Clone(s.refused)
-	c.brought = nil
+	c.delivered.sentBeforeACK, c.delivered.errors = maps.Clone(s.delivered.sentBeforeACK), maps.Clone(s.delivered.errors)
+	c.forced.names, c.forced.retried = maps.Clone(s.forced.names), maps.Clone(s.forced.retried)
+	c.inFlight.responses, c.refusals.list = slices.Clone(s.inFlight.responses), slices.Clone(s.refusals.list)
+	c.resumed = nil
 	return &c
 }
 
@@ -72,16 +73,16 @@ type Resource struct {
 // Known are all names that the client asked for, and of all that it has or is to
 // have, sorted.
 func (s *Session) Known(now *xds.Snapshot) []string {
-	names := slices.Collect(s.want.Names.All())
+	names := slices.Collect(s.sub.requested.Names.All())
 	add := func(r *xds.Resource) bool {
 		names = append(names, r.Name)
 		return true
 	}
-	s.sent.Covered(s.sentBy(), add)
-	for name := range s.sentBeforeACK {
+	s.delivered.snapshot.Covered(s.sentBy(), add)
+	for name := range s.delivered.sentBeforeACK {
 		names = append(names, name)
 	}
-	now.Covered(s.want, add)
+	now.Covered(s.sub.requested, add)
 	sortUnique(&names)
 	return names
 }
@@ -90,25 +91,25 @@ func (s *Session) Known(now *xds.Snapshot) []string {
 // that name. took: the client has acknowledged a response.
 func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resource, bool) {
 	had, was := s.had(name)
-	if s.unspoken(name) || was == xds.Absent && !s.sub.Names.Has(name) {
+	if s.unspoken(name) || was == xds.Absent && !s.sub.effective.Names.Has(name) {
 		had, was = nil, xds.Pending // what a wildcard's answer left out, nobody spoke of
 	}
 	has, is := s.see(name, newest, had, was)
-	if is == xds.Pending && !s.sub.Covers(name) {
-		has, is = newest.Look(s.want, name) // asked for by a request that was stale (P12)
+	if is == xds.Pending && !s.sub.effective.Covers(name) {
+		has, is = newest.Look(s.sub.requested, name) // asked for by a request that was stale (P12)
 	}
 	switch {
 	case was != xds.Present && (is == xds.Elsewhere || was == xds.Elsewhere):
 		return Resource{}, false
-	case was == xds.Pending && is == xds.Pending && !s.want.Covers(name):
+	case was == xds.Pending && is == xds.Pending && !s.sub.requested.Covers(name):
 		return Resource{}, false
 	}
-	if s.variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
+	if s.form.Variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
 		was = is // P31: it is told by silence, and there is no other answer to come
 	}
 	r := Resource{Name: name}
 	flies, refused := s.flies(name), false
-	if at := s.sent; at != nil && was != xds.Pending {
+	if at := s.delivered.snapshot; at != nil && was != xds.Pending {
 		r.Updated = at.Received
 	}
 	if was == xds.Present {
@@ -136,7 +137,7 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resour
 	if was == xds.Present && !flies && !refused {
 		r.Has = had
 	}
-	if r.Has != nil || refused && s.variant == xds.SotW {
+	if r.Has != nil || refused && s.form.Variant == xds.SotW {
 		r.Version = s.versionOf(had)
 	}
 	switch {
@@ -146,7 +147,7 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resour
 		r.State = Refused
 	case was == xds.Pending && told == nil, was == xds.Lapsed:
 		r.State = NotSent
-	case differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is):
+	case differs(s.form, s.full(), s.sub.effective.Names.Has(name), had, was, has, is):
 		r.State = Unanswered
 	default:
 		r.State = Synced
@@ -157,13 +158,13 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resour
 // unspoken reports whether a name is to be answered that was not, though what the
 // client was sent has something by it.
 func (s *Session) unspoken(name string) bool {
-	why, waits := s.forcedNames[name]
-	return waits && why == asked && s.want.Names.Has(name)
+	why, waits := s.forced.names[name]
+	return waits && why == asked && s.sub.requested.Names.Has(name)
 }
 
 // flies reports whether a response that is not answered yet speaks of name.
 func (s *Session) flies(name string) bool {
-	return slices.ContainsFunc(s.pendingACKs, func(f pendingACK) bool {
+	return slices.ContainsFunc(s.inFlight.responses, func(f pendingACK) bool {
 		_, says := f.frame.says(name)
 		return says
 	})
@@ -173,12 +174,12 @@ func (s *Session) flies(name string) bool {
 // notes what that was. Of a full set nobody can tell which of it was at fault.
 func (s *Session) declined(name string, had *xds.Resource, flies bool, r *Resource) bool {
 	if s.full() {
-		if s.refuses && !flies {
+		if s.refusals.last && !flies {
 			r.Refused = had
 		}
-		return s.refuses
+		return s.refusals.last
 	}
-	for _, ref := range slices.Backward(s.refused) {
+	for _, ref := range slices.Backward(s.refusals.list) {
 		if _, is := slices.BinarySearch(ref.names, name); !is {
 			continue
 		}
@@ -191,7 +192,7 @@ func (s *Session) declined(name string, had *xds.Resource, flies bool, r *Resour
 		}
 		if same && !flies {
 			r.Refused = had
-			if s.variant == xds.Delta {
+			if s.form.Variant == xds.Delta {
 				r.RefusedVersion = s.form.Version(had)
 			}
 		}
@@ -202,8 +203,8 @@ func (s *Session) declined(name string, had *xds.Resource, flies bool, r *Resour
 
 // versionOf is the one by which the client knows the resource that it has.
 func (s *Session) versionOf(had *xds.Resource) string {
-	if s.variant == xds.Delta {
+	if s.form.Variant == xds.Delta {
 		return s.form.Version(had)
 	}
-	return s.acked
+	return s.acked.version
 }

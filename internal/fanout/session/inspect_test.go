@@ -57,7 +57,7 @@ func TestStanceOfNames(t *testing.T) {
 		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
 
 		w.named("a=2", "-b")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.standing(1, "a:taken/STALE b:untold/NOT SENT")
 			w.want("a=2 -b")
 			w.standing(1, "a:unsure/STALE b:missing/STALE")
@@ -73,7 +73,7 @@ func TestStanceOfNames(t *testing.T) {
 		// P15: it goes again once it changes, and is refused until that is taken.
 		w.named("a=33")
 		w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("a=33 -b")
 			w.standing(1, "a:unsure/STALE b:missing/STALE")
 		} else {
@@ -82,7 +82,7 @@ func TestStanceOfNames(t *testing.T) {
 		}
 		w.ack("a", "b")
 		w.standing(2, "a=33:taken/SYNCED b:missing/SYNCED")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.unsub("b")
 			w.standing(2, "a=33:taken/SYNCED")
 		}
@@ -97,7 +97,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 		w.sub("a")
 		w.want("a")
 		w.ack("a")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.sub("b")
 		} else {
 			w.sub("a", "b")
@@ -130,7 +130,7 @@ func TestStanceOfAWildcard(t *testing.T) {
 		w.standing(1, "a:taken/SYNCED b:taken/STALE c:untold/NOT SENT")
 		w.next()
 		w.refuse()
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.standing(1, "a:taken/SYNCED c!c:declined/NACKED")
 		} else {
 			w.standing(1, "a!a:declined/NACKED c!c:declined/NACKED") // of a set nobody can tell which

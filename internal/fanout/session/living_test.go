@@ -18,7 +18,7 @@ func (w *sessionFixture) takes(features ...string) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.s.form = n.Form(w.s.variant)
+	w.s.form = n.Form(w.s.form.Variant)
 }
 
 // timely makes it one that takes TTLs and heartbeats in its variant.
@@ -29,14 +29,14 @@ func (w *sessionFixture) timely() {
 
 // joins is another client of the group, in place of the one before.
 func (w *sessionFixture) joins(features ...string) {
-	w.s = newSession(w.Type, w.s.variant)
+	w.s = newSession(w.Type, w.s.form.Variant)
 	w.takes(features...)
 }
 
 // lapse lets go of what has expired, as a group does.
 func (w *sessionFixture) lapse() {
 	w.Builder.Expire(w.Now)
-	w.Builder.Settle(w.s.sub.Names)
+	w.Builder.Settle(w.s.sub.effective.Names)
 	w.Publish()
 }
 
@@ -53,7 +53,7 @@ func (w *sessionFixture) wire() (version string, out []sent) {
 	of := func(r *discoveryv3.Resource) sent {
 		return sent{r.Name, r.Version, r.Ttl.AsDuration(), r.Resource != nil, true}
 	}
-	if w.s.variant == xds.Delta {
+	if w.s.form.Variant == xds.Delta {
 		m := new(discoveryv3.DeltaDiscoveryResponse)
 		if err := proto.Unmarshal(w.frame.body, m); err != nil {
 			w.T.Fatal(err)

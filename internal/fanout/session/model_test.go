@@ -146,7 +146,7 @@ func (c *modelClient) list() []string {
 // (P51), or again without cause (P33).
 func (c *modelClient) work() {
 	for range 50 {
-		if c.s.variant == xds.SotW && !c.s.full() {
+		if c.s.form.Variant == xds.SotW && !c.s.full() {
 			// A deletion sends nothing (P31): the resource is new when it returns.
 			maps.DeleteFunc(c.sent, func(n string, _ handled) bool { return c.Cur.Held(n) == nil })
 		}
@@ -161,7 +161,7 @@ func (c *modelClient) work() {
 			item := handled{content, r.Version.String(), r.Handles()}
 			items[r.Name] = &item
 			// By P12 and P24 also what the session did not see given up yet.
-			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.Covers(r.Name) && !r.AskedBy(c.s.sub.Names) {
+			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.AskedBy(c.s.sub.effective.Names) {
 				c.fail("%s was not asked for", r.Name)
 			}
 			if was, before := c.sent[r.Name]; before && !c.s.full() && was.version == item.version {
@@ -223,7 +223,7 @@ func (c *modelClient) drop() {
 func (c *modelClient) change(add, drop []string) {
 	var dropped []string
 	for _, n := range add {
-		if !c.names[n] && c.s.variant == xds.SotW && c.s.sub.Names.Has(n) {
+		if !c.names[n] && c.s.form.Variant == xds.SotW && c.s.sub.effective.Names.Has(n) {
 			c.unsure[n] = true // it was given up by stale requests alone (P12)
 		}
 		c.names[n] = true
@@ -240,15 +240,15 @@ func (c *modelClient) change(add, drop []string) {
 	if clear(c.sent); c.wild {
 		c.sent = nil // each name has an answer of its own, maybe the same resource (P23)
 	}
-	c.late = c.s.variant == xds.SotW && len(c.open) > 0
+	c.late = c.s.form.Variant == xds.SotW && len(c.open) > 0
 	switch {
-	case c.s.variant == xds.SotW:
+	case c.s.form.Variant == xds.SotW:
 		c.send(request{names: c.list()})
 	case len(add)+len(dropped) > 0:
 		c.send(request{names: add, unsub: dropped})
 	}
 	for n := range c.names {
-		if !c.s.want.Names.Has(n) {
+		if !c.s.sub.requested.Names.Has(n) {
 			c.fail("%s was given up with %v", n, dropped)
 		}
 	}
@@ -257,9 +257,9 @@ func (c *modelClient) change(add, drop []string) {
 	for _, n := range dropped {
 		c.unwanted[n] = true
 	}
-	if c.s.sub == c.s.want {
+	if c.s.sub.effective == c.s.sub.requested {
 		maps.DeleteFunc(c.unwanted, func(n string, _ bool) bool { return c.names[n] })
-		c.Builder.ForgetBut(c.s.want.Names, slices.Sorted(maps.Keys(c.unwanted))...)
+		c.Builder.ForgetBut(c.s.sub.requested.Names, slices.Sorted(maps.Keys(c.unwanted))...)
 		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
 		clear(c.unwanted)
 		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
@@ -274,11 +274,11 @@ func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
 		return // a list without names is not the point here
-	case len(c.open) > 0, c.s.brought != nil:
+	case len(c.open) > 0, c.s.resumed != nil:
 		return // the session cannot tell whether it keeps what is on its way, or what it brought
 	}
 	c.sent = nil
-	if c.wild = !c.wild; c.s.variant == xds.SotW {
+	if c.wild = !c.wild; c.s.form.Variant == xds.SotW {
 		c.logf("-> wildcard %v", c.wild)
 		c.send(request{names: c.list()})
 	} else if c.wild {
@@ -294,7 +294,7 @@ func (c *modelClient) toggle() {
 // settleWildcard has the group give up the wildcard, which nobody wants any more,
 // if it is time (P52): not while the session has yet to follow.
 func (c *modelClient) settleWildcard() bool {
-	if c.s.sub != c.s.want || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
+	if c.s.sub.effective != c.s.sub.requested || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
 		return false
 	}
 	c.logf("the wildcard ends")
@@ -307,10 +307,10 @@ func (c *modelClient) settleWildcard() bool {
 
 // again reconnects, with what it has.
 func (c *modelClient) again() {
-	if c.s.variant == xds.SotW {
+	if c.s.form.Variant == xds.SotW {
 		return
 	}
-	c.s = newSession(c.Type, c.s.variant)
+	c.s = newSession(c.Type, c.s.form.Variant)
 	c.open, c.nonces = nil, nil
 	clear(c.sent)
 	if !c.wild && len(c.names) == 0 {
@@ -480,7 +480,7 @@ func (c *modelClient) compare(when string) {
 		}
 		// State of the world without wrappers has no aliases: a client that gives up
 		// one of the names does not know that what it has goes by another as well.
-		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
+		if _, has := c.holds[n]; !has && !c.wild && (c.s.form.Variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
 			delete(want, n)
 		}
 	}
@@ -490,7 +490,7 @@ func (c *modelClient) compare(when string) {
 		switch {
 		case there && !c.wild && !has.covers(c.names, n):
 			continue // under names that it did not ask for
-		case !there && c.s.variant == xds.SotW && !c.s.full():
+		case !there && c.s.form.Variant == xds.SotW && !c.s.full():
 			continue // it went without a word (P31)
 		case !there && !c.wild && r.covers(c.dropped, n):
 			continue // given up while it was on its way

@@ -15,16 +15,16 @@ type stuck struct {
 
 // Stuck records that the plan's response is too large. It is not made again before
 // the snapshot or the subscription is another one.
-func (s *Session) Stuck(p *Plan) { s.stuck = &stuck{p.Key, MarkOf(p.To), *p.Oversized} }
+func (s *Session) Stuck(p *Plan) { s.delivered.tooLarge = &stuck{p.Key, MarkOf(p.To), *p.Oversized} }
 
 func (s *Session) isStuck(p *Plan) bool {
-	return s.stuck != nil && p.Key == s.stuck.key && MarkOf(p.To) == s.stuck.to
+	return s.delivered.tooLarge != nil && p.Key == s.delivered.tooLarge.key && MarkOf(p.To) == s.delivered.tooLarge.to
 }
 
 // Unsent is the response that is not sent because it is too large; nil: there is none.
 func (s *Session) Unsent() *Oversized {
-	if s.stuck == nil {
+	if s.delivered.tooLarge == nil {
 		return nil
 	}
-	return &s.stuck.Oversized
+	return &s.delivered.tooLarge.Oversized
 }

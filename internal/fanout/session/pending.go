@@ -31,15 +31,15 @@ func (s *Session) tells(p *Plan, frame *Manifest) bool {
 	switch {
 	case frame.Quiet:
 		return false
-	case s.sent == nil:
+	case s.delivered.snapshot == nil:
 		return true
-	case p.BeforeACK || s.anew || !frame.Received.After(s.sent.Received):
+	case p.BeforeACK || s.delivered.resendAll || !frame.Received.After(s.delivered.snapshot.Received):
 		return false
-	case s.forcedNames == nil:
+	case s.forced.names == nil:
 		return true
 	}
-	return slices.ContainsFunc(p.To.Changes(s.sent, s.sub), func(name string) bool {
-		_, repeats := s.forcedNames[name]
+	return slices.ContainsFunc(p.To.Changes(s.delivered.snapshot, s.sub.effective), func(name string) bool {
+		_, repeats := s.forced.names[name]
 		return !repeats
 	})
 }
@@ -48,39 +48,39 @@ func (s *Session) tells(p *Plan, frame *Manifest) bool {
 func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	i := -1
 	if seq != 0 {
-		i = slices.IndexFunc(s.pendingACKs, func(f pendingACK) bool { return f.seq == seq })
+		i = slices.IndexFunc(s.inFlight.responses, func(f pendingACK) bool { return f.seq == seq })
 	}
-	newest := i >= 0 && i == len(s.pendingACKs)-1
+	newest := i >= 0 && i == len(s.inFlight.responses)-1
 	switch {
 	case i < 0 && r.Refused:
 		out.Verdict = Unknown
 		return
 	case i < 0:
-		if s.variant == xds.SotW && len(s.pendingACKs) > 0 {
+		if s.form.Variant == xds.SotW && len(s.inFlight.responses) > 0 {
 			out.Verdict = Stale
 		}
 		return
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
-		s.refuses = true
-		s.refuse(&s.pendingACKs[i], s.pendingACKs[i+1:])
-	case s.variant == xds.SotW && !newest:
+		s.refusals.last = true
+		s.refuse(&s.inFlight.responses[i], s.inFlight.responses[i+1:])
+	case s.form.Variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
 		out.Verdict = Acked
-		s.refuses = false
-		if f := s.pendingACKs[i].frame; !s.pendingACKs[i].beforeACK {
-			s.acked, s.has = f.Version, s.pendingACKs[i].of
-			if s.variant == xds.SotW {
-				if s.took = f.Took; s.took == "" {
-					s.took = f.Version
+		s.refusals.last = false
+		if f := s.inFlight.responses[i].frame; !s.inFlight.responses[i].beforeACK {
+			s.acked.version, s.acked.mark = f.Version, s.inFlight.responses[i].of
+			if s.form.Variant == xds.SotW {
+				if s.acked.versionInfo = f.Took; s.acked.versionInfo == "" {
+					s.acked.versionInfo = f.Version
 				}
 			}
 		}
 	}
-	f := &s.pendingACKs[i]
+	f := &s.inFlight.responses[i]
 	out.Version, out.Gen, out.News = f.frame.Version, f.of.Gen, f.news
 	if !f.beforeACK {
 		out.Progress = f.progress
@@ -92,24 +92,24 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	// type only the newest answer ends the wait.
 	switch {
 	case newest:
-		s.pendingACKs = nil
-	case s.variant == xds.SotW:
-		s.pendingACKs = slices.Delete(s.pendingACKs, i, i+1)
+		s.inFlight.responses = nil
+	case s.form.Variant == xds.SotW:
+		s.inFlight.responses = slices.Delete(s.inFlight.responses, i, i+1)
 	default:
-		s.pendingACKs = slices.Delete(s.pendingACKs, 0, i+1)
+		s.inFlight.responses = slices.Delete(s.inFlight.responses, 0, i+1)
 	}
 }
 
 // Outstanding reports whether a response is unanswered at now, and until when
 // it holds back the next (P19).
 func (s *Session) Outstanding(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
-	if len(s.pendingACKs) == 0 {
+	if len(s.inFlight.responses) == 0 {
 		return time.Time{}, false
 	}
 	// Responses that were sent before an ACK do not count: a client that goes on to
 	// subscribe would wait for ever.
-	at := s.pendingACKs[0].at
-	for _, f := range slices.Backward(s.pendingACKs) {
+	at := s.inFlight.responses[0].at
+	for _, f := range slices.Backward(s.inFlight.responses) {
 		if !f.beforeACK {
 			at = f.at
 			break
@@ -120,20 +120,20 @@ func (s *Session) Outstanding(now time.Time, ackTimeout time.Duration) (time.Tim
 }
 
 // AwaitsAnswer reports whether a response is unanswered.
-func (s *Session) AwaitsAnswer() bool { return len(s.pendingACKs) > 0 }
+func (s *Session) AwaitsAnswer() bool { return len(s.inFlight.responses) > 0 }
 
 // UnansweredSince is when the oldest unanswered response was sent; zero: there is none.
 func (s *Session) UnansweredSince() time.Time {
-	if len(s.pendingACKs) == 0 {
+	if len(s.inFlight.responses) == 0 {
 		return time.Time{}
 	}
-	return s.pendingACKs[0].at
+	return s.inFlight.responses[0].at
 }
 
 // NewestUnanswered is the generation and the version of the newest unanswered response,
 // with the names in it, which nobody changes; nil for a full-state response.
 func (s *Session) NewestUnanswered() (gen uint64, version string, names []string) {
-	f := &s.pendingACKs[len(s.pendingACKs)-1]
+	f := &s.inFlight.responses[len(s.inFlight.responses)-1]
 	if !s.full() {
 		names = f.frame.names
 	}

@@ -49,10 +49,10 @@ const (
 
 // Next says what to send of cur now.
 func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
-	if !s.began || cur == nil {
+	if !s.sub.began || cur == nil {
 		return Plan{}
 	}
-	if cur == s.sent && !s.initialResponsePending && s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
+	if cur == s.delivered.snapshot && !s.forced.initialResponsePending && s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.resumed == nil && s.forced.retried == nil {
 		return Plan{}
 	}
 	patience := s.awaitNames(cur, m.Now)
@@ -60,20 +60,20 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 		return Plan{Until: patience}
 	}
 	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
-		if s.variant == xds.Delta {
+		if s.form.Variant == xds.Delta {
 			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
-				p.Until, s.waiting = until, true // for the rest
+				p.Until, s.inFlight.changeWaits = until, true // for the rest
 				return p
 			}
 		}
 		if s.Pending(cur) || s.beating(cur) {
-			s.waiting = true
+			s.inFlight.changeWaits = true
 			return Plan{do: hold, Until: until}
 		}
 		return Plan{Until: patience}
 	}
 	p := s.plan(cur, m.Now)
-	if s.variant == xds.SotW {
+	if s.form.Variant == xds.SotW {
 		s.planSotW(cur, &p)
 	} else {
 		s.planDelta(cur, &p)
@@ -91,19 +91,19 @@ func (s *Session) silent(cur *xds.Snapshot) bool {
 	if s.full() && s.incomplete(cur) {
 		return true
 	}
-	return s.sub.Wildcard && !cur.Answered && (s.full() || s.initialResponsePending && s.sub.Names.Len() == 0)
+	return s.sub.effective.Wildcard && !cur.Answered && (s.full() || s.forced.initialResponsePending && s.sub.effective.Names.Len() == 0)
 }
 
 // Pending reports whether the session would have anything to send of cur if no
 // response were unanswered.
 func (s *Session) Pending(cur *xds.Snapshot) bool {
-	if !s.began || cur == nil || s.silent(cur) {
+	if !s.sub.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
+	if s.forced.initialResponsePending && s.sub.effective.Wildcard && cur.AnswersWildcard(s.sub.effective) {
 		return true
 	}
-	for name := range s.forcedNames {
+	for name := range s.forced.names {
 		if s.answers(name, cur) {
 			return true
 		}
@@ -112,12 +112,12 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if slices.ContainsFunc(s.candidates(cur), differs) {
 		return true
 	}
-	for name := range s.sentBeforeACK {
+	for name := range s.delivered.sentBeforeACK {
 		if differs(name) {
 			return true
 		}
 	}
-	for name := range s.warned {
+	for name := range s.delivered.errors {
 		if differs(name) {
 			return true
 		}
@@ -132,7 +132,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 // candidates are the names that may differ between what the client was sent,
 // but for sentBeforeACK, and what it is to see.
 func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.base().candidates(cur, s.sub)
+	return s.base().candidates(cur, s.sub.effective)
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
@@ -142,23 +142,23 @@ func (s *Session) answers(name string, cur *xds.Snapshot) bool {
 	switch {
 	case is == xds.Present, is == xds.Elsewhere:
 		return true
-	case s.forcedNames[name] == refreshed:
+	case s.forced.names[name] == refreshed:
 		return false
-	case cur.Error(s.sub, name) != nil:
+	case cur.Error(s.sub.effective, name) != nil:
 		return true
 	}
 	switch is {
 	case xds.Absent, xds.Unresolvable:
-		return s.variant == xds.Delta || s.full() // P31
+		return s.form.Variant == xds.Delta || s.full() // P31
 	case xds.Lapsed:
-		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
+		return s.form.Variant == xds.Delta && !s.sub.effective.Names.Has(name) // P24
 	}
 	return false
 }
 
 // had is what the client has been sent under name.
 func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
-	if r, ok := s.sentBeforeACK[name]; ok {
+	if r, ok := s.delivered.sentBeforeACK[name]; ok {
 		switch {
 		case r == nil:
 			return nil, xds.Absent
@@ -167,18 +167,18 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 		}
 		return r, xds.Present
 	}
-	return s.base().look(s.sub, name)
+	return s.base().look(s.sub.effective, name)
 }
 
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	r, is := cur.Look(s.sub, name)
+	r, is := cur.Look(s.sub.effective, name)
 	return s.latest(name, r, is)
 }
 
 // see is look for who had this of name.
 func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := see(cur, s.sub, name, had, was)
+	r, is := see(cur, s.sub.effective, name, had, was)
 	return s.latest(name, r, is)
 }
 
@@ -193,11 +193,11 @@ func (s *Session) differs(name string, cur *xds.Snapshot) bool {
 func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool) {
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
-	told, now := s.told(name), cur.Error(s.sub, name)
+	told, now := s.told(name), cur.Error(s.sub.effective, name)
 	if s.base().again(was, is) {
 		had, was, told = nil, xds.Pending, nil
 	}
-	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
+	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.effective.Names.Has(name), had, was, has, is)
 	return resource, now != nil && now != told
 }
 

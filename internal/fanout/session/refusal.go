@@ -37,29 +37,29 @@ func (r *refusal) removal(name string) bool {
 // of a refusal, be it by a handle. Of what is gone that can be told no more: there is
 // nothing to take of it, unless just that was refused.
 func (s *Session) asks(r *refusal, name string, at *xds.Snapshot) bool {
-	if s.sub.Covers(name) {
+	if s.sub.effective.Covers(name) {
 		return true
 	}
-	has := s.sentBeforeACK[name]
+	has := s.delivered.sentBeforeACK[name]
 	if has == nil {
 		has = at.Held(name)
 	}
 	if has != nil {
-		return has.AskedBy(s.sub.Names)
+		return has.AskedBy(s.sub.effective.Names)
 	}
-	return r.led(name) && r.removal(name) && !s.sub.Empty()
+	return r.led(name) && r.removal(name) && !s.sub.effective.Empty()
 }
 
 // asked reports whether the client still asks for any of a refusal.
 func (s *Session) asked(r *refusal) bool {
-	at := s.sent
+	at := s.delivered.snapshot
 	return slices.ContainsFunc(r.names, func(n string) bool { return s.asks(r, n, at) })
 }
 
 // turned reports whether a name, of which the client may have refused that it leads
 // nowhere, leads somewhere since.
 func (s *Session) turned(name string, cur *xds.Snapshot) bool {
-	if s.refused == nil || s.variant == xds.SotW {
+	if s.refusals.list == nil || s.form.Variant == xds.SotW {
 		return false
 	}
 	_, was := s.had(name)
@@ -108,18 +108,18 @@ func (s *Session) refuse(f *pendingACK, since []pendingACK) {
 		return
 	}
 	ref.names = names
-	s.refused = append(s.refused, ref)
-	if len(s.refused) > maxPendingACKs {
+	s.refusals.list = append(s.refusals.list, ref)
+	if len(s.refusals.list) > maxPendingACKs {
 		// The two oldest become one: a change of either then sends both.
-		a, b := &s.refused[0], &s.refused[1]
+		a, b := &s.refusals.list[0], &s.refusals.list[1]
 		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen)}
 		sortUnique(&both.names)
 		sortUnique(&both.handled)
 		both.names = s.stillAsked(&both)
 		both.names = both.names[:min(len(both.names), maxRefused)]
 		both.handled = both.handled[:min(len(both.handled), maxRefused)]
-		s.refused = slices.Delete(s.refused, 0, 1)
-		s.refused[0] = both
+		s.refusals.list = slices.Delete(s.refusals.list, 0, 1)
+		s.refusals.list[0] = both
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *Session) refuse(f *pendingACK, since []pendingACK) {
 // of all of it, since a name is answered by itself (P19, P22–P24), has the rest
 // follow: nothing may change of it any more (P15).
 func (s *Session) overtake(p *Plan, frame *Manifest) {
-	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+	s.refusals.list = slices.DeleteFunc(s.refusals.list, func(r refusal) bool {
 		if r.said == nil || slices.ContainsFunc(p.again, func(a refusal) bool { return a.said == r.said }) {
 			return false
 		}
@@ -140,31 +140,31 @@ func (s *Session) overtake(p *Plan, frame *Manifest) {
 			return false
 		}
 		for _, n := range r.names {
-			if _, says := frame.says(n); !says && s.asks(&r, n, s.sent) {
+			if _, says := frame.says(n); !says && s.asks(&r, n, s.delivered.snapshot) {
 				s.mark(n, repeated)
 			}
 		}
 		return true
 	})
-	if len(s.refused) == 0 {
-		s.refused = nil
+	if len(s.refusals.list) == 0 {
+		s.refusals.list = nil
 	}
 }
 
 // forgive lets go of refusals of which nothing is left that a state-of-the-world client
 // could be told: it is gone (P31).
 func (s *Session) forgive(to *xds.Snapshot) {
-	if s.variant != xds.SotW || len(s.refused) == 0 {
+	if s.form.Variant != xds.SotW || len(s.refusals.list) == 0 {
 		return
 	}
-	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+	s.refusals.list = slices.DeleteFunc(s.refusals.list, func(r refusal) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
-			_, is := to.Look(s.sub, n)
+			_, is := to.Look(s.sub.effective, n)
 			return is == xds.Present && s.asks(&r, n, to)
 		})
 	})
-	if len(s.refused) == 0 {
-		s.refused, s.refuses = nil, false
+	if len(s.refusals.list) == 0 {
+		s.refusals.list, s.refusals.last = nil, false
 	}
 }
 
@@ -175,8 +175,8 @@ const maxRefused = 1 << 16
 // stillAsked are the names that the client still asks for, or may: those of the refusal
 // itself if it is all of them.
 func (s *Session) stillAsked(r *refusal) []string {
-	at := s.sent
-	gone := func(n string) bool { return !s.asks(r, n, at) && (s.sub.Empty() || !r.led(n)) }
+	at := s.delivered.snapshot
+	gone := func(n string) bool { return !s.asks(r, n, at) && (s.sub.effective.Empty() || !r.led(n)) }
 	if !slices.ContainsFunc(r.names, gone) {
 		return r.names
 	}
@@ -185,11 +185,11 @@ func (s *Session) stillAsked(r *refusal) []string {
 
 // cover lets go of the refusals of which the response speaks again.
 func (s *Session) cover(p *Plan, frame *Manifest) {
-	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+	s.refusals.list = slices.DeleteFunc(s.refusals.list, func(r refusal) bool {
 		return s.covered(r, frame, p.To)
 	})
-	if len(s.refused) == 0 {
-		s.refused = nil
+	if len(s.refusals.list) == 0 {
+		s.refusals.list = nil
 	}
 }
 
@@ -201,8 +201,8 @@ func (s *Session) covered(r refusal, frame *Manifest, to *xds.Snapshot) bool {
 		if _, again := frame.says(n); again || !s.asks(&r, n, to) {
 			return false
 		}
-		_, is := to.Look(s.sub, n)
-		return s.variant == xds.Delta || is == xds.Present
+		_, is := to.Look(s.sub.effective, n)
+		return s.form.Variant == xds.Delta || is == xds.Present
 	})
 }
 
@@ -210,10 +210,10 @@ func (s *Session) covered(r refusal, frame *Manifest, to *xds.Snapshot) bool {
 // names in it, sorted, that it still asks for: at most limit of them before equal ones are
 // taken out.
 func (s *Session) Declined(limit int) (gen uint64, names []string) {
-	for _, r := range s.refused {
+	for _, r := range s.refusals.list {
 		gen = max(gen, r.gen)
 		for _, name := range r.names {
-			if s.asks(&r, name, s.sent) && len(names) < limit {
+			if s.asks(&r, name, s.delivered.snapshot) && len(names) < limit {
 				names = append(names, name)
 			}
 		}

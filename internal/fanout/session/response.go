@@ -48,9 +48,9 @@ type FrameKey struct {
 // key names the difference between what the client was sent and what it is to
 // see.
 func (s *Session) key(cur *xds.Snapshot, now time.Time) FrameKey {
-	k := FrameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), beat: s.beatKey(cur, now)}
-	if s.sent != nil {
-		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
+	k := FrameKey{form: s.form, full: s.full(), sub: s.sub.effective, by: s.sentBy(), beat: s.beatKey(cur, now)}
+	if s.delivered.snapshot != nil {
+		k.lineage, k.gen = s.delivered.snapshot.Lineage, s.delivered.snapshot.Gen
 	}
 	return k
 }

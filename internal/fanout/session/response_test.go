@@ -110,7 +110,7 @@ func TestP34_NothingWithheld(t *testing.T) {
 
 func TestP37_LoadAssignmentFollows(t *testing.T) {
 	each(t, xds.EndpointType, func(eds *sessionFixture) {
-		cds := newSessionFixture(t, xds.ClusterType, eds.s.variant)
+		cds := newSessionFixture(t, xds.ClusterType, eds.s.form.Variant)
 		cds.wild("a", "b")
 		cds.sub()
 		if got := cds.next(); got != "a b" || len(cds.follow) != 2 {

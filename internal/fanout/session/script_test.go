@@ -155,7 +155,7 @@ func (s *script) client(d *datadriven.TestData) (said []string) {
 	case Unknown:
 		said = append(said, "refuses what this stream never sent")
 	}
-	if asks := describeSub(s.s.want); asks != s.asks {
+	if asks := describeSub(s.s.sub.requested); asks != s.asks {
 		s.asks = asks
 		said = append(said, "asks for "+asks)
 	}

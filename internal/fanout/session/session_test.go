@@ -74,8 +74,8 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.want("a")
 	// Unanswered: this is no ACK, gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
-	if out.Verdict != Stale || len(w.s.pendingACKs) != 1 || !w.s.want.Names.Has("b") {
-		t.Fatalf("%+v, want %v", out, w.s.want)
+	if out.Verdict != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
+		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
 	}
 	w.want("")
 	// P22 compares with the request before the stale one: b is new to it.
@@ -102,11 +102,11 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 		w.wild("a=2")
 		w.want("a=2")
 		var req xds.Request
-		if err := req.Scan(w.s.variant, request{nack: 1}.wire(w.s.variant), 0); err != nil {
+		if err := req.Scan(w.s.form.Variant, request{nack: 1}.wire(w.s.form.Variant), 0); err != nil {
 			t.Fatal(err)
 		}
-		if out := w.s.Request(&req, w.s.want, 0); out.Verdict != Unknown || len(w.s.pendingACKs) != 1 {
-			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.pendingACKs))
+		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Verdict != Unknown || len(w.s.inFlight.responses) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.inFlight.responses))
 		}
 		if out := w.send(request{ack: 2, version: "nonsense"}); out.Verdict != Acked {
 			t.Fatalf("an old version without error_detail: %v", out.Verdict)
@@ -121,13 +121,13 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 	w.want("a")
 	w.send(request{names: []string{"b"}, nonce: 99})
 	w.want("b")
-	if len(w.s.pendingACKs) != 2 {
-		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.pendingACKs))
+	if len(w.s.inFlight.responses) != 2 {
+		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.inFlight.responses))
 	}
 	w.send(request{names: []string{"c"}, ack: 1})
 	w.want("c")
-	if len(w.s.pendingACKs) != 2 || w.s.pendingACKs[0].seq != 2 {
-		t.Fatalf("unanswered: %+v", w.s.pendingACKs)
+	if len(w.s.inFlight.responses) != 2 || w.s.inFlight.responses[0].seq != 2 {
+		t.Fatalf("unanswered: %+v", w.s.inFlight.responses)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 
 func TestP19_OneUnanswered(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
-		sotw := w.s.variant == xds.SotW
+		sotw := w.s.form.Variant == xds.SotW
 		full := func(full, delta string) string {
 			if sotw {
 				return full
@@ -217,13 +217,13 @@ func TestP19_OneUnanswered(t *testing.T) {
 		w.want("")
 		w.ack()
 		w.want(full("b=2", "b=2 -a")) // merged
-		first := w.s.acked
+		first := w.s.acked.version
 		w.wild("b=33")
 		w.Pass(ackTimeout - 1)
 		w.want("")
 		w.Pass(1)
 		w.want("b=33") // after ack_timeout without an answer
-		if w.s.acked != first {
+		if w.s.acked.version != first {
 			t.Fatal("what is acknowledged is not the old base")
 		}
 		w.wild("b")

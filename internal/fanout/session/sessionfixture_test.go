@@ -48,12 +48,12 @@ func newSession(t xds.Type, v xds.Variant) *Session { return New(t, xds.Form{Var
 // now.
 func (w *sessionFixture) another() *sessionFixture {
 	o := *w.Origin
-	return &sessionFixture{Origin: &o, s: newSession(w.Type, w.s.variant), frames: w.frames}
+	return &sessionFixture{Origin: &o, s: newSession(w.Type, w.s.form.Variant), frames: w.frames}
 }
 
 // origin applies an update, as Say does.
 func (w *sessionFixture) origin(wild bool, specs ...string) {
-	w.Say(wild, w.s.want.Names.Add(w.linger...), specs...)
+	w.Say(wild, w.s.sub.requested.Names.Add(w.linger...), specs...)
 }
 
 // named and wild are the origin's answers to names and to the wildcard.
@@ -93,7 +93,7 @@ func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
 func (w *sessionFixture) send(r request) Outcome {
 	w.T.Helper()
 	var req xds.Request
-	if err := req.Scan(w.s.variant, r.wire(w.s.variant), 0); err != nil {
+	if err := req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0); err != nil {
 		w.T.Fatal(err)
 	}
 	seq := r.nonce
@@ -124,7 +124,7 @@ func (w *sessionFixture) nack(names ...string) {
 }
 
 func (w *sessionFixture) list(names []string) []string {
-	if w.s.variant == xds.Delta {
+	if w.s.form.Variant == xds.Delta {
 		return nil
 	}
 	return names
@@ -243,7 +243,7 @@ func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
 
 // roomFor is the size of a response with so many resources of a spec.
 func (w *sessionFixture) roomFor(spec string, n int) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
+	b := xds.Body{Form: xds.Form{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
 		Resources: slices.Repeat([]*xds.Resource{w.Resource(spec)}, n)}
 	return NonceSize + b.Size()
 }

@@ -11,18 +11,18 @@ import (
 // wildcard until a name was given, for types that have it, and nothing after
 // (P21).
 func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
-	if s.began && r.NamesSum == s.sum && len(r.Names) == s.count {
-		return s.want, false // an ACK that repeats a thousand names costs a hash
+	if s.sub.began && r.NamesSum == s.sub.listHash && uint32(len(r.Names)) == s.sub.listLen {
+		return s.sub.requested, false // an ACK that repeats a thousand names costs a hash
 	}
 	if len(r.Names) == 0 {
-		if s.named || s.Type.NoLegacyWildcard {
-			return xds.Nothing, !s.want.Empty()
+		if s.sub.named || s.Type.NoLegacyWildcard {
+			return xds.Nothing, !s.sub.requested.Empty()
 		}
-		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.began
+		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.sub.began
 	}
 	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(plainNames(r.Names)...)}
-	if next.Equal(s.want) {
-		return s.want, false // in another order
+	if next.Equal(s.sub.requested) {
+		return s.sub.requested, false // in another order
 	}
 	return next, true
 }
@@ -37,16 +37,16 @@ const wildcard = "*"
 // answered, as in incremental (P24): the client has no other way to know that it
 // is to let go of it.
 func (s *Session) relist(want *xds.Subscription) {
-	if want == s.sub {
+	if want == s.sub.effective {
 		return
 	}
-	was := s.sub
-	s.sub = want
+	was := s.sub.effective
+	s.sub.effective = want
 	if want.Wildcard && !was.Wildcard {
 		s.restart(was)
 		return
 	}
-	if s.anew && !want.Wildcard {
+	if s.delivered.resendAll && !want.Wildcard {
 		was = s.relent()
 	}
 	for name, added := range was.Names.Diff(want.Names) {
@@ -70,8 +70,8 @@ func (s *Session) relist(want *xds.Subscription) {
 // up beside the wildcard, that the wildcard does not have; was is what it was sent
 // by.
 func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
-	at := s.sent
-	if _, is := at.Look(s.sub, name); is == xds.Present {
+	at := s.delivered.snapshot
+	if _, is := at.Look(s.sub.effective, name); is == xds.Present {
 		return false
 	}
 	_, is := at.Look(was, name)
@@ -84,18 +84,18 @@ func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
 // Everything is what is known. Of a full-state type by name, what is pending is
 // left out, so a client that brought it from another stream waits first (P67).
 func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
-	if s.full() || s.forcedNames == nil && s.refused == nil && s.warned == nil {
+	if s.full() || s.forced.names == nil && s.refusals.list == nil && s.delivered.errors == nil {
 		p.do, p.Key = regular, s.key(cur, p.At)
 		if s.full() {
-			p.Key.force = s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) || s.freshKnown(cur)
+			p.Key.force = s.forced.initialResponsePending && s.sub.effective.Wildcard && cur.AnswersWildcard(s.sub.effective) || s.freshKnown(cur)
 			// A client that refused may have taken nothing: all that is sent is
 			// new to it (P37).
-			p.Key.anew = s.anew || s.refuses
+			p.Key.anew = s.delivered.resendAll || s.refusals.last
 			p.Besides = s.followFresh(cur)
 		}
 		return
 	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub}
+	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub.effective}
 	names := s.pendingNames(cur, p)
 	for _, name := range names {
 		if r, is := s.look(name, cur); !s.warning(name, cur, p) && is == xds.Present && !r.Expired(p.At) {
@@ -108,7 +108,7 @@ func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 // freshKnown reports whether anything is known of a newly listed name: then
 // the full set answers it, with the name or without (P22).
 func (s *Session) freshKnown(cur *xds.Snapshot) bool {
-	for name := range s.forcedNames {
+	for name := range s.forced.names {
 		if s.answers(name, cur) {
 			return true
 		}
@@ -119,7 +119,7 @@ func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 // followFresh is what follows the newly listed (P37).
 func (s *Session) followFresh(cur *xds.Snapshot) []string {
 	var rs []*xds.Resource
-	for _, name := range with(cur, slices.Collect(maps.Keys(s.forcedNames))) {
+	for _, name := range with(cur, slices.Collect(maps.Keys(s.forced.names))) {
 		if r, is := s.look(name, cur); is == xds.Present {
 			rs = append(rs, r)
 		}
@@ -133,37 +133,37 @@ func (s *Session) followFresh(cur *xds.Snapshot) []string {
 func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 	var changed []string
 	for _, name := range s.candidates(cur) {
-		if _, ahead := s.sentBeforeACK[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
+		if _, ahead := s.delivered.sentBeforeACK[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
 			changed = append(changed, name)
 		}
 	}
-	for name := range s.sentBeforeACK {
+	for name := range s.delivered.sentBeforeACK {
 		if s.differs(name, cur) || s.turned(name, cur) {
 			changed = append(changed, name)
 		}
 	}
-	for name := range s.warned {
-		if s.sub.Covers(name) && s.differs(name, cur) {
+	for name := range s.delivered.errors {
+		if s.sub.effective.Covers(name) && s.differs(name, cur) {
 			changed = append(changed, name)
 		}
 	}
 	slices.Sort(changed)
 	names := changed
-	for _, ref := range s.refused {
+	for _, ref := range s.refusals.list {
 		if slices.ContainsFunc(ref.names, func(n string) bool {
 			_, hit := slices.BinarySearch(changed, n)
 			return hit
 		}) {
 			p.again = append(p.again, ref)
 			for _, n := range ref.names {
-				if s.asks(&ref, n, s.sent) {
+				if s.asks(&ref, n, s.delivered.snapshot) {
 					names = append(names, n)
 				}
 			}
 		}
 	}
 	var fresh []string
-	for name, why := range s.forcedNames {
+	for name, why := range s.forced.names {
 		if why != refreshed || s.answers(name, cur) {
 			fresh = append(fresh, name)
 		}

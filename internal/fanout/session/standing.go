@@ -39,14 +39,14 @@ const maxAlike = 1 << 16
 
 // pending is the session's Pending of what is newest.
 func (v *Survey) pending(s *Session, newest *xds.Snapshot) bool {
-	plain := !s.initialResponsePending && s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.awaits == nil && !s.anew
+	plain := !s.forced.initialResponsePending && s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.forced.retried == nil && !s.delivered.resendAll
 	if !plain {
 		return s.Pending(newest)
 	}
-	if s.sent == newest {
+	if s.delivered.snapshot == newest {
 		return false
 	}
-	k := alike{s.sub, s.form, s.full(), MarkOf(s.sent), MarkOf(newest)}
+	k := alike{s.sub.effective, s.form, s.full(), MarkOf(s.delivered.snapshot), MarkOf(newest)}
 	if is, ok := v.seen[k]; ok {
 		return is
 	}
@@ -59,13 +59,13 @@ func (v *Survey) pending(s *Session, newest *xds.Snapshot) bool {
 
 // Unsent reports whether something of the newest is for the session that it was not sent.
 func (v *Survey) Unsent(s *Session, newest *xds.Snapshot) bool {
-	return s.stuck != nil || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
+	return s.delivered.tooLarge != nil || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
 }
 
 // wants reports whether any name that it asks for is there.
 func (s *Session) wants(newest *xds.Snapshot) bool {
-	for name := range s.sub.Names.All() {
-		if _, is := newest.Look(s.sub, name); is == xds.Present || is == xds.Elsewhere {
+	for name := range s.sub.effective.Names.All() {
+		if _, is := newest.Look(s.sub.effective, name); is == xds.Present || is == xds.Elsewhere {
 			return true
 		}
 	}
@@ -76,16 +76,16 @@ func (s *Session) wants(newest *xds.Snapshot) bool {
 // nothing, and the client was sent nothing. Once that is not so it stays so for what it
 // asks for, but for what lapses (P62).
 func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
-	if newest != nil && s.settled == newest.Lineage && !newest.AnyLapsed() {
+	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
 		return false
 	}
-	if v.unknown(s.sub, newest) {
+	if v.unknown(s.sub.effective, newest) {
 		for range s.Unheard(newest) {
 			return true
 		}
 	}
 	if newest != nil {
-		s.settled = newest.Lineage
+		s.sub.knownIn = newest.Lineage
 	}
 	return false
 }
@@ -106,9 +106,9 @@ func (v *Survey) unknown(sub *xds.Subscription, newest *xds.Snapshot) bool {
 // Unheard are the names that Awaits yields of which the client was sent nothing either.
 func (s *Session) Unheard(newest *xds.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name := range Awaits(s.sub, newest) {
+		for name := range Awaits(s.sub.effective, newest) {
 			if name == wildcard {
-				if at := s.sent; at.AnswersWildcard(s.sub) {
+				if at := s.delivered.snapshot; at.AnswersWildcard(s.sub.effective) {
 					continue
 				}
 			} else if _, was := s.had(name); was != xds.Pending && was != xds.Lapsed {
@@ -149,16 +149,16 @@ func AwaitsAny(sub *xds.Subscription, newest *xds.Snapshot) bool {
 // open: it is to be sent something of the newest, or has to answer, or refuses something.
 func (s *Session) Has(newest *xds.Snapshot, open bool) uint64 {
 	switch {
-	case newest == nil || !s.began:
+	case newest == nil || !s.sub.began:
 		return 0
 	case !open:
 		return newest.Gen
-	case s.has.Lineage != newest.Lineage:
+	case s.acked.mark.Lineage != newest.Lineage:
 		return 0
 	}
-	has := s.has.Gen
-	for i := range s.refused {
-		if r := &s.refused[i]; s.asked(r) {
+	has := s.acked.mark.Gen
+	for i := range s.refusals.list {
+		if r := &s.refusals.list[i]; s.asked(r) {
 			has = min(has, r.gen-1)
 		}
 	}
@@ -167,8 +167,8 @@ func (s *Session) Has(newest *xds.Snapshot, open bool) uint64 {
 
 // Refusing reports whether the client refused something that it is still to have.
 func (s *Session) Refusing() bool {
-	if s.sub.Empty() {
+	if s.sub.effective.Empty() {
 		return false
 	}
-	return s.refuses && s.full() || slices.ContainsFunc(s.refused, func(r refusal) bool { return s.asked(&r) })
+	return s.refusals.last && s.full() || slices.ContainsFunc(s.refusals.list, func(r refusal) bool { return s.asked(&r) })
 }

@@ -18,8 +18,8 @@ func TestP20_AddThenRemove(t *testing.T) {
 	w.wild("a")
 	w.send(request{names: []string{"*"}, unsub: []string{"*"}})
 	w.want("")
-	if !w.s.want.Empty() {
-		t.Fatalf("wants %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("wants %+v", w.s.sub.requested)
 	}
 }
 
@@ -30,18 +30,18 @@ func TestP21_FourStepsSotW(t *testing.T) {
 	w.sub()
 	w.want("A B")
 	w.ack("*", "A")
-	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.want)
+	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.sub.requested)
 	}
 	w.want("A B") // A is newly listed
 	w.ack("A")
-	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.want)
+	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.sub.requested)
 	}
 	w.want("")
 	w.sub()
-	if !w.s.want.Empty() {
-		t.Fatalf("step 4: %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("step 4: %+v", w.s.sub.requested)
 	}
 	w.wild("A=2")
 	w.want("")
@@ -55,21 +55,21 @@ func TestP21_FourStepsDelta(t *testing.T) {
 	w.want("A B")
 	w.ack()
 	w.sub("A")
-	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.want)
+	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.sub.requested)
 	}
 	w.want("A")
 	w.ack()
 	w.unsub("*")
-	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.want)
+	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.sub.requested)
 	}
 	w.wild("A=2", "B=2")
 	w.want("A=2")
 	w.ack()
 	w.unsub("A")
-	if !w.s.want.Empty() {
-		t.Fatalf("step 4: %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("step 4: %+v", w.s.sub.requested)
 	}
 	w.wild("A", "B")
 	w.want("")
@@ -81,12 +81,12 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 			w := newSessionFixture(t, typ.URL, v)
 			w.sub()
 			excepted := typ.Short == "EDS" || typ.Short == "RDS" || typ.Short == "SDS" || typ.Short == "RTDS" || typ.Short == "ECDS"
-			if w.s.want.Wildcard == excepted {
-				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.want.Wildcard)
+			if w.s.sub.requested.Wildcard == excepted {
+				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.sub.requested.Wildcard)
 			}
 			w = newSessionFixture(t, typ.URL, v)
 			w.sub("*")
-			if !w.s.want.Wildcard {
+			if !w.s.sub.requested.Wildcard {
 				t.Errorf("%s %s: * is no wildcard", typ.URL, v)
 			}
 		}
@@ -98,12 +98,12 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 	w.sub("A")
 	w.unsub("A")
 	w.sub()
-	if !w.s.want.Wildcard {
+	if !w.s.sub.requested.Wildcard {
 		t.Fatal("the legacy wildcard ended")
 	}
 	w.unsub("*")
 	w.sub()
-	if !w.s.want.Empty() {
+	if !w.s.sub.requested.Empty() {
 		t.Fatal("an empty list subscribed again")
 	}
 }
