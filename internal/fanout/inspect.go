@@ -57,7 +57,7 @@ func (st *stream) stills() []InspectedType {
 		if sl.member == nil || !sl.Began() {
 			continue // P5, P6: nothing is known of what it asks for
 		}
-		t := InspectedType{URL: sl.Type.URL, session: sl.Still(), now: sl.member.Newest(), took: sl.counts.acks > 0}
+		t := InspectedType{URL: sl.Type.URL, session: sl.Copy(), now: sl.member.Newest(), took: sl.counts.acks > 0}
 		if sl.nack != nil {
 			t.nack = *sl.nack
 		}

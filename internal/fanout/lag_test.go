@@ -43,7 +43,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	if !woken(time.Minute) {
 		t.Error("not woken after ack_timeout: a client that never answers would keep the state alive for ever")
 	}
-	sl.Request(new(xds.Request), sl.Wants(), 1)
+	sl.Request(new(xds.Request), sl.Requested(), 1)
 	if !woken(0) {
 		t.Error("not woken once it was answered")
 	}
@@ -66,7 +66,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
 	sl.Sent(&plan, frame.Manifest, 1, start)
-	sl.Request(new(xds.Request), sl.Wants(), 1)
+	sl.Request(new(xds.Request), sl.Requested(), 1)
 	w := r.srv.newWatcher()
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)

@@ -84,9 +84,9 @@ func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoc
 	}
 	if frame.Empty() {
 		if plan.Oversized != nil {
-			sl.Stuck(plan)
+			sl.TooLarge(plan)
 		} else {
-			sl.Settled(plan)
+			sl.NothingToSend(plan)
 		}
 		var accepted *xds.Snapshot
 		if sl.BringsState() && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
@@ -111,7 +111,7 @@ func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoc
 	if sl.Type.Warms {
 		v.setMarks(i)
 	}
-	follow := st.follow(sl, frame.Follows) | st.follow(sl, plan.Besides)
+	follow := st.follow(sl, frame.Follows) | st.follow(sl, plan.AlsoFollows)
 	st.mu.Unlock()
 
 	if follow != 0 {

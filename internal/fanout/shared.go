@@ -71,17 +71,17 @@ func (f *Frame) speaks(body *xds.Body, c *session.Content, to *xds.Snapshot, lef
 	return f.typ == body.Type &&
 		f.by == body.Identifier &&
 		f.Version == to.Version &&
-		f.Took == c.Took &&
+		f.HeartbeatVersion == c.HeartbeatVersion &&
 		f.Renewed == c.Renewed &&
 		f.holds(body, c, lefts)
 }
 
 // holds reports whether this is what a frame of the same snapshot is made of.
 func (f *Frame) holds(body *xds.Body, c *session.Content, lefts []time.Duration) bool {
-	return f.form == body.Form && f.wire == body.Version && f.Quiet == c.Quiet &&
+	return f.form == body.Form && f.wire == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
 		slices.Equal(f.resources, c.Changed) && slices.Equal(f.beats, c.Beats) && slices.Equal(f.removed, c.Removed) &&
 		slices.Equal(f.errors, c.Errors) && slices.Equal(f.lefts, lefts) && slices.Equal(f.Follows, c.Follows) &&
-		slices.Equal(f.Later, c.Later)
+		slices.Equal(f.LaterErrors, c.LaterErrors)
 }
 
 var contentSeed = maphash.MakeSeed()

@@ -68,7 +68,7 @@ func (s *slot) Lack(r *Refusal) {
 	s.lacks = r != nil
 	all := s.lacks
 	for _, o := range st.slots {
-		all = all && (o.lacks || o.member == nil || o.Wants().Empty())
+		all = all && (o.lacks || o.member == nil || o.Requested().Empty())
 	}
 	st.mu.Unlock()
 	if all {

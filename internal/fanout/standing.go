@@ -96,7 +96,7 @@ func (s *slot) stands(look *survey) place {
 		at.unsent = look.Unsent(&s.Session, newest)
 	}
 	refusing := s.Refusing()
-	at.has = s.Has(newest, at.unsent || refusing || s.AwaitsAnswer())
+	at.has = s.AckedGeneration(newest, at.unsent || refusing || s.AwaitsAnswer())
 	switch {
 	case refusing:
 		at.state, at.since = Refused, s.refusedAt()
@@ -161,7 +161,7 @@ func (s *slot) answering(out *session.Outcome, now time.Time) {
 		return
 	}
 	switch {
-	case out.Verdict == session.Acked && s.counted.acked != v.ID():
+	case out.Answer == session.Acked && s.counted.acked != v.ID():
 		s.counted.acked = v.ID()
 		v.Ack()
 		// The time says nothing for a version that was there when the client came, or that
@@ -169,7 +169,7 @@ func (s *slot) answering(out *session.Outcome, now time.Time) {
 		if out.News && v.At.After(s.began) {
 			v.Time(now.Sub(v.At))
 		}
-	case out.Verdict == session.Nacked && s.counted.refused != v.ID():
+	case out.Answer == session.Nacked && s.counted.refused != v.ID():
 		s.counted.refused = v.ID()
 		v.Refuse()
 	}

@@ -126,10 +126,10 @@ func (st *stream) status(look *survey) ClientStatus {
 func (s *slot) status(look *survey) TypeStatus {
 	at := s.stands(look)
 	t := TypeStatus{
-		Type: string(s.Type.URL), Wildcard: s.Follows().Wildcard, Names: s.Follows().Names.Len(),
+		Type: string(s.Type.URL), Wildcard: s.Subscription().Wildcard, Names: s.Subscription().Names.Len(),
 		State: at.state, Since: at.since, Unsent: at.unsent,
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: s.AckedVersion(), Sent: s.version, Oversized: s.Unsent(),
+		Acked: s.AckedVersion(), Sent: s.version, Oversized: s.Oversized(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()

@@ -313,7 +313,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	fresh := !sl.Began()
 	want, changed := st.subscribe(sl)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - sl.Wants().Names.Weight()
+	more := want.Names.Weight() - sl.Requested().Names.Weight()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, st.names, limit)
@@ -327,13 +327,13 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed {
 		sl.asked = now
 	}
-	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
+	if fresh || changed || out.Wake || out.Answer == session.Acked || out.Answer == session.Nacked {
 		sl.epoch++
 	}
-	remembers := sl.Remembers()
-	ask := sl.Again(r, sl.snapshot())
+	remembers := sl.NamesWeight()
+	ask := sl.RetryAliases(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
-	acked := out.Verdict == session.Acked && sl.RefusesNothing()
+	acked := out.Answer == session.Acked && sl.RefusesNothing()
 	var accepted *xds.Snapshot
 	if acked {
 		accepted = sl.Accepted()
@@ -357,7 +357,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if acked {
 		sl.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.began) {
+	if t := st.srv.opts.Tracer; t != nil && out.Answer == session.Acked && out.Received.After(sl.began) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
@@ -369,7 +369,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 		sl.member.Nacked(*nack)
 		st.srv.logNack(sl.member, sl.Type.URL, nack, string(r.Nonce))
 	}
-	if out.Verdict != session.Acked || changed || fresh {
+	if out.Answer != session.Acked || changed || fresh {
 		st.throttle()
 	}
 	return nil
@@ -419,7 +419,7 @@ func ends(text string, n int) string {
 // message is yet to come. Under the lock.
 func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
 	sl.answering(out, now)
-	switch out.Verdict {
+	switch out.Answer {
 	case session.Acked:
 		sl.counts.acks++
 		sl.answered = now
@@ -434,7 +434,7 @@ func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
 		sl.nack, sl.answered = n, now
 		return n
-	case session.Stale, session.Unknown:
+	case session.Stale, session.UnknownNonce:
 		sl.meters.Stale.Inc()
 	}
 	return nil

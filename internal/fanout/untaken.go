@@ -72,14 +72,14 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 			continue
 		}
 		u := Untaken{
-			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type, State: at.state, Since: at.since, Sub: sl.Follows(),
+			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type, State: at.state, Since: at.since, Sub: sl.Subscription(),
 			Lineage: at.lineage, Has: at.has, AckedVersion: sl.AckedVersion(),
 		}
 		switch {
 		case at.state == Refused && sl.nack != nil:
 			n := *sl.nack
 			u.Nack, u.Of, u.Version = &n, n.Gen, n.Version
-			of, names := sl.Declined(maxUntaken)
+			of, names := sl.RefusedNames(maxUntaken)
 			u.Of, u.Names = max(u.Of, of), names
 		case sl.AwaitsAnswer():
 			u.Of, u.Version, u.Names = sl.NewestUnanswered()
@@ -87,7 +87,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		case at.unsent:
 			u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 		default:
-			u.awaits = sl.Still().Unheard(newest)
+			u.awaits = sl.Copy().UnansweredNames(newest)
 		}
 		to = append(to, u)
 	}

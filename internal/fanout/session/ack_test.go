@@ -25,13 +25,13 @@ func acknowledging(t testing.TB, v xds.Variant) func() {
 	var req xds.Request
 	space, frame := make([]pendingACK, 1), new(Manifest)
 	return func() {
-		w.s.inFlight.responses = append(space[:0], pendingACK{seq: w.seq, at: w.Now, frame: frame})
+		w.s.inFlight.responses = append(space[:0], pendingACK{seq: w.seq, at: w.Now, manifest: frame})
 		if err := req.Scan(v, wire, 0); err != nil {
 			t.Fatal(err)
 		}
 		want, _ := w.s.Subscribe(&req)
-		if out := w.s.Request(&req, want, w.seq); out.Verdict != Acked {
-			t.Fatalf("verdict %v", out.Verdict)
+		if out := w.s.Request(&req, want, w.seq); out.Answer != Acked {
+			t.Fatalf("verdict %v", out.Answer)
 		}
 	}
 }

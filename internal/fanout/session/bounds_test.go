@@ -244,8 +244,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.forced.initialResponsePending || w.s.resumed != nil || w.s.delivered.snapshot != w.Cur {
-		t.Fatalf("not in step: owed %v, %d brought", w.s.forced.initialResponsePending, len(w.s.initial()))
+	if w.s.forced.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: owed %v, %d brought", w.s.forced.initialResponsePending, len(w.s.brought.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")
@@ -261,8 +261,8 @@ func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w.named("a=2")
 	w.Pass(ackTimeout)
 	w.want("a=2")
-	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.effective.Names.Has("b") {
-		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.effective.Names.All()))
+	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Answer != Nacked || w.s.sub.effective.Names.Has("b") {
+		t.Fatalf("verdict %v, names %v", out.Answer, slices.Collect(w.s.sub.effective.Names.All()))
 	}
 	w.ack("a", "b")
 	w.want("b")

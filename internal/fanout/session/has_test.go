@@ -13,7 +13,7 @@ func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	s := w.s
 	look := NewSurvey()
 	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.Refusing()
-	if got := s.Has(w.Cur, open); w.Cur.Gen-got != behind || s.Refusing() != refusing {
+	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.Refusing() != refusing {
 		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.Refusing(), behind, refusing)
 	}
 }

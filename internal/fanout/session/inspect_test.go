@@ -12,7 +12,7 @@ var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "ta
 
 // stands writes how the client stands to each name, as "a=2:taken/SYNCED".
 func (w *sessionFixture) stands(acks int) string {
-	s := w.s.Still()
+	s := w.s.Copy()
 	var out []string
 	for _, known := range s.Known(w.Cur) {
 		r, is := s.Resource(known, w.Cur, acks > 0)

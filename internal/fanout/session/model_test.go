@@ -146,7 +146,7 @@ func (c *modelClient) list() []string {
 // (P51), or again without cause (P33).
 func (c *modelClient) work() {
 	for range 50 {
-		if c.s.form.Variant == xds.SotW && !c.s.full() {
+		if c.s.form.Variant == xds.SotW && !c.s.fullState() {
 			// A deletion sends nothing (P31): the resource is new when it returns.
 			maps.DeleteFunc(c.sent, func(n string, _ handled) bool { return c.Cur.Held(n) == nil })
 		}
@@ -164,7 +164,7 @@ func (c *modelClient) work() {
 			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.AskedBy(c.s.sub.effective.Names) {
 				c.fail("%s was not asked for", r.Name)
 			}
-			if was, before := c.sent[r.Name]; before && !c.s.full() && was.version == item.version {
+			if was, before := c.sent[r.Name]; before && !c.s.fullState() && was.version == item.version {
 				c.fail("%s is sent again", r.Name)
 			}
 			if c.sent != nil {
@@ -197,7 +197,7 @@ func (c *modelClient) answer(refuse bool) bool {
 		r.nack, c.refused, c.sent = n, true, nil
 	} else {
 		r.ack = n
-		if c.s.full() {
+		if c.s.fullState() {
 			clear(c.holds)
 		}
 		for name, item := range items {
@@ -274,7 +274,7 @@ func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
 		return // a list without names is not the point here
-	case len(c.open) > 0, c.s.resumed != nil:
+	case len(c.open) > 0, c.s.brought != nil:
 		return // the session cannot tell whether it keeps what is on its way, or what it brought
 	}
 	c.sent = nil
@@ -490,7 +490,7 @@ func (c *modelClient) compare(when string) {
 		switch {
 		case there && !c.wild && !has.covers(c.names, n):
 			continue // under names that it did not ask for
-		case !there && c.s.form.Variant == xds.SotW && !c.s.full():
+		case !there && c.s.form.Variant == xds.SotW && !c.s.fullState():
 			continue // it went without a word (P31)
 		case !there && !c.wild && r.covers(c.dropped, n):
 			continue // given up while it was on its way

@@ -19,7 +19,7 @@ func TestP38_TooLarge(t *testing.T) {
 			w.named("c", "d")
 			w.sub("c", "d")
 			w.want("")
-			if w.s.Unsent() == nil {
+			if w.s.Oversized() == nil {
 				t.Errorf("%v: not reported", v)
 			}
 			w.unsub("c", "d")
@@ -29,14 +29,14 @@ func TestP38_TooLarge(t *testing.T) {
 		w.sub("a", "b")
 		w.named("a=2", "b=2")
 		w.want("")
-		if o := w.s.Unsent(); o == nil || o.Version != w.Cur.Version || o.Bytes <= w.s.limit {
+		if o := w.s.Oversized(); o == nil || o.Version != w.Cur.Version || o.Bytes <= w.s.limit {
 			t.Errorf("%v: reported %+v", v, o)
 		}
 		w.want("") // nor is it made again
 		w.s.limit = maxResponse
 		w.named("a=33")
 		w.want("a=33 b=2")
-		if w.s.Unsent() != nil {
+		if w.s.Oversized() != nil {
 			t.Errorf("%v: still reported", v)
 		}
 	}

@@ -17,16 +17,16 @@ func TestP24_GivenUpIsCounted(t *testing.T) {
 		n := "n" + strconv.Itoa(i)
 		w.sub(n)
 		w.unsub(n)
-		if got := w.s.Remembers(); got != i+1 {
+		if got := w.s.NamesWeight(); got != i+1 {
 			t.Fatalf("%d names count as %d", i+1, got)
 		}
 	}
 	w.wild("a")
-	if w.next(); w.s.Remembers() != many {
-		t.Errorf("sent, and not acknowledged: %d", w.s.Remembers())
+	if w.next(); w.s.NamesWeight() != many {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
 	}
-	if w.ack(); w.s.Remembers() != 0 {
-		t.Errorf("acknowledged: %d", w.s.Remembers())
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
 	}
 }
 
@@ -35,14 +35,14 @@ func TestP24_GivenUpIsCounted(t *testing.T) {
 func TestP27_BroughtIsCounted(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "v", "b": "v"}})
-	if got := w.s.Remembers(); got != 2 {
+	if got := w.s.NamesWeight(); got != 2 {
 		t.Errorf("brought: %d", got)
 	}
 	w.wild("a")
-	if w.next(); w.s.Remembers() != 2 {
-		t.Errorf("sent, and not acknowledged: %d", w.s.Remembers())
+	if w.next(); w.s.NamesWeight() != 2 {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
 	}
-	if w.ack(); w.s.Remembers() != 0 {
-		t.Errorf("acknowledged: %d", w.s.Remembers())
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
 	}
 }

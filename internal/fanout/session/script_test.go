@@ -145,14 +145,14 @@ func (s *script) client(d *datadriven.TestData) (said []string) {
 			d.Fatalf(s.T, "what is %q?", l.key)
 		}
 	}
-	switch out := s.send(r); out.Verdict {
+	switch out := s.send(r); out.Answer {
 	case Acked:
 		said = append(said, fmt.Sprintf("acknowledges %d", r.ack))
 	case Nacked:
 		said = append(said, fmt.Sprintf("refuses %d", r.nack))
 	case Stale:
 		said = append(said, "stale")
-	case Unknown:
+	case UnknownNonce:
 		said = append(said, "refuses what this stream never sent")
 	}
 	if asks := describeSub(s.s.sub.requested); asks != s.asks {

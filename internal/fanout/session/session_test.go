@@ -74,7 +74,7 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.want("a")
 	// Unanswered: this is no ACK, gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
-	if out.Verdict != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
+	if out.Answer != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
 		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
 	}
 	w.want("")
@@ -83,7 +83,7 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.want("b")
 	w.ack("a", "b")
 	// Once the newest was answered, an old nonce is not stale.
-	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Verdict == Stale {
+	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Answer == Stale {
 		t.Fatal("stale though nothing is unanswered")
 	}
 	w.named("c")
@@ -96,8 +96,8 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 		w.wild("a")
 		w.sub()
 		w.want("a")
-		if out := w.send(request{nack: 1, version: "other"}); out.Verdict != Nacked {
-			t.Fatalf("a NACK with the nonce: %v", out.Verdict)
+		if out := w.send(request{nack: 1, version: "other"}); out.Answer != Nacked {
+			t.Fatalf("a NACK with the nonce: %v", out.Answer)
 		}
 		w.wild("a=2")
 		w.want("a=2")
@@ -105,11 +105,11 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 		if err := req.Scan(w.s.form.Variant, request{nack: 1}.wire(w.s.form.Variant), 0); err != nil {
 			t.Fatal(err)
 		}
-		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Verdict != Unknown || len(w.s.inFlight.responses) != 1 {
-			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.inFlight.responses))
+		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Answer != UnknownNonce || len(w.s.inFlight.responses) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Answer, len(w.s.inFlight.responses))
 		}
-		if out := w.send(request{ack: 2, version: "nonsense"}); out.Verdict != Acked {
-			t.Fatalf("an old version without error_detail: %v", out.Verdict)
+		if out := w.send(request{ack: 2, version: "nonsense"}); out.Answer != Acked {
+			t.Fatalf("an old version without error_detail: %v", out.Answer)
 		}
 	})
 }
@@ -229,8 +229,8 @@ func TestP19_OneUnanswered(t *testing.T) {
 		w.wild("b")
 		w.Pass(ackTimeout - 1)
 		w.want("") // each ack_timeout
-		if out := w.send(request{nack: 2}); out.Verdict != Nacked {
-			t.Fatalf("a late NACK of an earlier response: %v", out.Verdict)
+		if out := w.send(request{nack: 2}); out.Answer != Nacked {
+			t.Fatalf("a late NACK of an earlier response: %v", out.Answer)
 		}
 		w.want("") // the newest is still unanswered
 		w.ack()

@@ -104,7 +104,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	}
 	want, _ := w.s.Subscribe(&req)
 	out := w.s.Request(&req, w.intern(want), seq)
-	w.again = w.s.Again(&req, w.Cur)
+	w.again = w.s.RetryAliases(&req, w.Cur)
 	w.Builder.Again(w.again...)
 	return out
 }
@@ -188,17 +188,17 @@ func (w *sessionFixture) respond() *frame {
 	f := w.made(&p)
 	switch {
 	case p.Oversized != nil:
-		w.s.Stuck(&p)
+		w.s.TooLarge(&p)
 		return nil
 	case f == nil:
-		w.s.Settled(&p)
+		w.s.NothingToSend(&p)
 		return nil
 	}
 	w.plan, w.size, w.frame = p, len(f.body)+NonceSize, f
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.Manifest, w.seq, w.Now)
-	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.Besides)))
+	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.AlsoFollows)))
 	return f
 }
 
