@@ -152,8 +152,10 @@ func TestP39_SharedBytesBearOneIdentifier(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"origin":  func(s *saying, _ *frameFixture) { s.body.Identifier = "replica/other" },
 		"replica": func(s *saying, _ *frameFixture) { s.body.Identifier = "other/origin" },
-		"error":   func(s *saying, w *frameFixture) { s.c.Errors = []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "e")} },
-		"owed":    func(s *saying, _ *frameFixture) { s.c.LaterErrors = nil },
+		"error": func(s *saying, w *frameFixture) {
+			s.c.Errors = []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "e")}
+		},
+		"owed": func(s *saying, _ *frameFixture) { s.c.LaterErrors = nil },
 	})
 }
 

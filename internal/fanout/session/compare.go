@@ -50,15 +50,6 @@ func (c comparison) see(name string, had *xds.Resource, was xds.Presence) (*xds.
 	return c.retried(name, r, is)
 }
 
-// retried makes an alias pending that the client asked for after the origin could not
-// resolve it (P18).
-func (c comparison) retried(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
-	if is == xds.Unresolvable && c.s.forced.retried[name] == r.Word() {
-		return nil, xds.Pending
-	}
-	return r, is
-}
-
 // see is Snapshot.Look for a client that had this of the name. Two cases count as absent, also
 // if the resource lapsed since. A resource of this name is gone, and the name is another
 // resource's alias now. Or the client had the resource for a handle, and the handle is
@@ -132,48 +123,6 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presenc
 // error that a client was sent in its place (P39).
 func clearsError(sent, now *xds.ResourceError, is xds.Presence) bool {
 	return sent != nil && now == nil && is == xds.Present
-}
-
-// answers reports whether there is an answer for a forced name. An endpoint that follows its
-// cluster is sent only if it is there: its absence is sent once (P25).
-func (c comparison) answers(name string) bool {
-	s := c.s
-	_, is := c.look(name)
-	switch {
-	case is == xds.Present, is == xds.Elsewhere:
-		return true
-	case s.forced.names[name] == refreshed:
-		return false
-	case c.to.Error(s.sub.effective, name) != nil:
-		return true
-	}
-	switch is {
-	case xds.Absent, xds.Unresolvable:
-		return s.form.Variant == xds.Delta || s.fullState() // P31: other SotW types cannot say so
-	case xds.Lapsed:
-		return s.form.Variant == xds.Delta && !s.sub.effective.Names.Has(name) // P24: it was given up
-	}
-	return false
-}
-
-// answersAnyForced reports whether there is an answer for any forced name.
-func (c comparison) answersAnyForced() bool {
-	for name := range c.s.forced.names {
-		if c.answers(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// appendRetried appends the retried aliases that the origin answered again (P18).
-func (c comparison) appendRetried(names []string) []string {
-	for name := range c.s.forced.retried {
-		if _, is := c.look(name); is != xds.Pending {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // nowElsewhere reports whether a name leads to another resource since. The client may have

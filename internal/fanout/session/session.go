@@ -94,46 +94,6 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	return out
 }
 
-// Refresh has the names answered again to which the client is subscribed (P37: a changed
-// cluster's endpoints follow it). It reports whether there are any.
-func (s *Session) Refresh(names []string) bool {
-	if !s.sub.began || s.forced.initialResponsePending {
-		return false // the first response will include them
-	}
-	any := false
-	for _, n := range names {
-		if s.sub.effective.Reaches(n) {
-			s.forced.add(n, refreshed)
-			any = true
-		}
-	}
-	return any
-}
-
-// RetryAliases notes which aliases the request asks for again although the origin could not
-// resolve them (P18): the origin's answer counts only for clients that had asked before it.
-// It returns the names that the origin has to be asked for once more.
-func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) {
-	if s.form.Variant != xds.Delta || !to.AnyUnresolved() {
-		return nil
-	}
-	for _, n := range r.Names {
-		name := string(n)
-		if !s.sub.effective.Names.Has(name) {
-			continue
-		}
-		answer, asked := to.Unresolved(name)
-		if answer == nil {
-			continue
-		}
-		s.forced.retry(name, answer.Word())
-		if !asked {
-			ask = append(ask, name)
-		}
-	}
-	return ask
-}
-
 // Sent records that the plan's response was sent with nonce number seq.
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	s.inFlight.add(pendingACK{
@@ -226,14 +186,6 @@ func (s *Session) deliver(p *Plan) {
 		}
 	}
 	s.normalize()
-}
-
-// answeredBy reports whether a response to a forced name was made from the snapshot. Beside
-// a wildcard that has no answer yet, a name that was given up waits for that answer (P24). A
-// name that is asked for is sent, like any change, once the origin answers it.
-func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
-	_, is := to.Look(s.sub.effective, name)
-	return is != xds.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
 }
 
 // deliverBeforeACK records the answers of a plan that leaves the session at its snapshot.
