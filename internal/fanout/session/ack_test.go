@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// acknowledging is a client in step, and what has it acknowledge a response once more: from
-// the wire to what the session makes of it, without the stream around it.
+// acknowledging returns a function by which a client in step acknowledges a response once
+// more: from the wire to the session's outcome, without the stream around it.
 func acknowledging(t testing.TB, v xds.Variant) func() {
 	w := newSessionFixture(t, xds.ClusterType, v)
 	w.wild("a", "b")
@@ -36,10 +36,31 @@ func acknowledging(t testing.TB, v xds.Variant) func() {
 	}
 }
 
-// An ACK costs no memory, whichever the variant.
+// An ACK allocates nothing in either variant.
 func TestACKAllocatesNothing(t *testing.T) {
 	for _, v := range variants {
 		if n := testing.AllocsPerRun(100, acknowledging(t, v)); n != 0 {
+			t.Errorf("%v: %v allocations", v, n)
+		}
+	}
+}
+
+// Planning a change that many clients get alike allocates nothing.
+func TestNextAllocatesNothing(t *testing.T) {
+	for _, v := range variants {
+		w := newSessionFixture(t, xds.ClusterType, v)
+		w.wild("a", "b")
+		w.sub()
+		w.want("a b")
+		w.ack()
+		w.wild("a=2")
+		m := w.moment()
+		n := testing.AllocsPerRun(100, func() {
+			if p := w.s.Next(w.Cur, m); !p.Sends() {
+				t.Fatal("nothing to send")
+			}
+		})
+		if n != 0 {
 			t.Errorf("%v: %v allocations", v, n)
 		}
 	}

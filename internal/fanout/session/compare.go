@@ -171,7 +171,7 @@ func (c comparison) pending() bool {
 		}
 	}
 	if s.brought != nil {
-		p := planner{comparison: c}
+		p := planner{c, new(Plan)}
 		if p.addBrought(); len(p.content.Removed) > 0 {
 			return true
 		}

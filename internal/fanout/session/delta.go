@@ -69,7 +69,7 @@ func (s *Session) unsubscribed(name string) {
 
 // planDelta plans the next delta response: what changed and what is gone (P32), and the forced
 // names, without what the client brought.
-func (p *planner) planDelta() {
+func (p planner) planDelta() {
 	s := p.s
 	// P11: the wildcard's first response is sent also if nothing is left to say.
 	force := s.forced.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
@@ -90,7 +90,7 @@ func (p *planner) planDelta() {
 
 // planBeforeACK plans a response while another one is unanswered: newly subscribed names do not
 // wait for the ACK (P19).
-func (p *planner) planBeforeACK() {
+func (p planner) planBeforeACK() {
 	s := p.s
 	if s.delivered.resendAll {
 		p.planDelta()
@@ -112,13 +112,13 @@ func (p *planner) planBeforeACK() {
 	}
 	p.content.Changed = withoutDuplicates(p.content.Changed)
 	if p.content.Empty() {
-		p.Plan = Plan{}
+		*p.Plan = Plan{}
 	}
 }
 
 // namesBeforeACK are the names, sorted, that do not wait for an ACK: those asked for, and those
 // of which the client was sent nothing.
-func (p *planner) namesBeforeACK() []string {
+func (p planner) namesBeforeACK() []string {
 	s := p.s
 	var names []string
 	for name, why := range s.forced.names {
@@ -137,7 +137,7 @@ func (p *planner) namesBeforeACK() []string {
 }
 
 // addName puts what is known of a name into the plan: its resource, its removal, or its error.
-func (p *planner) addName(name string) {
+func (p planner) addName(name string) {
 	if p.addError(name) {
 		return
 	}
@@ -179,7 +179,7 @@ func (p *planner) addName(name string) {
 
 // brings reports whether the client brought this version of the resource, so that it need not
 // be sent (P27). It is sent if the client asks for it by a handle since (P23).
-func (p *planner) brings(name string, r *xds.Resource) bool {
+func (p planner) brings(name string, r *xds.Resource) bool {
 	s := p.s
 	version, is := s.brought.initial()[name]
 	return is && version == s.form.Version(r) && !s.Type.AlwaysResend &&
@@ -189,7 +189,7 @@ func (p *planner) brings(name string, r *xds.Resource) bool {
 // leftBehind reports whether a client may have a resource of this name that is gone, although
 // nothing changed and the name leads elsewhere. Either the client refused the removal (P15).
 // Or it gave up the name beside a wildcard that does not have the resource (P24).
-func (p *planner) leftBehind(name string) bool {
+func (p planner) leftBehind(name string) bool {
 	s := p.s
 	if _, is := p.to.Own(s.sub.effective, name); is != xds.Absent {
 		return false

@@ -70,24 +70,25 @@ func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Sole.Load() }
 
 // Next plans what to send of a snapshot now.
-func (s *Session) Next(to *xds.Snapshot, m Moment) Plan {
+func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
-		return Plan{}
+		return plan
 	}
 	if to == s.delivered.snapshot && !s.forced.initialResponsePending && s.inStep() {
-		return Plan{}
+		return plan
 	}
 	c := comparison{s, to}
 	namesUntil := c.awaitNames(m.Now)
 	if c.mustWait() {
-		return Plan{Until: namesUntil}
+		plan.Until = namesUntil
+		return plan
 	}
 	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.form.Variant == xds.Delta {
-			p := c.planner(m.Now)
-			if p.planBeforeACK(); p.do != nothing && !s.isTooLarge(&p.Plan) {
-				p.Until, s.inFlight.changeWaits = until, true // the rest waits
-				return p.Plan
+			p := c.planner(&plan, m.Now)
+			if p.planBeforeACK(); plan.do != nothing && !s.isTooLarge(&plan) {
+				plan.Until, s.inFlight.changeWaits = until, true // the rest waits
+				return plan
 			}
 		}
 		if c.pending() || c.anyRenewal() {
@@ -96,17 +97,17 @@ func (s *Session) Next(to *xds.Snapshot, m Moment) Plan {
 		}
 		return Plan{Until: namesUntil}
 	}
-	p := c.planner(m.Now)
+	p := c.planner(&plan, m.Now)
 	if s.form.Variant == xds.SotW {
 		p.planSotW()
 	} else {
 		p.planDelta()
 	}
-	p.Until = namesUntil
-	if s.isTooLarge(&p.Plan) {
+	plan.Until = namesUntil
+	if s.isTooLarge(&plan) {
 		return Plan{}
 	}
-	return p.Plan
+	return plan
 }
 
 // Pending reports whether the session would have anything to send of the snapshot if no
@@ -125,18 +126,19 @@ func (s *Session) isTooLarge(p *Plan) bool {
 	return t != nil && p.Key == t.key && MarkOf(p.To) == t.to
 }
 
-// planner makes a Plan. planSotW and planDelta are the decisions of the two variants.
+// planner fills a Plan. planSotW and planDelta are the decisions of the two variants.
 type planner struct {
 	comparison
-	Plan
+	*Plan
 }
 
-func (c comparison) planner(now time.Time) planner {
-	return planner{c, Plan{To: c.to, At: now, Limit: c.s.limit, base: c.baseline()}}
+func (c comparison) planner(p *Plan, now time.Time) planner {
+	p.To, p.At, p.Limit, p.base = c.to, now, c.s.limit, c.baseline()
+	return planner{c, p}
 }
 
 // key identifies the difference between what the client was sent and what it is to have.
-func (p *planner) key() FrameKey {
+func (p planner) key() FrameKey {
 	s := p.s
 	k := FrameKey{form: s.form, full: s.fullState(), sub: s.sub.effective, by: s.delivered.sentBy(s.sub.effective), renewals: p.renewalKey(p.At)}
 	if sent := s.delivered.snapshot; sent != nil {
@@ -147,7 +149,7 @@ func (p *planner) key() FrameKey {
 
 // changedNames are the names, sorted, that an own response has to include: what changed, the
 // forced names, and all that a refused response held if anything of it changed (P15).
-func (p *planner) changedNames() []string {
+func (p planner) changedNames() []string {
 	s := p.s
 	var changed []string
 	for _, name := range p.candidates() {
@@ -190,7 +192,7 @@ func (p *planner) changedNames() []string {
 
 // addError puts the error of a name into the plan, if there is one (P39). It reports whether
 // that is all that there is to send of the name.
-func (p *planner) addError(name string) (all bool) {
+func (p planner) addError(name string) (all bool) {
 	s := p.s
 	e := p.to.Error(s.sub.effective, name)
 	if e == nil {

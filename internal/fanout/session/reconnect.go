@@ -1,7 +1,6 @@
 package session
 
 import (
-	"sync"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -119,7 +118,7 @@ func (c comparison) awaitNames(now time.Time) time.Time {
 // addBrought puts the removals into the plan of what the client brought and what is gone
 // (P27). It keeps in the plan's unanswered what is not known yet. Nothing counts as gone
 // before all that the client asks for is answered (P67).
-func (p *planner) addBrought() {
+func (p planner) addBrought() {
 	if p.s.brought == nil {
 		return
 	}
@@ -132,7 +131,13 @@ func (p *planner) addBrought() {
 	remove := func(name string) { p.content.Removed = append(p.content.Removed, name) }
 	sub := p.s.sub.effective
 	incomplete := p.incomplete()
-	pending := sync.OnceValue(p.anyPending)
+	var pending, known bool // computed once, and only if it is needed
+	anyPending := func() bool {
+		if !known {
+			pending, known = p.anyPending(), true
+		}
+		return pending
+	}
 	for name, version := range p.s.brought.initial() {
 		_, is := p.to.Look(sub, name)
 		elsewhere := is == xds.Elsewhere
@@ -145,7 +150,7 @@ func (p *planner) addBrought() {
 			// name leads to it any more. By now no held resource needs to tell of handles.
 			switch {
 			case is == xds.Present:
-			case incomplete, pending():
+			case incomplete, anyPending():
 				keep(name, version)
 			default:
 				remove(name)

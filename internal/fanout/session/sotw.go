@@ -59,7 +59,7 @@ func (s *Session) mayKeep(name string, was *xds.Subscription) bool {
 // known (P30). Any other response holds the subscribed resources that changed, and those
 // newly listed (P31, P22). Pending names are left out of a full-state response. So a client
 // that brought state from another stream waits before the first one (P67, mustWait).
-func (p *planner) planSotW() {
+func (p planner) planSotW() {
 	s := p.s
 	switch {
 	case s.fullState():
@@ -85,7 +85,7 @@ func (p *planner) planSotW() {
 }
 
 // followForced are the resources of the type's follower that follow the forced names (P37).
-func (p *planner) followForced() []string {
+func (p planner) followForced() []string {
 	var rs []*xds.Resource
 	for _, name := range withHandles(p.to, slices.Collect(maps.Keys(p.s.forced.names))) {
 		if r, is := p.look(name); is == xds.Present {

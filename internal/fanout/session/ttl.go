@@ -60,7 +60,7 @@ func (c comparison) anyRenewal() bool {
 
 // addRenewals puts the renewals of TTLs into an own response. It leaves out the names that the
 // response includes already, and those that the client refused (P15).
-func (p *planner) addRenewals(included []string) {
+func (p planner) addRenewals(included []string) {
 	s := p.s
 	if !s.form.Timed {
 		return
