@@ -8,12 +8,12 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Stance is what a client told of a name that it asked for. It is CSDS's ClientResourceStatus.
+// Stance is what is known of a client and a name that it asked for. It is CSDS's ClientResourceStatus.
 type Stance uint8
 
 const (
 	Untold   Stance = iota // it was sent nothing of it, or has not answered its first response
-	Missing                // there is no such resource, and the client was told so, as far as its variant can
+	Missing                // there is no such resource, and the client was sent that, as far as its variant can express it
 	Taken                  // it acknowledged the resource, or brought it from another stream
 	Declined               // it refused the response with the resource
 	Failed                 // it was sent an error in its place (P39)
@@ -144,7 +144,7 @@ func (s *Session) unanswered(name string) bool {
 }
 
 // setRefused reports whether the client refused what it was last sent of a name, and notes
-// what that was. Of a full set nobody can tell which resource was at fault.
+// what that was. A NACK of a full set does not say which resource was at fault.
 func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool {
 	if s.fullState() {
 		if s.refusals.lastAnswer && !inFlight {

@@ -17,7 +17,7 @@ type refusals struct {
 type refusal struct {
 	names []string // sorted
 	// byHandle are those of the names that the client was given for an alias or a glob,
-	// sorted. Once such a resource is gone, its name does not tell whether the client still
+	// sorted. Once such a resource is gone, its name does not say whether the client still
 	// asks for it.
 	byHandle []string
 	manifest *Manifest // of the response; nil: not known
@@ -28,7 +28,7 @@ type refusal struct {
 // so over time these names have no other bound.
 const maxRefused = 1 << 16
 
-// clientView is what tells whether a client still asks for what it refused: what it asks for,
+// clientView is what decides whether a client still asks for what it refused: what it asks for,
 // and what it has by a snapshot.
 type clientView struct {
 	sub       *xds.Subscription
@@ -41,7 +41,7 @@ func (s *Session) view(at *xds.Snapshot) clientView {
 }
 
 // asksFor reports whether the client still asks for one of the names of a refusal, also by a
-// handle. A resource that is gone no longer tells its handles. Then there is nothing left to
+// handle. Once a resource is gone, its handles are not known. Then there is nothing left to
 // send, unless its removal was what the client refused.
 func (v clientView) asksFor(r *refusal, name string) bool {
 	if v.sub.Covers(name) {

@@ -147,7 +147,7 @@ func (p planner) addBrought() {
 		switch {
 		case !sub.Covers(name):
 			// The client had it for a handle, if it asks for it at all. It is gone once no
-			// name leads to it any more. By now no held resource needs to tell of handles.
+			// name leads to it any more. By now no held resource needs to name its handles.
 			switch {
 			case is == xds.Present:
 			case incomplete, anyPending():

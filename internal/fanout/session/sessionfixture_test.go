@@ -16,8 +16,8 @@ const maxResponse = 256 << 20
 // ackTimeout of the sessions under test.
 const ackTimeout = 15 * time.Second
 
-// sessionFixture is one type of a group, a session on it, and a clock: what the script
-// of a test speaks to.
+// sessionFixture is one type of a group, a session on it, and a clock. A test's script acts on
+// it.
 type sessionFixture struct {
 	*sessiontest.Origin
 
@@ -28,7 +28,7 @@ type sessionFixture struct {
 	frame  *frame // the last response
 	frames *frames
 	follow []string // of it (P37)
-	linger []string // names that nobody wants, and that the group did not forget yet (P52)
+	linger []string // names that no client wants, and that the group has not forgotten yet (P52)
 	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
 	plan   Plan     // of the last response
@@ -60,8 +60,7 @@ func (w *sessionFixture) origin(wild bool, specs ...string) {
 func (w *sessionFixture) named(specs ...string) { w.T.Helper(); w.origin(false, specs...) }
 func (w *sessionFixture) wild(specs ...string)  { w.T.Helper(); w.origin(true, specs...) }
 
-// part is a part of the origin's answer to the wildcard, and whole says that no more
-// is to come (P67).
+// part is a part of the origin's answer to the wildcard. More of it may follow (P67).
 func (w *sessionFixture) part(specs ...string) {
 	w.T.Helper()
 	w.Partial = true
@@ -78,7 +77,7 @@ type request struct {
 	version      string
 }
 
-// intern is what a group does: equal subscriptions are one.
+// intern makes equal subscriptions one, as a group does.
 func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
 	for _, have := range w.subs {
 		if have.Equal(s) {
@@ -112,8 +111,8 @@ func (w *sessionFixture) send(r request) Outcome {
 func (w *sessionFixture) sub(names ...string)   { w.T.Helper(); w.send(request{names: names}) }
 func (w *sessionFixture) unsub(names ...string) { w.T.Helper(); w.send(request{unsub: names}) }
 
-// ack and nack answer the newest response; a SotW client repeats its names.
-// (to an incremental server that would be a subscription).
+// ack and nack answer the newest response. A SotW client repeats its names; in delta that
+// would be a subscription.
 func (w *sessionFixture) ack(names ...string) {
 	w.T.Helper()
 	w.send(request{names: w.list(names), ack: -1})
@@ -123,6 +122,7 @@ func (w *sessionFixture) nack(names ...string) {
 	w.send(request{names: w.list(names), nack: -1})
 }
 
+// list returns the names as a SotW client repeats them; nil in delta.
 func (w *sessionFixture) list(names []string) []string {
 	if w.s.form.Variant == xds.Delta {
 		return nil
@@ -139,7 +139,7 @@ func (r request) wire(v xds.Variant) []byte {
 	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Refused: r.nack != 0}.Wire(v)
 }
 
-// frame is a response: what it says, and what sessions keep of it.
+// frame is a response: its content, and the manifest that sessions keep of it.
 type frame struct {
 	*Manifest
 	resources, beats []*xds.Resource
@@ -154,7 +154,7 @@ type frames struct {
 	byKey map[FrameKey]*frame
 }
 
-// made makes the response of a plan, as the relay does: once for equal keys. nil: there is
+// made builds the response of a plan, as the relay does: once for equal keys. nil: there is
 // nothing to send.
 func (w *sessionFixture) made(p *Plan) *frame {
 	if w.frames.of != p.To {
@@ -202,9 +202,8 @@ func (w *sessionFixture) respond() *frame {
 	return f
 }
 
-// next runs the session as a worker does and returns the response: "a b=2 -c",
-// with "~a" for a heartbeat (P62) and "!a" for an error (P39),
-// "(empty)" for one without anything, "" for none.
+// next runs the session as a worker does and returns the response: "a b=2 -c", with "~a" for a
+// heartbeat (P62) and "!a" for an error (P39); "(empty)" for one without content, "" for none.
 func (w *sessionFixture) next() string {
 	w.T.Helper()
 	f := w.respond()

@@ -10,7 +10,7 @@ import (
 // followList follows a SotW request that is not stale. A newly listed name is answered even if
 // it did not change, and a shorter list gets no response (P22). But beside the wildcard, a
 // name is answered that is given up and that the wildcard does not have, as in delta (P24):
-// nothing else tells the client to drop it.
+// nothing else makes the client drop it.
 func (s *Session) followList(want *xds.Subscription) {
 	if want == s.sub.effective {
 		return

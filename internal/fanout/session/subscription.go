@@ -12,7 +12,7 @@ const wildcard = "*"
 // subscription is what the client asks for, by its requests. requested and effective differ
 // only in SotW, and only after a stale request.
 type subscription struct {
-	requested *xds.Subscription // by the newest request, stale or not; the group is told it (P12)
+	requested *xds.Subscription // by the newest request, stale or not; the group is given it (P12)
 	effective *xds.Subscription // by the last request that was not stale; responses follow it
 
 	// SotW: hash and length of the newest list of names, to recognise a repeated list.

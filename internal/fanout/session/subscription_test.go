@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestP20_AddThenRemove(t *testing.T) {
 	}
 }
 
-// The protocol text's example of four steps, SotW.
+// The four steps of the protocol text's example, in SotW (P21).
 func TestP21_FourStepsSotW(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("A", "B")
@@ -47,7 +48,7 @@ func TestP21_FourStepsSotW(t *testing.T) {
 	w.want("")
 }
 
-// The protocol text's example of four steps, incremental.
+// The four steps of the protocol text's example, in delta (P21).
 func TestP21_FourStepsDelta(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("A", "B")
@@ -91,8 +92,8 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 			}
 		}
 	}
-	// Incremental: an empty list means no change; the legacy wildcard stays
-	// until * is unsubscribed.
+	// Delta: an empty list means no change. The legacy wildcard stays until * is
+	// unsubscribed.
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub()
 	w.sub("A")
@@ -204,7 +205,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.named("late") // known later, and just what the client has
 	w.want("")
 	w.named("late2=2")
-	w.want("late2=2 -unwanted") // nothing is to come any more that might be it
+	w.want("late2=2 -unwanted") // no answer is outstanding any more
 	w.ack()
 	w.named("same=2")
 	w.want("same=2")
@@ -212,7 +213,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.sub("late") // P23
 	w.want("late")
 
-	// Under the wildcard, what is gone is told as well.
+	// Under the wildcard, what is gone is removed as well.
 	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b=2")
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "gone": "v"}})
@@ -220,7 +221,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.ack()
 	w.want("")
 
-	// Before the origin answered, nothing is gone.
+	// Before the origin answered, nothing counts as gone.
 	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "gone": "v"}})
 	w.want("")
@@ -232,4 +233,44 @@ func TestP27_Reconnect(t *testing.T) {
 	w.named("a")
 	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.Resource("a").Version.String()}})
 	w.want("a")
+}
+
+// Names that a client gives up beside the wildcard count until the client has acknowledged
+// their answer (P24).
+func TestP24_GivenUpIsCounted(t *testing.T) {
+	const many = 10
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.sub("*")
+	for i := range many {
+		n := "n" + strconv.Itoa(i)
+		w.sub(n)
+		w.unsub(n)
+		if got := w.s.NamesWeight(); got != i+1 {
+			t.Fatalf("%d names count as %d", i+1, got)
+		}
+	}
+	w.wild("a")
+	if w.next(); w.s.NamesWeight() != many {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
+	}
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
+	}
+}
+
+// What a client brought counts until it is answered. What it has to remove counts until the
+// client has acknowledged that (P27).
+func TestP27_BroughtIsCounted(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "v", "b": "v"}})
+	if got := w.s.NamesWeight(); got != 2 {
+		t.Errorf("brought: %d", got)
+	}
+	w.wild("a")
+	if w.next(); w.s.NamesWeight() != 2 {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
+	}
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
+	}
 }
