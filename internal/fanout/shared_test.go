@@ -115,7 +115,7 @@ func everyPart(w *frameFixture) *saying {
 	s := &saying{lefts: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
 	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
-		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "d")}, Follows: []string{"a"}, HeartbeatVersion: "v1", LaterErrors: []string{"b"}, Renewed: 1}
+		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "d")}, Summary: session.Summary{Follows: []string{"a"}, HeartbeatVersion: "v1", LaterErrors: []string{"b"}, Renewed: 1}}
 	s.body = xds.Body{Form: xds.Form{Variant: xds.Delta, Timed: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
 		Resources: s.c.Changed, Beats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
 	return s

@@ -20,10 +20,10 @@ const (
 	UnknownNonce               // a NACK of a response that this stream does not know (P13)
 )
 
-// pendingACK is a response that has not been answered. It keeps neither the body nor the
-// snapshot alive.
+// pendingACK is a response that has not been answered. It keeps neither the body nor the snapshot
+// alive.
 type pendingACK struct {
-	seq       uint64 // number in its nonce
+	seq       uint64 // number in its nonce, from 1
 	at        time.Time
 	manifest  *Manifest
 	sub       *xds.Subscription    // the effective one when it was sent
@@ -33,12 +33,12 @@ type pendingACK struct {
 	progress  *xds.VersionProgress // of the snapshot's version; nil: nobody counts it
 }
 
-// maxPendingACKs bounds the unanswered responses that are remembered. The oldest response
-// that was sent before an ACK is forgotten first. A NACK of it is then only logged.
+// maxPendingACKs bounds the unanswered responses that are remembered. The oldest response that was
+// sent before an ACK is forgotten first. A NACK of it is then only logged.
 const maxPendingACKs = 32
 
-// inFlight are the responses that were sent and not answered, at most maxPendingACKs. Their
-// seq rises.
+// inFlight are the responses that were sent and not answered, at most maxPendingACKs. Their seq
+// rises.
 type inFlight struct {
 	responses   []pendingACK // oldest first; nil: none
 	changeWaits bool         // an unanswered response holds back a change: the answer wakes the session
@@ -53,14 +53,6 @@ func (in *inFlight) add(f pendingACK) {
 		i := max(0, slices.IndexFunc(in.responses[:maxPendingACKs], sentBeforeACK)) // never the new one
 		in.responses = slices.Delete(in.responses, i, i+1)
 	}
-}
-
-// find returns the index of the response with nonce number seq; -1: there is none.
-func (in *inFlight) find(seq uint64) int {
-	if seq == 0 {
-		return -1
-	}
-	return slices.IndexFunc(in.responses, func(f pendingACK) bool { return f.seq == seq })
 }
 
 // remove takes out response i, which is answered. A client answers in order, so the responses
@@ -84,16 +76,16 @@ func (in *inFlight) includes(name string) bool {
 	})
 }
 
-// acknowledged is what the client accepted. It has versions and marks and no snapshot: that
-// would keep alive what the client accepted long ago.
+// acknowledged is what the client accepted. It has versions and marks and no snapshot: that would
+// keep alive what the client accepted long ago.
 type acknowledged struct {
 	version     string // of the snapshot that it acknowledged last, or with which it is in step
 	versionInfo string // SotW: version_info of the response that it acknowledged last
 	mark        Mark   // newest snapshot that it acknowledged, or with which it was in step
 }
 
-// accept records the ACK of a response. A response that was sent before an ACK did not move
-// the session, and its ACK moves nothing either.
+// accept records the ACK of a response. A response that was sent before an ACK did not move the
+// session, and its ACK moves nothing either.
 func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
 	if f.beforeACK {
 		return
@@ -104,11 +96,11 @@ func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
 	}
 }
 
-// answer matches the request with the response that it answers, by its nonce alone: versions
-// say nothing (P13). In SotW a request without the newest nonce is stale (P12), and any
-// request with it is an ACK or a NACK, also if it changes the list of names.
+// answer matches the request with the response that it answers, by its nonce alone: versions say
+// nothing (P13). In SotW a request without the newest nonce is stale (P12), and any request with it
+// is an ACK or a NACK, also if it changes the list of names.
 func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
-	i := s.inFlight.find(seq)
+	i := slices.IndexFunc(s.inFlight.responses, func(f pendingACK) bool { return f.seq == seq }) // never 0
 	newest := i >= 0 && i == len(s.inFlight.responses)-1
 	sotw := s.form.Variant == xds.SotW
 	switch {
@@ -147,9 +139,9 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 // AwaitsAnswer reports whether a response is unanswered.
 func (s *Session) AwaitsAnswer() bool { return s.inFlight.any() }
 
-// Outstanding reports whether an unanswered response holds back the next one at now, and
-// until when (P19: until the answer, or for ack_timeout). Responses that were sent before an
-// ACK do not extend the wait: a client that goes on to subscribe would wait for ever.
+// Outstanding reports whether an unanswered response holds back the next one at now, and until when
+// (P19: until the answer, or for ack_timeout). Responses that were sent before an ACK do not extend
+// the wait: a client that goes on to subscribe would wait for ever.
 func (s *Session) Outstanding(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
 	if !s.inFlight.any() {
 		return time.Time{}, false
@@ -173,8 +165,8 @@ func (s *Session) UnansweredSince() time.Time {
 	return s.inFlight.responses[0].at
 }
 
-// NewestUnanswered is the generation and the version of the newest unanswered response, with
-// the names in it, which the caller must not change; nil for a full-state response.
+// NewestUnanswered is the generation and the version of the newest unanswered response, with the
+// names in it, which the caller must not change; nil for a full-state response.
 func (s *Session) NewestUnanswered() (gen uint64, version string, names []string) {
 	f := &s.inFlight.responses[len(s.inFlight.responses)-1]
 	if !s.fullState() {
@@ -186,9 +178,8 @@ func (s *Session) NewestUnanswered() (gen uint64, version string, names []string
 // AckedVersion is the version that the client acknowledged last, or with which it is in step.
 func (s *Session) AckedVersion() string { return s.acked.version }
 
-// AckedGeneration is the newest generation of which the client has everything that is for
-// it; 0: none. open: it is to be sent something of the newest, or has to answer, or refuses
-// something.
+// AckedGeneration is the newest generation of which the client has everything that is for it; 0:
+// none. open: it is to be sent something of the newest, or has to answer, or refuses something.
 func (s *Session) AckedGeneration(newest *xds.Snapshot, open bool) uint64 {
 	switch {
 	case newest == nil || !s.sub.began:
@@ -208,9 +199,9 @@ func (s *Session) AckedGeneration(newest *xds.Snapshot, open bool) uint64 {
 	return gen
 }
 
-// Nonces makes the nonces of one stream (P10). A nonce is a prefix and a number. No other
-// stream of this process has the same prefix, and a stream of another process is unlikely
-// to. So a nonce of another stream is recognised (P13).
+// Nonces makes the nonces of one stream (P10). A nonce is a prefix and a number. No other stream of
+// this process has the same prefix, and a stream of another process is unlikely to. So a nonce of
+// another stream is recognised (P13).
 type Nonces struct {
 	prefix [prefixLen]byte
 	last   uint64
@@ -221,12 +212,12 @@ const prefixLen = 9
 // NonceSize is the most that a nonce adds to a body, in bytes.
 const NonceSize = 2 + prefixLen + 13
 
-// NewNonces makes the nonces of a stream, by its number in the process and the process's
-// random number.
+// NewNonces makes the nonces of a stream, by its number in the process and the process's random
+// number.
 func NewNonces(process, stream uint64) Nonces {
 	var n Nonces
-	// Multiples of the golden ratio differ in their upper bits. With the highest bit set
-	// they have 8 digits.
+	// Multiples of the golden ratio differ in their upper bits. With the highest bit set they have
+	// 8 digits.
 	b := strconv.AppendUint(nil, (stream*0x9e3779b97f4a7c15+process)>>24|1<<40, 36)
 	copy(n.prefix[:], b)
 	n.prefix[prefixLen-1] = '-'

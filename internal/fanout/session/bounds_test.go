@@ -242,8 +242,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.forced.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
-		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.forced.initialResponsePending, len(w.s.brought.initial()))
+	if w.s.delivered.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.brought.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")

@@ -8,27 +8,27 @@ import (
 
 // comparison compares what a client has with what it is to have by a snapshot.
 //
-// A client may ask for a resource by an alias (P26) or by a glob (P28), and is given it under
-// its own name. So there are two kinds of names: those of resources, by which the client
-// holds them, and handles, that is aliases and globs, by which it asked for them. A response
-// includes a handle only if it leads nowhere: as removed. A name may be both, at once or one
-// after the other. A client that had the resource of a name is sent what became of that
-// resource, wherever the name leads by now.
+// A client may ask for a resource by an alias (P26) or by a glob (P28), and is given it under its
+// own name. So there are two kinds of names: those of resources, by which the client holds them,
+// and handles, that is aliases and globs, by which it asked for them. A response includes a handle
+// only if it leads nowhere: as removed. A name may be both, at once or one after the other. A
+// client that had the resource of a name is sent what became of that resource, wherever the name
+// leads by now.
 type comparison struct {
 	s  *Session
 	to *xds.Snapshot
 }
 
-// baseline is the snapshot that the client was sent. Whether everything is answered anew does
-// not matter to a full-state response, except for what follows it (P37).
+// baseline is the snapshot that the client was sent. Whether everything is answered anew does not
+// matter to a full-state response, except for what follows it (P37).
 func (c comparison) baseline() baseline {
 	b := c.s.delivered.baseline
 	b.resendAll = b.resendAll && !c.s.fullState()
 	return b
 }
 
-// candidates are the names that may differ between the snapshot that the client was sent and
-// the one that it is to have.
+// candidates are the names that may differ between the snapshot that the client was sent and the
+// one that it is to have.
 func (c comparison) candidates() []string {
 	return c.baseline().candidates(c.to, c.s.sub.effective)
 }
@@ -50,10 +50,9 @@ func (c comparison) see(name string, had *xds.Resource, was xds.Presence) (*xds.
 	return c.retried(name, r, is)
 }
 
-// see is Snapshot.Look for a client that had this of the name. Two cases count as absent, also
-// if the resource lapsed since. A resource of this name is gone, and the name is another
-// resource's alias now. Or the client had the resource for a handle, and the handle is
-// answered without it.
+// see is Snapshot.Look for a client that had this of the name. Two cases count as absent, also if
+// the resource lapsed since. A resource of this name is gone, and the name is another resource's
+// alias now. Or the client had the resource for a handle, and the handle is answered without it.
 func see(to *xds.Snapshot, sub *xds.Subscription, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
 	r, is := to.Look(sub, name)
 	switch {
@@ -87,16 +86,15 @@ func (c comparison) difference(name string) (resource, err bool) {
 	return resource, now != nil && now != sent
 }
 
-// differs reports whether what a client has of a name and what it is to have are two things
-// to a client of this form. full: it is sent full-state responses. named: it asks for the
-// name.
+// differs reports whether what a client has of a name and what it is to have are two things to a
+// client of this form. full: it is sent full-state responses. named: it asks for the name.
 //
 // This is where a deletion becomes a response, or none: case Absent.
 func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
 	switch is {
 	case xds.Present:
-		// A SotW client may or may not have a resource that was deleted without a response
-		// (P31). It is sent when it returns.
+		// A SotW client may or may not have a resource that was deleted without a response (P31).
+		// It is sent when it returns.
 		return was != xds.Present || !form.Same(has, had)
 	case xds.Unresolvable:
 		if form.Variant == xds.Delta {
@@ -106,12 +104,12 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presenc
 	case xds.Absent:
 		had := was == xds.Present || was == xds.Lapsed // the client may still have what lapsed (P62)
 		if form.Variant == xds.SotW {
-			// Only a full set can leave it out (P30, P31). Such a set also answers a listed
-			// name (P22).
+			// Only a full set can leave it out (P30, P31). Such a set also answers a listed name
+			// (P22).
 			return full && (had || was == xds.Pending && named)
 		}
-		// P25: an absent name that was asked for is answered, and so is a handle that leads
-		// nowhere any more. What a wildcard never had is nothing.
+		// P25: an absent name that was asked for is answered, and so is a handle that leads nowhere
+		// any more. What a wildcard never had is nothing.
 		return had || (was == xds.Pending || was == xds.Elsewhere) && named
 	case xds.Lapsed:
 		return was == xds.Present && outlives(form, full, had, has)
@@ -119,14 +117,14 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presenc
 	return false // the origin has not said that it is gone, or there is nothing of this name
 }
 
-// clearsError reports whether the next resource, changed or not, is sent because it ends the
-// error that a client was sent in its place (P39).
+// clearsError reports whether the next resource, changed or not, is sent because it ends the error
+// that a client was sent in its place (P39).
 func clearsError(sent, now *xds.ResourceError, is xds.Presence) bool {
 	return sent != nil && now == nil && is == xds.Present
 }
 
-// nowElsewhere reports whether a name leads to another resource since. The client may have
-// refused the response that said that it leads nowhere.
+// nowElsewhere reports whether a name leads to another resource since. The client may have refused
+// the response that said that it leads nowhere.
 func (c comparison) nowElsewhere(name string) bool {
 	if c.s.refusals.list == nil || c.s.form.Variant == xds.SotW {
 		return false
@@ -136,16 +134,16 @@ func (c comparison) nowElsewhere(name string) bool {
 	return is == xds.Elsewhere && was != xds.Elsewhere
 }
 
-// mustWait reports whether nothing can be sent yet. A wildcard has no response before the
-// origin answered it, be it with nothing (P11). Until a full-state response is complete, the
-// client would take the rest for gone (P30, P67).
+// mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
+// answered it, be it with nothing (P11). Until a full-state response is complete, the client would
+// take the rest for gone (P30, P67).
 func (c comparison) mustWait() bool {
 	s := c.s
 	full := s.fullState()
 	if full && c.incomplete() {
 		return true
 	}
-	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.forced.initialResponsePending && s.sub.effective.Names.Len() == 0)
+	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.delivered.initialResponsePending && s.sub.effective.Names.Len() == 0)
 }
 
 // pending reports whether there would be anything to send if no response were unanswered.
@@ -154,7 +152,7 @@ func (c comparison) pending() bool {
 	if !s.sub.began || c.to == nil || c.mustWait() {
 		return false
 	}
-	if s.forced.initialResponsePending && s.sub.effective.Wildcard && c.to.AnswersWildcard(s.sub.effective) {
+	if s.delivered.initialResponsePending && s.sub.effective.Wildcard && c.to.AnswersWildcard(s.sub.effective) {
 		return true
 	}
 	if c.answersAnyForced() || slices.ContainsFunc(c.candidates(), c.differs) {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -14,21 +13,25 @@ type Content struct {
 	Beats   []*xds.Resource // heartbeats: of these only the TTL is sent (P62)
 	Removed []string
 	Errors  []*xds.ResourceError
-	Follows []string // resources of the type's follower that follow it (P37)
-
-	OnlyRenewals     bool     // nothing in it changed: it renews TTLs
-	Renewed          int      // number of TTLs that it renews, also by the whole resource
-	HeartbeatVersion string   // SotW: version_info of a response of heartbeats alone (P62)
-	LaterErrors      []string // names whose error follows, since their resource is in the response (P39)
+	Summary
 
 	forced bool            // it is sent even if there is nothing in it
 	full   bool            // it is all that the client asked for (P30)
 	whole  []*xds.Resource // renewed by the whole resource; only until placeRenewals
 }
 
-// FrameKey identifies a shared response to one snapshot: sessions that are in step alike are
-// sent the same. The snapshot that they were sent is identified by its generation, so that a
-// frame keeps no old snapshot alive.
+// Summary is what sessions keep of a response's content.
+type Summary struct {
+	Follows          []string // resources of the type's follower that follow it (P37)
+	OnlyRenewals     bool     // nothing in it changed: it renews TTLs
+	Renewed          int      // number of TTLs that it renews, also by the whole resource
+	HeartbeatVersion string   // SotW: version_info of a response of heartbeats alone (P62)
+	LaterErrors      []string // names whose error follows, since their resource is in the response (P39)
+}
+
+// FrameKey identifies a shared response to one snapshot: sessions that are in step alike are sent
+// the same. The snapshot that they were sent is identified by its generation, so that a frame keeps
+// no old snapshot alive.
 type FrameKey struct {
 	form         xds.Form
 	full, force  bool
@@ -51,11 +54,11 @@ func (p *Plan) Content() Content {
 	return p.compare()
 }
 
-// compare computes a shared response: the difference between what the client was sent and
-// the snapshot. For a full-state SotW type it is all of the snapshot, if anything differs.
+// compare computes a shared response: the difference between what the client was sent and the
+// snapshot. For a full-state SotW type it is all of the snapshot, if anything differs.
 func (p *Plan) compare() Content {
 	k, to, now := &p.Key, p.To, p.At
-	c := Content{forced: k.force, full: k.full, HeartbeatVersion: k.renewals.version}
+	c := Content{forced: k.force, full: k.full, Summary: Summary{HeartbeatVersion: k.renewals.version}}
 	for _, name := range p.names() {
 		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
@@ -95,14 +98,14 @@ func (p *Plan) compare() Content {
 func (p *Plan) names() []string {
 	names := p.base.candidates(p.To, p.Key.sub)
 	if p.Key.form.Timed {
-		names = append(names, p.base.renewed(p.To, p.Key.sub)...)
+		names = append(names, p.To.Renewed(p.base.snapshot, p.base.sentBy(p.Key.sub))...)
 	}
 	sortUnique(&names)
 	return names
 }
 
-// fill makes the content that of a full-state response: all resources that the client is to
-// have. It has all errors too, since a resource in a response clears its error.
+// fill makes the content that of a full-state response: all resources that the client is to have.
+// It has all errors too, since a resource in a response clears its error.
 func (c *Content) fill(k *FrameKey, to *xds.Snapshot, now time.Time) {
 	c.Changed, c.Beats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""
 	if k.sub.Wildcard {
@@ -133,11 +136,10 @@ func (c Content) finish(k *FrameKey, to *xds.Snapshot) Content {
 	return c
 }
 
-// postponeErrors takes out the errors of names whose resource is in the same response: a
-// client would have to guess which of the two is newer. They are sent with the next
-// response. An origin's error (P39) is sent once to each client that asks for the name, and
-// the next resource of that name ends it. A full-state response has both, since it has to
-// have every resource.
+// postponeErrors takes out the errors of names whose resource is in the same response: a client
+// would have to guess which of the two is newer. They are sent with the next response. An origin's
+// error (P39) is sent once to each client that asks for the name, and the next resource of that
+// name ends it. A full-state response has both, since it has to have every resource.
 func (c *Content) postponeErrors() {
 	if c.full || len(c.Errors) == 0 {
 		return
@@ -179,27 +181,20 @@ func (c *Content) Lefts(now time.Time) (out []time.Duration) {
 	return out
 }
 
-// Manifest lists what a response included. Sessions keep it, and not the body, until the
-// client has answered.
+// Manifest lists what a response included. Sessions keep it, and not the body, until the client has
+// answered.
 type Manifest struct {
 	names    []string      // in resources, removed and errors, sorted
 	versions []xds.Version // of the names, in the same order; zero: removed
 
-	Follows          []string  // resources of the type's follower that follow it (P37)
-	Received         time.Time // when the origin sent the newest change in the snapshot
-	Version          string    // of the snapshot: version_info or system_version_info
-	HeartbeatVersion string    // see Content
-	LaterErrors      []string  // see Content
-	OnlyRenewals     bool      // see Content
-	Renewed          int       // see Content
+	Summary
+	Received time.Time // when the origin sent the newest change in the snapshot
+	Version  string    // of the snapshot: version_info or system_version_info
 }
 
 // Manifest is that of a response with the content, made of a snapshot.
 func (c *Content) Manifest(to *xds.Snapshot) *Manifest {
-	m := &Manifest{
-		Follows: c.Follows, Version: to.Version, Received: to.Received, HeartbeatVersion: c.HeartbeatVersion,
-		LaterErrors: c.LaterErrors, OnlyRenewals: c.OnlyRenewals, Renewed: c.Renewed,
-	}
+	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
 	m.names = make([]string, 0, len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors))
 	of := make(map[string]xds.Version, len(c.Changed)+len(c.Beats))
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
@@ -223,8 +218,8 @@ func (c *Content) Manifest(to *xds.Snapshot) *Manifest {
 	return m
 }
 
-// version returns the version of a name in the response, zero if it was removed, and whether
-// the response included it.
+// version returns the version of a name in the response, zero if it was removed, and whether the
+// response included it.
 func (m *Manifest) version(name string) (xds.Version, bool) {
 	i, included := slices.BinarySearch(m.names, name)
 	if !included {
@@ -262,8 +257,4 @@ func withoutDuplicates(changed []*xds.Resource) []*xds.Resource {
 		seen[answer] = true
 		return twice
 	})
-}
-
-func sortByName(rs []*xds.Resource) {
-	slices.SortFunc(rs, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -11,8 +11,7 @@ import (
 type baseline struct {
 	snapshot *xds.Snapshot     // nil: nothing was sent
 	sub      *xds.Subscription // by which it was sent, while resendAll; nil: the effective one
-	// resendAll: the wildcard was subscribed anew. All of it is answered, sent before or
-	// not.
+	// resendAll: the wildcard was subscribed anew. All of it is answered, sent before or not.
 	resendAll bool
 }
 
@@ -24,8 +23,8 @@ func (b baseline) sentBy(sub *xds.Subscription) *xds.Subscription {
 	return sub
 }
 
-// look is what the client was sent under a name. The client may still have a resource that
-// lapsed, also if the name is another resource's alias since.
+// look is what the client was sent under a name. The client may still have a resource that lapsed,
+// also if the name is another resource's alias since.
 func (b baseline) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
 	r, is := b.snapshot.Look(b.sentBy(sub), name)
 	if is == xds.Elsewhere {
@@ -41,14 +40,14 @@ func (b baseline) error(sub *xds.Subscription, name string) *xds.ResourceError {
 	return b.snapshot.Error(b.sentBy(sub), name)
 }
 
-// ignores reports whether what the client was sent of a name plays no part. A removal still
-// has to be sent to a client that has the resource.
+// ignores reports whether what the client was sent of a name plays no part. A removal still has to
+// be sent to a client that has the resource.
 func (b baseline) ignores(was, is xds.Presence) bool {
 	return b.resendAll && (was != xds.Present || is != xds.Absent)
 }
 
-// candidates are the names that may differ between what the client was sent and what it is to
-// have of a snapshot.
+// candidates are the names that may differ between what the client was sent and what it is to have
+// of a snapshot.
 func (b baseline) candidates(to *xds.Snapshot, sub *xds.Subscription) []string {
 	names := to.Changes(b.snapshot, b.sentBy(sub))
 	if b.resendAll {
@@ -57,22 +56,18 @@ func (b baseline) candidates(to *xds.Snapshot, sub *xds.Subscription) []string {
 	return names
 }
 
-// renewed are the names whose TTL may have been renewed (P62).
-func (b baseline) renewed(to *xds.Snapshot, sub *xds.Subscription) []string {
-	return to.Renewed(b.snapshot, b.sentBy(sub))
-}
-
-// delivered is what the client was sent: a snapshot, and exceptions from it. The maps are nil
-// while they are empty.
+// delivered is what the client was sent: a snapshot, and exceptions from it. The maps are nil while
+// they are empty.
 type delivered struct {
 	baseline
-	// sentBeforeACK are answers that were sent while a response was unanswered (P19), in
-	// delta only. They are newer than the snapshot; nil: removed. Besides, it has resources
-	// that the client has and that the snapshot does not have any more (retained), and nil
-	// for resources that it may not have although the snapshot has them (subscribed).
+	initialResponsePending bool // the first request is not answered yet (P11), nor a new wildcard
+	// sentBeforeACK are answers that were sent while a response was unanswered (P19), in delta
+	// only. They are newer than the snapshot; nil: removed. Besides, it has resources that the
+	// client has and that the snapshot does not have any more (retained), and nil for resources
+	// that it may not have although the snapshot has them (subscribed).
 	sentBeforeACK map[string]*xds.Resource
-	// errors are those that the client was sent, where the snapshot has another one; nil:
-	// none (P39).
+	// errors are those that the client was sent, where the snapshot has another one; nil: none
+	// (P39).
 	errors map[string]*xds.ResourceError
 	// tooLarge is the response that is not sent because of its size (P38); nil: none.
 	tooLarge *tooLarge
@@ -105,15 +100,6 @@ func (d *delivered) look(sub *xds.Subscription, name string) (*xds.Resource, xds
 	return d.baseline.look(sub, name)
 }
 
-// resource is the resource of this name that the client has, or is to have by the snapshot;
-// nil: none.
-func (d *delivered) resource(name string, at *xds.Snapshot) *xds.Resource {
-	if r := d.sentBeforeACK[name]; r != nil {
-		return r
-	}
-	return at.Held(name)
-}
-
 // error is the last error of a name that the client was sent (P39).
 func (d *delivered) error(sub *xds.Subscription, name string) *xds.ResourceError {
 	if e, ok := d.errors[name]; ok {
@@ -137,42 +123,33 @@ func (d *delivered) addBeforeACK(name string, r *xds.Resource) {
 	d.sentBeforeACK[name] = r
 }
 
-// moveTo records a response that was made from a snapshot. retained are resources that the
-// client still has besides.
+// moveTo records a response that was made from a snapshot. retained are resources that the client
+// still has besides.
 func (d *delivered) moveTo(to *xds.Snapshot, retained map[string]*xds.Resource) {
 	d.baseline = baseline{snapshot: to}
 	d.sentBeforeACK, d.errors, d.tooLarge = retained, nil, nil
 }
 
-func (d *delivered) normalize() {
-	if len(d.sentBeforeACK) == 0 {
-		d.sentBeforeACK = nil
-	}
-	if len(d.errors) == 0 {
-		d.errors = nil
-	}
-}
-
-// restart has everything answered anew, since the wildcard was subscribed; was is the
-// subscription before.
+// restart has everything answered, as to a first request, since the wildcard was subscribed. Only
+// what the client has and is gone is not forgotten. was is the subscription before.
 func (d *delivered) restart(was *xds.Subscription) {
 	if !d.resendAll {
 		d.sub = was
 	}
-	d.resendAll = true
+	d.initialResponsePending, d.resendAll = true, true
 }
 
-// cancelRestart takes restart back. It returns the subscription by which the snapshot was
-// sent.
+// cancelRestart takes restart back: the wildcard was given up before it was answered. It returns
+// the subscription by which the snapshot was sent; sub is the effective one.
 func (d *delivered) cancelRestart(sub *xds.Subscription) (was *xds.Subscription) {
 	was = d.sentBy(sub)
-	d.resendAll, d.sub = false, nil
+	d.initialResponsePending, d.resendAll, d.sub = d.snapshot == nil, false, nil
 	return was
 }
 
-// subscribed follows a new subscription to a name, beside what was asked for before. The
-// client may not have the resources to which the name led when it was last sent something.
-// By the time it is answered, the name may lead elsewhere, or nowhere for a while.
+// subscribed follows a new subscription to a name, beside what was asked for before. The client may
+// not have the resources to which the name led when it was last sent something. By the time it is
+// answered, the name may lead elsewhere, or nowhere for a while.
 func (d *delivered) subscribed(name string, was *xds.Subscription) {
 	if was.Names.Has(name) {
 		return
@@ -188,8 +165,8 @@ func (d *delivered) subscribed(name string, was *xds.Subscription) {
 	}
 }
 
-// namesBeforeACK maps the names and handles of resources that were sent before an ACK to
-// the resource's name, or to "" where a handle leads to several resources.
+// namesBeforeACK maps the names and handles of resources that were sent before an ACK to the
+// resource's name, or to "" where a handle leads to several resources.
 func (d *delivered) namesBeforeACK() map[string]string {
 	of := make(map[string]string)
 	for name, r := range d.sentBeforeACK {
@@ -208,11 +185,10 @@ func (d *delivered) namesBeforeACK() map[string]string {
 	return of
 }
 
-// retained are resources that the client has, although nothing is known of them any more in
-// the new snapshot, so that no response could say so. There are two cases. The wildcard
-// brought a resource and lost it (P21), and the client asks for it by name since. Or it was
-// given for a handle and is gone, and the client asks for a wildcard since that has no
-// answer yet.
+// retained are resources that the client has, although nothing is known of them any more in the new
+// snapshot, so that no response could say so. There are two cases. The wildcard brought a resource
+// and lost it (P21), and the client asks for it by name since. Or it was given for a handle and is
+// gone, and the client asks for a wildcard since that has no answer yet.
 //
 // In SotW there are none: the client learns of them by the full set, or not at all (P31).
 func (s *Session) retained(to *xds.Snapshot) (retained map[string]*xds.Resource) {
@@ -253,8 +229,8 @@ func (s *Session) retained(to *xds.Snapshot) (retained map[string]*xds.Resource)
 	return retained
 }
 
-// Copy is a copy of a session that does not change. The maps and lists of what is out of step
-// are copied. Snapshots, sets and manifests are shared, since they do not change.
+// Copy is a copy of a session that does not change. The maps and lists of what is out of step are
+// copied. Snapshots, sets and manifests are shared, since they do not change.
 func (s *Session) Copy() *Session {
 	c := *s
 	c.delivered.sentBeforeACK, c.delivered.errors = maps.Clone(s.delivered.sentBeforeACK), maps.Clone(s.delivered.errors)

@@ -16,7 +16,7 @@ func (s *Session) followDelta(r *xds.Request, want *xds.Subscription) {
 	was := s.sub.effective
 	s.sub.effective = want
 	if want.Wildcard && contains(r.Names, wildcard) {
-		s.wildcardSubscribed(was)
+		s.delivered.restart(was)
 	}
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
@@ -34,7 +34,7 @@ func (s *Session) followDelta(r *xds.Request, want *xds.Subscription) {
 	}
 	if was.Wildcard && !want.Wildcard {
 		if s.delivered.resendAll {
-			was = s.endResendAll()
+			was = s.delivered.cancelRestart(want)
 		}
 		for name := range s.forced.names {
 			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
@@ -51,8 +51,8 @@ func (s *Session) followDelta(r *xds.Request, want *xds.Subscription) {
 	s.normalize()
 }
 
-// unsubscribed follows the end of a name's subscription. Beside the wildcard it is answered,
-// with the resources to which the name led (P24).
+// unsubscribed follows the end of a name's subscription. Beside the wildcard it is answered, with
+// the resources to which the name led (P24).
 func (s *Session) unsubscribed(name string) {
 	delete(s.forced.retried, name)
 	if s.sub.effective.Wildcard {
@@ -64,7 +64,7 @@ func (s *Session) unsubscribed(name string) {
 	}
 	s.forced.remove(name, s.delivered.snapshot.Held(name), s.sub.effective.Names)
 	delete(s.delivered.sentBeforeACK, name)
-	s.brought.answer(name)
+	delete(s.brought.initial(), name)
 }
 
 // planDelta plans the next delta response: what changed and what is gone (P32), and the forced
@@ -72,7 +72,7 @@ func (s *Session) unsubscribed(name string) {
 func (p planner) planDelta() {
 	s := p.s
 	// P11: the wildcard's first response is sent also if nothing is left to say.
-	force := s.forced.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
+	force := s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
 	if s.inStep() && s.refusals.list == nil {
 		p.do, p.Key = shared, p.key()
 		p.Key.allNew, p.Key.force = s.delivered.resendAll, force
@@ -116,8 +116,8 @@ func (p planner) planBeforeACK() {
 	}
 }
 
-// namesBeforeACK are the names, sorted, that do not wait for an ACK: those asked for, and those
-// of which the client was sent nothing.
+// namesBeforeACK are the names, sorted, that do not wait for an ACK: those asked for, and those of
+// which the client was sent nothing.
 func (p planner) namesBeforeACK() []string {
 	s := p.s
 	var names []string
@@ -163,8 +163,7 @@ func (p planner) addName(name string) {
 	case xds.Absent:
 		removed = true
 	case xds.Pending:
-		// What the client did not ask for by name, and what is not there, it had for a
-		// handle.
+		// What the client did not ask for by name, and what is not there, it had for a handle.
 		removed = !s.sub.effective.Covers(name)
 	case xds.Elsewhere:
 		removed = p.leftBehind(name) // what it leads to is among the names
@@ -177,8 +176,8 @@ func (p planner) addName(name string) {
 	}
 }
 
-// brings reports whether the client brought this version of the resource, so that it need not
-// be sent (P27). It is sent if the client asks for it by a handle since (P23).
+// brings reports whether the client brought this version of the resource, so that it need not be
+// sent (P27). It is sent if the client asks for it by a handle since (P23).
 func (p planner) brings(name string, r *xds.Resource) bool {
 	s := p.s
 	version, is := s.brought.initial()[name]
@@ -187,8 +186,8 @@ func (p planner) brings(name string, r *xds.Resource) bool {
 }
 
 // leftBehind reports whether a client may have a resource of this name that is gone, although
-// nothing changed and the name leads elsewhere. Either the client refused the removal (P15).
-// Or it gave up the name beside a wildcard that does not have the resource (P24).
+// nothing changed and the name leads elsewhere. Either the client refused the removal (P15). Or it
+// gave up the name beside a wildcard that does not have the resource (P24).
 func (p planner) leftBehind(name string) bool {
 	s := p.s
 	if _, is := p.to.Own(s.sub.effective, name); is != xds.Absent {

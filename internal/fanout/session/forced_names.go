@@ -2,28 +2,26 @@ package session
 
 import "xdsrelay/internal/xds"
 
-// forced is what the next response answers although nothing changed. Its maps are nil while
-// they are empty.
+// forced is what the next response answers although nothing changed. Its maps are nil while they
+// are empty.
 type forced struct {
 	names map[string]forceReason
-	// retried are aliases that the client asked for again, with the number of the origin's
-	// last answer before that: "not resolvable" (P18). They are pending until it answers
-	// again.
-	retried                map[string]uint64
-	weight                 int  // see Session.NamesWeight
-	initialResponsePending bool // the first request is not answered yet (P11)
+	// retried are aliases that the client asked for again, with the number of the origin's last
+	// answer before that: "not resolvable" (P18). They are pending until it answers again.
+	retried map[string]uint64
+	weight  int // see Session.NamesWeight
 }
 
-// forceReason is why a name is answered although nothing changed. A greater one replaces a
-// smaller one.
+// forceReason is why a name is answered although nothing changed. A greater one replaces a smaller
+// one.
 type forceReason uint8
 
 const (
-	// refreshed: its cluster changed (P37). Only what is there is sent, and it waits for
-	// an ACK like any change (P19).
+	// refreshed: its cluster changed (P37). Only what is there is sent, and it waits for an ACK
+	// like any change (P19).
 	refreshed forceReason = iota + 1
-	// repeated: what the client was sent is not what it is to have (P15, P50). It waits for
-	// an ACK as well.
+	// repeated: what the client was sent is not what it is to have (P15, P50). It waits for an ACK
+	// as well.
 	repeated
 	// asked: it is newly subscribed, or given up beside the wildcard (P22–P24).
 	asked
@@ -37,36 +35,19 @@ func (f *forced) add(name string, why forceReason) {
 	f.names[name] = max(why, f.names[name])
 }
 
-// remove has a name that was given up answered no more. sent is the resource that the client
-// was sent of this name. If it asks for that by an alias as well, what was refused of it has
-// to follow none the less (P26).
+// remove has a name that was given up answered no more. sent is the resource that the client was
+// sent of this name. If it asks for that by an alias as well, what was refused of it has to follow
+// none the less (P26).
 func (f *forced) remove(name string, sent *xds.Resource, names *xds.NameSet) {
 	if f.names[name] == asked || sent == nil || !sent.AskedBy(names) {
 		delete(f.names, name)
 	}
 }
 
-// retry notes that an alias was asked for again after this answer.
-func (f *forced) retry(name string, answer uint64) {
-	if f.retried == nil {
-		f.retried = make(map[string]uint64)
-	}
-	f.retried[name] = answer
-}
-
-func (f *forced) normalize() {
-	if len(f.names) == 0 {
-		f.names = nil
-	}
-	if len(f.retried) == 0 {
-		f.retried = nil
-	}
-}
-
-// Refresh has the names answered again to which the client is subscribed (P37: a changed
-// cluster's endpoints follow it). It reports whether there are any.
+// Refresh has the names answered again to which the client is subscribed (P37: a changed cluster's
+// endpoints follow it). It reports whether there are any.
 func (s *Session) Refresh(names []string) bool {
-	if !s.sub.began || s.forced.initialResponsePending {
+	if !s.sub.began || s.delivered.initialResponsePending {
 		return false // the first response will include them
 	}
 	any := false
@@ -111,17 +92,17 @@ func (c comparison) answersAnyForced() bool {
 	return false
 }
 
-// answeredBy reports whether a response to a forced name was made from the snapshot. Beside
-// a wildcard that has no answer yet, a name that was given up waits for that answer (P24). A
-// name that is asked for is sent, like any change, once the origin answers it.
+// answeredBy reports whether a response to a forced name was made from the snapshot. Beside a
+// wildcard that has no answer yet, a name that was given up waits for that answer (P24). A name
+// that is asked for is sent, like any change, once the origin answers it.
 func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
 	_, is := to.Look(s.sub.effective, name)
 	return is != xds.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
 }
 
-// RetryAliases notes which aliases the request asks for again although the origin could not
-// resolve them (P18): the origin's answer counts only for clients that had asked before it.
-// It returns the names that the origin has to be asked for once more.
+// RetryAliases notes which aliases the request asks for again although the origin could not resolve
+// them (P18): the origin's answer counts only for clients that had asked before it. It returns the
+// names that the origin has to be asked for once more.
 func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) {
 	if s.form.Variant != xds.Delta || !to.AnyUnresolved() {
 		return nil
@@ -135,7 +116,10 @@ func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) 
 		if answer == nil {
 			continue
 		}
-		s.forced.retry(name, answer.Word())
+		if s.forced.retried == nil {
+			s.forced.retried = make(map[string]uint64)
+		}
+		s.forced.retried[name] = answer.Word()
 		if !asked {
 			ask = append(ask, name)
 		}
@@ -143,8 +127,8 @@ func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) 
 	return ask
 }
 
-// retried makes an alias pending that the client asked for after the origin could not
-// resolve it (P18).
+// retried makes an alias pending that the client asked for after the origin could not resolve it
+// (P18).
 func (c comparison) retried(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
 	if is == xds.Unresolvable && c.s.forced.retried[name] == r.Word() {
 		return nil, xds.Pending

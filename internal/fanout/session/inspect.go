@@ -8,7 +8,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Stance is what is known of a client and a name that it asked for. It is CSDS's ClientResourceStatus.
+// Stance is what is known of a client and a name that it asked for. It is CSDS's
+// ClientResourceStatus.
 type Stance uint8
 
 const (
@@ -32,28 +33,27 @@ const (
 type Resource struct {
 	Name string // as the client knows it
 	Stance
-	// State is that of the name, in the words for types. Refused and NotSent also if there
-	// is nothing to send. Unanswered also if there is something newer.
+	// State is that of the name, in the words for types. Refused and NotSent also if there is
+	// nothing to send. Unanswered also if there is something newer.
 	State string
-	// Has is what the client has; nil if it refused something, since what it has instead is
-	// not known. Version is the one by which the client knows it: the resource's own in
-	// delta, that of the last acknowledged response in SotW.
+	// Has is what the client has; nil if it refused something, since what it has instead is not
+	// known. Version is the one by which the client knows it: the resource's own in delta, that of
+	// the last acknowledged response in SotW.
 	Has     *xds.Resource
 	Version string
-	// Updated is when the origin sent the newest change in the snapshot that the client was
-	// sent.
+	// Updated is when the origin sent the newest change in the snapshot that the client was sent.
 	Updated time.Time
-	// Refused is what it refused; nil: not known. RefusedIn is the version of the refused
-	// response; empty: not known, or the last one. RefusedVersion is the version by which
-	// the client names what it refused; empty: RefusedIn.
+	// Refused is what it refused; nil: not known. RefusedIn is the version of the refused response;
+	// empty: not known, or the last one. RefusedVersion is the version by which the client names
+	// what it refused; empty: RefusedIn.
 	Refused                   *xds.Resource
 	RefusedIn, RefusedVersion string
 	// Error is what the origin sent in place of the resource (P39).
 	Error *xds.ResourceError
 }
 
-// Known are all names, sorted, that the client asked for, and those of all resources that it
-// has or is to have.
+// Known are all names, sorted, that the client asked for, and those of all resources that it has or
+// is to have.
 func (s *Session) Known(newest *xds.Snapshot) []string {
 	names := slices.Collect(s.sub.requested.Names.All())
 	add := func(r *xds.Resource) bool {
@@ -69,12 +69,13 @@ func (s *Session) Known(newest *xds.Snapshot) []string {
 	return names
 }
 
-// Resource is what the client has of a name, by the newest snapshot; false: nothing of that
-// name concerns it. acked: the client has acknowledged a response.
+// Resource is what the client has of a name, by the newest snapshot; false: nothing of that name
+// concerns it. acked: the client has acknowledged a response.
 func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resource, bool) {
 	c := comparison{s, newest}
 	had, was := c.had(name)
-	unanswered := s.unanswered(name)
+	// unanswered: it is asked for since, although the snapshot that was sent has something by it.
+	unanswered := s.forced.names[name] == asked && s.sub.requested.Names.Has(name)
 	if unanswered || was == xds.Absent && !s.sub.effective.Names.Has(name) {
 		had, was = nil, xds.Pending // no response said what a wildcard's answer left out
 	}
@@ -119,8 +120,11 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resou
 	if was == xds.Present && !inFlight && !refused {
 		r.Has = had
 	}
-	if r.Has != nil || refused && s.form.Variant == xds.SotW {
-		r.Version = s.versionOf(had)
+	switch {
+	case s.form.Variant == xds.SotW && (refused || r.Has != nil):
+		r.Version = s.acked.version
+	case r.Has != nil:
+		r.Version = s.form.Version(had)
 	}
 	switch {
 	case inFlight:
@@ -137,14 +141,8 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resou
 	return r, true
 }
 
-// unanswered reports whether a name was asked for and has no answer yet, although the snapshot
-// that the client was sent has something by it.
-func (s *Session) unanswered(name string) bool {
-	return s.forced.names[name] == asked && s.sub.requested.Names.Has(name)
-}
-
-// setRefused reports whether the client refused what it was last sent of a name, and notes
-// what that was. A NACK of a full set does not say which resource was at fault.
+// setRefused reports whether the client refused what it was last sent of a name, and notes what
+// that was. A NACK of a full set does not say which resource was at fault.
 func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool {
 	if s.fullState() {
 		if s.refusals.lastAnswer && !inFlight {
@@ -173,46 +171,30 @@ func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool
 	return false
 }
 
-// versionOf is the version by which the client knows a resource that it has.
-func (s *Session) versionOf(had *xds.Resource) string {
-	if s.form.Variant == xds.Delta {
-		return s.form.Version(had)
-	}
-	return s.acked.version
-}
-
-// Survey is one look at many sessions. Sessions that have equal subscriptions and were sent
-// the same are compared with the newest snapshot once.
+// Survey is one look at many sessions. Sessions that have equal subscriptions and were sent the
+// same are compared with the newest snapshot once.
 type Survey struct {
-	pending  map[pendingKey]bool
-	awaiting map[awaitingKey]bool
+	pending, awaiting map[surveyKey]bool
 }
 
 // NewSurvey begins a look.
 func NewSurvey() Survey {
-	return Survey{pending: make(map[pendingKey]bool), awaiting: make(map[awaitingKey]bool)}
+	return Survey{pending: make(map[surveyKey]bool), awaiting: make(map[surveyKey]bool)}
 }
 
-// pendingKey decides whether there is anything to send to a session that is in step with the
-// snapshot that it was sent.
-type pendingKey struct {
+// surveyKey decides whether there is anything to send to a session that is in step with the
+// snapshot that it was sent; sub and to decide whether it waits for the origin.
+type surveyKey struct {
 	sub      *xds.Subscription
 	form     xds.Form
 	full     bool
 	from, to Mark
 }
 
-// awaitingKey is a subscription and the newest snapshot for it.
-type awaitingKey struct {
-	sub *xds.Subscription
-	to  Mark
-}
-
 // maxSurveyed bounds what a survey remembers.
 const maxSurveyed = 1 << 16
 
-// Unsent reports whether the newest snapshot has something for the session that it was not
-// sent.
+// Unsent reports whether the newest snapshot has something for the session that it was not sent.
 func (v *Survey) Unsent(s *Session, newest *xds.Snapshot) bool {
 	return s.delivered.tooLarge != nil || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
 }
@@ -220,13 +202,13 @@ func (v *Survey) Unsent(s *Session, newest *xds.Snapshot) bool {
 // anyPending is Session.Pending of the newest snapshot.
 func (v *Survey) anyPending(s *Session, newest *xds.Snapshot) bool {
 	d, f := &s.delivered, &s.forced
-	if f.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
+	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
 		return s.Pending(newest)
 	}
 	if d.snapshot == newest {
 		return false
 	}
-	k := pendingKey{s.sub.effective, s.form, s.fullState(), MarkOf(d.snapshot), MarkOf(newest)}
+	k := surveyKey{s.sub.effective, s.form, s.fullState(), MarkOf(d.snapshot), MarkOf(newest)}
 	if is, ok := v.pending[k]; ok {
 		return is
 	}
@@ -247,14 +229,22 @@ func (s *Session) anyPresent(newest *xds.Snapshot) bool {
 	return false
 }
 
-// Awaiting reports whether the session asks for anything that the origin has not answered and
-// of which the client was sent nothing. Once the origin has answered all of it, it stays so
-// for this subscription, except for what lapses (P62).
+// Awaiting reports whether the session asks for anything that the origin has not answered and of
+// which the client was sent nothing. Once the origin has answered all of it, it stays so for this
+// subscription, except for what lapses (P62).
 func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
 		return false
 	}
-	if v.awaitsAny(s.sub.effective, newest) {
+	k := surveyKey{sub: s.sub.effective, to: MarkOf(newest)}
+	any, ok := v.awaiting[k]
+	if !ok {
+		any = AwaitsAny(k.sub, newest)
+		if len(v.awaiting) < maxSurveyed {
+			v.awaiting[k] = any
+		}
+	}
+	if any {
 		for range s.UnansweredNames(newest) {
 			return true
 		}
@@ -263,19 +253,6 @@ func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
 		s.sub.knownIn = newest.Lineage
 	}
 	return false
-}
-
-// awaitsAny is AwaitsAny.
-func (v *Survey) awaitsAny(sub *xds.Subscription, newest *xds.Snapshot) bool {
-	k := awaitingKey{sub, MarkOf(newest)}
-	is, ok := v.awaiting[k]
-	if !ok {
-		is = AwaitsAny(sub, newest)
-		if len(v.awaiting) < maxSurveyed {
-			v.awaiting[k] = is
-		}
-	}
-	return is
 }
 
 // UnansweredNames yields the names that Awaits yields and of which the client was sent nothing

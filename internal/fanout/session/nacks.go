@@ -12,24 +12,23 @@ type refusals struct {
 	lastAnswer bool      // the client's last answer was a NACK
 }
 
-// refusal is what a refused response held. None of it is sent again by itself. All of it is
-// sent again when any of it changes, because the client may have applied nothing (P15).
+// refusal is what a refused response held. None of it is sent again by itself. All of it is sent
+// again when any of it changes, because the client may have applied nothing (P15).
 type refusal struct {
 	names []string // sorted
-	// byHandle are those of the names that the client was given for an alias or a glob,
-	// sorted. Once such a resource is gone, its name does not say whether the client still
-	// asks for it.
+	// byHandle are those of the names that the client was given for an alias or a glob, sorted.
+	// Once such a resource is gone, its name does not say whether the client still asks for it.
 	byHandle []string
 	manifest *Manifest // of the response; nil: not known
 	gen      uint64    // of the response, the oldest of several
 }
 
-// maxRefused bounds the names of merged refusals. The origin decides what a wildcard covers,
-// so over time these names have no other bound.
+// maxRefused bounds the names of merged refusals. The origin decides what a wildcard covers, so
+// over time these names have no other bound.
 const maxRefused = 1 << 16
 
-// clientView is what decides whether a client still asks for what it refused: what it asks for,
-// and what it has by a snapshot.
+// clientView is what decides whether a client still asks for what it refused: what it asks for, and
+// what it has by a snapshot.
 type clientView struct {
 	sub       *xds.Subscription
 	delivered *delivered
@@ -41,13 +40,17 @@ func (s *Session) view(at *xds.Snapshot) clientView {
 }
 
 // asksFor reports whether the client still asks for one of the names of a refusal, also by a
-// handle. Once a resource is gone, its handles are not known. Then there is nothing left to
-// send, unless its removal was what the client refused.
+// handle. Once a resource is gone, its handles are not known. Then there is nothing left to send,
+// unless its removal was what the client refused.
 func (v clientView) asksFor(r *refusal, name string) bool {
 	if v.sub.Covers(name) {
 		return true
 	}
-	if had := v.delivered.resource(name, v.at); had != nil {
+	had := v.delivered.sentBeforeACK[name]
+	if had == nil {
+		had = v.at.Held(name)
+	}
+	if had != nil {
 		return had.AskedBy(v.sub.Names)
 	}
 	return r.cameByHandle(name) && r.removal(name) && !v.sub.Empty()
@@ -58,8 +61,8 @@ func (v clientView) asksForAny(r *refusal) bool {
 	return slices.ContainsFunc(r.names, func(n string) bool { return v.asksFor(r, n) })
 }
 
-// askedNames are the names of a refusal that the client still asks for, or may: r.names
-// itself if that is all of them.
+// askedNames are the names of a refusal that the client still asks for, or may: r.names itself if
+// that is all of them.
 func (v clientView) askedNames(r *refusal) []string {
 	dropped := func(n string) bool { return !v.asksFor(r, n) && (v.sub.Empty() || !r.cameByHandle(n)) }
 	if !slices.ContainsFunc(r.names, dropped) {
@@ -74,8 +77,7 @@ func (r *refusal) cameByHandle(name string) bool {
 	return is
 }
 
-// removal reports whether the client refused, as far as it is known, that the name was
-// removed.
+// removal reports whether the client refused, as far as it is known, that the name was removed.
 func (r *refusal) removal(name string) bool {
 	if r.manifest == nil {
 		return true
@@ -89,12 +91,12 @@ func (rs *refusals) includes(name string) bool {
 	return slices.ContainsFunc(rs.list, func(r refusal) bool { return slices.Contains(r.names, name) })
 }
 
-// refuse remembers what the refused response held, as far as the client still asks for it.
-// later are the responses that were sent after it without waiting for its answer (P19).
+// refuse remembers what the refused response held, as far as the client still asks for it. later
+// are the responses that were sent after it without waiting for its answer (P19).
 //
-// A full-state SotW response held everything, and so does the next one: then no names are
-// needed. If a later response already had a change of something in it, the next response has
-// to include the rest: no further change may come to send it.
+// A full-state SotW response held everything, and so does the next one: then no names are needed.
+// If a later response already had a change of something in it, the next response has to include the
+// rest: no further change may come to send it.
 func (s *Session) refuse(f *pendingACK, later []pendingACK) {
 	if s.fullState() || len(f.manifest.names) == 0 {
 		return
@@ -122,8 +124,8 @@ func (s *Session) refuse(f *pendingACK, later []pendingACK) {
 	s.refusals.add(ref, now)
 }
 
-// sentSince reports whether a later response had another version of any of the names, and
-// which names no later response included.
+// sentSince reports whether a later response had another version of any of the names, and which
+// names no later response included.
 func sentSince(refused *Manifest, names []string, later []pendingACK) (changed bool, rest []string) {
 	for _, n := range names {
 		was, _ := refused.version(n)
@@ -140,8 +142,8 @@ func sentSince(refused *Manifest, names []string, later []pendingACK) (changed b
 	return changed, rest
 }
 
-// add remembers a refusal. If there are too many, the two oldest become one: a change of
-// either then sends both.
+// add remembers a refusal. If there are too many, the two oldest become one: a change of either
+// then sends both.
 func (rs *refusals) add(r refusal, now clientView) {
 	rs.list = append(rs.list, r)
 	if len(rs.list) <= maxPendingACKs {
@@ -167,12 +169,9 @@ func (rs *refusals) drop(done func(refusal) bool) {
 }
 
 // dropResent drops the refusals of which a response includes everything again. now is at the
-// response's snapshot. Two kinds of names need not be in it: names that the client does not
-// ask for any more, and in SotW names that are gone, since a response cannot say so.
+// response's snapshot. Two kinds of names need not be in it: names that the client does not ask for
+// any more, and in SotW names that are gone, since a response cannot say so.
 func (rs *refusals) dropResent(now clientView, m *Manifest, v xds.Variant) {
-	if len(rs.list) == 0 {
-		return
-	}
 	rs.drop(func(r refusal) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
 			if _, again := m.version(n); again || !now.asksFor(&r, n) {
@@ -184,13 +183,10 @@ func (rs *refusals) dropResent(now clientView, m *Manifest, v xds.Variant) {
 	})
 }
 
-// repeatRest follows a response that has another version of something that was refused, but
-// not all of it, because a name was answered by itself (P19, P22–P24). The rest is forced
-// into the next response: no further change may come to send it (P15).
+// repeatRest follows a response that has another version of something that was refused, but not all
+// of it, because a name was answered by itself (P19, P22–P24). The rest is forced into the next
+// response: no further change may come to send it (P15).
 func (rs *refusals) repeatRest(now clientView, p *Plan, m *Manifest, force *forced) {
-	if len(rs.list) == 0 {
-		return
-	}
 	rs.drop(func(r refusal) bool {
 		if r.manifest == nil || slices.ContainsFunc(p.resent, func(a refusal) bool { return a.manifest == r.manifest }) {
 			return false
@@ -212,8 +208,8 @@ func (rs *refusals) repeatRest(now clientView, p *Plan, m *Manifest, force *forc
 	})
 }
 
-// dropDeleted drops the refusals of which nothing is left that a SotW client could be sent:
-// a SotW response cannot say that a resource is gone (P31).
+// dropDeleted drops the refusals of which nothing is left that a SotW client could be sent: a SotW
+// response cannot say that a resource is gone (P31).
 func (rs *refusals) dropDeleted(now clientView) {
 	if len(rs.list) == 0 {
 		return
@@ -254,13 +250,12 @@ func (s *Session) Refusing() bool {
 	return slices.ContainsFunc(s.refusals.list, func(r refusal) bool { return now.asksForAny(&r) })
 }
 
-// RefusesNothing reports whether the client's last answer was an ACK, and no refusal is
-// remembered.
+// RefusesNothing reports whether the client's last answer was an ACK, and no refusal is remembered.
 func (s *Session) RefusesNothing() bool { return !s.refusals.lastAnswer && s.refusals.list == nil }
 
-// RefusedNames is the newest generation of which the client refused something, and the
-// refused names that it still asks for, sorted. At most limit names are collected, before
-// duplicates are removed.
+// RefusedNames is the newest generation of which the client refused something, and the refused
+// names that it still asks for, sorted. At most limit names are collected, before duplicates are
+// removed.
 func (s *Session) RefusedNames(limit int) (gen uint64, names []string) {
 	now := s.view(s.delivered.snapshot)
 	for _, r := range s.refusals.list {

@@ -11,9 +11,8 @@ import (
 type Moment struct {
 	Now        time.Time
 	AckTimeout time.Duration
-	// Release: a type that is sent after this one has a change to send, and the change came
-	// after this type's newest unanswered response. Then this type does not wait for the
-	// ACK (P19).
+	// Release: a type that is sent after this one has a change to send, and the change came after
+	// this type's newest unanswered response. Then this type does not wait for the ACK (P19).
 	Release bool
 }
 
@@ -30,28 +29,24 @@ func MarkOf(s *xds.Snapshot) Mark {
 
 // Plan is what a session would send now.
 type Plan struct {
-	do  action
-	To  *xds.Snapshot
-	Key FrameKey // of a shared response: sessions with equal Keys are sent the same
-
+	do    action
+	To    *xds.Snapshot
+	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
 	Until time.Time // when to look again at the latest; zero: at the next change
 
 	base    baseline // of a shared response: what it is compared with
 	content Content  // of an own response, computed for this client alone
-
-	// BeforeACK: it answers names while a response is unanswered (P19), and does not move
-	// the session to To.
+	// BeforeACK: it answers names while a response is unanswered (P19), and does not move the
+	// session to To.
 	BeforeACK       bool
 	answered        map[string]*xds.Resource // BeforeACK: what is answered; nil: removed
 	answeredHandles []string                 // BeforeACK: handles that resources of other names answer
-
-	unanswered  map[string]string // what is left of the versions that the client brought
-	resent      []refusal         // what it includes because the client refused it (P15)
-	AlsoFollows []string          // what follows the forced names, besides the frame's (P37)
-
-	Limit     int        // of the response, in bytes (P38)
-	Oversized *Oversized // the response is over the limit; nil: it is not
+	unanswered      map[string]string        // what is left of the versions that the client brought
+	resent          []refusal                // what it includes because the client refused it (P15)
+	AlsoFollows     []string                 // what follows the forced names, besides the frame's (P37)
+	Limit           int                      // of the response, in bytes (P38)
+	Oversized       *Oversized               // the response is over the limit; nil: it is not
 }
 
 type action uint8
@@ -74,7 +69,7 @@ func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
 		return plan
 	}
-	if to == s.delivered.snapshot && !s.forced.initialResponsePending && s.inStep() {
+	if to == s.delivered.snapshot && !s.delivered.initialResponsePending && s.inStep() {
 		return plan
 	}
 	c := comparison{s, to}
@@ -110,8 +105,8 @@ func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
 	return plan
 }
 
-// Pending reports whether the session would have anything to send of the snapshot if no
-// response were unanswered.
+// Pending reports whether the session would have anything to send of the snapshot if no response
+// were unanswered.
 func (s *Session) Pending(to *xds.Snapshot) bool { return comparison{s, to}.pending() }
 
 // inStep reports whether there is nothing to send but what changed since the snapshot that the
@@ -147,8 +142,8 @@ func (p planner) key() FrameKey {
 	return k
 }
 
-// changedNames are the names, sorted, that an own response has to include: what changed, the
-// forced names, and all that a refused response held if anything of it changed (P15).
+// changedNames are the names, sorted, that an own response has to include: what changed, the forced
+// names, and all that a refused response held if anything of it changed (P15).
 func (p planner) changedNames() []string {
 	s := p.s
 	var changed []string
@@ -190,8 +185,8 @@ func (p planner) changedNames() []string {
 	return names
 }
 
-// addError puts the error of a name into the plan, if there is one (P39). It reports whether
-// that is all that there is to send of the name.
+// addError puts the error of a name into the plan, if there is one (P39). It reports whether that
+// is all that there is to send of the name.
 func (p planner) addError(name string) (all bool) {
 	s := p.s
 	e := p.to.Error(s.sub.effective, name)

@@ -7,21 +7,21 @@ import (
 )
 
 // brought is what a client brought from another stream: initial_resource_versions in delta,
-// version_info in SotW. It is kept until all that the client asks for is answered (P67): the
-// relay may have started a moment ago and hold only a part of what the origin has. In delta
-// it is also kept until all its versions are answered (P27). A nil pointer has no versions.
+// version_info in SotW. It is kept until all that the client asks for is answered (P67): the relay
+// may have started a moment ago and hold only a part of what the origin has. In delta it is also
+// kept until all its versions are answered (P27). A nil pointer has no versions.
 type brought struct {
 	versions map[string]string // by name; nil in SotW
 	until    time.Time         // how long names are waited for; zero: nothing is answered yet
 	late     bool              // that time is over
 }
 
-// NamesWait is how long at most a client that brought state waits for names (P67). It runs
-// from when anything that the client asks for is answered.
+// NamesWait is how long at most a client that brought state waits for names (P67). It runs from
+// when anything that the client asks for is answered.
 const NamesWait = 5 * time.Second
 
-// bring reads the versions in a type's first request. An empty version matches nothing, but
-// a removal of that name is still sent.
+// bring reads the versions in a type's first request. An empty version matches nothing, but a
+// removal of that name is still sent.
 func (s *Session) bring(r *xds.Request) {
 	s.brought = new(brought)
 	if len(r.Initial) > 0 {
@@ -41,19 +41,16 @@ func (b *brought) initial() map[string]string {
 	return b.versions
 }
 
-// answer drops the version of a name, which is answered.
-func (b *brought) answer(name string) { delete(b.initial(), name) }
-
-// distrust makes the version of a name match nothing: the client is sent the resource
-// whatever it has, or its removal.
+// distrust makes the version of a name match nothing: the client is sent the resource whatever it
+// has, or its removal.
 func (b *brought) distrust(name string) {
 	if _, is := b.initial()[name]; is {
 		b.versions[name] = ""
 	}
 }
 
-// incomplete reports whether an answer to something that the client asks for may still come.
-// Until then a client that brought state would take it for gone (P67).
+// incomplete reports whether an answer to something that the client asks for may still come. Until
+// then a client that brought state would take it for gone (P67).
 func (c comparison) incomplete() bool {
 	sub := c.s.sub.effective
 	switch b := c.s.brought; {
@@ -85,8 +82,8 @@ func (c comparison) originAnswered() (any, names bool) {
 	return any, names
 }
 
-// anyPending reports whether a name that the client asks for has no answer yet. The answer
-// may be a resource of another name.
+// anyPending reports whether a name that the client asks for has no answer yet. The answer may be a
+// resource of another name.
 func (c comparison) anyPending() bool {
 	for n := range c.s.sub.effective.Names.All() {
 		if _, is := c.look(n); is == xds.Pending {
@@ -96,8 +93,8 @@ func (c comparison) anyPending() bool {
 	return false
 }
 
-// awaitNames tracks how long the client that brought state waits for names. It returns when
-// that is over; zero: it does not wait.
+// awaitNames tracks how long the client that brought state waits for names. It returns when that is
+// over; zero: it does not wait.
 func (c comparison) awaitNames(now time.Time) time.Time {
 	b := c.s.brought
 	if b == nil || b.late {
@@ -115,9 +112,9 @@ func (c comparison) awaitNames(now time.Time) time.Time {
 	return b.until
 }
 
-// addBrought puts the removals into the plan of what the client brought and what is gone
-// (P27). It keeps in the plan's unanswered what is not known yet. Nothing counts as gone
-// before all that the client asks for is answered (P67).
+// addBrought puts the removals into the plan of what the client brought and what is gone (P27). It
+// keeps in the plan's unanswered what is not known yet. Nothing counts as gone before all that the
+// client asks for is answered (P67).
 func (p planner) addBrought() {
 	if p.s.brought == nil {
 		return
@@ -146,8 +143,8 @@ func (p planner) addBrought() {
 		}
 		switch {
 		case !sub.Covers(name):
-			// The client had it for a handle, if it asks for it at all. It is gone once no
-			// name leads to it any more. By now no held resource needs to name its handles.
+			// The client had it for a handle, if it asks for it at all. It is gone once no name
+			// leads to it any more. By now no held resource needs to name its handles.
 			switch {
 			case is == xds.Present:
 			case incomplete, anyPending():

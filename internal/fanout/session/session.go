@@ -9,8 +9,8 @@ import (
 // Session is one type on one stream: what the client asks for, what it was sent, and how it
 // answered. Each part has its own struct, with the methods that change it.
 //
-// A session that is in step with its group points to a snapshot and holds no names, whatever
-// the number of resources. It holds names only while something is out of step:
+// A session that is in step with its group points to a snapshot and holds no names, whatever the
+// number of resources. It holds names only while something is out of step:
 //
 //   - forced.names until the next response,
 //   - delivered.sentBeforeACK until the next regular response, or until the group knows more
@@ -33,15 +33,15 @@ type Session struct {
 	refusals  refusals     // what the client refused
 }
 
-// New makes the session of a type of which no request has come. limit is the size limit of
-// a response in bytes.
+// New makes the session of a type of which no request has come. limit is the size limit of a
+// response in bytes.
 func New(t xds.Type, form xds.Form, limit int) *Session {
 	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: xds.Nothing, effective: xds.Nothing}}
 }
 
-// Subscribe returns what the client asks for after the request, and whether that differs
-// from before. It changes nothing: the caller interns the result and passes it to Request.
-// P20 says how names are listed, added and removed, and P21 when the wildcard is subscribed.
+// Subscribe returns what the client asks for after the request, and whether that differs from
+// before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
+// names are listed, added and removed, and P21 when the wildcard is subscribed.
 func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
 	if s.form.Variant == xds.SotW {
 		return s.sub.fromList(r, &s.Type)
@@ -52,12 +52,12 @@ func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
 // Outcome is what a request did.
 type Outcome struct {
 	Answer Answer // what the request says of an earlier response
-	// Version is that of the response that was acknowledged or refused. Received is when
-	// the origin sent the newest change in that response; zero: nothing in it changed.
+	// Version is that of the response that was acknowledged or refused. Received is when the origin
+	// sent the newest change in that response; zero: nothing in it changed.
 	Version  string
 	Received time.Time
-	// Progress counts the clients of that response's version; nil: nobody counts it. Gen
-	// is its generation, and News reports whether it had something that changed.
+	// Progress counts the clients of that response's version; nil: nobody counts it. Gen is its
+	// generation, and News reports whether it had something that changed.
 	Progress *xds.VersionProgress
 	Gen      uint64
 	News     bool
@@ -65,14 +65,14 @@ type Outcome struct {
 	Wake bool
 }
 
-// Request applies a request. want is the result of Subscribe, interned. seq is the number in
-// the request's nonce, 0 if the nonce is not of this stream.
+// Request applies a request. want is the result of Subscribe, interned. seq is the number in the
+// request's nonce, 0 if the nonce is not of this stream.
 func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
 	first := s.sub.update(r, want, s.form.Variant)
 	var out Outcome
 	if first {
 		// P11: the first request is answered, whatever nonce and version it carries.
-		s.forced.initialResponsePending, out.Wake = true, true
+		s.delivered.initialResponsePending, out.Wake = true, true
 		if s.sub.resumes {
 			s.bring(r)
 		}
@@ -88,7 +88,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	} else {
 		s.followDelta(r, want)
 	}
-	if s.inFlight.changeWaits || s.forced.names != nil || s.delivered.errors != nil || s.forced.initialResponsePending {
+	if s.inFlight.changeWaits || s.forced.names != nil || s.delivered.errors != nil || s.delivered.initialResponsePending {
 		out.Wake, s.inFlight.changeWaits = true, false
 	}
 	return out
@@ -104,7 +104,7 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	if p.BeforeACK {
 		s.deliverBeforeACK(p)
 	} else {
-		s.forced.initialResponsePending = s.forced.initialResponsePending && s.sub.effective.Wildcard && !p.To.Answered
+		s.delivered.initialResponsePending = s.delivered.initialResponsePending && s.sub.effective.Wildcard && !p.To.Answered
 		s.deliver(p)
 	}
 	for _, name := range m.LaterErrors {
@@ -114,8 +114,8 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	s.normalize()
 }
 
-// hasNews reports whether a response has something that changed. What is repeated, or was
-// asked for since, came from the origin long ago (P37).
+// hasNews reports whether a response has something that changed. What is repeated, or was asked for
+// since, came from the origin long ago (P37).
 func (s *Session) hasNews(p *Plan, m *Manifest) bool {
 	sent := s.delivered.snapshot
 	switch {
@@ -141,10 +141,10 @@ func (s *Session) NothingToSend(p *Plan) {
 	if p.BeforeACK {
 		return
 	}
-	if s.forced.initialResponsePending && s.sub.effective.Wildcard {
+	if s.delivered.initialResponsePending && s.sub.effective.Wildcard {
 		return // the wildcard is not answered yet, and its first response starts from nothing
 	}
-	s.forced.initialResponsePending = false
+	s.delivered.initialResponsePending = false
 	s.deliver(p)
 	if s.form.Variant == xds.SotW {
 		s.refusals.dropDeleted(s.view(p.To))
@@ -160,8 +160,8 @@ func (s *Session) NothingToSend(p *Plan) {
 	}
 }
 
-// TooLarge records that the plan's response is over the size limit (P38). It is not built
-// again before the snapshot or the subscription changes.
+// TooLarge records that the plan's response is over the size limit (P38). It is not built again
+// before the snapshot or the subscription changes.
 func (s *Session) TooLarge(p *Plan) {
 	s.delivered.tooLarge = &tooLarge{p.Key, MarkOf(p.To), *p.Oversized}
 }
@@ -193,7 +193,7 @@ func (s *Session) deliverBeforeACK(p *Plan) {
 	for n, r := range p.answered {
 		s.delivered.addBeforeACK(n, r)
 		delete(s.forced.names, n)
-		s.brought.answer(n)
+		delete(s.brought.initial(), n)
 		if r != nil && s.delivered.error(s.sub.effective, n) != nil {
 			s.delivered.setError(n, nil) // the resource cleared it (P39)
 		}
@@ -209,8 +209,18 @@ func (s *Session) deliverBeforeACK(p *Plan) {
 
 // normalize keeps empty maps nil, so that a session in step is recognised by that.
 func (s *Session) normalize() {
-	s.forced.normalize()
-	s.delivered.normalize()
+	if len(s.forced.names) == 0 {
+		s.forced.names = nil
+	}
+	if len(s.forced.retried) == 0 {
+		s.forced.retried = nil
+	}
+	if len(s.delivered.sentBeforeACK) == 0 {
+		s.delivered.sentBeforeACK = nil
+	}
+	if len(s.delivered.errors) == 0 {
+		s.delivered.errors = nil
+	}
 	if s.delivered.snapshot != nil && len(s.brought.initial()) == 0 {
 		s.brought = nil
 	}
@@ -227,16 +237,15 @@ func (s *Session) Began() bool { return s.sub.began }
 // Requested is what the client asks for by its newest request, stale or not (P12).
 func (s *Session) Requested() *xds.Subscription { return s.sub.requested }
 
-// Subscription is what responses follow: what the client asks for by its last request that
-// was not stale.
+// Subscription is what responses follow: what the client asks for by its last request that was not
+// stale.
 func (s *Session) Subscription() *xds.Subscription { return s.sub.effective }
 
 // BringsState reports whether the first request had versions of another stream (P27, P66).
 func (s *Session) BringsState() bool { return s.sub.resumes }
 
-// NamesWeight is the weight of the names that the client brought or gave up and that the
-// session may still hold. It holds them until they are answered and the client has
-// acknowledged the answer.
+// NamesWeight is the weight of the names that the client brought or gave up and that the session
+// may still hold. It holds them until they are answered and the client has acknowledged the answer.
 func (s *Session) NamesWeight() int {
 	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.brought == nil && s.refusals.list == nil && !s.inFlight.any() {
 		s.forced.weight = 0
@@ -244,22 +253,21 @@ func (s *Session) NamesWeight() int {
 	return s.forced.weight
 }
 
-// Accepted is the snapshot that the client has all of and acknowledged, if it refuses
-// nothing; nil otherwise. A client that brought all of it is sent nothing to acknowledge
-// (P27).
+// Accepted is the snapshot that the client has all of and acknowledged, if it refuses nothing; nil
+// otherwise. A client that brought all of it is sent nothing to acknowledge (P27).
 func (s *Session) Accepted() *xds.Snapshot {
-	if s.inFlight.any() || !s.RefusesNothing() || s.delivered.tooLarge != nil || s.forced.initialResponsePending {
+	if s.inFlight.any() || !s.RefusesNothing() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
 		return nil
 	}
 	return s.delivered.snapshot
 }
 
-// SentSnapshot is what the client has been sent, except what was sent before an ACK. The
-// session keeps it alive. nil: nothing was sent.
+// SentSnapshot is what the client has been sent, except what was sent before an ACK. The session
+// keeps it alive. nil: nothing was sent.
 func (s *Session) SentSnapshot() *xds.Snapshot { return s.delivered.snapshot }
 
-// Skipped is the number of generations with a change for the client that lie between what
-// the client was sent and the plan's snapshot.
+// Skipped is the number of generations with a change for the client that lie between what the
+// client was sent and the plan's snapshot.
 func (s *Session) Skipped(p *Plan) int {
 	return xds.Generations(s.delivered.snapshot, p.To, s.sub.effective) - 1
 }

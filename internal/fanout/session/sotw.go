@@ -7,10 +7,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// followList follows a SotW request that is not stale. A newly listed name is answered even if
-// it did not change, and a shorter list gets no response (P22). But beside the wildcard, a
-// name is answered that is given up and that the wildcard does not have, as in delta (P24):
-// nothing else makes the client drop it.
+// followList follows a SotW request that is not stale. A newly listed name is answered even if it
+// did not change, and a shorter list gets no response (P22). But beside the wildcard, a name is
+// answered that is given up and that the wildcard does not have, as in delta (P24): nothing else
+// makes the client drop it.
 func (s *Session) followList(want *xds.Subscription) {
 	if want == s.sub.effective {
 		return
@@ -18,11 +18,11 @@ func (s *Session) followList(want *xds.Subscription) {
 	was := s.sub.effective
 	s.sub.effective = want
 	if want.Wildcard && !was.Wildcard {
-		s.wildcardSubscribed(was)
+		s.delivered.restart(was)
 		return
 	}
 	if s.delivered.resendAll && !want.Wildcard {
-		was = s.endResendAll()
+		was = s.delivered.cancelRestart(want)
 	}
 	for name, added := range was.Names.Diff(want.Names) {
 		switch {
@@ -44,8 +44,8 @@ func (s *Session) followList(want *xds.Subscription) {
 }
 
 // mayKeep reports whether a client may have something by a name, which it gave up beside the
-// wildcard, that the wildcard does not have. was is the subscription by which it was sent
-// what it has.
+// wildcard, that the wildcard does not have. was is the subscription by which it was sent what it
+// has.
 func (s *Session) mayKeep(name string, was *xds.Subscription) bool {
 	at := s.delivered.snapshot
 	if _, is := at.Look(s.sub.effective, name); is == xds.Present {
@@ -55,18 +55,18 @@ func (s *Session) mayKeep(name string, was *xds.Subscription) bool {
 	return is != xds.Absent
 }
 
-// planSotW plans the next SotW response. A full-state response holds all resources that are
-// known (P30). Any other response holds the subscribed resources that changed, and those
-// newly listed (P31, P22). Pending names are left out of a full-state response. So a client
-// that brought state from another stream waits before the first one (P67, mustWait).
+// planSotW plans the next SotW response. A full-state response holds all resources that are known
+// (P30). Any other response holds the subscribed resources that changed, and those newly listed
+// (P31, P22). Pending names are left out of a full-state response. So a client that brought state
+// from another stream waits before the first one (P67, mustWait).
 func (p planner) planSotW() {
 	s := p.s
 	switch {
 	case s.fullState():
 		p.do, p.Key = shared, p.key()
-		p.Key.force = s.forced.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || p.answersAnyForced()
-		// A client that refused the last set may have applied none of it. All that it is
-		// sent is new to it (P37).
+		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || p.answersAnyForced()
+		// A client that refused the last set may have applied none of it. All that it is sent is
+		// new to it (P37).
 		p.Key.allNew = s.delivered.resendAll || s.refusals.lastAnswer
 		p.AlsoFollows = p.followForced()
 		return

@@ -9,24 +9,22 @@ import (
 // wildcard is the name that subscribes to whatever the origin thinks the node needs (P21).
 const wildcard = "*"
 
-// subscription is what the client asks for, by its requests. requested and effective differ
-// only in SotW, and only after a stale request.
+// subscription is what the client asks for, by its requests. requested and effective differ only in
+// SotW, and only after a stale request.
 type subscription struct {
 	requested *xds.Subscription // by the newest request, stale or not; the group is given it (P12)
 	effective *xds.Subscription // by the last request that was not stale; responses follow it
-
 	// SotW: hash and length of the newest list of names, to recognise a repeated list.
 	listHash uint64
 	listLen  uint32
-
-	began   bool   // a request has come (P11)
-	named   bool   // a name was ever given (P21)
-	resumes bool   // the first request had versions of another stream (P27, P66)
-	knownIn uint64 // lineage in which the origin has answered all of it, as Survey found; 0: none
+	began    bool   // a request has come (P11)
+	named    bool   // a name was ever given (P21)
+	resumes  bool   // the first request had versions of another stream (P27, P66)
+	knownIn  uint64 // lineage in which the origin has answered all of it, as Survey found; 0: none
 }
 
-// update records a request and the subscription after it. It reports whether the request is
-// the first.
+// update records a request and the subscription after it. It reports whether the request is the
+// first.
 func (sub *subscription) update(r *xds.Request, want *xds.Subscription, v xds.Variant) (first bool) {
 	first = !sub.began
 	sub.resumes = sub.bringsVersions(r, v)
@@ -40,8 +38,8 @@ func (sub *subscription) update(r *xds.Request, want *xds.Subscription, v xds.Va
 	return first
 }
 
-// bringsVersions reports whether the first request, which r may be, has versions of another
-// stream: initial_resource_versions in delta, version_info in SotW.
+// bringsVersions reports whether the first request, which r may be, has versions of another stream:
+// initial_resource_versions in delta, version_info in SotW.
 func (sub *subscription) bringsVersions(r *xds.Request, v xds.Variant) bool {
 	switch {
 	case sub.began:
@@ -52,9 +50,9 @@ func (sub *subscription) bringsVersions(r *xds.Request, v xds.Variant) bool {
 	return len(r.Initial) > 0
 }
 
-// fromList is the subscription after a SotW request, and whether it differs from before.
-// Each request lists all names (P20). An empty list is the wildcard until a name was given,
-// for types that have a legacy wildcard. Otherwise it is no interest (P21).
+// fromList is the subscription after a SotW request, and whether it differs from before. Each
+// request lists all names (P20). An empty list is the wildcard until a name was given, for types
+// that have a legacy wildcard. Otherwise it is no interest (P21).
 func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*xds.Subscription, bool) {
 	if sub.began && r.NamesSum == sub.listHash && uint32(len(r.Names)) == sub.listLen {
 		return sub.requested, false // an ACK that repeats a thousand names costs one hash
@@ -72,10 +70,9 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*xds.Subscriptio
 	return next, true
 }
 
-// fromDelta is the subscription after a delta request, and whether it differs from before.
-// Names are added, then removed (P20). The wildcard is "*". A first request without any
-// names is the wildcard too, for types that have a legacy wildcard. It ends only when "*" is
-// unsubscribed (P21).
+// fromDelta is the subscription after a delta request, and whether it differs from before. Names
+// are added, then removed (P20). The wildcard is "*". A first request without any names is the
+// wildcard too, for types that have a legacy wildcard. It ends only when "*" is unsubscribed (P21).
 func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*xds.Subscription, bool) {
 	empty := len(r.Names) == 0 && len(r.Unsubscribe) == 0
 	if sub.began && empty {
@@ -95,11 +92,11 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	return &next, true
 }
 
-// unsubscribed are the names that a client gives up when it unsubscribes from some (P26). A
-// name that was subscribed is given up itself. Any other name may identify one resource
-// that the client has: then those of that resource's names are given up by which it was
-// subscribed. A glob stays, since it subscribes to more than this resource. So does an alias
-// that leads to another resource as well.
+// unsubscribed are the names that a client gives up when it unsubscribes from some (P26). A name
+// that was subscribed is given up itself. Any other name may identify one resource that the client
+// has: then those of that resource's names are given up by which it was subscribed. A glob stays,
+// since it subscribes to more than this resource. So does an alias that leads to another resource
+// as well.
 func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string, d *delivered) []string {
 	out, done := unsubscribed, map[string]bool{}
 	var ahead map[string]string // see delivered.namesBeforeACK
@@ -153,27 +150,20 @@ func plainNames(names [][]byte) []string {
 	return plain
 }
 
-// answerUnsubscribed has the end of a name's subscription beside the wildcard answered
-// (P24). The session remembers the name until then.
+// answerUnsubscribed has the end of a name's subscription beside the wildcard answered (P24). The
+// session remembers the name until then.
 func (s *Session) answerUnsubscribed(name string) {
 	s.forced.weight += xds.NameWeight(len(name))
 	s.forced.add(name, asked)
 }
 
-// endResendAll takes delivered.restart back: the wildcard was given up before it was
-// answered. It returns what the client asked for when it was last sent something.
-func (s *Session) endResendAll() *xds.Subscription {
-	s.forced.initialResponsePending = s.delivered.snapshot == nil
-	return s.delivered.cancelRestart(s.sub.effective)
-}
-
-// wildcardEnded follows the end of the wildcard. was is the subscription by which the client
-// was sent what it has.
+// wildcardEnded follows the end of the wildcard. was is the subscription by which the client was
+// sent what it has.
 //
-// The client was sent the wildcard's copies of what it goes on to ask for by name. Where the
-// copy for the names differs, or there is none, the next response says so (P50). A
-// full-state set that the client refused would have been followed by another full set. Now
-// the refusal has to remember what the set held (P15).
+// The client was sent the wildcard's copies of what it goes on to ask for by name. Where the copy
+// for the names differs, or there is none, the next response says so (P50). A full-state set that
+// the client refused would have been followed by another full set. Now the refusal has to remember
+// what the set held (P15).
 func (s *Session) wildcardEnded(was *xds.Subscription) {
 	at, sub := s.delivered.snapshot, s.sub.effective
 	if at == nil || !was.Wildcard {
@@ -196,11 +186,4 @@ func (s *Session) wildcardEnded(was *xds.Subscription) {
 		byHandle := slices.DeleteFunc(slices.Clone(kept), sub.Names.Has)
 		s.refusals.list = append(s.refusals.list, refusal{names: kept, byHandle: byHandle, gen: at.Gen})
 	}
-}
-
-// wildcardSubscribed has everything answered, as to a first request, except what the client
-// has and is gone. was is the subscription before.
-func (s *Session) wildcardSubscribed(was *xds.Subscription) {
-	s.forced.initialResponsePending = true
-	s.delivered.restart(was)
 }
