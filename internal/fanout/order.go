@@ -63,7 +63,7 @@ func (v *sight) setMarks(i int) {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {
 		if o.Type.Order > at {
-			o.marks[at] = session.MarkOf(v.cur[j])
+			o.marks[at] = session.IDOf(v.cur[j])
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (v *sight) setMarks(i int) {
 func (st *stream) laterPending(v *sight, i int) bool {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {
-		if o.Type.Order <= at || session.MarkOf(v.cur[j]) == o.marks[at] {
+		if o.Type.Order <= at || session.IDOf(v.cur[j]) == o.marks[at] {
 			continue
 		}
 		if o.Pending(v.cur[j]) {

@@ -40,16 +40,16 @@ type poller struct {
 	news    atomic.Pointer[chan struct{}] // closed, and replaced, when there may be news
 
 	// Under the table's lock.
-	polls   int           // that are being answered
-	kept    *list.Element // in its account's list while there are none
-	since   time.Time     // it is kept
-	sent    string        // version that was given last
-	acked   string        // version that the client had when it came last
-	gave    session.Mark  // of a snapshot that says what was sent
-	has     session.Mark  // of one that says what it had then
-	refuses bool          // it refused what was sent
-	behind  bool          // it came without what was sent, and was given it again
-	turned  time.Time     // when it came to stand as it does
+	polls   int                // that are being answered
+	kept    *list.Element      // in its account's list while there are none
+	since   time.Time          // it is kept
+	sent    string             // version that was given last
+	acked   string             // version that the client had when it came last
+	gave    session.SnapshotID // of a snapshot that says what was sent
+	has     session.SnapshotID // of one that says what it had then
+	refuses bool               // it refused what was sent
+	behind  bool               // it came without what was sent, and was given it again
+	turned  time.Time          // when it came to stand as it does
 	counts  slotCounts
 	nack    Nack
 }
@@ -374,7 +374,7 @@ func (p *poller) hear(q *question) *Nack {
 func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.gave, p.has = session.MarkOf(s), session.MarkOf(s)
+	p.gave, p.has = session.IDOf(s), session.IDOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
@@ -399,7 +399,7 @@ func (ps *pollers) said(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
-	p.gave = session.MarkOf(s)
+	p.gave = session.IDOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.refuses, p.turned = version, false, time.Now()

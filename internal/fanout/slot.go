@@ -30,7 +30,7 @@ type slot struct {
 	version string
 	// marks are where this type stood when a type that warms was last sent, by
 	// that type's order (P19).
-	marks    [warmers]session.Mark
+	marks    [warmers]session.SnapshotID
 	nack     *Nack     // the last refusal; nil: none
 	answered time.Time // when the last answer came; zero: none did
 	asked    time.Time // when it asked for what it asks for now

@@ -29,7 +29,7 @@ type pendingACK struct {
 	sub       *xds.Subscription    // the effective one when it was sent
 	beforeACK bool                 // it was sent while an earlier one was unanswered (P19)
 	news      bool                 // something in it changed since all that was sent before
-	of        Mark                 // the snapshot that it was made of
+	of        SnapshotID           // the snapshot that it was made of
 	progress  *xds.VersionProgress // of the snapshot's version; nil: nobody counts it
 }
 
@@ -76,12 +76,12 @@ func (in *inFlight) includes(name string) bool {
 	})
 }
 
-// acknowledged is what the client accepted. It has versions and marks and no snapshot: that would
+// acknowledged is what the client accepted. It has versions and a snapshot's ID: a pointer would
 // keep alive what the client accepted long ago.
 type acknowledged struct {
-	version     string // of the snapshot that it acknowledged last, or with which it is in step
-	versionInfo string // SotW: version_info of the response that it acknowledged last
-	mark        Mark   // newest snapshot that it acknowledged, or with which it was in step
+	version     string     // of the snapshot that it acknowledged last, or with which it is in step
+	versionInfo string     // SotW: version_info of the response that it acknowledged last
+	snapshot    SnapshotID // newest snapshot that it acknowledged, or with which it was in step
 }
 
 // accept records the ACK of a response. A response that was sent before an ACK did not move the
@@ -90,7 +90,7 @@ func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
 	if f.beforeACK {
 		return
 	}
-	a.version, a.mark = f.manifest.Version, f.of
+	a.version, a.snapshot = f.manifest.Version, f.of
 	if v == xds.SotW {
 		a.versionInfo = cmp.Or(f.manifest.HeartbeatVersion, f.manifest.Version)
 	}
@@ -186,10 +186,10 @@ func (s *Session) AckedGeneration(newest *xds.Snapshot, open bool) uint64 {
 		return 0
 	case !open:
 		return newest.Gen
-	case s.acked.mark.Lineage != newest.Lineage:
+	case s.acked.snapshot.Lineage != newest.Lineage:
 		return 0
 	}
-	gen := s.acked.mark.Gen
+	gen := s.acked.snapshot.Gen
 	now := s.view(s.delivered.snapshot)
 	for i := range s.refusals.list {
 		if r := &s.refusals.list[i]; now.asksForAny(r) {

@@ -89,7 +89,8 @@ func (c comparison) difference(name string) (resource, err bool) {
 // differs reports whether what a client has of a name and what it is to have are two things to a
 // client of this form. full: it is sent full-state responses. named: it asks for the name.
 //
-// This is where a deletion becomes a response, or none: case Absent.
+// This is where a deletion becomes a response, or none: case Absent. Before that, the group delays
+// the deletions of clusters and endpoints that may still be in use (P36: make before break).
 func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
 	switch is {
 	case xds.Present:

@@ -76,7 +76,7 @@ type delivered struct {
 // tooLarge is a response that is not sent because of its size.
 type tooLarge struct {
 	key FrameKey
-	to  Mark
+	to  SnapshotID
 	Oversized
 }
 

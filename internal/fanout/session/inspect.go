@@ -188,7 +188,7 @@ type surveyKey struct {
 	sub      *xds.Subscription
 	form     xds.Form
 	full     bool
-	from, to Mark
+	from, to SnapshotID
 }
 
 // maxSurveyed bounds what a survey remembers.
@@ -208,7 +208,7 @@ func (v *Survey) anyPending(s *Session, newest *xds.Snapshot) bool {
 	if d.snapshot == newest {
 		return false
 	}
-	k := surveyKey{s.sub.effective, s.form, s.fullState(), MarkOf(d.snapshot), MarkOf(newest)}
+	k := surveyKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
 	if is, ok := v.pending[k]; ok {
 		return is
 	}
@@ -236,7 +236,7 @@ func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
 		return false
 	}
-	k := surveyKey{sub: s.sub.effective, to: MarkOf(newest)}
+	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
 	any, ok := v.awaiting[k]
 	if !ok {
 		any = AwaitsAny(k.sub, newest)

@@ -16,15 +16,15 @@ type Moment struct {
 	Release bool
 }
 
-// Mark identifies a snapshot, and does not keep it alive.
-type Mark struct{ Lineage, Gen uint64 }
+// SnapshotID identifies a snapshot, and does not keep it alive.
+type SnapshotID struct{ Lineage, Gen uint64 }
 
-// MarkOf identifies a snapshot; zero for none.
-func MarkOf(s *xds.Snapshot) Mark {
+// IDOf identifies a snapshot; zero for none.
+func IDOf(s *xds.Snapshot) SnapshotID {
 	if s == nil {
-		return Mark{}
+		return SnapshotID{}
 	}
-	return Mark{s.Lineage, s.Gen}
+	return SnapshotID{s.Lineage, s.Gen}
 }
 
 // Plan is what a session would send now.
@@ -118,7 +118,7 @@ func (s *Session) inStep() bool {
 // isTooLarge reports whether the plan's response was over the size limit before (P38).
 func (s *Session) isTooLarge(p *Plan) bool {
 	t := s.delivered.tooLarge
-	return t != nil && p.Key == t.key && MarkOf(p.To) == t.to
+	return t != nil && p.Key == t.key && IDOf(p.To) == t.to
 }
 
 // planner fills a Plan. planSotW and planDelta are the decisions of the two variants.

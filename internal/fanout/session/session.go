@@ -98,7 +98,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	s.inFlight.add(pendingACK{
 		seq: seq, at: now, manifest: m, sub: s.sub.effective, beforeACK: p.BeforeACK,
-		news: s.hasNews(p, m), progress: p.To.Progress, of: MarkOf(p.To),
+		news: s.hasNews(p, m), progress: p.To.Progress, of: IDOf(p.To),
 	})
 	s.refusals.dropResent(s.view(p.To), m, s.form.Variant)
 	if p.BeforeACK {
@@ -156,14 +156,14 @@ func (s *Session) NothingToSend(p *Plan) {
 		s.acked.version = p.To.Version
 	}
 	if !s.Refusing() {
-		s.acked.mark = MarkOf(p.To)
+		s.acked.snapshot = IDOf(p.To)
 	}
 }
 
 // TooLarge records that the plan's response is over the size limit (P38). It is not built again
 // before the snapshot or the subscription changes.
 func (s *Session) TooLarge(p *Plan) {
-	s.delivered.tooLarge = &tooLarge{p.Key, MarkOf(p.To), *p.Oversized}
+	s.delivered.tooLarge = &tooLarge{p.Key, IDOf(p.To), *p.Oversized}
 }
 
 // deliver moves the session to the plan's snapshot.
