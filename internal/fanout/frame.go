@@ -98,17 +98,17 @@ func (f *Frame) equals(body *xds.Body, c *session.Content, to *xds.Snapshot, ttl
 	return f.typ == body.Type &&
 		f.identifier == body.Identifier &&
 		f.Version == to.Version &&
-		f.Took == c.Took &&
+		f.HeartbeatVersion == c.HeartbeatVersion &&
 		f.Renewed == c.Renewed &&
 		f.sameContent(body, c, ttls)
 }
 
 // sameContent reports whether f has this content, if it is a frame of the same snapshot.
 func (f *Frame) sameContent(body *xds.Body, c *session.Content, ttls []time.Duration) bool {
-	return f.form == body.Form && f.version == body.Version && f.Quiet == c.Quiet &&
+	return f.form == body.Form && f.version == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
 		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Beats) && slices.Equal(f.removed, c.Removed) &&
 		slices.Equal(f.errors, c.Errors) && slices.Equal(f.ttls, ttls) && slices.Equal(f.Follows, c.Follows) &&
-		slices.Equal(f.Later, c.Later)
+		slices.Equal(f.LaterErrors, c.LaterErrors)
 }
 
 var contentSeed = maphash.MakeSeed()

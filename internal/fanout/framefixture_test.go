@@ -43,8 +43,8 @@ func (w *frameFixture) joins(features ...string) {
 }
 
 // named is the origin's answer to names, and wild that to the wildcard.
-func (w *frameFixture) named(specs ...string) { w.Say(false, w.s.Wants().Names, specs...) }
-func (w *frameFixture) wild(specs ...string)  { w.Say(true, w.s.Wants().Names, specs...) }
+func (w *frameFixture) named(specs ...string) { w.Say(false, w.s.Requested().Names, specs...) }
+func (w *frameFixture) wild(specs ...string)  { w.Say(true, w.s.Requested().Names, specs...) }
 
 // ask applies a request with the nonce of response seq.
 func (w *frameFixture) ask(seq uint64, names ...string) {
@@ -91,7 +91,7 @@ func (w *frameFixture) next() *Frame {
 	}
 	f := framesOf(p.To).frame(nil, &p, "id")
 	if f.Empty() {
-		w.s.Settled(&p)
+		w.s.NothingToSend(&p)
 		return nil
 	}
 	w.seq++

@@ -107,9 +107,9 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	}
 	if frame.Empty() {
 		if plan.Oversized != nil {
-			ty.Stuck(plan)
+			ty.TooLarge(plan)
 		} else {
-			ty.Settled(plan)
+			ty.NothingToSend(plan)
 		}
 		var accepted *xds.Snapshot
 		if ty.BringsState() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
@@ -132,7 +132,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if ty.Type.Warms {
 		v.markLater(i)
 	}
-	follow := st.refreshFollowers(ty, frame.Follows) | st.refreshFollowers(ty, plan.Besides)
+	follow := st.refreshFollowers(ty, frame.Follows) | st.refreshFollowers(ty, plan.AlsoFollows)
 	st.mu.Unlock()
 
 	if follow != 0 {
@@ -199,7 +199,7 @@ func (v *view) markLater(i int) {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {
 		if o.Type.Order > at {
-			o.marks[at] = session.MarkOf(v.cur[j])
+			o.marks[at] = session.IDOf(v.cur[j])
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (v *view) markLater(i int) {
 func (st *stream) laterPending(v *view, i int) bool {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {
-		if o.Type.Order <= at || session.MarkOf(v.cur[j]) == o.marks[at] {
+		if o.Type.Order <= at || session.IDOf(v.cur[j]) == o.marks[at] {
 			continue
 		}
 		if o.Pending(v.cur[j]) {

@@ -102,8 +102,8 @@ func (c *crowd) answer(s *session.Session, r *xds.Request) {
 		c.t.Fatal(err)
 	}
 	want, _ := s.Subscribe(r)
-	if out := s.Request(r, want, c.seq); out.Verdict != session.Acked {
-		c.t.Fatalf("verdict %v", out.Verdict)
+	if out := s.Request(r, want, c.seq); out.Answer != session.Acked {
+		c.t.Fatalf("verdict %v", out.Answer)
 	}
 }
 

@@ -115,7 +115,7 @@ func everyPart(w *frameFixture) *saying {
 	s := &saying{ttls: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
 	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
-		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Follows(), "d")}, Follows: []string{"a"}, Took: "v1", Later: []string{"b"}, Renewed: 1}
+		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "d")}, Summary: session.Summary{Follows: []string{"a"}, HeartbeatVersion: "v1", LaterErrors: []string{"b"}, Renewed: 1}}
 	s.body = xds.Body{Form: xds.Form{Variant: xds.Delta, Timed: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
 		Resources: s.c.Changed, Beats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
 	return s
@@ -152,8 +152,10 @@ func TestP39_SharedBytesBearOneIdentifier(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"origin":  func(s *saying, _ *frameFixture) { s.body.Identifier = "replica/other" },
 		"replica": func(s *saying, _ *frameFixture) { s.body.Identifier = "other/origin" },
-		"error":   func(s *saying, w *frameFixture) { s.c.Errors = []*xds.ResourceError{w.Cur.Error(w.s.Follows(), "e")} },
-		"owed":    func(s *saying, _ *frameFixture) { s.c.Later = nil },
+		"error": func(s *saying, w *frameFixture) {
+			s.c.Errors = []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "e")}
+		},
+		"owed": func(s *saying, _ *frameFixture) { s.c.LaterErrors = nil },
 	})
 }
 
@@ -171,9 +173,9 @@ func TestP61_SharedBytesBearOneVersion(t *testing.T) {
 func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"left":    func(s *saying, _ *frameFixture) { s.ttls[1]-- },
-		"took":    func(s *saying, _ *frameFixture) { s.c.Took = "v0" },
+		"took":    func(s *saying, _ *frameFixture) { s.c.HeartbeatVersion = "v0" },
 		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
-		"quiet":   func(s *saying, _ *frameFixture) { s.c.Quiet = true },
+		"quiet":   func(s *saying, _ *frameFixture) { s.c.OnlyRenewals = true },
 		"form":    func(s *saying, _ *frameFixture) { s.body.Timed = false },
 		"beats":   func(s *saying, w *frameFixture) { s.c.Beats = []*xds.Resource{w.Cur.Held("z")} },
 	})

@@ -44,7 +44,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	if !woken(time.Minute) {
 		t.Error("not woken after ack_timeout: a client that never answers would keep the state alive for ever")
 	}
-	ty.Request(new(xds.Request), ty.Wants(), 1)
+	ty.Request(new(xds.Request), ty.Requested(), 1)
 	if !woken(0) {
 		t.Error("not woken once it was answered")
 	}
@@ -67,7 +67,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
 	ty.Sent(&plan, frame.Manifest, 1, start)
-	ty.Request(new(xds.Request), ty.Wants(), 1)
+	ty.Request(new(xds.Request), ty.Requested(), 1)
 	w := r.srv.newWatcher()
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)

@@ -277,7 +277,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	first := !ty.Began()
 	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - ty.Wants().Names.Weight()
+	more := want.Names.Weight() - ty.Requested().Names.Weight()
 	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
@@ -291,13 +291,13 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	if first || changed {
 		ty.track.Asked(now)
 	}
-	if first || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
+	if first || changed || out.Wake || out.Answer == session.Acked || out.Answer == session.Nacked {
 		ty.epoch++
 	}
-	remembers := ty.Remembers()
-	ask := ty.Again(r, ty.snapshot())
+	remembers := ty.NamesWeight()
+	ask := ty.RetryAliases(r, ty.snapshot())
 	nack := st.note(ty, &out, now)
-	acked := out.Verdict == session.Acked && ty.RefusesNothing()
+	acked := out.Answer == session.Acked && ty.RefusesNothing()
 	var accepted *xds.Snapshot
 	if acked {
 		accepted = ty.Accepted()
@@ -321,7 +321,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	if acked {
 		ty.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(ty.track.Began()) {
+	if t := st.srv.opts.Tracer; t != nil && out.Answer == session.Acked && out.Received.After(ty.track.Began()) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
@@ -333,7 +333,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		ty.member.Nacked(*nack)
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
-	if out.Verdict != session.Acked || changed || first {
+	if out.Answer != session.Acked || changed || first {
 		st.throttle()
 	}
 	return nil
@@ -352,7 +352,7 @@ func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
 // note counts what a request said. It returns the NACK, if it is one, without its message. The lock
 // is held.
 func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
-	switch out.Verdict {
+	switch out.Answer {
 	case session.Acked:
 		ty.track.Acked(out, now)
 		ty.meters.Acks.Inc()
@@ -365,7 +365,7 @@ func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nac
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
 		ty.track.Nacked(out, n, now)
 		return n
-	case session.Stale, session.Unknown:
+	case session.Stale, session.UnknownNonce:
 		ty.meters.Stale.Inc()
 	}
 	return nil

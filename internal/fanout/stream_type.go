@@ -28,7 +28,7 @@ type streamType struct {
 	unavailable bool
 	// marks are the snapshots of this type when a type that warms was sent last, by that type's
 	// order (P19).
-	marks [warmingTypes]session.Mark
+	marks [warmingTypes]session.SnapshotID
 	track inspect.Tracker
 }
 
@@ -60,7 +60,7 @@ func (t *streamType) Unavailable(r *Refusal) {
 	t.unavailable = r != nil
 	all := t.unavailable
 	for _, o := range st.types {
-		all = all && (o.unavailable || o.member == nil || o.Wants().Empty())
+		all = all && (o.unavailable || o.member == nil || o.Requested().Empty())
 	}
 	st.mu.Unlock()
 	if all {

@@ -56,7 +56,7 @@ func (t Type) Config() (TypeConfig, bool) {
 	if t.Member == nil || !t.Session.Began() {
 		return TypeConfig{}, false
 	}
-	c := &config{session: t.Session.Still(), newest: t.Member.Newest(), acked: t.acks > 0, nack: t.lastNack()}
+	c := &config{session: t.Session.Copy(), newest: t.Member.Newest(), acked: t.acks > 0, nack: t.lastNack()}
 	return TypeConfig{URL: t.Session.Type.URL, Resources: c.resources}, true
 }
 

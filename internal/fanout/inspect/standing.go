@@ -59,7 +59,7 @@ func (t Type) standing(look *Survey) standing {
 	}
 	s := t.Session
 	refusing := s.Refusing()
-	at.has = s.Has(newest, at.unsent || refusing || s.AwaitsAnswer())
+	at.has = s.AckedGeneration(newest, at.unsent || refusing || s.AwaitsAnswer())
 	switch {
 	case refusing:
 		at.state, at.since = Refused, t.refusedAt()

@@ -64,10 +64,10 @@ type TypeStatus struct {
 func (t Type) Status(look *Survey) TypeStatus {
 	at, s := t.standing(look), t.Session
 	out := TypeStatus{
-		Type: string(s.Type.URL), Wildcard: s.Follows().Wildcard, Names: s.Follows().Names.Len(),
+		Type: string(s.Type.URL), Wildcard: s.Subscription().Wildcard, Names: s.Subscription().Names.Len(),
 		State: at.state, Since: at.since, Unsent: at.unsent,
 		Sends: t.sent, Acks: t.acks, Nacks: t.nacks, Nack: t.lastNack(),
-		Acked: s.AckedVersion(), Sent: t.version, Oversized: s.Unsent(),
+		Acked: s.AckedVersion(), Sent: t.version, Oversized: s.Oversized(),
 	}
 	if t.Member != nil {
 		out.Key = t.Member.Key().String()

@@ -46,13 +46,13 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
-		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, Sub: s.Follows(),
+		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, Sub: s.Subscription(),
 		Lineage: at.lineage, Has: at.has, AckedVersion: s.AckedVersion(),
 	}
 	switch {
 	case at.state == Refused && t.nack != nil:
 		u.Nack, u.Of, u.Version = t.lastNack(), t.nack.Gen, t.nack.Version
-		of, names := s.Declined(maxNames)
+		of, names := s.RefusedNames(maxNames)
 		u.Of, u.Names = max(u.Of, of), names
 	case s.AwaitsAnswer():
 		u.Of, u.Version, u.Names = s.NewestUnanswered()
@@ -61,7 +61,7 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 		newest := t.newest()
 		u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 	default:
-		u.awaits = s.Still().Unheard(t.newest())
+		u.awaits = s.Copy().UnansweredNames(t.newest())
 	}
 	return u, true
 }

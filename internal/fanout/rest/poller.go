@@ -43,17 +43,17 @@ type Poller struct {
 	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
 
 	// Under the table's lock.
-	polls      int           // that are being answered now
-	kept       *list.Element // in its account's list while there are none
-	since      time.Time     // it has been in that list
-	sent       string        // version that it was given last
-	acked      string        // version that the client had when it polled last
-	sentMark   session.Mark  // of a snapshot from which sent was made
-	ackedMark  session.Mark  // of a snapshot from which acked was made
-	refuses    bool          // it refused what was sent
-	behind     bool          // it polled without what was sent, and was given it again
-	stateSince time.Time     // when its state began
-	nack       member.Nack   // the last one
+	polls      int                // that are being answered now
+	kept       *list.Element      // in its account's list while there are none
+	since      time.Time          // it has been in that list
+	sent       string             // version that it was given last
+	acked      string             // version that the client had when it polled last
+	sentMark   session.SnapshotID // of a snapshot from which sent was made
+	ackedMark  session.SnapshotID // of a snapshot from which acked was made
+	refuses    bool               // it refused what was sent
+	behind     bool               // it polled without what was sent, and was given it again
+	stateSince time.Time          // when its state began
+	nack       member.Nack        // the last one
 	// How many responses it was given, and how many ACKs and NACKs it sent.
 	given, acks, nacks uint64
 }
@@ -376,7 +376,7 @@ func (p *Poller) answered(q *request) *member.Nack {
 func (ps *pollers) noteBrought(p *Poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.sentMark, p.ackedMark = session.MarkOf(s), session.MarkOf(s)
+	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
@@ -401,7 +401,7 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.given++
-	p.sentMark = session.MarkOf(s)
+	p.sentMark = session.IDOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.refuses, p.stateSince = version, false, time.Now()

@@ -6,9 +6,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A client has a resource by the wildcard, and asks for its name when it is gone
-// from there. It is told that the resource is gone, also if the name is another
-// one's alias then.
+// A client has a resource by the wildcard, and asks for its name when the wildcard has lost
+// it. The client is sent the removal, also if the name is another resource's alias by then
+// (P26).
 func TestP26_AskedForWhenItIsGone(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
@@ -27,8 +27,8 @@ func TestP26_AskedForWhenItIsGone(t *testing.T) {
 	w.want("")
 }
 
-// So is what it had by the wildcard, and asks for by an alias since, when it ends
-// the wildcard before it heard that it is gone from there.
+// A client has a resource by the wildcard and asks for it by an alias. It ends the wildcard
+// before it is sent the removal. The removal is still sent (P26).
 func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
@@ -44,14 +44,14 @@ func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
 	w.want("-a0 -n1")
 }
 
-// A name that is given up and led to something that the client let go of is not
-// taken for what it has when it asks for it again.
+// A client gives up a name and drops the resource to which the name led. When it asks for the
+// name again, it does not count as having that resource (P26).
 func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n0", "x|n2")
 		w.sub("n0", "x")
 		w.want("n0 x")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.ack("n0", "a1")
 			w.want("")
 			w.send(request{names: []string{"n0", "a1", "n2"}})
@@ -63,7 +63,7 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 			w.sub("n2")
 		}
 		w.named("x|a1", "-n2")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("x")
 		} else {
 			w.want("x -n2")
@@ -71,7 +71,7 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// Nor one by which it is given something again while a response is on its way.
+// The same holds for a name by which it is sent something again while a response is in flight.
 func TestP26_AliasThatComesBack(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n0|n2", "n1")
@@ -90,8 +90,8 @@ func TestP26_AliasThatComesBack(t *testing.T) {
 	w.want("n0")
 }
 
-// What a client brought and asks for once more, before it was answered, is gone
-// though its name is another one's alias.
+// A client brings a resource and asks for it again before it is answered. It is sent the
+// removal, although the name is another resource's alias by then (P27).
 func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "n2"}, initial: map[string]string{"n2": "v"}})
@@ -102,9 +102,9 @@ func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 	w.want("")
 }
 
-// Beside the wildcard a name that is given up, and that the wildcard does not
-// have, is answered by the set without it. What it has, or what was not there,
-// needs no word.
+// SotW: a name that is given up beside the wildcard, and that the wildcard does not have, is
+// answered by the full set without it. What the wildcard has, or what was never there, needs
+// no response (P22).
 func TestP22_GivenUpBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.send(request{names: []string{"*", "a", "b", "c"}})

@@ -10,9 +10,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What a client's asking, refusing and silence keeps alive is bounded.
-
-// Unanswered responses keep neither bodies nor snapshots alive.
+// Unanswered responses keep neither bodies nor snapshots alive (P16).
 func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	for i := range 100 {
@@ -22,7 +20,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 	var bodies []weak.Pointer[byte]
 	var snapshots []weak.Pointer[xds.Snapshot]
 	for i := range 20 {
-		w.wild(fmt.Sprintf("cluster-0000=%d", i)) // equal ones would share a body
+		w.wild(fmt.Sprintf("cluster-0000=%d", i)) // equal content would share a body
 		w.Pass(ackTimeout)
 		f := w.respond()
 		if f == nil {
@@ -31,8 +29,8 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 		bodies = append(bodies, weak.Make(&f.body[0]))
 		snapshots = append(snapshots, weak.Make(w.Cur))
 	}
-	if len(w.s.pendingACKs) != 20 {
-		t.Fatalf("%d unanswered", len(w.s.pendingACKs))
+	if len(w.s.inFlight.responses) != 20 {
+		t.Fatalf("%d unanswered", len(w.s.inFlight.responses))
 	}
 	w.plan, w.frame, *w.frames = Plan{}, nil, frames{} // only the session counts
 	runtime.GC()
@@ -53,7 +51,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 	}
 }
 
-// Refusals hold no names that the client gave up.
+// Refusals hold no names that the client gave up (P15).
 func TestP15_RefusalsAreBounded(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("keep")
@@ -69,16 +67,16 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 		w.unsub(n)
 	}
 	total := 0
-	for _, r := range w.s.refused {
+	for _, r := range w.s.refusals.list {
 		total += len(r.names)
 	}
 	if total > 3*maxPendingACKs {
-		t.Fatalf("%d refusals hold %d names", len(w.s.refused), total)
+		t.Fatalf("%d refusals hold %d names", len(w.s.refusals.list), total)
 	}
 }
 
-// Merged refusals stay refusals: nothing of them is sent by itself, and all of
-// them when any of it changes.
+// Merged refusals stay refusals: none of their names is sent by itself, and all of them when
+// any of it changes (P15).
 func TestP15_MergedRefusals(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	var names []string
@@ -99,8 +97,8 @@ func TestP15_MergedRefusals(t *testing.T) {
 	w.want("n00=33 n01=2") // the two oldest are one
 }
 
-// A client that refused once, and whom nothing concerns since, keeps nothing
-// old alive.
+// A client refused once, and nothing has changed for it since. It keeps no old snapshot alive
+// (P16).
 func TestP16_RefusingOncePinsNothing(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
@@ -111,16 +109,16 @@ func TestP16_RefusingOncePinsNothing(t *testing.T) {
 		w.named([]string{"b=2", "b"}[i%2])
 		w.want("")
 	}
-	if w.s.sent != w.Cur {
-		t.Fatalf("it stands at generation %d of %d", w.s.sent.Gen, w.Cur.Gen)
+	if w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("it is at generation %d of %d", w.s.delivered.snapshot.Gen, w.Cur.Gen)
 	}
 }
 
-// Two clients at different snapshots of one lineage, with the same names, do
-// not get each other's difference from the cache.
+// Two clients at different snapshots of one lineage, with the same names, do not share a
+// frame.
 func TestFramesAreNotMixed(t *testing.T) {
 	each(t, xds.RouteType, func(a *sessionFixture) {
-		b := newSessionFixture(t, xds.RouteType, a.s.variant)
+		b := newSessionFixture(t, xds.RouteType, a.s.form.Variant)
 		a.named("x", "y")
 		a.sub("x", "y")
 		a.want("x y")
@@ -143,17 +141,17 @@ func TestPermutedListIsTheSame(t *testing.T) {
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
-	was := w.s.want
+	was := w.s.sub.requested
 	w.ack("b", "a")
-	if w.s.want != was || w.s.sub != was {
+	if w.s.sub.requested != was || w.s.sub.effective != was {
 		t.Fatal("another subscription for the same names")
 	}
 	w.want("")
 }
 
-// A full-state response that follows a refused one is followed by all that its
-// resources name, since the client may have taken nothing; so are clusters that
-// are newly listed.
+// After a refusal, the followers of all resources in the next full-state response follow it,
+// since the client may have applied nothing. So do the followers of newly listed clusters
+// (P37).
 func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("a", "b")
@@ -179,7 +177,7 @@ func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 	}
 }
 
-// What SotW has no word for does not keep a refusal alive.
+// A removal that SotW cannot express does not keep a refusal alive (P15, P31).
 func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	names := []string{"a", "b", "c"}
@@ -199,8 +197,8 @@ func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
 	w.want("a=2")
 }
 
-// A name of a full-state type that was pending and turns out to be absent is
-// answered by the set without it, at first and later.
+// A name of a full-state type was pending and turns out to be absent. It is answered by the
+// set without it, in the first response and later (P22).
 func TestP22_PendingThenAbsent(t *testing.T) {
 	w := newSessionFixture(t, xds.ListenerType, xds.SotW)
 	w.named("a")
@@ -220,8 +218,8 @@ func TestP22_PendingThenAbsent(t *testing.T) {
 	w.want("(empty)")
 }
 
-// A load assignment that only follows its cluster waits for the ACK of the one
-// before; a newly subscribed one does not.
+// A load assignment that only follows its cluster waits for the ACK of the response before. A
+// newly subscribed one does not (P19).
 func TestP19_FollowingWaits(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
@@ -237,22 +235,22 @@ func TestP19_FollowingWaits(t *testing.T) {
 	w.want("a")
 }
 
-// An incremental client by name that brought everything is in step at once.
+// A delta client by name that brought everything is in step at once (P27).
 func TestP27_AllAsBrought(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.initialResponsePending || w.s.brought != nil || w.s.sent != w.Cur {
-		t.Fatalf("not in step: owed %v, %d brought", w.s.initialResponsePending, len(w.s.initial()))
+	if w.s.delivered.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.brought.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")
 }
 
-// A late refusal of an earlier response is no answer to the newest: its names
-// are compared when that one is answered.
+// A late refusal of an earlier response is no answer to the newest one. Its names are compared
+// when the newest is answered (P12).
 func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
@@ -261,14 +259,14 @@ func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w.named("a=2")
 	w.Pass(ackTimeout)
 	w.want("a=2")
-	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.Names.Has("b") {
-		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.Names.All()))
+	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Answer != Nacked || w.s.sub.effective.Names.Has("b") {
+		t.Fatalf("verdict %v, names %v", out.Answer, slices.Collect(w.s.sub.effective.Names.All()))
 	}
 	w.ack("a", "b")
 	w.want("b")
 }
 
-// A name given up before the wildcard's first answer is answered with it.
+// A name that is given up before the wildcard's first answer is answered with it (P24).
 func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.named("a")
@@ -281,8 +279,8 @@ func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 	w.want("b -a")
 }
 
-// A name that is subscribed again is sent, also where the client brought it and
-// it was not known yet.
+// A name that is subscribed again is sent, also if the client brought it and it was not known
+// then (P27, P23).
 func TestP27_SubscribedAgainIsSent(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.send(request{names: []string{"late"}, initial: map[string]string{"late": w.Resource("late").Version.String()}})

@@ -2,81 +2,83 @@ package session
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// Content is what a response says.
+// Content is what a response includes.
 type Content struct {
 	Changed []*xds.Resource
-	Beats   []*xds.Resource // of which only the TTL goes out (P62)
+	Beats   []*xds.Resource // heartbeats: of these only the TTL is sent (P62)
 	Removed []string
 	Errors  []*xds.ResourceError
-	Follows []string // what follows it (P37)
+	Summary
 
-	Quiet   bool     // nothing in it changed: it renews TTLs
-	Renewed int      // how many, be it by the whole resource
-	Took    string   // SotW: the version_info of heartbeats alone
-	Later   []string // names whose error is to follow (P39)
+	forced bool            // it is sent even if there is nothing in it
+	full   bool            // it is all that the client asked for (P30)
+	whole  []*xds.Resource // renewed by the whole resource; only until placeRenewals
+}
 
-	any   bool            // it is sent even if there is nothing in it
-	full  bool            // it is all that the client asked for (P30)
-	whole []*xds.Resource // renewed by the whole resource; until settled
+// Summary is what sessions keep of a response's content.
+type Summary struct {
+	Follows          []string // resources of the type's follower that follow it (P37)
+	OnlyRenewals     bool     // nothing in it changed: it renews TTLs
+	Renewed          int      // number of TTLs that it renews, also by the whole resource
+	HeartbeatVersion string   // SotW: version_info of a response of heartbeats alone (P62)
+	LaterErrors      []string // names whose error follows, since their resource is in the response (P39)
+}
+
+// FrameKey identifies a shared response to one snapshot: sessions that are in step alike are sent
+// the same. The snapshot that they were sent is identified by its generation, so that a frame keeps
+// no old snapshot alive.
+type FrameKey struct {
+	form         xds.Form
+	full, force  bool
+	allNew       bool // everything in it is new to the client, so that its followers follow (P37)
+	sub, by      *xds.Subscription
+	lineage, gen uint64
+	renewals     renewalKey
 }
 
 // Empty reports whether there is nothing to send.
 func (c *Content) Empty() bool {
-	return len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors) == 0 && !c.any
+	return len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
 }
 
-// finish completes the content of a response that is not full-state.
-func (c Content) finish(k *FrameKey, to *xds.Snapshot) Content {
-	c.any = c.any || k.force
-	c.Changed = once(c.Changed)
-	c.Quiet = len(c.Changed)+len(c.Removed)+len(c.Errors) == 0 && !c.any
-	c.Follows = followers(c.Changed)
-	c.settle(k.form, k.sub, to)
-	c.part()
-	return c
-}
-
-// Content computes what the response says. It may be empty: then there is nothing to send.
+// Content computes what the response includes. It may be empty: then there is nothing to send.
 func (p *Plan) Content() Content {
-	if p.do == irregular {
+	if p.do == own {
 		return p.content.finish(&p.Key, p.To)
 	}
 	return p.compare()
 }
 
-// compare computes a regular response: the difference between what the client
-// has been sent and a snapshot, or, for a full-state SotW type, all of the
-// snapshot if there is any difference.
+// compare computes a shared response: the difference between what the client was sent and the
+// snapshot. For a full-state SotW type it is all of the snapshot, if anything differs.
 func (p *Plan) compare() Content {
 	k, to, now := &p.Key, p.To, p.At
-	c := Content{any: k.force, full: k.full, Took: k.beat.took}
+	c := Content{forced: k.force, full: k.full, Summary: Summary{HeartbeatVersion: k.renewals.version}}
 	for _, name := range p.names() {
-		b := p.base
-		had, was := b.look(k.sub, name)
+		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
 		if is == xds.Present && has.Expired(now) {
-			has, is = nil, xds.Lapsed // though the group has yet to let go of it (P62)
+			has, is = nil, xds.Lapsed // the group has yet to drop it (P62)
 		}
-		told, err := b.error(k.sub, name), to.Error(k.sub, name)
-		if b.again(was, is) {
-			had, was, told = nil, xds.Pending, nil
+		sentErr, err := p.base.error(k.sub, name), to.Error(k.sub, name)
+		if p.base.ignores(was, is) {
+			had, was, sentErr = nil, xds.Pending, nil
 		}
-		said := differs(k.form, k.full, k.sub.Names.Has(name), had, was, has, is) || clears(told, err, is)
+		sends := differs(k.form, k.full, k.sub.Names.Has(name), had, was, has, is) || clearsError(sentErr, err, is)
 		switch {
-		case said && (is == xds.Present || is == xds.Unresolvable):
+		case sends && (is == xds.Present || is == xds.Unresolvable):
 			c.Changed = append(c.Changed, has)
-		case said:
+		case sends:
 			c.Removed = append(c.Removed, name)
 		case is == xds.Present && was == xds.Present:
-			said = c.renew(k.beat, k.form, had, has, now)
+			sends = c.renew(k.renewals, k.form, had, has, now)
 		}
-		if err != nil && (err != told || said && is == xds.Present) {
+		if err != nil && (err != sentErr || sends && is == xds.Present) {
 			c.Errors = append(c.Errors, err)
 		}
 	}
@@ -86,27 +88,26 @@ func (p *Plan) compare() Content {
 	if c.Empty() {
 		return Content{}
 	}
-	c.Quiet = len(c.Changed)+len(c.Removed)+len(c.Errors) == 0 && !k.force
+	c.OnlyRenewals = len(c.Changed)+len(c.Removed)+len(c.Errors) == 0 && !k.force
 	c.Follows = followers(c.Changed)
-	c.all(k, to, now)
+	c.fill(k, to, now)
 	return c
 }
 
-// names are those that may differ between what was sent and what is to be seen,
-// sorted.
+// names are the names, sorted, that may differ between what was sent and the snapshot.
 func (p *Plan) names() []string {
 	names := p.base.candidates(p.To, p.Key.sub)
 	if p.Key.form.Timed {
-		names = append(names, p.base.renewed(p.To, p.Key.sub)...)
+		names = append(names, p.To.Renewed(p.base.snapshot, p.base.sentBy(p.Key.sub))...)
 	}
 	sortUnique(&names)
 	return names
 }
 
-// all makes the content that of a full-state response: all that the client is
-// to see, and all errors, since a resource that is there clears its own.
-func (c *Content) all(k *FrameKey, to *xds.Snapshot, now time.Time) {
-	c.Changed, c.Beats, c.Removed, c.Errors, c.any, c.Took = nil, nil, nil, nil, true, ""
+// fill makes the content that of a full-state response: all resources that the client is to have.
+// It has all errors too, since a resource in a response clears its error.
+func (c *Content) fill(k *FrameKey, to *xds.Snapshot, now time.Time) {
+	c.Changed, c.Beats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""
 	if k.sub.Wildcard {
 		c.Changed = make([]*xds.Resource, 0, to.Len())
 	}
@@ -119,16 +120,48 @@ func (c *Content) all(k *FrameKey, to *xds.Snapshot, now time.Time) {
 		c.Errors = append(c.Errors, e)
 		return true
 	})
-	if k.anew {
+	if k.allNew {
 		c.Follows = followers(c.Changed)
 	}
 }
 
-// Body is the message that says the content; identifier is its control_plane.identifier.
+// finish completes the content of a response that is not full-state.
+func (c Content) finish(k *FrameKey, to *xds.Snapshot) Content {
+	c.forced = c.forced || k.force
+	c.Changed = withoutDuplicates(c.Changed)
+	c.OnlyRenewals = len(c.Changed)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
+	c.Follows = followers(c.Changed)
+	c.placeRenewals(k.form, k.sub, to)
+	c.postponeErrors()
+	return c
+}
+
+// postponeErrors takes out the errors of names whose resource is in the same response: a client
+// would have to guess which of the two is newer. They are sent with the next response. An origin's
+// error (P39) is sent once to each client that asks for the name, and the next resource of that
+// name ends it. A full-state response has both, since it has to have every resource.
+func (c *Content) postponeErrors() {
+	if c.full || len(c.Errors) == 0 {
+		return
+	}
+	in := make(map[string]struct{}, len(c.Changed))
+	for _, r := range c.Changed {
+		in[r.Name] = struct{}{}
+	}
+	c.Errors = slices.DeleteFunc(slices.Clone(c.Errors), func(e *xds.ResourceError) bool {
+		_, both := in[e.Name]
+		if both {
+			c.LaterErrors = append(c.LaterErrors, e.Name)
+		}
+		return both
+	})
+}
+
+// Body is the message with the content; identifier is its control_plane.identifier.
 func (p *Plan) Body(c *Content, identifier string) *xds.Body {
 	version := p.To.Version
-	if c.Took != "" {
-		version = c.Took
+	if c.HeartbeatVersion != "" {
+		version = c.HeartbeatVersion
 	}
 	return &xds.Body{
 		Form: p.Key.form, Type: p.To.Type.URL, Version: version, Identifier: identifier,
@@ -136,15 +169,38 @@ func (p *Plan) Body(c *Content, identifier string) *xds.Body {
 	}
 }
 
-// Manifest is that of a response that says the content, made of a snapshot.
+// Lefts are the remaining times at now of the TTLs in the content; nil if there are none.
+func (c *Content) Lefts(now time.Time) (out []time.Duration) {
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
+		for _, r := range rs {
+			if r.TTL() > 0 {
+				out = append(out, r.Left(now))
+			}
+		}
+	}
+	return out
+}
+
+// Manifest lists what a response included. Sessions keep it, and not the body, until the client has
+// answered.
+type Manifest struct {
+	names    []string      // in resources, removed and errors, sorted
+	versions []xds.Version // of the names, in the same order; zero: removed
+
+	Summary
+	Received time.Time // when the origin sent the newest change in the snapshot
+	Version  string    // of the snapshot: version_info or system_version_info
+}
+
+// Manifest is that of a response with the content, made of a snapshot.
 func (c *Content) Manifest(to *xds.Snapshot) *Manifest {
-	m := &Manifest{Follows: c.Follows, Version: to.Version, Received: to.Received, Took: c.Took, Later: c.Later, Quiet: c.Quiet, Renewed: c.Renewed}
+	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
 	m.names = make([]string, 0, len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors))
 	of := make(map[string]xds.Version, len(c.Changed)+len(c.Beats))
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
 		for _, r := range rs {
 			if r.Unresolved() {
-				continue // said once, and to no end that a refusal would change
+				continue // it is sent once, and a refusal of it changes nothing
 			}
 			m.names = append(m.names, r.Name)
 			of[r.Name] = r.Version
@@ -162,19 +218,43 @@ func (c *Content) Manifest(to *xds.Snapshot) *Manifest {
 	return m
 }
 
-// Lefts is what is left at now of the TTLs in the content; nil if there is none.
-func (c *Content) Lefts(now time.Time) (out []time.Duration) {
-	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
-		for _, r := range rs {
-			if r.TTL() > 0 {
-				out = append(out, r.Left(now))
-			}
+// version returns the version of a name in the response, zero if it was removed, and whether the
+// response included it.
+func (m *Manifest) version(name string) (xds.Version, bool) {
+	i, included := slices.BinarySearch(m.names, name)
+	if !included {
+		return xds.Version{}, false
+	}
+	return m.versions[i], true
+}
+
+// followers are the names of the resources that follow these (P37: an EDS cluster's endpoints
+// follow it), sorted.
+func followers(rs []*xds.Resource) []string {
+	var out []string
+	for _, r := range rs {
+		if r.Follows != "" {
+			out = append(out, r.Follows)
 		}
 	}
+	sortUnique(&out)
 	return out
 }
 
-// byName sorts resources.
-func byName(rs []*xds.Resource) {
-	slices.SortFunc(rs, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) })
+// withoutDuplicates removes what is in changed more than once. If the origin could not resolve
+// several aliases, they share one answer.
+func withoutDuplicates(changed []*xds.Resource) []*xds.Resource {
+	var seen map[uint64]bool
+	return slices.DeleteFunc(changed, func(r *xds.Resource) bool {
+		answer := r.Word()
+		if answer == 0 {
+			return false
+		}
+		if seen == nil {
+			seen = make(map[uint64]bool)
+		}
+		twice := seen[answer]
+		seen[answer] = true
+		return twice
+	})
 }

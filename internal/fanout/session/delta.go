@@ -2,284 +2,202 @@ package session
 
 import (
 	"slices"
-	"sync"
-	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// subscribeDelta: names are added, then removed (P20). The wildcard is "*", or
-// a first request without any names for the types that have it; it ends only
-// when "*" is unsubscribed (P21).
-func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
-	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
-		return s.want, false
-	}
-	next := xds.Subscription{Wildcard: s.want.Wildcard, HasState: s.bringsState(r), Names: s.want.Names}
-	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
-		next.Wildcard = !s.Type.NoLegacyWildcard
-	}
-	next.Wildcard = next.Wildcard || has(r.Names, wildcard)
-	next.Names = next.Names.Add(plainNames(r.Names)...)
-	next.Wildcard = next.Wildcard && !has(r.Unsubscribe, wildcard)
-	next.Names = next.Names.Remove(s.giveUp(next.Names, plainNames(r.Unsubscribe))...)
-	if next.Equal(s.want) {
-		return s.want, false
-	}
-	return &next, true
-}
-
-func has(names [][]byte, name string) bool {
-	for _, n := range names {
-		if string(n) == name {
-			return true
-		}
-	}
-	return false
-}
-
-// plainNames are the names but for the wildcard.
-func plainNames(names [][]byte) []string {
-	plain := make([]string, 0, len(names))
-	for _, n := range names {
-		if string(n) != wildcard {
-			plain = append(plain, string(n))
-		}
-	}
-	return plain
-}
-
-// edit follows a request's changes, whatever its nonce (P14): a name that is
-// subscribed, for the first time or again, is sent from what is held (P23);
-// one that is explicitly unsubscribed beside the wildcard is answered (P24).
-func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
-	if want == s.sub && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+// followDelta follows the changes of a delta request, whatever its nonce (P14). A name that is
+// subscribed, for the first time or again, is sent from what is held (P23). A name that is
+// unsubscribed beside the wildcard is answered (P24).
+func (s *Session) followDelta(r *xds.Request, want *xds.Subscription) {
+	if want == s.sub.effective && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return // an ACK
 	}
-	was := s.sub
-	s.sub = want
-	if want.Wildcard && has(r.Names, wildcard) {
-		s.restart(was)
+	was := s.sub.effective
+	s.sub.effective = want
+	if want.Wildcard && contains(r.Names, wildcard) {
+		s.delivered.restart(was)
 	}
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
-			s.gain(name, was)
-			s.mark(name, asked)
-			if _, ok := s.initial()[name]; ok {
-				s.initial()[name] = "" // it is sent whatever it has, or told that it went
-			}
+			s.delivered.subscribed(name, was)
+			s.forced.add(name, asked)
+			s.brought.distrust(name)
 		}
 	}
 	if len(r.Unsubscribe) > 0 {
 		for name, added := range was.Names.Diff(want.Names) {
 			if !added {
-				s.drop(name)
+				s.unsubscribed(name)
 			}
 		}
 	}
-	if !want.Wildcard && was.Wildcard {
-		if s.anew {
-			was = s.relent()
+	if was.Wildcard && !want.Wildcard {
+		if s.delivered.resendAll {
+			was = s.delivered.cancelRestart(want)
 		}
-		for name := range s.forcedNames {
-			if r := s.sent.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
-				delete(s.forcedNames, name)
+		for name := range s.forced.names {
+			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
+				delete(s.forced.names, name)
 			}
 		}
-		for name := range s.initial() {
+		for name := range s.brought.initial() {
 			if !want.Names.Has(name) {
-				s.initial()[name] = "" // it lets go of it, and is sent it if it asks again
+				s.brought.distrust(name) // it drops it, and is sent it if it asks again
 			}
 		}
-		s.narrow(was)
+		s.wildcardEnded(was)
 	}
 	s.normalize()
 }
 
-// parting has the end of a name's subscription beside the wildcard answered (P24). The
-// session remembers the name until then.
-func (s *Session) parting(name string) {
-	s.weight += xds.NameWeight(len(name))
-	s.mark(name, asked)
-}
-
-// drop follows the end of a name's subscription. Beside the wildcard it is
-// answered, with what it led to (P24).
-func (s *Session) drop(name string) {
-	delete(s.awaits, name)
-	if s.sub.Wildcard {
-		s.parting(name)
-		for _, n := range s.sent.Linked(name) {
-			s.mark(n, asked)
+// unsubscribed follows the end of a name's subscription. Beside the wildcard it is answered, with
+// the resources to which the name led (P24).
+func (s *Session) unsubscribed(name string) {
+	delete(s.forced.retried, name)
+	if s.sub.effective.Wildcard {
+		s.answerUnsubscribed(name)
+		for _, n := range s.delivered.snapshot.Linked(name) {
+			s.forced.add(n, asked)
 		}
 		return
 	}
-	s.unmark(name)
-	delete(s.sentBeforeACK, name)
-	delete(s.initial(), name)
+	s.forced.remove(name, s.delivered.snapshot.Held(name), s.sub.effective.Names)
+	delete(s.delivered.sentBeforeACK, name)
+	delete(s.brought.initial(), name)
 }
 
-// planDelta: what changed and what went (P32), with what is to be answered
-// anew and without what the client brought.
-func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
-	force := s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
-		p.do, p.Key = regular, s.key(cur, p.At)
-		p.Key.anew, p.Key.force = s.anew, force
+// planDelta plans the next delta response: what changed and what is gone (P32), and the forced
+// names, without what the client brought.
+func (p planner) planDelta() {
+	s := p.s
+	// P11: the wildcard's first response is sent also if nothing is left to say.
+	force := s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
+	if s.inStep() && s.refusals.list == nil {
+		p.do, p.Key = shared, p.key()
+		p.Key.allNew, p.Key.force = s.delivered.resendAll, force
 		return
 	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub, force: force}
-	names := s.pendingNames(cur, p)
+	p.do, p.Key = own, FrameKey{form: s.form, sub: s.sub.effective, force: force}
+	names := p.changedNames()
 	for _, name := range names {
-		s.say(name, cur, p)
+		p.addName(name)
 	}
-	p.content.Changed = once(p.content.Changed)
-	s.resume(cur, p)
-	s.renew(cur, p, names)
+	p.content.Changed = withoutDuplicates(p.content.Changed)
+	p.addBrought()
+	p.addRenewals(names)
 }
 
-// say puts what is known of name into the plan.
-func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
-	if s.warning(name, cur, p) {
+// planBeforeACK plans a response while another one is unanswered: newly subscribed names do not
+// wait for the ACK (P19).
+func (p planner) planBeforeACK() {
+	s := p.s
+	if s.delivered.resendAll {
+		p.planDelta()
 		return
 	}
-	had, was := s.had(name)
-	switch r, is := s.see(name, cur, had, was); is {
-	case xds.Present:
-		if r.Expired(p.At) {
-			return // though the group has yet to let go of it (P62)
-		}
-		if version, brought := s.initial()[name]; brought && version == s.form.Version(r) && !s.Type.AlwaysResend {
-			if was == xds.Pending && !s.askedFor(r) {
-				// P27: the client has it, but may have missed a heartbeat.
-				if s.form.Beats && r.TTL() > 0 {
-					p.content.Beats = append(p.content.Beats, r)
-					p.content.Renewed++
-				}
-				return
-			}
-		}
-		p.content.Changed = append(p.content.Changed, r)
-	case xds.Unresolvable:
-		p.content.Changed = append(p.content.Changed, r)
-	case xds.Absent:
-		p.content.Removed = append(p.content.Removed, name)
-	case xds.Pending:
-		// What was neither asked for by name nor is there, the client had for a
-		// handle.
-		if !s.sub.Covers(name) {
-			p.content.Removed = append(p.content.Removed, name)
-		}
-	case xds.Elsewhere:
-		// What it leads to is among the names.
-		if s.leftBehind(name, cur, p) {
-			p.content.Removed = append(p.content.Removed, name)
-		}
-	case xds.Lapsed:
-		if !s.sub.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
-			p.content.Removed = append(p.content.Removed, name)
-		}
-	}
-}
-
-// askedFor reports whether the resource was subscribed by a handle since what
-// the client brought (P23).
-func (s *Session) askedFor(r *xds.Resource) bool {
-	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forcedNames[h] == asked })
-}
-
-// resume lists what the client brought and what is gone, and keeps what is not
-// known yet (P27). Nothing is gone until all that the client asks for is answered
-// (P67).
-func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
-	if s.brought == nil {
-		return
-	}
-	keep := func(name string, version string) {
-		if p.initial == nil {
-			p.initial = make(map[string]string)
-		}
-		p.initial[name] = version
-	}
-	incomplete := s.incomplete(cur)
-	pending := sync.OnceValue(func() bool { return s.anyPending(cur) })
-	for name, version := range s.initial() {
-		_, is := cur.Look(s.sub, name)
-		elsewhere := is == xds.Elsewhere
-		if elsewhere {
-			_, is = cur.Own(s.sub, name)
-		}
-		switch {
-		case !s.sub.Covers(name):
-			// It had it for a handle, if it asks for it at all: what no name leads
-			// to any more is gone. Nothing that is held need tell of handles by now.
-			switch {
-			case is == xds.Present:
-			case incomplete, pending():
-				keep(name, version)
-			default:
-				p.content.Removed = append(p.content.Removed, name)
-			}
-		case is == xds.Absent:
-			// A name asked for is among the pending ones already, but as a handle.
-			switch {
-			case !elsewhere && s.sub.Names.Has(name):
-			case incomplete:
-				keep(name, version)
-			default:
-				p.content.Removed = append(p.content.Removed, name)
-			}
-		case is == xds.Pending:
-			keep(name, version)
-		case is == xds.Lapsed:
-			// By the time it returns the client may have let go of it, too.
-			keep(name, "")
-		}
-	}
-	sortUnique(&p.content.Removed)
-}
-
-// planEarly answers newly subscribed names while a response is unanswered: they
-// do not wait (P19).
-func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
-	p := s.plan(cur, now)
-	if s.anew {
-		s.planDelta(cur, &p)
-		return p
-	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub}
+	p.do, p.Key = own, FrameKey{form: s.form, sub: s.sub.effective}
 	p.BeforeACK, p.answered = true, make(map[string]*xds.Resource)
-	speak := func(name string) {
+	for _, name := range p.namesBeforeACK() {
 		before := len(p.content.Changed) + len(p.content.Removed)
-		s.say(name, cur, &p)
-		switch r, is := s.look(name, cur); {
+		p.addName(name)
+		switch r, is := p.look(name); {
 		case is == xds.Present, is == xds.Unresolvable:
-			p.answered[name] = r // sent, or brought by the client
+			p.answered[name] = r // sent, or the client brought it
 		case len(p.content.Changed)+len(p.content.Removed) > before:
 			p.answered[name] = nil
 		case is == xds.Elsewhere:
-			p.led = append(p.led, name) // what it leads to is among the names
+			p.answeredHandles = append(p.answeredHandles, name) // what it leads to is among the names
 		}
 	}
+	p.content.Changed = withoutDuplicates(p.content.Changed)
+	if p.content.Empty() {
+		*p.Plan = Plan{}
+	}
+}
+
+// namesBeforeACK are the names, sorted, that do not wait for an ACK: those asked for, and those of
+// which the client was sent nothing.
+func (p planner) namesBeforeACK() []string {
+	s := p.s
 	var names []string
-	for name, why := range s.forcedNames {
+	for name, why := range s.forced.names {
 		if why == asked {
 			names = append(names, name)
 		}
 	}
-	names = s.heard(cur, with(cur, names))
-	for _, name := range cur.Changes(s.sent, s.sub) {
-		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
+	names = p.appendRetried(withHandles(p.to, names))
+	for _, name := range p.to.Changes(s.delivered.snapshot, s.sub.effective) {
+		if _, was := p.had(name); was == xds.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && p.differs(name) {
 			names = append(names, name)
 		}
 	}
 	sortUnique(&names)
-	for _, name := range names {
-		speak(name)
+	return names
+}
+
+// addName puts what is known of a name into the plan: its resource, its removal, or its error.
+func (p planner) addName(name string) {
+	if p.addError(name) {
+		return
 	}
-	p.content.Changed = once(p.content.Changed)
-	if p.content.Empty() {
-		return Plan{}
+	s := p.s
+	had, was := p.had(name)
+	r, is := p.see(name, had, was)
+	removed := false
+	switch is {
+	case xds.Present:
+		switch {
+		case r.Expired(p.At): // the group has yet to drop it (P62)
+		case was == xds.Pending && p.brings(name, r):
+			// P27: the client has it, but may have missed a heartbeat.
+			if s.form.Beats && r.TTL() > 0 {
+				p.content.Beats = append(p.content.Beats, r)
+				p.content.Renewed++
+			}
+		default:
+			p.content.Changed = append(p.content.Changed, r)
+		}
+	case xds.Unresolvable:
+		p.content.Changed = append(p.content.Changed, r)
+	case xds.Absent:
+		removed = true
+	case xds.Pending:
+		// What the client did not ask for by name, and what is not there, it had for a handle.
+		removed = !s.sub.effective.Covers(name)
+	case xds.Elsewhere:
+		removed = p.leftBehind(name) // what it leads to is among the names
+	case xds.Lapsed:
+		// P24: the name was given up. Or the client counts a TTL that ends later.
+		removed = !s.sub.effective.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r)
 	}
-	return p
+	if removed {
+		p.content.Removed = append(p.content.Removed, name)
+	}
+}
+
+// brings reports whether the client brought this version of the resource, so that it need not be
+// sent (P27). It is sent if the client asks for it by a handle since (P23).
+func (p planner) brings(name string, r *xds.Resource) bool {
+	s := p.s
+	version, is := s.brought.initial()[name]
+	return is && version == s.form.Version(r) && !s.Type.AlwaysResend &&
+		!slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forced.names[h] == asked })
+}
+
+// leftBehind reports whether a client may have a resource of this name that is gone, although
+// nothing changed and the name leads elsewhere. Either the client refused the removal (P15). Or it
+// gave up the name beside a wildcard that does not have the resource (P24).
+func (p planner) leftBehind(name string) bool {
+	s := p.s
+	if _, is := p.to.Own(s.sub.effective, name); is != xds.Absent {
+		return false
+	}
+	if s.forced.names[name] == asked && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {
+		return true
+	}
+	return slices.ContainsFunc(p.resent, func(r refusal) bool {
+		_, refused := slices.BinarySearch(r.names, name)
+		return refused
+	})
 }

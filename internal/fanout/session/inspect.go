@@ -1,152 +1,139 @@
 package session
 
 import (
-	"maps"
+	"iter"
 	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// Still is a copy of a session that stays as it is. What is out of step is copied,
-// all else shared: snapshots, sets and manifests do not change.
-func (s *Session) Still() *Session {
-	c := *s
-	c.sentBeforeACK, c.warned, c.forcedNames, c.awaits = maps.Clone(s.sentBeforeACK), maps.Clone(s.warned), maps.Clone(s.forcedNames), maps.Clone(s.awaits)
-	c.pendingACKs, c.refused = slices.Clone(s.pendingACKs), slices.Clone(s.refused)
-	c.brought = nil
-	return &c
-}
-
-// Stance is how a client stands to a name that it asked for, as far as it told.
+// Stance is what is known of a client and a name that it asked for. It is CSDS's
+// ClientResourceStatus.
 type Stance uint8
 
 const (
-	// Untold: it was sent nothing of it, or has not answered its first response.
-	Untold Stance = iota
-	// Missing: there is no such resource, and the client knows, as far as its
-	// variant has a way to tell it.
-	Missing
-	// Taken: it acknowledged it, or brought it from another stream.
-	Taken
-	// Declined: it refused the response that it came with.
-	Declined
-	// Failed: it was told of an error in its place (P39).
-	Failed
-	// Unsure: it has not answered yet, and may have an older one; or the TTL of
-	// what it had is over.
-	Unsure
+	Untold   Stance = iota // it was sent nothing of it, or has not answered its first response
+	Missing                // there is no such resource, and the client was sent that, as far as its variant can express it
+	Taken                  // it acknowledged the resource, or brought it from another stream
+	Declined               // it refused the response with the resource
+	Failed                 // it was sent an error in its place (P39)
+	Unsure                 // it has not answered yet and may have an older one, or its TTL is over
 )
 
-// States of a type on a stream, as istioctl proxy-status has them.
+// States of a type on a stream, as in istioctl proxy-status.
 const (
-	Synced     = "SYNCED"   // took all that the newest has for it
-	NotSent    = "NOT SENT" // of some of what it asks for nothing is known, and it has all else; or nothing was sent yet, and it is on its way
-	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
-	Refused    = "NACKED"   // refused the last it answered, or what it is still to have
+	Synced     = "SYNCED"   // it acknowledged all that the newest snapshot has for it
+	NotSent    = "NOT SENT" // the origin has not answered some of what it asks for, and it has the rest; or the first response is on its way
+	Unanswered = "STALE"    // it has not answered, or has not been sent all of the newest snapshot
+	Refused    = "NACKED"   // its last answer was a NACK, or it refused something that it is still to have
 )
 
 // Resource is one name that a client asked for.
 type Resource struct {
-	Name string // as the client is told
+	Name string // as the client knows it
 	Stance
-	// State is that of the name, by the words for types: Refused or NotSent, also if
-	// there is nothing to send; Unanswered also if there is something newer.
+	// State is that of the name, in the words for types. Refused and NotSent also if there is
+	// nothing to send. Unanswered also if there is something newer.
 	State string
-	// Has is what the client has, and Version the one that it knows it by: its own
-	// in delta, that of the last response taken in state of the world. Of what
-	// it refused, what it has instead is not known.
+	// Has is what the client has; nil if it refused something, since what it has instead is not
+	// known. Version is the one by which the client knows it: the resource's own in delta, that of
+	// the last acknowledged response in SotW.
 	Has     *xds.Resource
 	Version string
-	// Updated is when the newest came of what it was sent the resource with.
+	// Updated is when the origin sent the newest change in the snapshot that the client was sent.
 	Updated time.Time
-	// Refused is what it refused, nil where that is not known. RefusedIn is the version of
-	// the response that it refused; empty: that is not known, or is the last one.
-	// RefusedVersion is the version by which it names what it refused; empty: RefusedIn.
+	// Refused is what it refused; nil: not known. RefusedIn is the version of the refused response;
+	// empty: not known, or the last one. RefusedVersion is the version by which the client names
+	// what it refused; empty: RefusedIn.
 	Refused                   *xds.Resource
 	RefusedIn, RefusedVersion string
-	// Error is what the origin said instead (P39).
+	// Error is what the origin sent in place of the resource (P39).
 	Error *xds.ResourceError
 }
 
-// Known are all names that the client asked for, and of all that it has or is to
-// have, sorted.
-func (s *Session) Known(now *xds.Snapshot) []string {
-	names := slices.Collect(s.want.Names.All())
+// Known are all names, sorted, that the client asked for, and those of all resources that it has or
+// is to have.
+func (s *Session) Known(newest *xds.Snapshot) []string {
+	names := slices.Collect(s.sub.requested.Names.All())
 	add := func(r *xds.Resource) bool {
 		names = append(names, r.Name)
 		return true
 	}
-	s.sent.Covered(s.sentBy(), add)
-	for name := range s.sentBeforeACK {
+	s.delivered.snapshot.Covered(s.delivered.sentBy(s.sub.effective), add)
+	for name := range s.delivered.sentBeforeACK {
 		names = append(names, name)
 	}
-	now.Covered(s.want, add)
+	newest.Covered(s.sub.requested, add)
 	sortUnique(&names)
 	return names
 }
 
-// Resource is how the client stands to name, by what is newest; false: to nothing of
-// that name. took: the client has acknowledged a response.
-func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resource, bool) {
-	had, was := s.had(name)
-	if s.unspoken(name) || was == xds.Absent && !s.sub.Names.Has(name) {
-		had, was = nil, xds.Pending // what a wildcard's answer left out, nobody spoke of
+// Resource is what the client has of a name, by the newest snapshot; false: nothing of that name
+// concerns it. acked: the client has acknowledged a response.
+func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resource, bool) {
+	c := comparison{s, newest}
+	had, was := c.had(name)
+	// unanswered: it is asked for since, although the snapshot that was sent has something by it.
+	unanswered := s.forced.names[name] == asked && s.sub.requested.Names.Has(name)
+	if unanswered || was == xds.Absent && !s.sub.effective.Names.Has(name) {
+		had, was = nil, xds.Pending // no response said what a wildcard's answer left out
 	}
-	has, is := s.see(name, newest, had, was)
-	if is == xds.Pending && !s.sub.Covers(name) {
-		has, is = newest.Look(s.want, name) // asked for by a request that was stale (P12)
+	has, is := c.see(name, had, was)
+	if is == xds.Pending && !s.sub.effective.Covers(name) {
+		has, is = newest.Look(s.sub.requested, name) // asked for by a stale request (P12)
 	}
 	switch {
 	case was != xds.Present && (is == xds.Elsewhere || was == xds.Elsewhere):
 		return Resource{}, false
-	case was == xds.Pending && is == xds.Pending && !s.want.Covers(name):
+	case was == xds.Pending && is == xds.Pending && !s.sub.requested.Covers(name):
 		return Resource{}, false
 	}
-	if s.variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
-		was = is // P31: it is told by silence, and there is no other answer to come
+	if s.form.Variant == xds.SotW && !s.fullState() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
+		was = is // P31: such a response cannot say so, and no other answer will come
 	}
 	r := Resource{Name: name}
-	flies, refused := s.flies(name), false
-	if at := s.sent; at != nil && was != xds.Pending {
-		r.Updated = at.Received
+	inFlight, refused := s.inFlight.includes(name), false
+	if sent := s.delivered.snapshot; sent != nil && was != xds.Pending {
+		r.Updated = sent.Received
 	}
 	if was == xds.Present {
-		refused = s.declined(name, had, flies, &r)
+		refused = s.setRefused(&r, had, inFlight)
 	}
-	told := s.told(name)
-	if s.unspoken(name) {
-		told = nil
+	if !unanswered {
+		r.Error = s.delivered.error(s.sub.effective, name)
 	}
-	r.Error = told
 	switch {
 	case refused:
 		r.Stance = Declined
-	case told != nil && !told.Absent():
+	case r.Error != nil && !r.Error.Absent():
 		r.Stance = Failed
-	case was == xds.Present && flies && took:
+	case was == xds.Present && inFlight && acked:
 		r.Stance = Unsure
-	case was == xds.Present && !flies:
+	case was == xds.Present && !inFlight:
 		r.Stance = Taken
-	case was == xds.Absent, was == xds.Unresolvable, told != nil:
+	case was == xds.Absent, was == xds.Unresolvable, r.Error != nil:
 		r.Stance = Missing
 	case was == xds.Lapsed:
 		r.Stance = Unsure
 	}
-	if was == xds.Present && !flies && !refused {
+	if was == xds.Present && !inFlight && !refused {
 		r.Has = had
 	}
-	if r.Has != nil || refused && s.variant == xds.SotW {
-		r.Version = s.versionOf(had)
+	switch {
+	case s.form.Variant == xds.SotW && (refused || r.Has != nil):
+		r.Version = s.acked.version
+	case r.Has != nil:
+		r.Version = s.form.Version(had)
 	}
 	switch {
-	case flies:
+	case inFlight:
 		r.State = Unanswered
 	case refused:
 		r.State = Refused
-	case was == xds.Pending && told == nil, was == xds.Lapsed:
+	case was == xds.Pending && r.Error == nil, was == xds.Lapsed:
 		r.State = NotSent
-	case differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is):
+	case differs(s.form, s.fullState(), s.sub.effective.Names.Has(name), had, was, has, is):
 		r.State = Unanswered
 	default:
 		r.State = Synced
@@ -154,44 +141,28 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resour
 	return r, true
 }
 
-// unspoken reports whether a name is to be answered that was not, though what the
-// client was sent has something by it.
-func (s *Session) unspoken(name string) bool {
-	why, waits := s.forcedNames[name]
-	return waits && why == asked && s.want.Names.Has(name)
-}
-
-// flies reports whether a response that is not answered yet speaks of name.
-func (s *Session) flies(name string) bool {
-	return slices.ContainsFunc(s.pendingACKs, func(f pendingACK) bool {
-		_, says := f.frame.says(name)
-		return says
-	})
-}
-
-// declined reports whether the client refused what it was sent last of name, and
-// notes what that was. Of a full set nobody can tell which of it was at fault.
-func (s *Session) declined(name string, had *xds.Resource, flies bool, r *Resource) bool {
-	if s.full() {
-		if s.refuses && !flies {
+// setRefused reports whether the client refused what it was last sent of a name, and notes what
+// that was. A NACK of a full set does not say which resource was at fault.
+func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool {
+	if s.fullState() {
+		if s.refusals.lastAnswer && !inFlight {
 			r.Refused = had
 		}
-		return s.refuses
+		return s.refusals.lastAnswer
 	}
-	for _, ref := range slices.Backward(s.refused) {
-		if _, is := slices.BinarySearch(ref.names, name); !is {
+	for _, ref := range slices.Backward(s.refusals.list) {
+		if _, is := slices.BinarySearch(ref.names, r.Name); !is {
 			continue
 		}
-		same := ref.said == nil
-		if ref.said != nil {
-			var v xds.Version
-			v, same = ref.said.says(name)
-			same = same && v == had.Version
-			r.RefusedIn = ref.said.Version
+		same := ref.manifest == nil
+		if ref.manifest != nil {
+			v, included := ref.manifest.version(r.Name)
+			same = included && v == had.Version
+			r.RefusedIn = ref.manifest.Version
 		}
-		if same && !flies {
+		if same && !inFlight {
 			r.Refused = had
-			if s.variant == xds.Delta {
+			if s.form.Variant == xds.Delta {
 				r.RefusedVersion = s.form.Version(had)
 			}
 		}
@@ -200,10 +171,129 @@ func (s *Session) declined(name string, had *xds.Resource, flies bool, r *Resour
 	return false
 }
 
-// versionOf is the one by which the client knows the resource that it has.
-func (s *Session) versionOf(had *xds.Resource) string {
-	if s.variant == xds.Delta {
-		return s.form.Version(had)
+// Survey is one look at many sessions. Sessions that have equal subscriptions and were sent the
+// same are compared with the newest snapshot once.
+type Survey struct {
+	pending, awaiting map[surveyKey]bool
+}
+
+// NewSurvey begins a look.
+func NewSurvey() Survey {
+	return Survey{pending: make(map[surveyKey]bool), awaiting: make(map[surveyKey]bool)}
+}
+
+// surveyKey decides whether there is anything to send to a session that is in step with the
+// snapshot that it was sent; sub and to decide whether it waits for the origin.
+type surveyKey struct {
+	sub      *xds.Subscription
+	form     xds.Form
+	full     bool
+	from, to SnapshotID
+}
+
+// maxSurveyed bounds what a survey remembers.
+const maxSurveyed = 1 << 16
+
+// Unsent reports whether the newest snapshot has something for the session that it was not sent.
+func (v *Survey) Unsent(s *Session, newest *xds.Snapshot) bool {
+	return s.delivered.tooLarge != nil || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
+}
+
+// anyPending is Session.Pending of the newest snapshot.
+func (v *Survey) anyPending(s *Session, newest *xds.Snapshot) bool {
+	d, f := &s.delivered, &s.forced
+	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
+		return s.Pending(newest)
 	}
-	return s.acked
+	if d.snapshot == newest {
+		return false
+	}
+	k := surveyKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
+	if is, ok := v.pending[k]; ok {
+		return is
+	}
+	is := s.Pending(newest)
+	if len(v.pending) < maxSurveyed {
+		v.pending[k] = is
+	}
+	return is
+}
+
+// anyPresent reports whether there is a resource for any name that the client asks for.
+func (s *Session) anyPresent(newest *xds.Snapshot) bool {
+	for name := range s.sub.effective.Names.All() {
+		if _, is := newest.Look(s.sub.effective, name); is == xds.Present || is == xds.Elsewhere {
+			return true
+		}
+	}
+	return false
+}
+
+// Awaiting reports whether the session asks for anything that the origin has not answered and of
+// which the client was sent nothing. Once the origin has answered all of it, it stays so for this
+// subscription, except for what lapses (P62).
+func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
+	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
+		return false
+	}
+	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
+	any, ok := v.awaiting[k]
+	if !ok {
+		any = AwaitsAny(k.sub, newest)
+		if len(v.awaiting) < maxSurveyed {
+			v.awaiting[k] = any
+		}
+	}
+	if any {
+		for range s.UnansweredNames(newest) {
+			return true
+		}
+	}
+	if newest != nil {
+		s.sub.knownIn = newest.Lineage
+	}
+	return false
+}
+
+// UnansweredNames yields the names that Awaits yields and of which the client was sent nothing
+// either.
+func (s *Session) UnansweredNames(newest *xds.Snapshot) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range Awaits(s.sub.effective, newest) {
+			if name == wildcard {
+				if s.delivered.snapshot.AnswersWildcard(s.sub.effective) {
+					continue
+				}
+			} else if _, was := s.delivered.look(s.sub.effective, name); was != xds.Pending && was != xds.Lapsed {
+				continue
+			}
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// Awaits yields the names, "*" for the wildcard, that sub asks for and that the origin has not
+// answered yet.
+func Awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {
+			return
+		}
+		for name := range sub.Names.All() {
+			_, is := newest.Look(sub, name)
+			if (is == xds.Pending || is == xds.Lapsed) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// AwaitsAny reports whether Awaits yields any names.
+func AwaitsAny(sub *xds.Subscription, newest *xds.Snapshot) bool {
+	for range Awaits(sub, newest) {
+		return true
+	}
+	return false
 }

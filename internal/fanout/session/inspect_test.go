@@ -10,9 +10,9 @@ import (
 
 var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
 
-// stands writes how the client stands to each name, as "a=2:taken/SYNCED".
+// stands describes what the client has of each name, as "a=2:taken/SYNCED".
 func (w *sessionFixture) stands(acks int) string {
-	s := w.s.Still()
+	s := w.s.Copy()
 	var out []string
 	for _, known := range s.Known(w.Cur) {
 		r, is := s.Resource(known, w.Cur, acks > 0)
@@ -34,7 +34,7 @@ func (w *sessionFixture) stands(acks int) string {
 func (w *sessionFixture) standing(acks int, want string) {
 	w.T.Helper()
 	if got := w.stands(acks); got != want {
-		w.T.Fatalf("stands\n%s, want\n%s", got, want)
+		w.T.Fatalf("is\n%s, want\n%s", got, want)
 	}
 }
 
@@ -44,7 +44,7 @@ func (w *sessionFixture) refuse(names ...string) {
 	w.nack(names...)
 }
 
-// What a client said of a name is what is shown of it, from its first request on.
+// What a client answered about a name is what is shown of it, from its first request on.
 func TestStanceOfNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
@@ -57,23 +57,23 @@ func TestStanceOfNames(t *testing.T) {
 		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
 
 		w.named("a=2", "-b")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.standing(1, "a:taken/STALE b:untold/NOT SENT")
 			w.want("a=2 -b")
 			w.standing(1, "a:unsure/STALE b:missing/STALE")
 			w.refuse()
 			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
 		} else {
-			w.standing(1, "a:taken/STALE b:missing/SYNCED") // P31: silence is how it is told
+			w.standing(1, "a:taken/STALE b:missing/SYNCED") // P31: in SotW an absent name has no response
 			w.want("a=2")
 			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
 			w.refuse("a", "b")
 			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
 		}
-		// P15: it goes again once it changes, and is refused until that is taken.
+		// P15: it is sent again once it changes, and counts as refused until that is acknowledged.
 		w.named("a=33")
 		w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("a=33 -b")
 			w.standing(1, "a:unsure/STALE b:missing/STALE")
 		} else {
@@ -82,22 +82,22 @@ func TestStanceOfNames(t *testing.T) {
 		}
 		w.ack("a", "b")
 		w.standing(2, "a=33:taken/SYNCED b:missing/SYNCED")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.unsub("b")
 			w.standing(2, "a=33:taken/SYNCED")
 		}
 	})
 }
 
-// Of a name that was asked for just now nothing was sent, whatever others under
-// the key were.
+// A client that asked for a name just now was sent nothing of it, whatever other clients were
+// sent.
 func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a")
 		w.want("a")
 		w.ack("a")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.sub("b")
 		} else {
 			w.sub("a", "b")
@@ -108,7 +108,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 		w.ack("a", "b")
 		w.standing(2, "a:taken/SYNCED b:taken/SYNCED")
 	})
-	// P12: a request that was stale asks all the same.
+	// P12: a stale request asks for its names all the same.
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")
@@ -117,7 +117,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 	w.standing(0, "a:untold/STALE b:untold/NOT SENT")
 }
 
-// A wildcard asks for all that there is; what was removed is gone.
+// A wildcard asks for all that there is. What was removed is not shown.
 func TestStanceOfAWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
@@ -130,15 +130,15 @@ func TestStanceOfAWildcard(t *testing.T) {
 		w.standing(1, "a:taken/SYNCED b:taken/STALE c:untold/NOT SENT")
 		w.next()
 		w.refuse()
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.standing(1, "a:taken/SYNCED c!c:declined/NACKED")
 		} else {
-			w.standing(1, "a!a:declined/NACKED c!c:declined/NACKED") // of a set nobody can tell which
+			w.standing(1, "a!a:declined/NACKED c!c:declined/NACKED") // a NACK of a full set does not say which
 		}
 	})
 }
 
-// P27: what a client brought it has, though nothing was sent.
+// A client has what it brought, although nothing was sent (P27).
 func TestStanceOfWhatWasBrought(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
@@ -147,7 +147,7 @@ func TestStanceOfWhatWasBrought(t *testing.T) {
 	w.standing(0, "a:taken/SYNCED")
 }
 
-// P39: an error stands in the place of the resource; NOT_FOUND is an absence.
+// An error stands in place of the resource. NOT_FOUND is an absence (P39).
 func TestStanceOfErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a")
@@ -161,7 +161,7 @@ func TestStanceOfErrors(t *testing.T) {
 	})
 }
 
-// P26: an alias is there by what it leads to.
+// An alias exists if it leads to a resource (P26).
 func TestStanceOfAliases(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
@@ -170,4 +170,33 @@ func TestStanceOfAliases(t *testing.T) {
 	w.next()
 	w.ack()
 	w.standing(1, "v:taken/SYNCED")
+}
+
+// A client waits for a resource that it has no more because its TTL is over (P62), although it
+// had the resource at the last look.
+func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
+	for _, v := range variants {
+		w := newSessionFixture(t, xds.EndpointType, v)
+		w.timely()
+		w.Living(false, ttl, "x")
+		w.sub("x", "y")
+		w.want("x")
+		w.ack("x", "y")
+		w.named("-y")
+		waits := func(when string, want bool) {
+			t.Helper()
+			look := NewSurvey()
+			if is := look.Awaiting(w.s, w.Cur); is != want {
+				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
+			}
+		}
+		w.next()
+		waits("it has x", false)
+		w.Pass(ttl)
+		w.lapse()
+		w.next()
+		waits("x has lapsed", true)
+		w.Living(false, ttl, "x")
+		waits("x is back", false)
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The model plays the histories of one seed, so that it says the same of the same code;
-// with -rapid.checks, as in make model, or -rapid.seed it plays others.
+// The model plays the histories of one seed, so that its result depends on the code alone.
+// With -rapid.checks, as in make model, or -rapid.seed it plays others.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false

@@ -13,7 +13,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// handled is a resource of the model: its content, and the handles by which it goes.
+// handled is a resource of the model: its content and the handles that lead to it.
 type handled struct {
 	content, version string
 	by               []string
@@ -41,15 +41,14 @@ func (r handled) covers(names map[string]bool, name string) bool {
 	return names[name] || slices.ContainsFunc(r.by, func(h string) bool { return names[h] })
 }
 
-// modelOrigin has resources that go by more than their names. It answers the names
-// and the wildcard of one client on two streams, as a delta origin does. Each answer
-// has all that is asked for, so that it is clear what a removal means where a name is
-// an alias as well.
+// modelOrigin has resources with aliases and globs. It answers the names and the wildcard of
+// one client on two streams, as a delta origin does. Each answer has all that is asked for, so
+// that a removal is unambiguous where a name is an alias as well.
 type modelOrigin struct {
 	has      map[string]handled
-	told     map[string]handled // on the stream of names
-	absent   map[string]bool    // names that were answered so
-	wild     map[string]bool    // told on the wildcard's
+	told     map[string]handled // sent on the stream of names
+	absent   map[string]bool    // names that were answered as absent
+	wild     map[string]bool    // sent on the wildcard's stream
 	answered bool
 }
 
@@ -103,8 +102,8 @@ func (o *modelOrigin) ofWildcard() (specs []string, any bool) {
 	return specs, any
 }
 
-// modelClient asks by names, aliases and globs. It keeps what it accepted until that
-// is removed, or until it asks for it by nothing any more.
+// modelClient asks by names, aliases and globs. It keeps what it accepted until that is
+// removed, or until it asks for it by nothing any more.
 type modelClient struct {
 	*sessionFixture
 	rt     *rapid.T
@@ -114,8 +113,8 @@ type modelClient struct {
 	names    map[string]bool
 	dropped  map[string]bool // names that it once gave up
 	parted   map[string]bool // and did not ask for again
-	unwanted map[string]bool // names that it gave up, and the group not yet
-	unsure   map[string]bool // names of which the session cannot know that it gave them up
+	unwanted map[string]bool // names that it gave up, and the group has not yet
+	unsure   map[string]bool // names that it gave up, which the session cannot know
 	holds    map[string]handled
 	sent     map[string]handled    // since its names changed; nil if anything may be sent again
 	open     []map[string]*handled // responses without an answer, oldest first; nil: removed
@@ -142,12 +141,12 @@ func (c *modelClient) list() []string {
 	return out
 }
 
-// work receives all that there is to send. Nothing is sent that was not asked for
-// (P51), or again without cause (P33).
+// work receives all that there is to send. Nothing is sent that was not asked for (P51), or
+// again without a cause (P33).
 func (c *modelClient) work() {
 	for range 50 {
-		if c.s.variant == xds.SotW && !c.s.full() {
-			// A deletion sends nothing (P31): the resource is new when it returns.
+		if c.s.form.Variant == xds.SotW && !c.s.fullState() {
+			// A deletion sends nothing (P31). The resource is new when it returns.
 			maps.DeleteFunc(c.sent, func(n string, _ handled) bool { return c.Cur.Held(n) == nil })
 		}
 		text := c.next()
@@ -160,11 +159,11 @@ func (c *modelClient) work() {
 			_, content, _ := strings.Cut(strings.ReplaceAll(c.Describe(r), "@", "="), "=")
 			item := handled{content, r.Version.String(), r.Handles()}
 			items[r.Name] = &item
-			// By P12 and P24 also what the session did not see given up yet.
-			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.Covers(r.Name) && !r.AskedBy(c.s.sub.Names) {
+			// P12, P24: the session may not yet follow the request that gave it up.
+			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.AskedBy(c.s.sub.effective.Names) {
 				c.fail("%s was not asked for", r.Name)
 			}
-			if was, before := c.sent[r.Name]; before && !c.s.full() && was.version == item.version {
+			if was, before := c.sent[r.Name]; before && !c.s.fullState() && was.version == item.version {
 				c.fail("%s is sent again", r.Name)
 			}
 			if c.sent != nil {
@@ -197,7 +196,7 @@ func (c *modelClient) answer(refuse bool) bool {
 		r.nack, c.refused, c.sent = n, true, nil
 	} else {
 		r.ack = n
-		if c.s.full() {
+		if c.s.fullState() {
 			clear(c.holds)
 		}
 		for name, item := range items {
@@ -214,7 +213,7 @@ func (c *modelClient) answer(refuse bool) bool {
 	return true
 }
 
-// drop lets go of what it asks for by nothing any more.
+// drop removes what the client asks for by nothing any more.
 func (c *modelClient) drop() {
 	maps.DeleteFunc(c.holds, func(n string, r handled) bool { return !c.wild && !r.covers(c.names, n) })
 }
@@ -223,7 +222,7 @@ func (c *modelClient) drop() {
 func (c *modelClient) change(add, drop []string) {
 	var dropped []string
 	for _, n := range add {
-		if !c.names[n] && c.s.variant == xds.SotW && c.s.sub.Names.Has(n) {
+		if !c.names[n] && c.s.form.Variant == xds.SotW && c.s.sub.effective.Names.Has(n) {
 			c.unsure[n] = true // it was given up by stale requests alone (P12)
 		}
 		c.names[n] = true
@@ -240,26 +239,26 @@ func (c *modelClient) change(add, drop []string) {
 	if clear(c.sent); c.wild {
 		c.sent = nil // each name has an answer of its own, maybe the same resource (P23)
 	}
-	c.late = c.s.variant == xds.SotW && len(c.open) > 0
+	c.late = c.s.form.Variant == xds.SotW && len(c.open) > 0
 	switch {
-	case c.s.variant == xds.SotW:
+	case c.s.form.Variant == xds.SotW:
 		c.send(request{names: c.list()})
 	case len(add)+len(dropped) > 0:
 		c.send(request{names: add, unsub: dropped})
 	}
 	for n := range c.names {
-		if !c.s.want.Names.Has(n) {
+		if !c.s.sub.requested.Names.Has(n) {
 			c.fail("%s was given up with %v", n, dropped)
 		}
 	}
-	// The group forgets what nobody wants, and gives it up at the origin, but after
-	// a while (P52): not while the session has yet to follow.
+	// The group forgets what no client wants, and gives it up at the origin. It does so
+	// after a while (P52), and not before the session follows the newest request.
 	for _, n := range dropped {
 		c.unwanted[n] = true
 	}
-	if c.s.sub == c.s.want {
+	if c.s.sub.effective == c.s.sub.requested {
 		maps.DeleteFunc(c.unwanted, func(n string, _ bool) bool { return c.names[n] })
-		c.Builder.ForgetBut(c.s.want.Names, slices.Sorted(maps.Keys(c.unwanted))...)
+		c.Builder.ForgetBut(c.s.sub.requested.Names, slices.Sorted(maps.Keys(c.unwanted))...)
 		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
 		clear(c.unwanted)
 		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
@@ -273,12 +272,12 @@ func (c *modelClient) change(add, drop []string) {
 func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
-		return // a list without names is not the point here
+		return // a list without names is another test
 	case len(c.open) > 0, c.s.brought != nil:
-		return // the session cannot tell whether it keeps what is on its way, or what it brought
+		return // the session cannot know whether it keeps what is in flight, or what it brought
 	}
 	c.sent = nil
-	if c.wild = !c.wild; c.s.variant == xds.SotW {
+	if c.wild = !c.wild; c.s.form.Variant == xds.SotW {
 		c.logf("-> wildcard %v", c.wild)
 		c.send(request{names: c.list()})
 	} else if c.wild {
@@ -291,10 +290,10 @@ func (c *modelClient) toggle() {
 	c.drop()
 }
 
-// settleWildcard has the group give up the wildcard, which nobody wants any more,
-// if it is time (P52): not while the session has yet to follow.
+// settleWildcard may have the group give up a wildcard that no client wants any more (P52),
+// once the session follows the newest request.
 func (c *modelClient) settleWildcard() bool {
-	if c.s.sub != c.s.want || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
+	if c.s.sub.effective != c.s.sub.requested || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
 		return false
 	}
 	c.logf("the wildcard ends")
@@ -305,12 +304,12 @@ func (c *modelClient) settleWildcard() bool {
 	return true
 }
 
-// again reconnects, with what it has.
+// again reconnects with what the client has.
 func (c *modelClient) again() {
-	if c.s.variant == xds.SotW {
+	if c.s.form.Variant == xds.SotW {
 		return
 	}
-	c.s = newSession(c.Type, c.s.variant)
+	c.s = newSession(c.Type, c.s.form.Variant)
 	c.open, c.nonces = nil, nil
 	clear(c.sent)
 	if !c.wild && len(c.names) == 0 {
@@ -325,7 +324,7 @@ func (c *modelClient) again() {
 	c.send(request{names: c.list(), initial: has})
 }
 
-// sync has the origin answer, on both streams in any order.
+// sync has the origin answer on both streams, in any order.
 func (c *modelClient) sync() {
 	wildcard := func() {
 		if !c.wild && (!c.origin.answered || c.settleWildcard()) {
@@ -354,10 +353,10 @@ func (c *modelClient) sync() {
 	}
 }
 
-// A client has at last what the origin has of what it asked for, by names, aliases,
-// globs and the wildcard, in either variant: whatever changed, was refused or left
-// unanswered on the way, also over a reconnect, and although a name may be one
-// resource's own and then, or at the same time, another one's alias.
+// In the end a client has what the origin has of what it asked for: by names, aliases, globs
+// and the wildcard, in either variant. Changes, refusals, missing answers and reconnects on
+// the way do not matter. A name may be one resource's own and, at the same time or later,
+// another one's alias (P26).
 func TestP26_Model(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.VHostType, xds.ClusterType, xds.EndpointType} {
 		for _, v := range variants {
@@ -435,7 +434,7 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	if c.rest(); !c.refused {
 		c.compare("at rest")
 	}
-	// Whatever a refused response held changes (P15), and something goes.
+	// Everything changes that a refused response may have held (P15), and something goes.
 	for _, content := range []string{"2", "33"} {
 		for _, n := range resources {
 			put(n, content, o.has[n].by)
@@ -452,8 +451,8 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 // rest brings everything to the client, which accepts it.
 func (c *modelClient) rest() {
 	c.sync()
-	// One member is not the whole answer to a glob. What a glob was served from when
-	// the wildcard ended stays until the origin says that it is gone.
+	// One member is not the whole answer to a glob. After the wildcard ended, a glob keeps
+	// its resources until the origin says that they are gone.
 	var gone []string
 	for r := range c.Cur.Resources {
 		if _, has := c.origin.has[r.Name]; !has {
@@ -471,16 +470,16 @@ func (c *modelClient) rest() {
 	c.fail("it does not come to rest")
 }
 
-// compare holds what the client has at last against the origin.
+// compare compares what the client has in the end with the origin.
 func (c *modelClient) compare(when string) {
 	want := make(map[string]string)
 	for n, r := range c.origin.has {
 		if c.wild || r.covers(c.names, n) {
 			want[n] = r.content
 		}
-		// State of the world without wrappers has no aliases: a client that gives up
-		// one of the names does not know that what it has goes by another as well.
-		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
+		// SotW without wrappers has no aliases. A client that gives up one of the names does
+		// not know that its resource has another name as well.
+		if _, has := c.holds[n]; !has && !c.wild && (c.s.form.Variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
 			delete(want, n)
 		}
 	}
@@ -490,10 +489,10 @@ func (c *modelClient) compare(when string) {
 		switch {
 		case there && !c.wild && !has.covers(c.names, n):
 			continue // under names that it did not ask for
-		case !there && c.s.variant == xds.SotW && !c.s.full():
-			continue // it went without a word (P31)
+		case !there && c.s.form.Variant == xds.SotW && !c.s.fullState():
+			continue // it was deleted, and SotW sent nothing (P31)
 		case !there && !c.wild && r.covers(c.dropped, n):
-			continue // given up while it was on its way
+			continue // given up while the response was in flight
 		}
 		holds[n] = r.content
 	}

@@ -7,232 +7,196 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// Moment is what a session has to know of the time, and of its stream, to plan a response.
+type Moment struct {
+	Now        time.Time
+	AckTimeout time.Duration
+	// Release: a type that is sent after this one has a change to send, and the change came after
+	// this type's newest unanswered response. Then this type does not wait for the ACK (P19).
+	Release bool
+}
+
+// SnapshotID identifies a snapshot, and does not keep it alive.
+type SnapshotID struct{ Lineage, Gen uint64 }
+
+// IDOf identifies a snapshot; zero for none.
+func IDOf(s *xds.Snapshot) SnapshotID {
+	if s == nil {
+		return SnapshotID{}
+	}
+	return SnapshotID{s.Lineage, s.Gen}
+}
+
 // Plan is what a session would send now.
 type Plan struct {
-	do  action
-	To  *xds.Snapshot
-	Key FrameKey // of a regular response: sessions that are in step alike get the same
-
+	do    action
+	To    *xds.Snapshot
+	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
 	Until time.Time // when to look again at the latest; zero: at the next change
 
-	content Content // of an irregular response, computed for this client alone
-
-	BeforeACK bool                     // it answers names while a response is unanswered (P19), and does not move the session to To
-	answered  map[string]*xds.Resource // BeforeACK: what is answered
-	led       []string                 // BeforeACK: handles that resources of other names answer
-	initial   map[string]string        // what is left of it
-	Besides   []string                 // what follows what was asked for, besides the frame's (P37)
-
-	Limit     int // of the response, in bytes (P38)
-	base      base
-	again     []refusal  // what the response speaks of because it was refused (P15)
-	Oversized *Oversized // the response is too large; nil: it is not
+	base    baseline // of a shared response: what it is compared with
+	content Content  // of an own response, computed for this client alone
+	// BeforeACK: it answers names while a response is unanswered (P19), and does not move the
+	// session to To.
+	BeforeACK       bool
+	answered        map[string]*xds.Resource // BeforeACK: what is answered; nil: removed
+	answeredHandles []string                 // BeforeACK: handles that resources of other names answer
+	unanswered      map[string]string        // what is left of the versions that the client brought
+	resent          []refusal                // what it includes because the client refused it (P15)
+	AlsoFollows     []string                 // what follows the forced names, besides the frame's (P37)
+	Limit           int                      // of the response, in bytes (P38)
+	Oversized       *Oversized               // the response is over the limit; nil: it is not
 }
-
-// Sends reports whether there may be something to send. Whether there is, its Content
-// says.
-func (p *Plan) Sends() bool { return p.do == regular || p.do == irregular }
-
-// Shared reports whether sessions with an equal Key are sent the same. Otherwise nobody
-// else has the Key.
-func (p *Plan) Shared() bool { return p.do == regular && !p.Key.sub.Sole.Load() }
 
 type action uint8
 
 const (
-	nothing   action = iota // in step, or nothing is known yet
-	hold                    // something is pending, and an unanswered response holds it back
-	regular                 // send the frame of key, if it is not empty
-	irregular               // send changed and removed, if there are any
+	nothing action = iota // in step, or nothing is known yet
+	hold                  // something is pending, and an unanswered response holds it back
+	shared                // send the frame of Key, if it is not empty
+	own                   // send content, if it is not empty
 )
 
-// Next says what to send of cur now.
-func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
-	if !s.began || cur == nil {
-		return Plan{}
+// Sends reports whether there may be something to send. Its Content says whether there is.
+func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
+
+// Shared reports whether other sessions may have an equal Key, and then send the same.
+func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Sole.Load() }
+
+// Next plans what to send of a snapshot now.
+func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
+	if !s.sub.began || to == nil {
+		return plan
 	}
-	if cur == s.sent && !s.initialResponsePending && s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
-		return Plan{}
+	if to == s.delivered.snapshot && !s.delivered.initialResponsePending && s.inStep() {
+		return plan
 	}
-	patience := s.awaitNames(cur, m.Now)
-	if s.silent(cur) {
-		return Plan{Until: patience}
+	c := comparison{s, to}
+	namesUntil := c.awaitNames(m.Now)
+	if c.mustWait() {
+		plan.Until = namesUntil
+		return plan
 	}
 	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
-		if s.variant == xds.Delta {
-			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
-				p.Until, s.waiting = until, true // for the rest
-				return p
+		if s.form.Variant == xds.Delta {
+			p := c.planner(&plan, m.Now)
+			if p.planBeforeACK(); plan.do != nothing && !s.isTooLarge(&plan) {
+				plan.Until, s.inFlight.changeWaits = until, true // the rest waits
+				return plan
 			}
 		}
-		if s.Pending(cur) || s.beating(cur) {
-			s.waiting = true
+		if c.pending() || c.anyRenewal() {
+			s.inFlight.changeWaits = true
 			return Plan{do: hold, Until: until}
 		}
-		return Plan{Until: patience}
+		return Plan{Until: namesUntil}
 	}
-	p := s.plan(cur, m.Now)
-	if s.variant == xds.SotW {
-		s.planSotW(cur, &p)
+	p := c.planner(&plan, m.Now)
+	if s.form.Variant == xds.SotW {
+		p.planSotW()
 	} else {
-		s.planDelta(cur, &p)
+		p.planDelta()
 	}
-	p.Until = patience
-	if s.isStuck(&p) {
+	plan.Until = namesUntil
+	if s.isTooLarge(&plan) {
 		return Plan{}
 	}
-	return p
+	return plan
 }
 
-// silent: of a wildcard nothing is said before the origin answered it, empty or
-// not (P11). And of a full-state response the rest would be taken for gone (P30, P67).
-func (s *Session) silent(cur *xds.Snapshot) bool {
-	if s.full() && s.incomplete(cur) {
-		return true
+// Pending reports whether the session would have anything to send of the snapshot if no response
+// were unanswered.
+func (s *Session) Pending(to *xds.Snapshot) bool { return comparison{s, to}.pending() }
+
+// inStep reports whether there is nothing to send but what changed since the snapshot that the
+// client was sent.
+func (s *Session) inStep() bool {
+	return s.forced.names == nil && s.forced.retried == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.brought == nil
+}
+
+// isTooLarge reports whether the plan's response was over the size limit before (P38).
+func (s *Session) isTooLarge(p *Plan) bool {
+	t := s.delivered.tooLarge
+	return t != nil && p.Key == t.key && IDOf(p.To) == t.to
+}
+
+// planner fills a Plan. planSotW and planDelta are the decisions of the two variants.
+type planner struct {
+	comparison
+	*Plan
+}
+
+func (c comparison) planner(p *Plan, now time.Time) planner {
+	p.To, p.At, p.Limit, p.base = c.to, now, c.s.limit, c.baseline()
+	return planner{c, p}
+}
+
+// key identifies the difference between what the client was sent and what it is to have.
+func (p planner) key() FrameKey {
+	s := p.s
+	k := FrameKey{form: s.form, full: s.fullState(), sub: s.sub.effective, by: s.delivered.sentBy(s.sub.effective), renewals: p.renewalKey(p.At)}
+	if sent := s.delivered.snapshot; sent != nil {
+		k.lineage, k.gen = sent.Lineage, sent.Gen
 	}
-	return s.sub.Wildcard && !cur.Answered && (s.full() || s.initialResponsePending && s.sub.Names.Len() == 0)
+	return k
 }
 
-// Pending reports whether the session would have anything to send of cur if no
-// response were unanswered.
-func (s *Session) Pending(cur *xds.Snapshot) bool {
-	if !s.began || cur == nil || s.silent(cur) {
+// changedNames are the names, sorted, that an own response has to include: what changed, the forced
+// names, and all that a refused response held if anything of it changed (P15).
+func (p planner) changedNames() []string {
+	s := p.s
+	var changed []string
+	for _, name := range p.candidates() {
+		if _, newer := s.delivered.sentBeforeACK[name]; !newer && (p.differs(name) || p.nowElsewhere(name)) {
+			changed = append(changed, name)
+		}
+	}
+	for name := range s.delivered.sentBeforeACK {
+		if p.differs(name) || p.nowElsewhere(name) {
+			changed = append(changed, name)
+		}
+	}
+	for name := range s.delivered.errors {
+		if s.sub.effective.Covers(name) && p.differs(name) {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	names := changed
+	p.resent = s.refusals.changed(changed)
+	now := s.view(s.delivered.snapshot)
+	for i := range p.resent {
+		for _, n := range p.resent[i].names {
+			if now.asksFor(&p.resent[i], n) {
+				names = append(names, n)
+			}
+		}
+	}
+	var forced []string
+	for name, why := range s.forced.names {
+		if why != refreshed || p.answers(name) {
+			forced = append(forced, name)
+		}
+	}
+	names = append(names, withHandles(p.to, forced)...)
+	names = p.appendRetried(names)
+	sortUnique(&names)
+	return names
+}
+
+// addError puts the error of a name into the plan, if there is one (P39). It reports whether that
+// is all that there is to send of the name.
+func (p planner) addError(name string) (all bool) {
+	s := p.s
+	e := p.to.Error(s.sub.effective, name)
+	if e == nil {
 		return false
 	}
-	if s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
-		return true
-	}
-	for name := range s.forcedNames {
-		if s.answers(name, cur) {
-			return true
-		}
-	}
-	differs := func(name string) bool { return s.differs(name, cur) }
-	if slices.ContainsFunc(s.candidates(cur), differs) {
-		return true
-	}
-	for name := range s.sentBeforeACK {
-		if differs(name) {
-			return true
-		}
-	}
-	for name := range s.warned {
-		if differs(name) {
-			return true
-		}
-	}
-	var p Plan
-	if s.resume(cur, &p); len(p.content.Removed) > 0 {
-		return true
-	}
-	return len(s.heard(cur, nil)) > 0
-}
-
-// candidates are the names that may differ between what the client was sent,
-// but for sentBeforeACK, and what it is to see.
-func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.base().candidates(cur, s.sub)
-}
-
-// answers reports whether there is an answer for a name that is to be answered.
-// What follows a cluster is only what is there: its absence is said once (P25).
-func (s *Session) answers(name string, cur *xds.Snapshot) bool {
-	_, is := s.look(name, cur)
-	switch {
-	case is == xds.Present, is == xds.Elsewhere:
-		return true
-	case s.forcedNames[name] == refreshed:
+	p.content.Errors = append(p.content.Errors, e)
+	if _, forced := s.forced.names[name]; forced || s.refusals.includes(name) {
 		return false
-	case cur.Error(s.sub, name) != nil:
-		return true
 	}
-	switch is {
-	case xds.Absent, xds.Unresolvable:
-		return s.variant == xds.Delta || s.full() // P31
-	case xds.Lapsed:
-		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
-	}
-	return false
-}
-
-// had is what the client has been sent under name.
-func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
-	if r, ok := s.sentBeforeACK[name]; ok {
-		switch {
-		case r == nil:
-			return nil, xds.Absent
-		case r.Unresolved():
-			return r, xds.Unresolvable
-		}
-		return r, xds.Present
-	}
-	return s.base().look(s.sub, name)
-}
-
-// look is what the client is to see under name.
-func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	r, is := cur.Look(s.sub, name)
-	return s.latest(name, r, is)
-}
-
-// see is look for who had this of name.
-func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := see(cur, s.sub, name, had, was)
-	return s.latest(name, r, is)
-}
-
-// differs reports whether the client should hear of name because of what
-// changed between what it had and cur.
-func (s *Session) differs(name string, cur *xds.Snapshot) bool {
-	resource, err := s.difference(name, cur)
-	return resource || err
-}
-
-// difference is differs for what is there or not, and for an error (P39).
-func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool) {
-	had, was := s.had(name)
-	has, is := s.see(name, cur, had, was)
-	told, now := s.told(name), cur.Error(s.sub, name)
-	if s.base().again(was, is) {
-		had, was, told = nil, xds.Pending, nil
-	}
-	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
-	return resource, now != nil && now != told
-}
-
-// differs reports whether what was known of a name and what is known now are
-// two things to a client of this form; named: it asked for the name.
-func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
-	switch is {
-	case xds.Present:
-		// Whether a SotW client still holds what went without a word (P31) is
-		// not known: it is sent when it returns.
-		return was != xds.Present || !form.Same(has, had)
-	case xds.Unresolvable:
-		if form.Variant == xds.Delta {
-			return was != xds.Unresolvable // P18: once
-		}
-		fallthrough
-	case xds.Absent:
-		// What lapsed the client may still hold (P62).
-		had := was == xds.Present || was == xds.Lapsed
-		if form.Variant == xds.SotW {
-			// P30, P31; P22: the full set, without it, answers a listed name.
-			return full && (had || was == xds.Pending && named)
-		}
-		// P25: an absent name that was asked for is answered, and a handle that
-		// leads nowhere any more; what a wildcard never had is nothing.
-		return had || (was == xds.Pending || was == xds.Elsewhere) && named
-	case xds.Lapsed:
-		return was == xds.Present && outlives(form, full, had, has)
-	}
-	return false // nobody said that it went, or there is nothing of this name
-}
-
-// outlives reports whether a client that counts TTLs and was sent had would hold
-// it for longer than it lived: it was slow, and had expired before it could be
-// sent its last TTL. It is told by a removal, as far as its variant has one.
-func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
-	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
+	resource, _ := p.difference(name)
+	return !resource
 }

@@ -14,13 +14,12 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The scripts of testdata/scripts are conversations with one session, to be
-// read beside the protocol's text: what the origin and the client say stands
-// above the line, what the relay sends to that below it. `go test -rewrite`
-// writes what it does send.
+// The scripts of testdata/scripts are conversations with one session, to be read beside the
+// protocol's text. Above the line is what the origin or the client sends. Below it is what
+// the relay sends in return. `go test -rewrite` writes what it does send.
 //
 //	session CDS delta       one type on one stream
-//	origin                  what the origin says of it, in the group:
+//	origin                  what the origin sends of it, in the group:
 //	  wildcard: a b=2 -c      its answer to the wildcard: a, b with content 2; c is gone
 //	  part: a b               a part of that answer; more may follow
 //	  complete:               no more of it is to come
@@ -34,7 +33,7 @@ import (
 //	  ack: 2                  with the nonce of response 2
 //	  nack: 2                 and with error_detail
 //	  nonce: 9                another nonce
-//	wait 15s                time goes by
+//	wait 15s                time passes
 //	later yes               a type that is sent after this one has something newer to send (P19)
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/scripts/*.txt")
@@ -49,10 +48,10 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a sessionFixture that speaks text.
+// script is a sessionFixture that reads and writes text.
 type script struct {
 	*sessionFixture
-	asks string // as last told
+	asks string // as last printed
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -108,7 +107,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(said, "\n")
 }
 
-// client sends a request, and says what the session makes of it.
+// client sends a request, and describes its outcome.
 func (s *script) client(d *datadriven.TestData) (said []string) {
 	var r request
 	number := func(l line) int {
@@ -145,17 +144,17 @@ func (s *script) client(d *datadriven.TestData) (said []string) {
 			d.Fatalf(s.T, "what is %q?", l.key)
 		}
 	}
-	switch out := s.send(r); out.Verdict {
+	switch out := s.send(r); out.Answer {
 	case Acked:
 		said = append(said, fmt.Sprintf("acknowledges %d", r.ack))
 	case Nacked:
 		said = append(said, fmt.Sprintf("refuses %d", r.nack))
 	case Stale:
 		said = append(said, "stale")
-	case Unknown:
+	case UnknownNonce:
 		said = append(said, "refuses what this stream never sent")
 	}
-	if asks := describeSub(s.s.want); asks != s.asks {
+	if asks := describeSub(s.s.sub.requested); asks != s.asks {
 		s.asks = asks
 		said = append(said, "asks for "+asks)
 	}

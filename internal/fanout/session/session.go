@@ -1,103 +1,63 @@
 package session
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// Session is one type on one stream: what the client asked for, what it was
-// sent, and how it answered. Its methods are the protocol's decisions. They do no
-// I/O and know no time but the times passed in. A Session has one user at a time.
+// Session is one type on one stream: what the client asks for, what it was sent, and how it
+// answered. Each part has its own struct, with the methods that change it.
 //
-// A session that is in step with its group points to a snapshot and holds no names,
-// whatever the number of resources. It holds names only while something is out of
-// step:
+// A session that is in step with its group points to a snapshot and holds no names, whatever the
+// number of resources. It holds names only while something is out of step:
 //
-//   - forcedNames until the next response,
-//   - sentBeforeACK until the next regular response, or until the group knows more of them,
+//   - forced.names until the next response,
+//   - delivered.sentBeforeACK until the next regular response, or until the group knows more
+//     of them,
 //   - brought until the first answers,
-//   - awaits until the origin answers again,
-//   - refused until a later response speaks of the names (P15).
+//   - forced.retried until the origin answers again,
+//   - refusals until a later response includes the names (P15: a refused response is sent
+//     again once something in it changes).
 type Session struct {
-	Type    xds.Type // fixed
-	variant xds.Variant
-	form    xds.Form // what resources look like to the client (P62)
-	limit   int      // of a response, in bytes (P38)
+	Type  xds.Type // fixed
+	form  xds.Form // the variant, and how the client reads resources (P62: TTLs); fixed
+	limit int      // of a response in bytes (P38); fixed
 
-	// The subscription, by the requests.
-	began  bool              // a request has come (P11)
-	named  bool              // a name was ever given (P21)
-	brings bool              // the first request had versions of another stream (P27, P66)
-	want   *xds.Subscription // of the newest request, stale or not; the group is told it (P12)
-	sub    *xds.Subscription // of the last request that was not stale; responses follow it
-	sum    uint64            // SotW: hash of the newest list of names, to recognise a repeated one
-	count  int               // SotW: length of that list
-
-	// What the client was sent.
-	initialResponsePending bool                          // the first answer is not given yet (P11)
-	anew                   bool                          // the wildcard was subscribed: all of it is answered, sent before or not
-	sent                   *xds.Snapshot                 // what the client was sent, but for sentBeforeACK
-	stuck                  *stuck                        // what is not sent because it is too large (P38); nil: nothing
-	by                     *xds.Subscription             // the subscription of sent where that is not sub: while anew
-	sentBeforeACK          map[string]*xds.Resource      // delta: answers sent while a response was unanswered (P19); nil: removed
-	warned                 map[string]*xds.ResourceError // errors that the client was told, where sent says another; nil: none (P39)
-	forcedNames            map[string]cause              // names to answer though nothing changed
-	brought                *brought                      // what the client brought from another stream, until it is answered; nil: nothing
-	awaits                 map[string]uint64             // aliases asked for again, and the origin's word before that (P18)
-	weight                 int                           // see Remembers
-	waiting                bool                          // an unanswered response holds back a change
-
-	// How the client answered. These are versions and marks: a snapshot would keep
-	// alive what the client took long ago.
-	pendingACKs []pendingACK // unanswered responses, oldest first
-	refused     []refusal    // P15
-	acked       string       // version that the client took last, or that it is in step with
-	took        string       // SotW: version_info of the response that it took last
-	refuses     bool         // it refused the response that it answered last
-	has         Mark         // newest generation that it acknowledged, or with which it was in step
-	settled     uint64       // lineage in which all that it asks for is known; 0: none, as far as Survey looked
+	sub       subscription // what the client asks for
+	forced    forced       // what the next response answers although nothing changed
+	brought   *brought     // what the client brought from another stream; nil: nothing, or all is answered
+	delivered delivered    // what the client was sent
+	inFlight  inFlight     // responses that the client has not answered
+	acked     acknowledged // what the client accepted
+	refusals  refusals     // what the client refused
 }
 
-// New makes the session of a type that has not spoken yet. limit is that of a response,
-// in bytes.
+// New makes the session of a type of which no request has come. limit is the size limit of a
+// response in bytes.
 func New(t xds.Type, form xds.Form, limit int) *Session {
-	return &Session{Type: t, variant: form.Variant, form: form, limit: limit, want: xds.Nothing, sub: xds.Nothing}
+	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: xds.Nothing, effective: xds.Nothing}}
 }
 
-// Subscribe returns what the client wants after the request, and whether it is
-// something else than before. It changes nothing; the caller interns the result and
-// passes it to Request. P20, P21. Where names are unsubscribed, it looks at what was
-// sent (P26).
+// Subscribe returns what the client asks for after the request, and whether that differs from
+// before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
+// names are listed, added and removed, and P21 when the wildcard is subscribed.
 func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
-	if s.variant == xds.SotW {
-		return s.subscribeSotW(r)
+	if s.form.Variant == xds.SotW {
+		return s.sub.fromList(r, &s.Type)
 	}
-	return s.subscribeDelta(r)
+	return s.sub.fromDelta(r, &s.Type, &s.delivered)
 }
-
-// Verdict is what a request said of an earlier response.
-type Verdict uint8
-
-const (
-	Plain Verdict = iota // no answer to a response
-	Acked
-	Nacked
-	Stale   // SotW: the newest response is unanswered, and this is no answer to it (P12)
-	Unknown // a NACK of a response that this stream does not know (P13)
-)
 
 // Outcome is what a request did.
 type Outcome struct {
-	Verdict Verdict
-	// Version of the response that was acknowledged or refused, and when the
-	// origin sent what is newest in it.
+	Answer Answer // what the request says of an earlier response
+	// Version is that of the response that was acknowledged or refused. Received is when the origin
+	// sent the newest change in that response; zero: nothing in it changed.
 	Version  string
 	Received time.Time
-	// The response that was acknowledged or refused: its version, which is nil if nobody
-	// counts it, its generation, and whether it had something that changed.
+	// Progress counts the clients of that response's version; nil: nobody counts it. Gen is its
+	// generation, and News reports whether it had something that changed.
 	Progress *xds.VersionProgress
 	Gen      uint64
 	News     bool
@@ -105,228 +65,222 @@ type Outcome struct {
 	Wake bool
 }
 
-// Request applies a request; want is what Subscribe made of it, interned, and
-// seq the number in its nonce, 0 if it is none of this stream's.
+// Request applies a request. want is the result of Subscribe, interned. seq is the number in the
+// request's nonce, 0 if the nonce is not of this stream.
 func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
-	first := !s.began
-	s.brings = s.bringsState(r)
-	s.began = true
-	s.named = s.named || len(r.Names) > 0
-	if want != s.want {
-		s.settled = 0
-	}
-	s.want = want
-	s.sum, s.count = r.NamesSum, len(r.Names)
+	first := s.sub.update(r, want, s.form.Variant)
 	var out Outcome
 	if first {
-		// P11: whatever nonce and version it carries.
-		s.initialResponsePending, out.Wake = true, true
-		if s.brings {
+		// P11: the first request is answered, whatever nonce and version it carries.
+		s.delivered.initialResponsePending, out.Wake = true, true
+		if s.sub.resumes {
 			s.bring(r)
 		}
-		s.sub = want
+		s.sub.effective = want
 		return out
 	}
 	s.answer(r, seq, &out)
-	if s.variant == xds.SotW {
-		if out.Verdict == Stale || len(s.pendingACKs) > 0 {
-			return out // P12; P22 will compare with s.sub
+	if s.form.Variant == xds.SotW {
+		if out.Answer == Stale || s.inFlight.any() {
+			return out // P12: a stale request is not followed. P22 compares with sub.effective later.
 		}
-		s.relist(want)
+		s.followList(want)
 	} else {
-		s.edit(r, want)
+		s.followDelta(r, want)
 	}
-	if s.waiting || s.forcedNames != nil || s.warned != nil || s.initialResponsePending {
-		out.Wake, s.waiting = true, false
+	if s.inFlight.changeWaits || s.forced.names != nil || s.delivered.errors != nil || s.delivered.initialResponsePending {
+		out.Wake, s.inFlight.changeWaits = true, false
 	}
 	return out
 }
 
-// Accepted is the generation that the client has all of, as it acknowledged it, if it
-// refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
-// acknowledge (P27).
-func (s *Session) Accepted() *xds.Snapshot {
-	if len(s.pendingACKs) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.initialResponsePending {
-		return nil
-	}
-	return s.sent
-}
-
-// full reports whether a response holds everything that is subscribed to (P30).
-func (s *Session) full() bool {
-	return s.variant == xds.SotW && (s.Type.FullState || s.sub.Wildcard)
-}
-
-// Sent records that the plan went out as frame with nonce number seq.
-func (s *Session) Sent(p *Plan, frame *Manifest, seq uint64, now time.Time) {
-	f := pendingACK{seq: seq, at: now, frame: frame, sub: s.sub, beforeACK: p.BeforeACK, progress: p.To.Progress, of: MarkOf(p.To)}
-	// Else it propagates nothing: what it repeats came long ago (P37).
-	f.news = s.tells(p, frame)
-	s.pendingACKs = append(s.pendingACKs, f)
-	if len(s.pendingACKs) > maxPendingACKs {
-		at := max(0, slices.IndexFunc(s.pendingACKs[:maxPendingACKs], func(f pendingACK) bool { return f.beforeACK })) // never this one
-		s.pendingACKs = slices.Delete(s.pendingACKs, at, at+1)
-	}
-	s.cover(p, frame)
+// Sent records that the plan's response was sent with nonce number seq.
+func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
+	s.inFlight.add(pendingACK{
+		seq: seq, at: now, manifest: m, sub: s.sub.effective, beforeACK: p.BeforeACK,
+		news: s.hasNews(p, m), progress: p.To.Progress, of: IDOf(p.To),
+	})
+	s.refusals.dropResent(s.view(p.To), m, s.form.Variant)
 	if p.BeforeACK {
-		if s.sentBeforeACK == nil {
-			s.sentBeforeACK = make(map[string]*xds.Resource, len(p.answered))
-		}
-		maps.Copy(s.sentBeforeACK, p.answered)
-		for n, r := range p.answered {
-			delete(s.forcedNames, n)
-			delete(s.initial(), n)
-			if r != nil && s.told(n) != nil {
-				s.warn(n, nil) // the resource cleared it (P39)
-			}
-		}
-		for _, n := range p.led {
-			delete(s.forcedNames, n)
-		}
-		for _, e := range p.content.Errors {
-			s.warn(e.Name, e)
-			delete(s.forcedNames, e.Name)
-		}
-		s.owe(frame)
-		s.overtake(p, frame)
-		s.normalize()
-		return
+		s.deliverBeforeACK(p)
+	} else {
+		s.delivered.initialResponsePending = s.delivered.initialResponsePending && s.sub.effective.Wildcard && !p.To.Answered
+		s.deliver(p)
 	}
-	s.initialResponsePending = s.initialResponsePending && s.sub.Wildcard && !p.To.Answered
-	s.step(p)
-	s.owe(frame)
-	s.overtake(p, frame)
+	for _, name := range m.LaterErrors {
+		s.delivered.setError(name, nil) // so that the error is sent with the next response (P39)
+	}
+	s.refusals.repeatRest(s.view(s.delivered.snapshot), p, m, &s.forced)
+	s.normalize()
 }
 
-// Settled records that the plan of now held nothing to send: the client is in
-// step.
-func (s *Session) Settled(p *Plan) {
+// hasNews reports whether a response has something that changed. What is repeated, or was asked for
+// since, came from the origin long ago (P37).
+func (s *Session) hasNews(p *Plan, m *Manifest) bool {
+	sent := s.delivered.snapshot
+	switch {
+	case m.OnlyRenewals:
+		return false
+	case sent == nil:
+		return true
+	case p.BeforeACK || s.delivered.resendAll || !m.Received.After(sent.Received):
+		return false
+	case s.forced.names == nil:
+		return true
+	}
+	for _, name := range p.To.Changes(sent, s.sub.effective) {
+		if _, repeats := s.forced.names[name]; !repeats {
+			return true
+		}
+	}
+	return false
+}
+
+// NothingToSend records that the plan's content is empty: the client is in step.
+func (s *Session) NothingToSend(p *Plan) {
 	if p.BeforeACK {
 		return
 	}
-	if s.initialResponsePending && s.sub.Wildcard {
-		return // nothing was said yet: the first answer starts from nothing
+	if s.delivered.initialResponsePending && s.sub.effective.Wildcard {
+		return // the wildcard is not answered yet, and its first response starts from nothing
 	}
-	s.initialResponsePending = false
-	s.step(p)
-	s.forgive(p.To)
-	if len(s.pendingACKs) == 0 && !s.refuses && s.acked != "" {
-		s.acked = p.To.Version
+	s.delivered.initialResponsePending = false
+	s.deliver(p)
+	if s.form.Variant == xds.SotW {
+		s.refusals.dropDeleted(s.view(p.To))
 	}
-	if len(s.pendingACKs) == 0 && !s.Refusing() {
-		s.has = MarkOf(p.To)
+	if s.inFlight.any() {
+		return
+	}
+	if !s.refusals.lastAnswer && s.acked.version != "" {
+		s.acked.version = p.To.Version
+	}
+	if !s.Refusing() {
+		s.acked.snapshot = IDOf(p.To)
 	}
 }
 
-// step moves the session to the plan's snapshot.
-func (s *Session) step(p *Plan) {
-	has := s.retained(p.To)
-	s.sent, s.stuck, s.waiting = p.To, nil, false
+// TooLarge records that the plan's response is over the size limit (P38). It is not built again
+// before the snapshot or the subscription changes.
+func (s *Session) TooLarge(p *Plan) {
+	s.delivered.tooLarge = &tooLarge{p.Key, IDOf(p.To), *p.Oversized}
+}
+
+// deliver moves the session to the plan's snapshot.
+func (s *Session) deliver(p *Plan) {
+	retained := s.retained(p.To)
 	if s.brought != nil {
-		s.brought.versions = p.initial
+		s.brought.versions = p.unanswered
 	}
-	s.anew, s.by, s.warned = false, nil, nil
-	s.sentBeforeACK = has
-	for name := range s.forcedNames {
-		if has[name] == nil && s.answeredBy(p.To, name) {
-			delete(s.forcedNames, name)
+	s.delivered.moveTo(p.To, retained)
+	s.inFlight.changeWaits = false
+	for name := range s.forced.names {
+		if retained[name] == nil && s.answeredBy(p.To, name) {
+			delete(s.forced.names, name)
 		}
 	}
-	for name := range s.awaits {
-		if _, is := s.look(name, p.To); is != xds.Pending {
-			delete(s.awaits, name)
+	to := comparison{s, p.To}
+	for name := range s.forced.retried {
+		if _, is := to.look(name); is != xds.Pending {
+			delete(s.forced.retried, name)
 		}
 	}
 	s.normalize()
 }
 
-// retained are the resources that the client has, and of which nothing is known
-// any more, so that it was not told either: what it had by the wildcard (P21), and
-// asked for by name since, is gone from there; or what it had by a handle is gone,
-// and a wildcard that it asked for since has yet to answer.
-func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
-	if s.variant == xds.SotW {
-		return nil // it is told by the full set, or not at all (P31)
-	}
-	retain := func(name string) {
-		had, was := s.had(name)
-		if was != xds.Present || !s.sub.Covers(name) && !had.AskedBy(s.sub.Names) {
-			return
-		}
-		if _, is := s.see(name, to, had, was); is != xds.Pending {
-			return
-		}
-		if has == nil {
-			has = make(map[string]*xds.Resource)
-		}
-		has[name] = had
-	}
-	for name, why := range s.forcedNames {
-		if why != asked {
-			continue
-		}
-		retain(name)
-		for _, n := range s.sent.Linked(name) {
-			retain(n)
+// deliverBeforeACK records the answers of a plan that leaves the session at its snapshot.
+func (s *Session) deliverBeforeACK(p *Plan) {
+	for n, r := range p.answered {
+		s.delivered.addBeforeACK(n, r)
+		delete(s.forced.names, n)
+		delete(s.brought.initial(), n)
+		if r != nil && s.delivered.error(s.sub.effective, n) != nil {
+			s.delivered.setError(n, nil) // the resource cleared it (P39)
 		}
 	}
-	if s.sub.Wildcard && !to.AnswersWildcard(s.sub) {
-		by := s.sentBy()
-		for _, name := range s.candidates(to) {
-			if had, _ := s.had(name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {
-				retain(name)
-			}
-		}
+	for _, n := range p.answeredHandles {
+		delete(s.forced.names, n)
 	}
-	return has
+	for _, e := range p.content.Errors {
+		s.delivered.setError(e.Name, e)
+		delete(s.forced.names, e.Name)
+	}
 }
 
-// normalize keeps empty maps nil, so that a session in step is known by it.
+// normalize keeps empty maps nil, so that a session in step is recognised by that.
 func (s *Session) normalize() {
-	if len(s.forcedNames) == 0 {
-		s.forcedNames = nil
+	if len(s.forced.names) == 0 {
+		s.forced.names = nil
 	}
-	if s.sent != nil && len(s.initial()) == 0 {
+	if len(s.forced.retried) == 0 {
+		s.forced.retried = nil
+	}
+	if len(s.delivered.sentBeforeACK) == 0 {
+		s.delivered.sentBeforeACK = nil
+	}
+	if len(s.delivered.errors) == 0 {
+		s.delivered.errors = nil
+	}
+	if s.delivered.snapshot != nil && len(s.brought.initial()) == 0 {
 		s.brought = nil
 	}
-	if len(s.awaits) == 0 {
-		s.awaits = nil
-	}
-	if len(s.sentBeforeACK) == 0 {
-		s.sentBeforeACK = nil
-	}
-	if len(s.warned) == 0 {
-		s.warned = nil
-	}
+}
+
+// fullState reports whether a response holds everything that is subscribed to (P30).
+func (s *Session) fullState() bool {
+	return s.form.Variant == xds.SotW && (s.Type.FullState || s.sub.effective.Wildcard)
 }
 
 // Began reports whether a request has come.
-func (s *Session) Began() bool { return s.began }
+func (s *Session) Began() bool { return s.sub.began }
 
-// Wants is what the client asks for, as its newest request has it, stale or not (P12).
-func (s *Session) Wants() *xds.Subscription { return s.want }
+// Requested is what the client asks for by its newest request, stale or not (P12).
+func (s *Session) Requested() *xds.Subscription { return s.sub.requested }
 
-// Follows is what responses follow: the subscription of the last request that was not
+// Subscription is what responses follow: what the client asks for by its last request that was not
 // stale.
-func (s *Session) Follows() *xds.Subscription { return s.sub }
+func (s *Session) Subscription() *xds.Subscription { return s.sub.effective }
 
 // BringsState reports whether the first request had versions of another stream (P27, P66).
-func (s *Session) BringsState() bool { return s.brings }
+func (s *Session) BringsState() bool { return s.sub.resumes }
 
-// AckedVersion is the version that the client took last, or that it is in step with.
-func (s *Session) AckedVersion() string { return s.acked }
+// NamesWeight is the weight of the names that the client brought or gave up and that the session
+// may still hold. It holds them until they are answered and the client has acknowledged the answer.
+func (s *Session) NamesWeight() int {
+	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.brought == nil && s.refusals.list == nil && !s.inFlight.any() {
+		s.forced.weight = 0
+	}
+	return s.forced.weight
+}
 
-// RefusesNothing reports whether the client took the response that it answered last, and no
-// refusal stands.
-func (s *Session) RefusesNothing() bool { return !s.refuses && s.refused == nil }
+// Accepted is the snapshot that the client has all of and acknowledged, if it refuses nothing; nil
+// otherwise. A client that brought all of it is sent nothing to acknowledge (P27).
+func (s *Session) Accepted() *xds.Snapshot {
+	if s.inFlight.any() || !s.RefusesNothing() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
+		return nil
+	}
+	return s.delivered.snapshot
+}
 
-// Skipped is the number of generations between what the client was sent and the plan's that
-// had something for it.
-func (s *Session) Skipped(p *Plan) int { return xds.Generations(s.sent, p.To, s.sub) - 1 }
+// SentSnapshot is what the client has been sent, except what was sent before an ACK. The session
+// keeps it alive. nil: nothing was sent.
+func (s *Session) SentSnapshot() *xds.Snapshot { return s.delivered.snapshot }
+
+// Skipped is the number of generations with a change for the client that lie between what the
+// client was sent and the plan's snapshot.
+func (s *Session) Skipped(p *Plan) int {
+	return xds.Generations(s.delivered.snapshot, p.To, s.sub.effective) - 1
+}
 
 // SkippedHeartbeats is the number of heartbeats among them.
-func (s *Session) SkippedHeartbeats(p *Plan) int { return xds.Heartbeats(s.sent, p.To, s.sub) - 1 }
+func (s *Session) SkippedHeartbeats(p *Plan) int {
+	return xds.Heartbeats(s.delivered.snapshot, p.To, s.sub.effective) - 1
+}
 
-// SentSnapshot is what the client has been sent, but for what was sent ahead of it; the
-// session keeps it alive. nil: nothing was sent.
-func (s *Session) SentSnapshot() *xds.Snapshot { return s.sent }
+// Oversized is the response that is not sent because it is too large; nil: there is none.
+func (s *Session) Oversized() *Oversized {
+	if s.delivered.tooLarge == nil {
+		return nil
+	}
+	return &s.delivered.tooLarge.Oversized
+}

@@ -15,8 +15,8 @@ func each(t *testing.T, url xds.TypeURL, f func(*sessionFixture)) {
 	}
 }
 
-// The first request is a fresh one, whatever version and nonce it carries, and
-// is answered as soon as there is an answer.
+// The first request starts a new conversation, whatever version and nonce it has. It is
+// answered as soon as there is an answer (P11).
 func TestP11_FirstRequestIsAnswered(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a", "b")
@@ -33,8 +33,8 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 	})
 }
 
-// A first answer to a wildcard is sent even if empty, but not before the origin
-// has answered; also where P27 leaves nothing.
+// The first response to a wildcard is sent even if it is empty, but not before the origin has
+// answered. So it is if the client brought everything (P27).
 func TestP11_EmptyWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
@@ -44,8 +44,8 @@ func TestP11_EmptyWildcard(t *testing.T) {
 		w.ack()
 		w.want("")
 	})
-	// What others asked for by name is no answer to the wildcard; beside it, in
-	// SotW, the rest would be taken for gone.
+	// Names that other clients asked for are no answer to the wildcard. In SotW the client
+	// would take the rest for gone.
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("x")
 		w.sub("*")
@@ -72,44 +72,44 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
-	// Unanswered: this is no ACK, gets no response, but counts upstream.
+	// A response is unanswered: this is no ACK and gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
-	if out.Verdict != Stale || len(w.s.pendingACKs) != 1 || !w.s.want.Names.Has("b") {
-		t.Fatalf("%+v, want %v", out, w.s.want)
+	if out.Answer != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
+		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
 	}
 	w.want("")
 	// P22 compares with the request before the stale one: b is new to it.
 	w.ack("a", "b")
 	w.want("b")
 	w.ack("a", "b")
-	// Once the newest was answered, an old nonce is not stale.
-	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Verdict == Stale {
+	// Once the newest is answered, a request with an old nonce is not stale.
+	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Answer == Stale {
 		t.Fatal("stale though nothing is unanswered")
 	}
 	w.named("c")
 	w.want("c")
 }
 
-// Versions never tell a NACK; a nonce of another stream is only logged.
+// Versions never make a NACK. A NACK with another stream's nonce is only logged (P13).
 func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
 		w.sub()
 		w.want("a")
-		if out := w.send(request{nack: 1, version: "other"}); out.Verdict != Nacked {
-			t.Fatalf("a NACK with the nonce: %v", out.Verdict)
+		if out := w.send(request{nack: 1, version: "other"}); out.Answer != Nacked {
+			t.Fatalf("a NACK with the nonce: %v", out.Answer)
 		}
 		w.wild("a=2")
 		w.want("a=2")
 		var req xds.Request
-		if err := req.Scan(w.s.variant, request{nack: 1}.wire(w.s.variant), 0); err != nil {
+		if err := req.Scan(w.s.form.Variant, request{nack: 1}.wire(w.s.form.Variant), 0); err != nil {
 			t.Fatal(err)
 		}
-		if out := w.s.Request(&req, w.s.want, 0); out.Verdict != Unknown || len(w.s.pendingACKs) != 1 {
-			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.pendingACKs))
+		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Answer != UnknownNonce || len(w.s.inFlight.responses) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Answer, len(w.s.inFlight.responses))
 		}
-		if out := w.send(request{ack: 2, version: "nonsense"}); out.Verdict != Acked {
-			t.Fatalf("an old version without error_detail: %v", out.Verdict)
+		if out := w.send(request{ack: 2, version: "nonsense"}); out.Answer != Acked {
+			t.Fatalf("an old version without error_detail: %v", out.Answer)
 		}
 	})
 }
@@ -121,13 +121,13 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 	w.want("a")
 	w.send(request{names: []string{"b"}, nonce: 99})
 	w.want("b")
-	if len(w.s.pendingACKs) != 2 {
-		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.pendingACKs))
+	if len(w.s.inFlight.responses) != 2 {
+		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.inFlight.responses))
 	}
 	w.send(request{names: []string{"c"}, ack: 1})
 	w.want("c")
-	if len(w.s.pendingACKs) != 2 || w.s.pendingACKs[0].seq != 2 {
-		t.Fatalf("unanswered: %+v", w.s.pendingACKs)
+	if len(w.s.inFlight.responses) != 2 || w.s.inFlight.responses[0].seq != 2 {
+		t.Fatalf("unanswered: %+v", w.s.inFlight.responses)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.want("")
 		w.Pass(time.Hour)
 		w.want("")
-		w.named("c=2") // another change goes without it
+		w.named("c=2") // another change is sent without it
 		w.want("c=2")
 		w.ack()
 		w.named("a=33") // all of the refused response again
@@ -153,7 +153,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.named("b=33")
 		w.want("b=33")
 		w.nack()
-		w.named("-b") // it goes: told
+		w.named("-b") // it is removed
 		w.want("-b")
 	})
 	t.Run("two refusals stay two", func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 
 func TestP19_OneUnanswered(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
-		sotw := w.s.variant == xds.SotW
+		sotw := w.s.form.Variant == xds.SotW
 		full := func(full, delta string) string {
 			if sotw {
 				return full
@@ -217,20 +217,20 @@ func TestP19_OneUnanswered(t *testing.T) {
 		w.want("")
 		w.ack()
 		w.want(full("b=2", "b=2 -a")) // merged
-		first := w.s.acked
+		first := w.s.acked.version
 		w.wild("b=33")
 		w.Pass(ackTimeout - 1)
 		w.want("")
 		w.Pass(1)
 		w.want("b=33") // after ack_timeout without an answer
-		if w.s.acked != first {
+		if w.s.acked.version != first {
 			t.Fatal("what is acknowledged is not the old base")
 		}
 		w.wild("b")
 		w.Pass(ackTimeout - 1)
 		w.want("") // each ack_timeout
-		if out := w.send(request{nack: 2}); out.Verdict != Nacked {
-			t.Fatalf("a late NACK of an earlier response: %v", out.Verdict)
+		if out := w.send(request{nack: 2}); out.Answer != Nacked {
+			t.Fatalf("a late NACK of an earlier response: %v", out.Answer)
 		}
 		w.want("") // the newest is still unanswered
 		w.ack()
@@ -238,8 +238,8 @@ func TestP19_OneUnanswered(t *testing.T) {
 	})
 }
 
-// A response that did not wait said what became of a part of one that is refused
-// only now: the rest is not left for a change that has already been.
+// A client refuses a response late. A response that did not wait had a change of a part of it.
+// The rest is sent, since no further change may come to send it (P15).
 func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
@@ -281,7 +281,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	})
 }
 
-// Answers to names that are asked for again are no change of what was refused.
+// A later answer to names that are asked for again is no change of what was refused (P15).
 func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
@@ -297,7 +297,7 @@ func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
 	w.want("a=2 b")
 }
 
-// In incremental, answers to newly subscribed names don't wait.
+// Delta: answers to newly subscribed names do not wait for an ACK (P19).
 func TestP19_NewNamesDoNotWait(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b", "-gone")
@@ -313,14 +313,14 @@ func TestP19_NewNamesDoNotWait(t *testing.T) {
 	w.named("b=2")
 	w.want("")
 	w.ack()
-	// Merged, and what was sent ahead is not sent again unless it changed.
+	// The rest is merged. What was sent before the ACK is not sent again unless it changed.
 	w.want("a=2 b=2")
 	w.ack()
 	w.want("")
 }
 
-// An unanswered Cluster response does not hold back the next when a later type
-// has a newer change to send.
+// An unanswered Cluster response does not hold back the next one when a later type has a newer
+// change to send (P19).
 func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
@@ -335,8 +335,8 @@ func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 	})
 }
 
-// A member is moved forward and back between States: it gets the difference,
-// in either direction.
+// A client moves forward and back between two lines of snapshots. It is sent the difference in
+// either direction.
 func TestTwoTracks(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a", "b")

@@ -16,8 +16,8 @@ const maxResponse = 256 << 20
 // ackTimeout of the sessions under test.
 const ackTimeout = 15 * time.Second
 
-// sessionFixture is one type of a group, a session on it, and a clock: what the script
-// of a test speaks to.
+// sessionFixture is one type of a group, a session on it, and a clock. A test's script acts on
+// it.
 type sessionFixture struct {
 	*sessiontest.Origin
 
@@ -28,7 +28,7 @@ type sessionFixture struct {
 	frame  *frame // the last response
 	frames *frames
 	follow []string // of it (P37)
-	linger []string // names that nobody wants, and that the group did not forget yet (P52)
+	linger []string // names that no client wants, and that the group has not forgotten yet (P52)
 	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
 	plan   Plan     // of the last response
@@ -48,20 +48,19 @@ func newSession(t xds.Type, v xds.Variant) *Session { return New(t, xds.Form{Var
 // now.
 func (w *sessionFixture) another() *sessionFixture {
 	o := *w.Origin
-	return &sessionFixture{Origin: &o, s: newSession(w.Type, w.s.variant), frames: w.frames}
+	return &sessionFixture{Origin: &o, s: newSession(w.Type, w.s.form.Variant), frames: w.frames}
 }
 
 // origin applies an update, as Say does.
 func (w *sessionFixture) origin(wild bool, specs ...string) {
-	w.Say(wild, w.s.want.Names.Add(w.linger...), specs...)
+	w.Say(wild, w.s.sub.requested.Names.Add(w.linger...), specs...)
 }
 
 // named and wild are the origin's answers to names and to the wildcard.
 func (w *sessionFixture) named(specs ...string) { w.T.Helper(); w.origin(false, specs...) }
 func (w *sessionFixture) wild(specs ...string)  { w.T.Helper(); w.origin(true, specs...) }
 
-// part is a part of the origin's answer to the wildcard, and whole says that no more
-// is to come (P67).
+// part is a part of the origin's answer to the wildcard. More of it may follow (P67).
 func (w *sessionFixture) part(specs ...string) {
 	w.T.Helper()
 	w.Partial = true
@@ -78,7 +77,7 @@ type request struct {
 	version      string
 }
 
-// intern is what a group does: equal subscriptions are one.
+// intern makes equal subscriptions one, as a group does.
 func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
 	for _, have := range w.subs {
 		if have.Equal(s) {
@@ -93,7 +92,7 @@ func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
 func (w *sessionFixture) send(r request) Outcome {
 	w.T.Helper()
 	var req xds.Request
-	if err := req.Scan(w.s.variant, r.wire(w.s.variant), 0); err != nil {
+	if err := req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0); err != nil {
 		w.T.Fatal(err)
 	}
 	seq := r.nonce
@@ -104,7 +103,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	}
 	want, _ := w.s.Subscribe(&req)
 	out := w.s.Request(&req, w.intern(want), seq)
-	w.again = w.s.Again(&req, w.Cur)
+	w.again = w.s.RetryAliases(&req, w.Cur)
 	w.Builder.Again(w.again...)
 	return out
 }
@@ -112,8 +111,8 @@ func (w *sessionFixture) send(r request) Outcome {
 func (w *sessionFixture) sub(names ...string)   { w.T.Helper(); w.send(request{names: names}) }
 func (w *sessionFixture) unsub(names ...string) { w.T.Helper(); w.send(request{unsub: names}) }
 
-// ack and nack answer the newest response; a SotW client repeats its names.
-// (to an incremental server that would be a subscription).
+// ack and nack answer the newest response. A SotW client repeats its names; in delta that
+// would be a subscription.
 func (w *sessionFixture) ack(names ...string) {
 	w.T.Helper()
 	w.send(request{names: w.list(names), ack: -1})
@@ -123,8 +122,9 @@ func (w *sessionFixture) nack(names ...string) {
 	w.send(request{names: w.list(names), nack: -1})
 }
 
+// list returns the names as a SotW client repeats them; nil in delta.
 func (w *sessionFixture) list(names []string) []string {
-	if w.s.variant == xds.Delta {
+	if w.s.form.Variant == xds.Delta {
 		return nil
 	}
 	return names
@@ -139,7 +139,7 @@ func (r request) wire(v xds.Variant) []byte {
 	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Refused: r.nack != 0}.Wire(v)
 }
 
-// frame is a response: what it says, and what sessions keep of it.
+// frame is a response: its content, and the manifest that sessions keep of it.
 type frame struct {
 	*Manifest
 	resources, beats []*xds.Resource
@@ -154,7 +154,7 @@ type frames struct {
 	byKey map[FrameKey]*frame
 }
 
-// made makes the response of a plan, as the relay does: once for equal keys. nil: there is
+// made builds the response of a plan, as the relay does: once for equal keys. nil: there is
 // nothing to send.
 func (w *sessionFixture) made(p *Plan) *frame {
 	if w.frames.of != p.To {
@@ -188,23 +188,22 @@ func (w *sessionFixture) respond() *frame {
 	f := w.made(&p)
 	switch {
 	case p.Oversized != nil:
-		w.s.Stuck(&p)
+		w.s.TooLarge(&p)
 		return nil
 	case f == nil:
-		w.s.Settled(&p)
+		w.s.NothingToSend(&p)
 		return nil
 	}
 	w.plan, w.size, w.frame = p, len(f.body)+NonceSize, f
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.Manifest, w.seq, w.Now)
-	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.Besides)))
+	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.AlsoFollows)))
 	return f
 }
 
-// next runs the session as a worker does and returns the response: "a b=2 -c",
-// with "~a" for a heartbeat (P62) and "!a" for an error (P39),
-// "(empty)" for one without anything, "" for none.
+// next runs the session as a worker does and returns the response: "a b=2 -c", with "~a" for a
+// heartbeat (P62) and "!a" for an error (P39); "(empty)" for one without content, "" for none.
 func (w *sessionFixture) next() string {
 	w.T.Helper()
 	f := w.respond()
@@ -243,7 +242,7 @@ func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
 
 // roomFor is the size of a response with so many resources of a spec.
 func (w *sessionFixture) roomFor(spec string, n int) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
+	b := xds.Body{Form: xds.Form{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
 		Resources: slices.Repeat([]*xds.Resource{w.Resource(spec)}, n)}
 	return NonceSize + b.Size()
 }

@@ -7,169 +7,90 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// subscribeSotW: each request lists all names (P20). An empty list is the
-// wildcard until a name was given, for types that have it, and nothing after
-// (P21).
-func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
-	if s.began && r.NamesSum == s.sum && len(r.Names) == s.count {
-		return s.want, false // an ACK that repeats a thousand names costs a hash
-	}
-	if len(r.Names) == 0 {
-		if s.named || s.Type.NoLegacyWildcard {
-			return xds.Nothing, !s.want.Empty()
-		}
-		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.began
-	}
-	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(plainNames(r.Names)...)}
-	if next.Equal(s.want) {
-		return s.want, false // in another order
-	}
-	return next, true
-}
-
-// wildcard is the name that subscribes to whatever the origin thinks the node
-// needs (P21).
-const wildcard = "*"
-
-// relist follows a request that is not stale: what is newly listed is answered
-// even if it did not change, a shorter list gets no response (P22). But beside the
-// wildcard a name that is given up, and that the wildcard does not have, is
-// answered, as in incremental (P24): the client has no other way to know that it
-// is to let go of it.
-func (s *Session) relist(want *xds.Subscription) {
-	if want == s.sub {
+// followList follows a SotW request that is not stale. A newly listed name is answered even if it
+// did not change, and a shorter list gets no response (P22). But beside the wildcard, a name is
+// answered that is given up and that the wildcard does not have, as in delta (P24): nothing else
+// makes the client drop it.
+func (s *Session) followList(want *xds.Subscription) {
+	if want == s.sub.effective {
 		return
 	}
-	was := s.sub
-	s.sub = want
+	was := s.sub.effective
+	s.sub.effective = want
 	if want.Wildcard && !was.Wildcard {
-		s.restart(was)
+		s.delivered.restart(was)
 		return
 	}
-	if s.anew && !want.Wildcard {
-		was = s.relent()
+	if s.delivered.resendAll && !want.Wildcard {
+		was = s.delivered.cancelRestart(want)
 	}
 	for name, added := range was.Names.Diff(want.Names) {
 		switch {
 		case added:
-			s.gain(name, was)
-			s.mark(name, asked)
-		case want.Wildcard && s.mayOutlast(name, was):
-			s.parting(name)
+			if !s.fullState() { // a full set includes it anyway
+				s.delivered.subscribed(name, was)
+			}
+			s.forced.add(name, asked)
+		case want.Wildcard && s.mayKeep(name, was):
+			s.answerUnsubscribed(name)
 		default:
-			s.unmark(name)
+			s.forced.remove(name, s.delivered.snapshot.Held(name), want.Names)
 		}
 	}
 	if !want.Wildcard {
-		s.narrow(was)
+		s.wildcardEnded(was)
 	}
 	s.normalize()
 }
 
-// mayOutlast reports whether a client may have something by a name, which it gave
-// up beside the wildcard, that the wildcard does not have; was is what it was sent
-// by.
-func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
-	at := s.sent
-	if _, is := at.Look(s.sub, name); is == xds.Present {
+// mayKeep reports whether a client may have something by a name, which it gave up beside the
+// wildcard, that the wildcard does not have. was is the subscription by which it was sent what it
+// has.
+func (s *Session) mayKeep(name string, was *xds.Subscription) bool {
+	at := s.delivered.snapshot
+	if _, is := at.Look(s.sub.effective, name); is == xds.Present {
 		return false
 	}
 	_, is := at.Look(was, name)
 	return is != xds.Absent
 }
 
-// planSotW: a full-state response holds everything (P30), another what changed
-// among the subscribed, and what was newly listed (P31, P22).
-//
-// Everything is what is known. Of a full-state type by name, what is pending is
-// left out, so a client that brought it from another stream waits first (P67).
-func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
-	if s.full() || s.forcedNames == nil && s.refused == nil && s.warned == nil {
-		p.do, p.Key = regular, s.key(cur, p.At)
-		if s.full() {
-			p.Key.force = s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) || s.freshKnown(cur)
-			// A client that refused may have taken nothing: all that is sent is
-			// new to it (P37).
-			p.Key.anew = s.anew || s.refuses
-			p.Besides = s.followFresh(cur)
-		}
+// planSotW plans the next SotW response. A full-state response holds all resources that are known
+// (P30). Any other response holds the subscribed resources that changed, and those newly listed
+// (P31, P22). Pending names are left out of a full-state response. So a client that brought state
+// from another stream waits before the first one (P67, mustWait).
+func (p planner) planSotW() {
+	s := p.s
+	switch {
+	case s.fullState():
+		p.do, p.Key = shared, p.key()
+		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || p.answersAnyForced()
+		// A client that refused the last set may have applied none of it. All that it is sent is
+		// new to it (P37).
+		p.Key.allNew = s.delivered.resendAll || s.refusals.lastAnswer
+		p.AlsoFollows = p.followForced()
+		return
+	case s.forced.names == nil && s.refusals.list == nil && s.delivered.errors == nil:
+		p.do, p.Key = shared, p.key()
 		return
 	}
-	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub}
-	names := s.pendingNames(cur, p)
+	p.do, p.Key = own, FrameKey{form: s.form, sub: s.sub.effective}
+	names := p.changedNames()
 	for _, name := range names {
-		if r, is := s.look(name, cur); !s.warning(name, cur, p) && is == xds.Present && !r.Expired(p.At) {
+		if r, is := p.look(name); !p.addError(name) && is == xds.Present && !r.Expired(p.At) {
 			p.content.Changed = append(p.content.Changed, r)
 		}
 	}
-	s.renew(cur, p, names)
+	p.addRenewals(names)
 }
 
-// freshKnown reports whether anything is known of a newly listed name: then
-// the full set answers it, with the name or without (P22).
-func (s *Session) freshKnown(cur *xds.Snapshot) bool {
-	for name := range s.forcedNames {
-		if s.answers(name, cur) {
-			return true
-		}
-	}
-	return false
-}
-
-// followFresh is what follows the newly listed (P37).
-func (s *Session) followFresh(cur *xds.Snapshot) []string {
+// followForced are the resources of the type's follower that follow the forced names (P37).
+func (p planner) followForced() []string {
 	var rs []*xds.Resource
-	for _, name := range with(cur, slices.Collect(maps.Keys(s.forcedNames))) {
-		if r, is := s.look(name, cur); is == xds.Present {
+	for _, name := range withHandles(p.to, slices.Collect(maps.Keys(p.s.forced.names))) {
+		if r, is := p.look(name); is == xds.Present {
 			rs = append(rs, r)
 		}
 	}
 	return followers(rs)
-}
-
-// pendingNames are the names, sorted, of which the next response has to speak:
-// what changed, what is to be answered anew, and all that a refused response
-// held if anything of it changed (P15).
-func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
-	var changed []string
-	for _, name := range s.candidates(cur) {
-		if _, ahead := s.sentBeforeACK[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
-			changed = append(changed, name)
-		}
-	}
-	for name := range s.sentBeforeACK {
-		if s.differs(name, cur) || s.turned(name, cur) {
-			changed = append(changed, name)
-		}
-	}
-	for name := range s.warned {
-		if s.sub.Covers(name) && s.differs(name, cur) {
-			changed = append(changed, name)
-		}
-	}
-	slices.Sort(changed)
-	names := changed
-	for _, ref := range s.refused {
-		if slices.ContainsFunc(ref.names, func(n string) bool {
-			_, hit := slices.BinarySearch(changed, n)
-			return hit
-		}) {
-			p.again = append(p.again, ref)
-			for _, n := range ref.names {
-				if s.asks(&ref, n, s.sent) {
-					names = append(names, n)
-				}
-			}
-		}
-	}
-	var fresh []string
-	for name, why := range s.forcedNames {
-		if why != refreshed || s.answers(name, cur) {
-			fresh = append(fresh, name)
-		}
-	}
-	names = append(names, with(cur, fresh)...)
-	names = s.heard(cur, names)
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,36 +19,36 @@ func TestP20_AddThenRemove(t *testing.T) {
 	w.wild("a")
 	w.send(request{names: []string{"*"}, unsub: []string{"*"}})
 	w.want("")
-	if !w.s.want.Empty() {
-		t.Fatalf("wants %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("wants %+v", w.s.sub.requested)
 	}
 }
 
-// The protocol text's example of four steps, SotW.
+// The four steps of the protocol text's example, in SotW (P21).
 func TestP21_FourStepsSotW(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("A", "B")
 	w.sub()
 	w.want("A B")
 	w.ack("*", "A")
-	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.want)
+	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.sub.requested)
 	}
 	w.want("A B") // A is newly listed
 	w.ack("A")
-	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.want)
+	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.sub.requested)
 	}
 	w.want("")
 	w.sub()
-	if !w.s.want.Empty() {
-		t.Fatalf("step 4: %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("step 4: %+v", w.s.sub.requested)
 	}
 	w.wild("A=2")
 	w.want("")
 }
 
-// The protocol text's example of four steps, incremental.
+// The four steps of the protocol text's example, in delta (P21).
 func TestP21_FourStepsDelta(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("A", "B")
@@ -55,21 +56,21 @@ func TestP21_FourStepsDelta(t *testing.T) {
 	w.want("A B")
 	w.ack()
 	w.sub("A")
-	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.want)
+	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.sub.requested)
 	}
 	w.want("A")
 	w.ack()
 	w.unsub("*")
-	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.want)
+	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.sub.requested)
 	}
 	w.wild("A=2", "B=2")
 	w.want("A=2")
 	w.ack()
 	w.unsub("A")
-	if !w.s.want.Empty() {
-		t.Fatalf("step 4: %+v", w.s.want)
+	if !w.s.sub.requested.Empty() {
+		t.Fatalf("step 4: %+v", w.s.sub.requested)
 	}
 	w.wild("A", "B")
 	w.want("")
@@ -81,29 +82,29 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 			w := newSessionFixture(t, typ.URL, v)
 			w.sub()
 			excepted := typ.Short == "EDS" || typ.Short == "RDS" || typ.Short == "SDS" || typ.Short == "RTDS" || typ.Short == "ECDS"
-			if w.s.want.Wildcard == excepted {
-				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.want.Wildcard)
+			if w.s.sub.requested.Wildcard == excepted {
+				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.sub.requested.Wildcard)
 			}
 			w = newSessionFixture(t, typ.URL, v)
 			w.sub("*")
-			if !w.s.want.Wildcard {
+			if !w.s.sub.requested.Wildcard {
 				t.Errorf("%s %s: * is no wildcard", typ.URL, v)
 			}
 		}
 	}
-	// Incremental: an empty list means no change; the legacy wildcard stays
-	// until * is unsubscribed.
+	// Delta: an empty list means no change. The legacy wildcard stays until * is
+	// unsubscribed.
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub()
 	w.sub("A")
 	w.unsub("A")
 	w.sub()
-	if !w.s.want.Wildcard {
+	if !w.s.sub.requested.Wildcard {
 		t.Fatal("the legacy wildcard ended")
 	}
 	w.unsub("*")
 	w.sub()
-	if !w.s.want.Empty() {
+	if !w.s.sub.requested.Empty() {
 		t.Fatal("an empty list subscribed again")
 	}
 }
@@ -204,7 +205,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.named("late") // known later, and just what the client has
 	w.want("")
 	w.named("late2=2")
-	w.want("late2=2 -unwanted") // nothing is to come any more that might be it
+	w.want("late2=2 -unwanted") // no answer is outstanding any more
 	w.ack()
 	w.named("same=2")
 	w.want("same=2")
@@ -212,7 +213,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.sub("late") // P23
 	w.want("late")
 
-	// Under the wildcard, what is gone is told as well.
+	// Under the wildcard, what is gone is removed as well.
 	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b=2")
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "gone": "v"}})
@@ -220,7 +221,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.ack()
 	w.want("")
 
-	// Before the origin answered, nothing is gone.
+	// Before the origin answered, nothing counts as gone.
 	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "gone": "v"}})
 	w.want("")
@@ -232,4 +233,44 @@ func TestP27_Reconnect(t *testing.T) {
 	w.named("a")
 	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.Resource("a").Version.String()}})
 	w.want("a")
+}
+
+// Names that a client gives up beside the wildcard count until the client has acknowledged
+// their answer (P24).
+func TestP24_GivenUpIsCounted(t *testing.T) {
+	const many = 10
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.sub("*")
+	for i := range many {
+		n := "n" + strconv.Itoa(i)
+		w.sub(n)
+		w.unsub(n)
+		if got := w.s.NamesWeight(); got != i+1 {
+			t.Fatalf("%d names count as %d", i+1, got)
+		}
+	}
+	w.wild("a")
+	if w.next(); w.s.NamesWeight() != many {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
+	}
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
+	}
+}
+
+// What a client brought counts until it is answered. What it has to remove counts until the
+// client has acknowledged that (P27).
+func TestP27_BroughtIsCounted(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "v", "b": "v"}})
+	if got := w.s.NamesWeight(); got != 2 {
+		t.Errorf("brought: %d", got)
+	}
+	w.wild("a")
+	if w.next(); w.s.NamesWeight() != 2 {
+		t.Errorf("sent, and not acknowledged: %d", w.s.NamesWeight())
+	}
+	if w.ack(); w.s.NamesWeight() != 0 {
+		t.Errorf("acknowledged: %d", w.s.NamesWeight())
+	}
 }

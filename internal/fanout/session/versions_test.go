@@ -12,8 +12,8 @@ func (w *sessionFixture) theirs() {
 	w.s.form.OriginVersions = true
 }
 
-// With versions: origin an incremental resource bears the origin's own version,
-// and where the origin gave none that of its content.
+// With "versions: origin" a delta resource has the origin's own version, or that of its
+// content if the origin gave none (P61).
 func TestP61_TheOriginsVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.theirs()
@@ -23,9 +23,9 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.wantWire(sent{"a", "7", ttl, true, true}, sent{"b", w.Cur.Held("b").Version.String(), 0, true, true})
 	w.ack()
 
-	// Equal content under another version, be it another origin's, is no change;
-	// a heartbeat bears what the client was given, and so does what is sent to
-	// those who come later.
+	// Equal content under another version is no change, also if another origin gave it. A
+	// heartbeat has the version that the client was given. Later clients are sent that
+	// version too.
 	w.Apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a", "8", ttl)}})
 	w.want("~a")
 	w.wantWire(sent{"a", "7", ttl, false, true})
@@ -37,13 +37,13 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.want("b ~a")
 	w.ack()
 
-	// Another content comes under its own.
+	// Other content has its own version.
 	w.Apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "9", ttl)}})
 	w.want("a=2")
 	w.wantWire(sent{"a", "9", ttl, true, true})
 	w.ack()
 
-	// What comes back is compared with what was sent (P27).
+	// What a client brings is compared with what was sent (P27).
 	for version, want := range map[string]string{"9": "b ~a", "8": "a=2 b", w.Cur.Held("a").Version.String(): "a=2 b"} {
 		w.s = newSession(w.Type, xds.Delta)
 		w.theirs()
@@ -52,9 +52,9 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	}
 }
 
-// Another origin may give the same version to another content: of several, a
-// version says the content as well, so that who changes from one to the other over
-// a reconnect is sent what is other there (P27).
+// Another origin may give the same version to other content. With several origins a version
+// includes the content's as well. So a client that moves from one to the other over a
+// reconnect is sent what differs (P27).
 func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	start := func(brought string) {
@@ -73,12 +73,12 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 	w.Apply(xds.Update{Origin: "a", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "5", 0)}})
 	start(took)
 	w.want("a=2 b")
-	start("5") // of a time with one origin
+	start("5") // from when there was one origin
 	w.want("a=2 b")
 }
 
-// A response bears the version of the snapshot that is sent: the origin's
-// newest, or where it gave none that of the set.
+// A response has the version of the snapshot that is sent: the origin's newest, or that of the
+// set if the origin gave none (P61).
 func TestP61_TheSnapshotsVersion(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.Apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}})
@@ -96,7 +96,7 @@ func TestP61_TheSnapshotsVersion(t *testing.T) {
 	})
 }
 
-// Otherwise it is made from the content, whatever the origin gives.
+// Otherwise versions are made from the content, whatever the origin gives (P61).
 func TestP61_ContentVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.Apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", 0)}})

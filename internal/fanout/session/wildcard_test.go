@@ -6,8 +6,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A name beside the wildcard has an answer of its own (P50): what the wildcard
-// leaves out says nothing of it, and until it is answered nothing is sent for it.
+// A name beside the wildcard has an answer of its own (P50). What the wildcard leaves out does
+// not answer it, and until it is answered nothing is sent for it (P25).
 func TestP25_BesideTheWildcard(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestP25_BesideTheWildcard(t *testing.T) {
 	}
 }
 
-// The name is answered before the wildcard: nobody waits (P34), but for SotW,
-// where the rest would be taken for gone (P30).
+// The name is answered before the wildcard. It is sent at once (P34), except in SotW, where a
+// full set without the rest would delete it (P30).
 func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("*", "x")
@@ -58,8 +58,8 @@ func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
 	s.want("a x")
 }
 
-// Incremental: a name that is subscribed while a response is unanswered does not
-// wait for the ACK, nor is it answered before there is an answer.
+// Delta: a name that is subscribed while a response is unanswered does not wait for the ACK.
+// It is not answered before there is an answer (P19).
 func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
@@ -75,8 +75,8 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w.want("b")
 }
 
-// Delta: what a client brings of a name beside the wildcard is told to be gone once
-// its own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
+// Delta: a client brings a name beside the wildcard. It is sent the removal once the name's
+// own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
 func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
@@ -91,8 +91,8 @@ func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w.want("-x")
 }
 
-// The wildcard removes a name that has not been answered: the client is told, and
-// the name's answer follows.
+// The wildcard removes a name that has no answer yet: the removal is sent, and the name's
+// answer follows (P32).
 func TestP32_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 	for _, answer := range []string{"x", "-x"} {
 		w := newSessionFixture(t, xds.ClusterType, xds.Delta)

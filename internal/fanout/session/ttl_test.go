@@ -10,15 +10,15 @@ import (
 
 const ttl = 30 * time.Second
 
-// A heartbeat goes to who holds the resource, once, and to nobody else.
-func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
+// Each client that has the resource is sent a heartbeat once. No other client is (P62).
+func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.Living(false, ttl, "a")
 		w.named("b", "-c")
 		w.sub("a", "b", "c")
 		want := "a b"
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			want = "a b -c"
 		}
 		w.want(want)
@@ -43,9 +43,9 @@ func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
 	})
 }
 
-// It bears the version that the client was given: in incremental the resource's,
-// in SotW the version_info that it took last, whatever the origin has moved on
-// to since.
+// A heartbeat has the version that the client was given. In delta that is the resource's. In
+// SotW it is the version_info that the client acknowledged last, whatever the origin has now
+// (P62).
 func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -53,14 +53,14 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 		w.sub("a")
 		w.want("a")
 		w.ack("a")
-		// Other names change, and the client is in step with that.
+		// Other names change, and the client is in step with them.
 		w.Apply(xds.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
 		w.want("")
 		w.Pass(20 * time.Second)
 		w.Beat(false, "a")
 		w.want("~a")
 		version, _ := w.wire()
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			if version != "v1" {
 				t.Errorf("version_info %s", version)
 			}
@@ -69,20 +69,20 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 			w.wantWire(sent{"a", w.Cur.Held("a").Version.String(), ttl, false, true})
 		}
 		w.ack("a")
-		if w.s.acked != "v2" {
-			t.Errorf("it counts as in step with %s", w.s.acked)
+		if w.s.acked.version != "v2" {
+			t.Errorf("it counts as in step with %s", w.s.acked.version)
 		}
-		// And again: the ACK of a heartbeat is one of that version.
+		// The ACK of a heartbeat is one of that version.
 		w.Pass(time.Second)
 		w.Beat(false, "a")
 		w.want("~a")
-		if version, _ := w.wire(); w.s.variant == xds.SotW && version != "v1" {
+		if version, _ := w.wire(); w.s.form.Variant == xds.SotW && version != "v1" {
 			t.Errorf("version_info %s", version)
 		}
 	})
 }
 
-// A full-state client is sent the whole set: it would take the rest for gone.
+// A full-state client is sent the whole set: it would delete the rest (P62, P30).
 func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.RuntimeType} {
 		w := newSessionFixture(t, url, xds.SotW)
@@ -104,8 +104,8 @@ func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 	}
 }
 
-// Without the features there is neither TTL nor heartbeat, nor a Resource in
-// SotW; and a TTL that comes or goes is no change.
+// A client without the features is sent neither TTLs nor heartbeats, and in SotW no Resource
+// wrappers. A TTL that appears or disappears is no change for it (P62).
 func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureUnwraps}} {
 		for _, url := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
@@ -118,7 +118,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 				list := w.ask(wild, "a")
 				w.want("a")
 				want := sent{"a", w.Cur.Held("a").Version.String(), 0, true, true}
-				if w.s.variant == xds.SotW {
+				if w.s.form.Variant == xds.SotW {
 					want = sent{body: true}
 				}
 				w.wantWire(want)
@@ -135,8 +135,8 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 	}
 }
 
-// gRPC takes wrapped resources, and refuses one without body: it is sent the
-// resource anew.
+// gRPC reads wrapped resources, and refuses one without a body. It is sent the whole resource
+// again (P62).
 func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.takes(xds.FeatureUnwraps)
@@ -154,7 +154,7 @@ func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 	w.want("")
 }
 
-// A TTL that appears or goes is a change; another value of it is a heartbeat.
+// A TTL that appears or disappears is a change. Another value of it is a heartbeat (P33).
 func TestP33_ChangesOfATTL(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -183,8 +183,8 @@ func got(w *sessionFixture) string {
 	return s[0].version
 }
 
-// A late joiner gets what is left of a TTL, in the origin's own steps, and never
-// less; and all of it right after a heartbeat.
+// A late client gets the remaining TTL, rounded up to the origin's own steps, and the whole
+// TTL right after a heartbeat (P62).
 func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.Living(wild, ttl, "a")
@@ -206,7 +206,7 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 		join(ttl)
 		w.Pass(ttl - time.Millisecond)
 		join(time.Second)
-		w.Pass(time.Second) // the group is late
+		w.Pass(time.Second) // the group has not dropped it yet
 		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
 		w.ask(wild, "a")
 		if got := w.next(); got != "" && got != "(empty)" {
@@ -221,8 +221,8 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 	})
 }
 
-// Those who come in the same second share a body, thousands as well; and who
-// takes no TTL shares it for as long as nothing changes.
+// Clients that join in the same second share a body. Clients that take no TTLs share it for as
+// long as nothing changes (P62).
 func TestP62_BodiesAreShared(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		var specs []string
@@ -251,16 +251,15 @@ func TestP62_BodiesAreShared(t *testing.T) {
 		}
 		w.Pass(10 * time.Second)
 		if join(xds.FeatureTTL, xds.FeatureSotWResource) == first {
-			t.Error("the TTL stands still")
+			t.Error("the TTL does not go down")
 		}
 		if join() != plain {
-			t.Error("who takes no TTL gets another body")
+			t.Error("a client that takes no TTL gets another body")
 		}
 	})
 }
 
-// What comes while a response is unanswered is merged: one heartbeat, with the
-// newest TTL.
+// Heartbeats that come while a response is unanswered become one, with the newest TTL (P62).
 func TestP62_HeartbeatsAreMerged(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -272,20 +271,20 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 			w.Beat(false, "a")
 			w.want("")
 		}
-		if !w.s.waiting {
-			t.Error("nobody would look again once it is answered")
+		if !w.s.inFlight.changeWaits {
+			t.Error("the answer would not wake the session")
 		}
 		w.Pass(time.Second)
 		w.Beat(false, "b")
-		from := w.s.sent
+		from := w.s.delivered.snapshot
 		if out := w.send(request{names: w.list([]string{"a", "b"}), ack: -1}); !out.Wake {
-			t.Error("the answer wakes nobody")
+			t.Error("the answer does not wake the session")
 		}
 		w.want("~a ~b")
 		if _, got := w.wire(); got[0].ttl != 29*time.Second || got[1].ttl != ttl {
 			t.Errorf("%+v", got)
 		}
-		if n := xds.Heartbeats(from, w.Cur, w.s.sub); n != 4 {
+		if n := xds.Heartbeats(from, w.Cur, w.s.sub.effective); n != 4 {
 			t.Errorf("%d heartbeats", n)
 		}
 		w.ack("a", "b")
@@ -293,7 +292,7 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 	})
 }
 
-// An ACK that stays out holds them for ack_timeout, as it does changes (P19).
+// A missing ACK holds heartbeats back for ack_timeout, as it does changes (P19).
 func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -303,15 +302,15 @@ func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
 		w.Beat(false, "a")
 		w.want("")
 		w.Pass(ackTimeout)
-		// In SotW nothing was taken yet: there is no version for a heartbeat.
-		if want := map[xds.Variant]string{xds.SotW: "a", xds.Delta: "~a"}[w.s.variant]; true {
+		// In SotW nothing is acknowledged yet: a heartbeat has no version to use.
+		if want := map[xds.Variant]string{xds.SotW: "a", xds.Delta: "~a"}[w.s.form.Variant]; true {
 			w.want(want)
 		}
 	})
 }
 
-// Beside a change: in incremental in the same response, in SotW, where that has
-// another version_info, as the whole resource.
+// Beside a change, delta has heartbeats in the same response. SotW has the whole resource
+// instead, since the response has another version_info (P62).
 func TestP62_BesideAChange(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -324,7 +323,7 @@ func TestP62_BesideAChange(t *testing.T) {
 		w.Beat(false, "a", "c")
 		w.Living(false, ttl, "c=2")
 		w.named("b=2")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("a b=2 c=2")
 			w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true}, sent{"c", w.Cur.Version, ttl, true, true})
 		} else {
@@ -335,8 +334,8 @@ func TestP62_BesideAChange(t *testing.T) {
 	})
 }
 
-// Where a client's own TTL is over by the time of the heartbeat, it has to be
-// given the resource again.
+// If the TTL that a client counts is over by the time of the heartbeat, it is sent the whole
+// resource (P62).
 func TestP62_TooLateForAHeartbeat(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -359,9 +358,9 @@ func TestP62_TooLateForAHeartbeat(t *testing.T) {
 	})
 }
 
-// What expires is removed nowhere by a word of the relay: who counts the TTL
-// drops it, and who does not keeps it. When it returns it is new, and a removal
-// by the origin is told.
+// The relay sends no removal when a resource expires. A client that counts the TTL drops it,
+// and any other client keeps it. When it returns it is new. A removal by the origin is sent
+// (P62).
 func TestP62_ExpiryRemovesNothing(t *testing.T) {
 	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSotWResource}} {
 		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
@@ -376,7 +375,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 			w.lapse()
 			w.want("")
 			w.origin(wild, "a", "-b")
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("a c")
 			} else {
 				w.want("a -b")
@@ -387,8 +386,8 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 	}
 }
 
-// A name that expired is answered to nobody who asks for it, but to who gives it
-// up beside the wildcard (P24).
+// An expired name has no answer for a client that asks for it. A client that gives it up
+// beside the wildcard is answered (P24).
 func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.timely()
@@ -401,7 +400,7 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w.lapse()
 	w.sub("a")
 	w.want("")
-	if len(w.s.forcedNames) > 0 {
+	if len(w.s.forced.names) > 0 {
 		t.Error("it stays to be answered")
 	}
 	w.unsub("a")
@@ -410,8 +409,8 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w.want("")
 }
 
-// Who refused a resource does not hold it at this version, and is given no
-// heartbeat; nor is a refused full-state response sent again for one.
+// A client that refused a resource does not have it at this version, and is sent no heartbeat.
+// A refused full-state response is not sent again for a heartbeat (P15).
 func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -442,9 +441,9 @@ func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 	w.want("a b")
 }
 
-// Who comes back with the version that is held may have missed heartbeats: it is
-// given one (P27).
-func TestP62_HeartbeatForWhoComesBack(t *testing.T) {
+// A client that reconnects with the version that is held may have missed heartbeats: it is
+// sent one (P27).
+func TestP62_HeartbeatAfterReconnect(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
 	w.Living(false, ttl, "a", "b")
@@ -465,8 +464,8 @@ func TestP62_HeartbeatForWhoComesBack(t *testing.T) {
 	w.want("")
 }
 
-// What expired before it came back, and returns later, is not taken for what it
-// brought.
+// A resource expired before the client reconnected, and returns later. It is sent, although
+// the client brought that version (P27).
 func TestP27_BroughtAndExpired(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
@@ -482,8 +481,8 @@ func TestP27_BroughtAndExpired(t *testing.T) {
 	w.want("a -b")
 }
 
-// What only lives on has no load assignment follow it; what the client had lost
-// by then does (P37).
+// After a heartbeat no load assignment follows. It does follow a resource that the client had
+// lost by then (P37).
 func TestP37_AfterAHeartbeat(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.timely()

@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What a client asked for by an alias expires and lives on as what it asked for
-// by name.
+// A resource that a client asked for by an alias expires, and is renewed, like one asked for
+// by name (P62).
 func TestP62_ByAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.timely()
@@ -27,9 +27,9 @@ func TestP62_ByAnAlias(t *testing.T) {
 	w.want("a")
 }
 
-// A client that was too slow to be told how short a resource lives is told that
-// it went: by its own TTL it would hold it for longer, or for ever.
-func TestP62_WhoWasNotToldInTime(t *testing.T) {
+// A client was too slow to be sent how short a resource's last TTL was. It is sent a removal:
+// by the TTL that it has, it would keep the resource for longer, or for ever (P62).
+func TestP62_ShortTTLNotSentInTime(t *testing.T) {
 	for _, longer := range []time.Duration{0, time.Hour} {
 		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
 			w.timely()
@@ -40,7 +40,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 			w.Pass(time.Second)
 			w.lapse()
 			w.ack(list...)
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("b")
 			} else {
 				w.want("-a")
@@ -48,12 +48,12 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 			w.ack(list...)
 			w.want("")
 			w.Living(wild, time.Second, "a")
-			if w.s.variant == xds.SotW {
+			if w.s.form.Variant == xds.SotW {
 				w.want("a b")
 			} else {
 				w.want("a")
 			}
-			// Who counts no TTL keeps it.
+			// A client that counts no TTL keeps it.
 			w.joins()
 			w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer)}})
 			w.ask(wild, "a", "b")
@@ -65,7 +65,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 			w.want("")
 		})
 	}
-	// Of other types SotW has no way to say it (P31).
+	// SotW cannot express a removal of other types (P31).
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.timely()
 	w.named("a")
@@ -78,7 +78,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 	w.want("")
 }
 
-// What went and came back between two sends is no change (P33), but its TTL
+// A resource that went and came back between two responses did not change (P33), but its TTL
 // begins anew.
 func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
@@ -93,10 +93,10 @@ func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
 		w.want("~a")
 		w.ack("a")
 		w.want("")
-		// Also beside what was asked for.
+		// So it is beside a newly subscribed name.
 		w.named("-a", "b")
 		w.Living(false, ttl, "a")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.sub("a", "b")
 			w.want("a b")
 		} else {

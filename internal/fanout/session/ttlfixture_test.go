@@ -18,29 +18,29 @@ func (w *sessionFixture) takes(features ...string) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.s.form = n.Form(w.s.variant)
+	w.s.form = n.Form(w.s.form.Variant)
 }
 
-// timely makes it one that takes TTLs and heartbeats in its variant.
+// timely makes it a client that takes TTLs and heartbeats in its variant.
 func (w *sessionFixture) timely() {
 	w.T.Helper()
 	w.takes(xds.FeatureTTL, xds.FeatureSotWResource)
 }
 
-// joins is another client of the group, in place of the one before.
+// joins replaces the client by another one of the group.
 func (w *sessionFixture) joins(features ...string) {
-	w.s = newSession(w.Type, w.s.variant)
+	w.s = newSession(w.Type, w.s.form.Variant)
 	w.takes(features...)
 }
 
-// lapse lets go of what has expired, as a group does.
+// lapse drops what has expired, as a group does.
 func (w *sessionFixture) lapse() {
 	w.Builder.Expire(w.Now)
-	w.Builder.Settle(w.s.sub.Names)
+	w.Builder.Settle(w.s.sub.effective.Names)
 	w.Publish()
 }
 
-// sent is a resource as it stood in the last response.
+// sent is a resource as it was in the last response.
 type sent struct {
 	name, version string
 	ttl           time.Duration
@@ -53,7 +53,7 @@ func (w *sessionFixture) wire() (version string, out []sent) {
 	of := func(r *discoveryv3.Resource) sent {
 		return sent{r.Name, r.Version, r.Ttl.AsDuration(), r.Resource != nil, true}
 	}
-	if w.s.variant == xds.Delta {
+	if w.s.form.Variant == xds.Delta {
 		m := new(discoveryv3.DeltaDiscoveryResponse)
 		if err := proto.Unmarshal(w.frame.body, m); err != nil {
 			w.T.Fatal(err)
@@ -92,8 +92,8 @@ func (w *sessionFixture) wantWire(want ...sent) {
 	}
 }
 
-// eachCombination runs a test in both variants for an origin that answers names,
-// and for one that answers the wildcard.
+// eachAnswer runs a test in both variants, for an origin that answers names and for one that
+// answers the wildcard.
 func eachAnswer(t *testing.T, url xds.TypeURL, f func(w *sessionFixture, wild bool)) {
 	for _, v := range variants {
 		for _, wild := range []bool{false, true} {
@@ -106,7 +106,8 @@ func eachAnswer(t *testing.T, url xds.TypeURL, f func(w *sessionFixture, wild bo
 	}
 }
 
-// ask subscribes to the wildcard, or else to names, and answers repeat it.
+// ask subscribes to the wildcard, or else to names. It returns the list for later SotW
+// requests.
 func (w *sessionFixture) ask(wild bool, names ...string) (list []string) {
 	w.T.Helper()
 	if wild {

@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A resource is given to who asks for it by any of its aliases, under its own
-// name, and so are its changes and its end. The alias then is absent as well.
+// A client that asks for a resource by any of its aliases is sent it under its own name, with
+// its changes and its removal. Then the alias is absent as well (P26).
 func TestP26_ByAlias(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub("b")
@@ -20,7 +20,7 @@ func TestP26_ByAlias(t *testing.T) {
 		w.want("n=2")
 		w.ack("b")
 		w.named("-n")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("(empty)")
 		} else {
 			w.want("-b -n")
@@ -40,7 +40,7 @@ func TestP26_NewAliasOfAHeldResource(t *testing.T) {
 		w.sub("a")
 		w.want("n")
 		w.ack("a")
-		switch w.s.variant {
+		switch w.s.form.Variant {
 		case xds.Delta:
 			w.sub("a") // again
 			w.want("n")
@@ -53,8 +53,8 @@ func TestP26_NewAliasOfAHeldResource(t *testing.T) {
 	})
 }
 
-// An alias that an origin gives to another resource, or takes away, moves or
-// removes for those who asked for it, and for nobody else.
+// An origin may give an alias to another resource or take it away. That moves or removes the
+// resource for the clients that asked for the alias, and for no others (P26).
 func TestP26_AnAliasMoves(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("a", "n")
@@ -70,7 +70,7 @@ func TestP26_AnAliasMoves(t *testing.T) {
 	w.sub("a")
 	w.want("n")
 	w.ack()
-	w.named("-a") // said of the alias, not of the resource
+	w.named("-a") // the alias is removed, not the resource
 	w.want("-a -n")
 	w.ack()
 	w.named("n|a|b")
@@ -84,11 +84,11 @@ func TestP26_AnAliasMoves(t *testing.T) {
 	w.named("-a")
 	w.want("-a") // it is still there for b
 	w.ack()
-	w.named("n|a|b") // the origin says so again
+	w.named("n|a|b") // the origin sends it again
 	w.want("")
 }
 
-// Two resources may go by one alias.
+// Two resources may have the same alias (P26).
 func TestP26_OneAliasOfTwo(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("m|a", "n|a")
@@ -96,7 +96,7 @@ func TestP26_OneAliasOfTwo(t *testing.T) {
 		w.want("m n")
 		w.ack("a")
 		w.named("-m")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("n")
 			return
 		}
@@ -107,8 +107,8 @@ func TestP26_OneAliasOfTwo(t *testing.T) {
 	})
 }
 
-// What was subscribed by one of its names is given up by any other that
-// identifies it; but not what else a name leads to.
+// What was subscribed by one of its names is given up by any other name that identifies it.
+// What else that name leads to stays subscribed (P26).
 func TestP26_UnsubscribeByAnyName(t *testing.T) {
 	for _, c := range []struct{ name, sub, unsub string }{
 		{"by the alias", "a", "a"}, {"by the name", "a", "n"}, {"by another alias", "a", "b"}, {"of the name by an alias", "n", "b"},
@@ -121,8 +121,8 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 			w.ack()
 			w.unsub(c.unsub)
 			w.want("")
-			if w.s.sub.Names.Len() != 0 {
-				t.Fatalf("asks for %v", slices.Collect(w.s.sub.Names.All()))
+			if w.s.sub.effective.Names.Len() != 0 {
+				t.Fatalf("asks for %v", slices.Collect(w.s.sub.effective.Names.All()))
 			}
 			w.named("n|a|b=2")
 			w.want("")
@@ -137,7 +137,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		w.sub("a")
 		w.want("n") // x is not acknowledged
 		w.unsub("b")
-		if w.s.sub.Names.Has("a") {
+		if w.s.sub.effective.Names.Has("a") {
 			t.Fatal("still asks for a")
 		}
 	})
@@ -170,7 +170,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 	})
 }
 
-// Absence is answered under the alias, and remembered (P25).
+// An absent alias is answered under the alias, and the answer is remembered (P25).
 func TestP26_AnAbsentAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("route/a", "route/b")
@@ -180,12 +180,13 @@ func TestP26_AnAbsentAlias(t *testing.T) {
 	w.named("route/v|route/a")
 	w.want("route/v")
 	w.ack()
-	// Known to lead somewhere, it is not absent because nothing has its name.
+	// An alias that leads somewhere is not absent, although no resource has its name.
 	w.sub("route/a")
 	w.want("route/v")
 }
 
-// Who asks anew is told what is held, once, by however many names it is asked.
+// A client that asks again is sent what is held once, whatever the number of names by which it
+// asks (P26).
 func TestP26_OnceByManyNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n|a|b")
@@ -198,7 +199,7 @@ func TestP26_OnceByManyNames(t *testing.T) {
 }
 
 // The answer to an alias does not wait for an ACK (P19), and is not repeated.
-func TestP26_AheadOfAnUnansweredResponse(t *testing.T) {
+func TestP26_BeforeACK(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("x")
 	w.sub("x")
@@ -215,8 +216,8 @@ func TestP26_AheadOfAnUnansweredResponse(t *testing.T) {
 	w.want("-a -n")
 }
 
-// A refused response is repeated as a whole when anything of it changes (P15),
-// what came for an alias with the rest.
+// When anything of a refused response changes, all of it is sent again, also what was sent for
+// an alias (P15).
 func TestP15_RefusedByAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n|a", "m|b", "x")
@@ -237,8 +238,8 @@ func TestP15_RefusedByAlias(t *testing.T) {
 	w.want("m=2")
 }
 
-// Reconnecting by alias: what the client has is not sent again, what changed is,
-// and what is gone is said, whatever it is called (P27).
+// Reconnecting by alias: what the client has is not sent again, what changed is sent, and what
+// is gone is removed, under whatever name (P27).
 func TestP27_ReconnectByAlias(t *testing.T) {
 	version := func(w *sessionFixture, spec string) string { return w.Resource(spec).Version.String() }
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
@@ -246,7 +247,7 @@ func TestP27_ReconnectByAlias(t *testing.T) {
 	w.send(request{names: []string{"r/a", "r/b", "r/c"}, initial: map[string]string{
 		"r/v": version(w, "r/v|r/a"), "r/w": version(w, "r/w|r/b"), "r/x": "1",
 	}})
-	w.want("r/w=2") // r/x may be what r/c leads to
+	w.want("r/w=2") // r/c may lead to r/x
 	w.ack()
 	w.named("-r/c")
 	w.want("-r/c -r/x")
@@ -254,7 +255,7 @@ func TestP27_ReconnectByAlias(t *testing.T) {
 	w.sub("r/a")
 	w.want("r/v")
 
-	// Asked again before it was answered, it is sent even so (P23).
+	// A name that is asked for again before it was answered is sent (P23).
 	w = newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.send(request{names: []string{"r/a"}, initial: map[string]string{"r/v": version(w, "r/v|r/a")}})
 	w.sub("r/a")
@@ -264,13 +265,13 @@ func TestP27_ReconnectByAlias(t *testing.T) {
 
 const collection = "xdstp://o/T/c/*"
 
-// A glob is the collection of what its last segment stands for, with the same
-// parameters, and no deeper; an empty one is answered by its own name.
+// A glob is the collection of the names that differ in the last segment only, with the same
+// parameters. An empty collection is answered by its own name (P28).
 func TestP28_Globs(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub(collection)
 		w.named("-" + collection)
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("(empty)")
 		} else {
 			w.want("-" + collection)
@@ -280,7 +281,7 @@ func TestP28_Globs(t *testing.T) {
 		w.want("xdstp://o/T/c/x xdstp://o/T/c/y")
 		w.ack(collection)
 		w.named("xdstp://o/T/c/y@2", "-xdstp://o/T/c/x")
-		if w.s.variant == xds.SotW {
+		if w.s.form.Variant == xds.SotW {
 			w.want("xdstp://o/T/c/y@2")
 			w.ack(collection)
 			w.named("-xdstp://o/T/c/y")
@@ -295,7 +296,7 @@ func TestP28_Globs(t *testing.T) {
 		w.sub("xdstp://o/T/c/*?a=1") // before the parameters
 		w.want("xdstp://o/T/c/p?a=1")
 	})
-	// Of other types a response holds the changed members alone.
+	// A response of other types holds only the changed members.
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("xdstp://o/T/c/x", "xdstp://o/T/c/y")
 	w.sub(collection)
@@ -305,24 +306,24 @@ func TestP28_Globs(t *testing.T) {
 	w.want("xdstp://o/T/c/y@2")
 }
 
-// What an origin cannot resolve is passed on to who asked, once, and is no
-// resource: who asks later, or again, has the origin asked again.
+// That an origin cannot resolve an alias is sent once to the clients that asked. It is no
+// resource: for a client that asks later, or again, the origin is asked again (P18).
 func TestP18_UnresolvedAliasIsPassedOn(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a", "r/b", "r/c")
 	w.named("?r/a|r/b")
-	w.want("?r/a") // one for both
+	w.want("?r/a") // one answer for both
 	w.ack()
 	w.want("")
 	w.named("r/x")
 	w.want("")
-	// Again: the word was for those who had asked before.
+	// The answer was for the clients that had asked before. This one asks again.
 	w.sub("r/a")
 	if !slices.Equal(w.again, []string{"r/a"}) {
 		t.Fatalf("asks again for %v", w.again)
 	}
 	w.want("")
-	w.named() // the group has noted it
+	w.named() // the group has noted the request
 	w.want("")
 	w.named("?r/a")
 	w.want("?r/a")
@@ -332,7 +333,7 @@ func TestP18_UnresolvedAliasIsPassedOn(t *testing.T) {
 	w.named("r/v|r/a")
 	w.want("r/v")
 	w.ack()
-	// Or it is not, and said otherwise.
+	// Or it is not there, and the origin reports it as removed.
 	w.sub("r/b")
 	w.named("-r/b")
 	w.want("-r/b")
@@ -344,8 +345,8 @@ func TestP18_UnresolvedAliasIsPassedOn(t *testing.T) {
 	w.want("")
 }
 
-// Who was told is not told again because another asked; who comes to a word that
-// is older than its request waits for the next.
+// A client that was sent this answer is not sent it again because another client asked. A
+// client that asks after the answer waits for the next one (P18).
 func TestP18_UnresolvedAliasOfAnother(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a")
@@ -375,8 +376,8 @@ func TestP18_UnresolvedAliasOfAnother(t *testing.T) {
 	third.want("?r/a")
 }
 
-// Ahead of an unanswered response, too, and once (P19).
-func TestP18_UnresolvedAliasAhead(t *testing.T) {
+// The answer does not wait for an ACK (P19), and is sent once.
+func TestP18_UnresolvedAliasBeforeACK(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.named("x")
 	w.sub("x")
@@ -390,7 +391,7 @@ func TestP18_UnresolvedAliasAhead(t *testing.T) {
 	w.want("x=2")
 }
 
-// In state of the world there is no way to say it: it is as an absent name.
+// SotW cannot express it: the alias counts as an absent name (P18).
 func TestP18_UnresolvedInStateOfTheWorld(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.sub("a")
@@ -402,8 +403,8 @@ func TestP18_UnresolvedInStateOfTheWorld(t *testing.T) {
 	w.want("(empty)")
 }
 
-// VHDS as Envoy speaks it: the name of the route and the host that a request
-// was for, which may be the resource's name or one of its aliases.
+// VHDS as Envoy uses it: it asks by the name of the route and the host of a request. That is
+// the resource's name or one of its aliases (P26).
 func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.wild()
@@ -425,8 +426,8 @@ func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
 	w.want("route/vhost=2")
 }
 
-// Beside the wildcard, what is given up by an alias is answered: by the
-// resource, which the wildcard covers, or by its removal (P24).
+// Beside the wildcard, what is given up by an alias is answered: by the resource, if the
+// wildcard covers it, or by its removal (P24).
 func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("n|a")

@@ -6,9 +6,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Who gives up the wildcard and goes on to ask for a name was sent the
-// wildcard's copy of it. If the other stream's is another one by then, it
-// follows; if it is the same, nothing does.
+// A client gives up the wildcard and goes on to ask for a name. It was sent the wildcard's
+// copy of it. If the copy of the other stream differs by then, it is sent. If it is equal,
+// nothing is sent (P50).
 func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
 		for _, v := range variants {
@@ -40,8 +40,8 @@ func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
 	}
 }
 
-// So it does for who goes on to ask by an alias (P26): the resource has a name of
-// its own then.
+// The same holds for a client that goes on to ask by an alias: then the resource has a name of
+// its own (P26).
 func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
 		for _, v := range variants {
@@ -77,8 +77,8 @@ func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 	}
 }
 
-// What has to follow of what was refused does so though the wildcard is given up
-// before, also to who asks for it by an alias (P26).
+// What has to be sent of a refused response is sent, although the client gave up the wildcard
+// before, and although it asks by an alias (P15, P26).
 func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*", "alias")
@@ -89,14 +89,14 @@ func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
 	w.named("y=2")
 	w.wild("y=2")
 	w.want("y=2")
-	w.send(request{nack: 1}) // y has been told since, and nothing may change of x
+	w.send(request{nack: 1}) // y was sent since, and x may never change
 	w.unsub("*")
 	w.send(request{ack: 2})
 	w.want("x")
 }
 
-// What a wildcard brought to others is not what a client has that asks for it by an
-// alias later: once it is gone from there, and comes for the alias, it is new (P26).
+// A client asks for an alias. A wildcard may have sent its resource to other clients before,
+// and lost it. When the resource comes for the alias, it is new to this client (P26).
 func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
 	}
 }
 
-// What a client has by a glob and the origin removes is told, though the client has
-// asked for the wildcard since, which is not answered yet (P28).
+// A client has a resource by a glob and asks for the wildcard, which has no answer yet. When
+// the origin removes the resource, the removal is sent (P28, P32).
 func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w := newSessionFixture(t, xds.VHostType, xds.Delta)
@@ -144,8 +144,8 @@ func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 	}
 }
 
-// What a client brought it has let go of once it gave up the wildcard: asked for
-// again, it is sent.
+// A client drops what it brought when it gives up the wildcard. If it asks for it again, it is
+// sent (P27).
 func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
@@ -158,8 +158,8 @@ func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 	w.want("b -c")
 }
 
-// A set that was refused under the wildcard is repeated once anything of it
-// changes, also to who has given up the wildcard since.
+// A set that was refused under the wildcard is repeated once anything of it changes, also to a
+// client that has given up the wildcard since (P15).
 func TestP15_RefusedUnderTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")

@@ -6,8 +6,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A resource that is removed is taken back from those who have it, though its
-// name is another one's alias by now, or was one before.
+// The removal of a resource is sent to the clients that have it, although its name is another
+// resource's alias by now, or was one before (P26).
 func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by name", func(t *testing.T) {
 		w := newSessionFixture(t, xds.VHostType, xds.Delta)
@@ -87,8 +87,8 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	})
 }
 
-// What the wildcard removes is gone for a client that has yet to be answered for the
-// name (P32), also if the answer is another resource, by the name or by an alias.
+// What the wildcard removes is gone for a client whose name has no answer yet (P32). That
+// holds also if the answer is another resource, by the name or by an alias.
 func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 	for _, c := range []struct{ wild, answer, want string }{
 		{"a", "v|a", "v"},
@@ -107,8 +107,8 @@ func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-// What lapsed is not gone because its name has led elsewhere since; then it is
-// said to be.
+// A resource that lapsed does not count as gone because its name leads elsewhere. It is gone
+// once the origin says so (P62).
 func TestP62_LapsedUnderAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a")
@@ -131,7 +131,7 @@ func TestP62_LapsedUnderAnAlias(t *testing.T) {
 	w.want("-r/a")
 }
 
-// So a full set goes out without it.
+// SotW: then a full set is sent without it (P30).
 func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by the wildcard", func(t *testing.T) {
 		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
@@ -153,8 +153,8 @@ func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	})
 }
 
-// And a client that brings it is told (P27), and what it had for an alias of
-// which nothing that is held tells any more.
+// A client that brings such a resource is sent its removal (P27). So is a client that had it
+// for an alias that no held resource has any more.
 func TestP27_BroughtUnderAnAlias(t *testing.T) {
 	t.Run("of another resource", func(t *testing.T) {
 		for _, names := range []string{"r/a", "*"} {
@@ -182,8 +182,8 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 	})
 }
 
-// What a glob led to is given up with it: asked for again, it is sent when it
-// comes again, though nothing else was sent in between (P23).
+// A client that gives up a glob has lost the resources to which it led. When it asks again,
+// they are sent, although nothing else was sent in between (P23).
 func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("xdstp://o/T/c/x")
@@ -200,8 +200,8 @@ func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 	w.want("xdstp://o/T/c/x")
 }
 
-// Another alias that is asked for since, and not answered yet, keeps nobody from
-// hearing that what the first one led to is gone.
+// A second alias that is asked for and has no answer yet does not delay the removal of what
+// the first one led to (P26).
 func TestP26_AskedForByAnotherAliasMeanwhile(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("n0", "n2")

@@ -7,9 +7,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// An error is an answer: it reaches who asked for the name, once, and late
-// joiners, and nobody else.
-func TestP39_ErrorsReachWhoAsked(t *testing.T) {
+// An error is an answer. Each client that asked for the name is sent it once, also a late one.
+// No other client is sent it (P39).
+func TestP39_ErrorsReachTheClientsThatAsked(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
 		w.want("")
@@ -28,7 +28,7 @@ func TestP39_ErrorsReachWhoAsked(t *testing.T) {
 		w.sub("a")
 		w.want("!a")
 		w.ack("a")
-		// Another word is news, and so is the resource.
+		// Another error is news, and so is the resource.
 		w.Pass(time.Second)
 		w.Fail(false, "a")
 		w.want("!a")
@@ -43,7 +43,7 @@ func TestP39_ErrorsReachWhoAsked(t *testing.T) {
 	})
 }
 
-// A name newly subscribed is answered with its error, at once.
+// A newly subscribed name is answered with its error at once (P39).
 func TestP39_NewlySubscribed(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.Fail(false, "a")
@@ -51,7 +51,7 @@ func TestP39_NewlySubscribed(t *testing.T) {
 		w.sub("b")
 		w.want("b")
 		w.sub("a", "b") // unanswered
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("b !a") // P19: it does not wait; P23: b again
 			w.want("")
 			w.ack()
@@ -66,7 +66,7 @@ func TestP39_NewlySubscribed(t *testing.T) {
 	})
 }
 
-// In a full-state response as well, though nothing changed since.
+// So it is in a full-state response, although nothing changed.
 func TestP39_NewlyListedInAFullState(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("a")
@@ -80,9 +80,8 @@ func TestP39_NewlyListedInAFullState(t *testing.T) {
 	w.want("")
 }
 
-// A resource that is sent ahead, since the error before it is unanswered, clears
-// the error as well.
-func TestP39_ClearedAhead(t *testing.T) {
+// A resource that is sent before the ACK of its error clears the error as well (P39).
+func TestP39_ClearedBeforeACK(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("a")
 	w.Fail(false, "a")
@@ -98,8 +97,8 @@ func TestP39_ClearedAhead(t *testing.T) {
 	w.want("")
 }
 
-// The resource that a client holds goes out again after its error: nothing else
-// says that the error is over.
+// After an error the resource is sent again to a client that has it: nothing else says that
+// the error is over (P39).
 func TestP39_TheNextResourceClearsIt(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.origin(wild, "a", "b")
@@ -107,7 +106,7 @@ func TestP39_TheNextResourceClearsIt(t *testing.T) {
 		w.want("a b")
 		w.ack(list...)
 		w.Fail(wild, "a")
-		if full := wild && w.s.variant == xds.SotW; full {
+		if full := wild && w.s.form.Variant == xds.SotW; full {
 			w.want("a b !a")
 		} else {
 			w.want("!a")
@@ -115,33 +114,32 @@ func TestP39_TheNextResourceClearsIt(t *testing.T) {
 		w.ack(list...)
 		w.want("")
 		w.origin(wild, "a")
-		if full := wild && w.s.variant == xds.SotW; full {
+		if full := wild && w.s.form.Variant == xds.SotW; full {
 			w.want("a b")
 		} else {
 			w.want("a")
 		}
 		w.ack(list...)
 		w.want("")
-		// Who never heard of it hears nothing.
+		// A client that was not sent the error is sent nothing.
 		w.Fail(wild, "b")
 		w.origin(wild, "b")
 		w.want("")
 	})
 }
 
-// A resource and an error of one name are no part of the same response: the
-// error comes after it. But in a full-state response, which has to hold every
-// resource.
+// A resource and an error of one name are not in the same response: the error is sent after
+// it. A full-state response has both, since it has to have every resource (P39).
 func TestP39_ResourceThenError(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.origin(wild, "a", "b")
 		w.Fail(wild, "a")
 		list := w.ask(wild, "a", "b")
-		if wild && w.s.variant == xds.SotW {
+		if wild && w.s.form.Variant == xds.SotW {
 			w.want("a b !a")
 			w.ack(list...)
 			w.want("")
-			// A change of the other has it again, since a would clear it.
+			// A change of the other resource repeats the error, since a would clear it.
 			w.origin(wild, "b=2")
 			w.want("a b=2 !a")
 			w.ack(list...)
@@ -152,24 +150,24 @@ func TestP39_ResourceThenError(t *testing.T) {
 		w.want("") // after the ACK
 		out := w.send(request{names: w.list(list), ack: -1})
 		if !out.Wake {
-			t.Error("the answer wakes nobody")
+			t.Error("the answer does not wake the session")
 		}
 		w.want("!a")
 		w.ack(list...)
 		w.want("")
-		if w.s.warned != nil {
+		if w.s.delivered.errors != nil {
 			t.Error("the session is in step and holds names")
 		}
 	})
 }
 
-// NOT_FOUND is absence: in incremental the name is in removed_resources as well,
-// and SotW, which has nothing else to say it by, has the error.
+// NOT_FOUND is absence. In delta the name is in removed_resources as well. SotW cannot express
+// a removal, so it has the error (P25).
 func TestP25_NotFoundIsSaid(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a")
 		w.Fail(false, "-a")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.want("-a !a")
 		} else {
 			w.want("!a")
@@ -188,7 +186,7 @@ func TestP25_NotFoundIsSaid(t *testing.T) {
 	w.want("b !a")
 }
 
-// Of a wildcard as a whole an error can be given too: to those who have it.
+// An error of the wildcard as a whole is sent to the clients that subscribe to it (P39).
 func TestP39_ErrorOfTheWildcard(t *testing.T) {
 	for _, v := range variants {
 		for _, name := range []string{"*", ""} {
@@ -200,14 +198,14 @@ func TestP39_ErrorOfTheWildcard(t *testing.T) {
 			w.joins()
 			w.sub("a")
 			if got := w.next(); got != "a" {
-				t.Errorf("who asked for a name is told %q", got)
+				t.Errorf("a client that asked for a name is sent %q", got)
 			}
 		}
 	}
 }
 
-// The error of a refused response is a part of it: not said again by itself,
-// and again with the rest of it (P15).
+// The error in a refused response is part of it. It is not sent again by itself, and again
+// with the rest (P15).
 func TestP15_RefusedErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b", "c")
@@ -224,14 +222,14 @@ func TestP15_RefusedErrors(t *testing.T) {
 	})
 }
 
-// A client that gave a name up hears nothing of its errors.
+// A client that gave a name up is not sent its errors (P51).
 func TestP51_ErrorsOfOthersNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a", "b")
 		w.want("a b")
 		w.ack("b")
-		if w.s.variant == xds.Delta {
+		if w.s.form.Variant == xds.Delta {
 			w.unsub("a")
 		}
 		w.Fail(false, "a")
@@ -239,4 +237,36 @@ func TestP51_ErrorsOfOthersNames(t *testing.T) {
 		w.Fail(false, "b")
 		w.want("!b")
 	})
+}
+
+// An error of a name that one client asked for is not sent to a client that has the wildcard
+// alone. Otherwise each name that one client asks for in vain would send the whole state to
+// all others (P51, P16).
+func TestP51_ErrorsOfOthersAreNotSentToTheWildcard(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			w := newSessionFixture(t, xds.ClusterType, v)
+			w.wild("a", "b")
+			w.sub()
+			w.want("a b")
+			w.ack()
+			w.Fail(false, "x", "-y", "a")
+			w.want("")
+			w.joins()
+			w.sub()
+			w.want("a b")
+			w.ack()
+			w.joins()
+			w.sub("*", "x")
+			w.want("a b !x")
+			w.ack("*", "x")
+			// An error of a resource that the wildcard has is for all.
+			w.Fail(true, "b")
+			if v == xds.SotW {
+				w.want("a b !b !x")
+			} else {
+				w.want("!b")
+			}
+		})
+	}
 }

@@ -1,0 +1,241 @@
+package session
+
+import (
+	"maps"
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
+
+// baseline is the snapshot that a client was sent, with which the next response is compared.
+type baseline struct {
+	snapshot *xds.Snapshot     // nil: nothing was sent
+	sub      *xds.Subscription // by which it was sent, while resendAll; nil: the effective one
+	// resendAll: the wildcard was subscribed anew. All of it is answered, sent before or not.
+	resendAll bool
+}
+
+// sentBy is the subscription by which the snapshot was sent; sub is the effective one.
+func (b baseline) sentBy(sub *xds.Subscription) *xds.Subscription {
+	if b.sub != nil {
+		return b.sub
+	}
+	return sub
+}
+
+// look is what the client was sent under a name. The client may still have a resource that lapsed,
+// also if the name is another resource's alias since.
+func (b baseline) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
+	r, is := b.snapshot.Look(b.sentBy(sub), name)
+	if is == xds.Elsewhere {
+		if own, of := b.snapshot.Own(b.sentBy(sub), name); of == xds.Lapsed {
+			return own, xds.Lapsed
+		}
+	}
+	return r, is
+}
+
+// error is the error of a name that the client was sent (P39).
+func (b baseline) error(sub *xds.Subscription, name string) *xds.ResourceError {
+	return b.snapshot.Error(b.sentBy(sub), name)
+}
+
+// ignores reports whether what the client was sent of a name plays no part. A removal still has to
+// be sent to a client that has the resource.
+func (b baseline) ignores(was, is xds.Presence) bool {
+	return b.resendAll && (was != xds.Present || is != xds.Absent)
+}
+
+// candidates are the names that may differ between what the client was sent and what it is to have
+// of a snapshot.
+func (b baseline) candidates(to *xds.Snapshot, sub *xds.Subscription) []string {
+	names := to.Changes(b.snapshot, b.sentBy(sub))
+	if b.resendAll {
+		names = append(names, to.Changes(nil, sub)...)
+	}
+	return names
+}
+
+// delivered is what the client was sent: a snapshot, and exceptions from it. The maps are nil while
+// they are empty.
+type delivered struct {
+	baseline
+	initialResponsePending bool // the first request is not answered yet (P11), nor a new wildcard
+	// sentBeforeACK are answers that were sent while a response was unanswered (P19), in delta
+	// only. They are newer than the snapshot; nil: removed. Besides, it has resources that the
+	// client has and that the snapshot does not have any more (retained), and nil for resources
+	// that it may not have although the snapshot has them (subscribed).
+	sentBeforeACK map[string]*xds.Resource
+	// errors are those that the client was sent, where the snapshot has another one; nil: none
+	// (P39).
+	errors map[string]*xds.ResourceError
+	// tooLarge is the response that is not sent because of its size (P38); nil: none.
+	tooLarge *tooLarge
+}
+
+// tooLarge is a response that is not sent because of its size.
+type tooLarge struct {
+	key FrameKey
+	to  SnapshotID
+	Oversized
+}
+
+// Oversized is a response that is not sent because it is over the size limit (P38).
+type Oversized struct {
+	Version string `json:"version"`
+	Bytes   int    `json:"bytes"`
+}
+
+// look is what the client was sent under a name; sub is the effective subscription.
+func (d *delivered) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
+	if r, ok := d.sentBeforeACK[name]; ok {
+		switch {
+		case r == nil:
+			return nil, xds.Absent
+		case r.Unresolved():
+			return r, xds.Unresolvable
+		}
+		return r, xds.Present
+	}
+	return d.baseline.look(sub, name)
+}
+
+// error is the last error of a name that the client was sent (P39).
+func (d *delivered) error(sub *xds.Subscription, name string) *xds.ResourceError {
+	if e, ok := d.errors[name]; ok {
+		return e
+	}
+	return d.baseline.error(sub, name)
+}
+
+func (d *delivered) setError(name string, e *xds.ResourceError) {
+	if d.errors == nil {
+		d.errors = make(map[string]*xds.ResourceError)
+	}
+	d.errors[name] = e
+}
+
+// addBeforeACK records an answer that was sent while a response was unanswered; nil: removed.
+func (d *delivered) addBeforeACK(name string, r *xds.Resource) {
+	if d.sentBeforeACK == nil {
+		d.sentBeforeACK = make(map[string]*xds.Resource)
+	}
+	d.sentBeforeACK[name] = r
+}
+
+// moveTo records a response that was made from a snapshot. retained are resources that the client
+// still has besides.
+func (d *delivered) moveTo(to *xds.Snapshot, retained map[string]*xds.Resource) {
+	d.baseline = baseline{snapshot: to}
+	d.sentBeforeACK, d.errors, d.tooLarge = retained, nil, nil
+}
+
+// restart has everything answered, as to a first request, since the wildcard was subscribed. Only
+// what the client has and is gone is not forgotten. was is the subscription before.
+func (d *delivered) restart(was *xds.Subscription) {
+	if !d.resendAll {
+		d.sub = was
+	}
+	d.initialResponsePending, d.resendAll = true, true
+}
+
+// cancelRestart takes restart back: the wildcard was given up before it was answered. It returns
+// the subscription by which the snapshot was sent; sub is the effective one.
+func (d *delivered) cancelRestart(sub *xds.Subscription) (was *xds.Subscription) {
+	was = d.sentBy(sub)
+	d.initialResponsePending, d.resendAll, d.sub = d.snapshot == nil, false, nil
+	return was
+}
+
+// subscribed follows a new subscription to a name, beside what was asked for before. The client may
+// not have the resources to which the name led when it was last sent something. By the time it is
+// answered, the name may lead elsewhere, or nowhere for a while.
+func (d *delivered) subscribed(name string, was *xds.Subscription) {
+	if was.Names.Has(name) {
+		return
+	}
+	at := d.snapshot
+	for _, n := range at.Linked(name) {
+		if _, newer := d.sentBeforeACK[n]; newer {
+			continue
+		}
+		if _, is := at.Look(was, n); is != xds.Present {
+			d.addBeforeACK(n, nil)
+		}
+	}
+}
+
+// namesBeforeACK maps the names and handles of resources that were sent before an ACK to the
+// resource's name, or to "" where a handle leads to several resources.
+func (d *delivered) namesBeforeACK() map[string]string {
+	of := make(map[string]string)
+	for name, r := range d.sentBeforeACK {
+		if r == nil || r.Unresolved() {
+			continue
+		}
+		of[name] = name
+		for _, h := range r.Handles() {
+			if _, twice := of[h]; twice {
+				of[h] = ""
+			} else {
+				of[h] = name
+			}
+		}
+	}
+	return of
+}
+
+// retained are resources that the client has, although nothing is known of them any more in the new
+// snapshot, so that no response could say so. There are two cases. The wildcard brought a resource
+// and lost it (P21), and the client asks for it by name since. Or it was given for a handle and is
+// gone, and the client asks for a wildcard since that has no answer yet.
+//
+// In SotW there are none: the client learns of them by the full set, or not at all (P31).
+func (s *Session) retained(to *xds.Snapshot) (retained map[string]*xds.Resource) {
+	if s.form.Variant == xds.SotW {
+		return nil
+	}
+	sub := s.sub.effective
+	add := func(name string) {
+		had, was := s.delivered.look(sub, name)
+		if was != xds.Present || !sub.Covers(name) && !had.AskedBy(sub.Names) {
+			return
+		}
+		if _, is := (comparison{s, to}).see(name, had, was); is != xds.Pending {
+			return
+		}
+		if retained == nil {
+			retained = make(map[string]*xds.Resource)
+		}
+		retained[name] = had
+	}
+	for name, why := range s.forced.names {
+		if why != asked {
+			continue
+		}
+		add(name)
+		for _, n := range s.delivered.snapshot.Linked(name) {
+			add(n)
+		}
+	}
+	if sub.Wildcard && !to.AnswersWildcard(sub) {
+		by := s.delivered.sentBy(sub)
+		for _, name := range (comparison{s, to}).candidates() {
+			if had, _ := s.delivered.look(sub, name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {
+				add(name)
+			}
+		}
+	}
+	return retained
+}
+
+// Copy is a copy of a session that does not change. The maps and lists of what is out of step are
+// copied. Snapshots, sets and manifests are shared, since they do not change.
+func (s *Session) Copy() *Session {
+	c := *s
+	c.delivered.sentBeforeACK, c.delivered.errors = maps.Clone(s.delivered.sentBeforeACK), maps.Clone(s.delivered.errors)
+	c.forced.names, c.forced.retried = maps.Clone(s.forced.names), maps.Clone(s.forced.retried)
+	c.inFlight.responses, c.refusals.list = slices.Clone(s.inFlight.responses), slices.Clone(s.refusals.list)
+	c.brought = nil
+	return &c
+}

@@ -1,0 +1,136 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// The relay passes an origin's heartbeat on to the clients that have the resource whose TTL it
+// renews (P62). A heartbeat is a Resource with a TTL and without a body, at the version that the
+// client was given. In delta that is the resource's own version, so heartbeats go with whatever
+// else there is to send. In SotW it is the version_info that the client acknowledged last. So
+// heartbeats go alone, and beside a change the whole resource is sent. A full-state response is
+// sent whole, since clients delete what it does not have.
+//
+// A client that cannot read a Resource without a body, such as gRPC, is sent the whole resource. So
+// is a client whose TTL is over by now, since it does not have the resource any more.
+//
+// For a slow client renewals are merged as changes are. The comparison is between the time from
+// which the TTL ran in what it was sent, and in what is newest.
+
+// renewalKey is what decides how TTLs are renewed for a client; zero: no TTL is renewed.
+type renewalKey struct {
+	second  int64  // the time for which remaining TTLs are given: responses of one second are shared
+	version string // SotW, not full-state: the version_info that the client acknowledged last
+	// off: the client refused a full-state response. A renewal is no change, and does not send the
+	// response again (P15).
+	off bool
+}
+
+func (c comparison) renewalKey(now time.Time) (k renewalKey) {
+	s := c.s
+	if !s.form.Timed || !c.to.Timed() {
+		return k
+	}
+	k.second = now.Unix()
+	switch {
+	case s.fullState():
+		k.off = s.refusals.lastAnswer
+	case s.form.Variant == xds.SotW:
+		k.version = s.acked.versionInfo
+	}
+	return k
+}
+
+// anyRenewal reports whether there is a renewal for the client.
+func (c comparison) anyRenewal() bool {
+	s := c.s
+	if !s.form.Timed || s.fullState() && s.refusals.lastAnswer {
+		return false
+	}
+	return slices.ContainsFunc(c.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)), func(name string) bool {
+		had, was := c.had(name)
+		has, is := c.look(name)
+		return was == xds.Present && is == xds.Present && has.Renewed(had)
+	})
+}
+
+// addRenewals puts the renewals of TTLs into an own response. It leaves out the names that the
+// response includes already, and those that the client refused (P15).
+func (p planner) addRenewals(included []string) {
+	s := p.s
+	if !s.form.Timed {
+		return
+	}
+	k := p.renewalKey(p.At)
+	p.content.HeartbeatVersion = k.version
+	for _, name := range p.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)) {
+		if _, is := slices.BinarySearch(included, name); is || s.refusals.includes(name) {
+			continue
+		}
+		had, was := p.had(name)
+		has, is := p.look(name)
+		if was != xds.Present || is != xds.Present || has.Expired(p.At) {
+			continue
+		}
+		if e := p.to.Error(s.sub.effective, name); p.content.renew(k, s.form, had, has, p.At) && e != nil {
+			p.content.Errors = append(p.content.Errors, e)
+		}
+	}
+}
+
+// renew puts the renewal of a TTL into the content, for a client that was sent had. It reports
+// whether the whole resource is sent.
+func (c *Content) renew(k renewalKey, form xds.Form, had, has *xds.Resource, now time.Time) (whole bool) {
+	switch {
+	case !form.Timed || !has.Renewed(had):
+		return false
+	case c.full:
+		if !k.off {
+			c.forced = true
+			c.Renewed++
+		}
+		return false
+	case had.Expired(now):
+		c.Changed = append(c.Changed, has)
+		return true
+	}
+	c.Renewed++
+	if form.Beats && (form.Variant == xds.Delta || k.version != "") {
+		c.Beats = append(c.Beats, has)
+		return false
+	}
+	c.whole = append(c.whole, has)
+	return true
+}
+
+// placeRenewals decides how renewals are sent beside the rest of a response that is not full-state,
+// for a client with sub.
+func (c *Content) placeRenewals(form xds.Form, sub *xds.Subscription, to *xds.Snapshot) {
+	if form.Variant == xds.SotW && len(c.Changed)+len(c.whole)+len(c.Errors) > 0 {
+		for _, r := range c.Beats {
+			if e := to.Error(sub, r.Name); e != nil && !slices.Contains(c.Errors, e) {
+				c.Errors = append(c.Errors, e) // the resource would clear it (P39)
+			}
+		}
+		c.whole, c.Beats = append(c.whole, c.Beats...), nil
+	}
+	if len(c.Beats) == 0 || form.Variant == xds.Delta {
+		c.HeartbeatVersion = ""
+	}
+	if len(c.whole) > 0 {
+		c.Changed = append(c.Changed, c.whole...)
+		slices.SortFunc(c.Changed, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) })
+		c.whole = nil
+	}
+}
+
+// outlives reports whether a client that counts TTLs and was sent had would keep it for longer than
+// the resource lived: the client was slow, and the resource had expired before its last TTL could
+// be sent. Then the client is sent a removal, as far as its variant has one.
+func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
+	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
+}
