@@ -23,8 +23,7 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
-	"cmd/relay":    "it has one file for each command, which share flags and output, and the wiring of serve",
-	"internal/xds": "being split",
+	"cmd/relay": "it has one file for each command, which share flags and output, and the wiring of serve",
 }
 
 // place is a package's place in the house: which packages of this module it may
@@ -38,12 +37,13 @@ type place struct {
 // that is not here has to be given its place first.
 var house = map[string]place{
 	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
-	"internal/xds":       {nil, "the nouns of the protocol know nobody who uses them"},
-	"internal/anytypes":  {nil, "it links messages and does nothing"},
-	"internal/buffers":   {nil, "memory does not know what is in it"},
-	"internal/filewatch": {nil, "it says that files changed, and reads none"},
-	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
-	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
+	"internal/xds":          {nil, "the nouns of the protocol know nobody who uses them"},
+	"internal/xds/snapshot": {[]string{"internal/xds"}, "it is data and how it changes, and does not know where it comes from"},
+	"internal/anytypes":     {nil, "it links messages and does nothing"},
+	"internal/buffers":      {nil, "memory does not know what is in it"},
+	"internal/filewatch":    {nil, "it says that files changed, and reads none"},
+	"internal/expr":         {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
+	"internal/telemetry":    {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
 	"internal/telemetry/tlsfiles": {
 		[]string{"internal/telemetry", "internal/filewatch"},
 		"certificates are the same for clients, origins and operators",
@@ -65,27 +65,27 @@ var house = map[string]place{
 	},
 	"internal/upstream": {
 		[]string{"internal/upstream/adsclient", "internal/upstream/filesource",
-			"internal/xds", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
+			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/upstream/adsclient": {
-		[]string{"internal/xds"},
+		[]string{"internal/xds", "internal/xds/snapshot"},
 		"a conversation is a function of state, message and time: it needs no transport, metric or log",
 	},
 	"internal/upstream/filesource": {
-		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
 		"it knows a key as the Stream that it defines, and nothing of other origins",
 	},
 	"internal/upstream/upstreamtest": {
-		[]string{"internal/xds"},
+		[]string{"internal/xds", "internal/xds/snapshot"},
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/fanout/session": {
-		[]string{"internal/xds"},
+		[]string{"internal/xds", "internal/xds/snapshot"},
 		"what a client is sent follows from requests, snapshots and times: it knows no stream and no metric",
 	},
 	"internal/fanout/listener": {
@@ -94,42 +94,42 @@ var house = map[string]place{
 	},
 	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "why a client is refused does not depend on what refuses it"},
 	"internal/fanout/member": {
-		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
+		[]string{"internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
 		"it is the interface between clients and groups, and knows the implementation of neither",
 	},
 	"internal/fanout/member/membertest": {
-		[]string{"internal/fanout/member", "internal/fanout/refusal", "internal/fanout/session/sessiontest", "internal/xds", "internal/expr", "internal/telemetry"},
+		[]string{"internal/fanout/member", "internal/fanout/refusal", "internal/fanout/session/sessiontest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry"},
 		"it has groups for the tests of fanout and rest",
 	},
 	"internal/fanout/inspect": {
-		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/telemetry"},
+		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/xds/snapshot", "internal/telemetry"},
 		"it reads clients through an interface, and knows no stream and no poll",
 	},
 	"internal/fanout/rest": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "config"},
 		"it is a transport beside the streams, and knows none of them",
 	},
 	"internal/fanout/rest/resttest": {
 		[]string{"internal/xds", "internal/anytypes", "internal/xdstest"},
 		"it polls a listener as a client would",
 	},
-	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
+	"internal/fanout/session/sessiontest": {[]string{"internal/xds", "internal/xds/snapshot"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {
-		[]string{"internal/xds", "internal/telemetry", "config"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "config"},
 		"it keeps what it is told is good, and does not know who says so",
 	},
 
 	// Floor 2.
 	"internal/orchestrator/history": {
-		[]string{"internal/xds", "internal/fanout", "internal/fanout/inspect"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/fanout", "internal/fanout/inspect"},
 		"it remembers what it is told, and serves nothing",
 	},
 	"internal/orchestrator/subscriptions": {
-		[]string{"internal/xds"},
+		[]string{"internal/xds", "internal/xds/snapshot"},
 		"it says which members a change affects, and not what they are",
 	},
 	"internal/orchestrator": {
-		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
@@ -137,7 +137,7 @@ var house = map[string]place{
 	// Floor 3.
 	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
 	"internal/admin/keystatus": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
@@ -145,13 +145,13 @@ var house = map[string]place{
 		"it counts what it is given, and does not know who asks",
 	},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
 	"internal/admin/grpcadmin": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/anytypes", "internal/fanout/inspect"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/anytypes", "internal/fanout/inspect"},
 		"who may is admin's to say, through an interface; it reads clients as values, and nothing of keys and origins",
 	},
 

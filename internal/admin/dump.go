@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // dumped is a resource as it is shown.
@@ -61,7 +62,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		if err != nil {
 			return fail(http.StatusBadRequest, err.Error())
 		}
-		held = slices.DeleteFunc(held, func(s *xds.Snapshot) bool { return s.Type.URL != typ })
+		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Type.URL != typ })
 		if len(held) == 0 {
 			return fail(http.StatusNotFound, fmt.Sprintf("key %s: nothing is held of the type %s", key, typ))
 		}
@@ -71,12 +72,12 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		if name == "" {
 			return fail(http.StatusBadRequest, "name: wants the name of a resource")
 		}
-		held = slices.DeleteFunc(held, func(s *xds.Snapshot) bool { return s.Held(name) == nil })
+		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Held(name) == nil })
 		if len(held) == 0 {
 			return fail(http.StatusNotFound, fmt.Sprintf("key %s: no resource is held by the name %q", key, name))
 		}
 	}
-	slices.SortFunc(held, func(a, b *xds.Snapshot) int { return strings.Compare(string(a.Type.URL), string(b.Type.URL)) })
+	slices.SortFunc(held, func(a, b *snapshot.Snapshot) int { return strings.Compare(string(a.Type.URL), string(b.Type.URL)) })
 	rows := func(after string) iter.Seq[*dumped] {
 		return func(yield func(*dumped) bool) {
 			goOn := true
@@ -99,7 +100,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 }
 
 // each has the resource of a name, or all, until f returns false.
-func each(snap *xds.Snapshot, name string, f func(*xds.Resource) bool) {
+func each(snap *snapshot.Snapshot, name string, f func(*xds.Resource) bool) {
 	if name == "" {
 		snap.Resources(f)
 	} else if r := snap.Held(name); r != nil {

@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // resourceOf is a message as it is held.
@@ -41,9 +42,9 @@ func resourceOf(t *testing.T, typ xds.TypeURL, name string, m proto.Message) *xd
 	return r
 }
 
-func snapshotOf(typ xds.TypeURL, rs ...*xds.Resource) *xds.Snapshot {
-	b := xds.NewBuilder(xds.TypeOf(typ))
-	b.Apply(xds.Update{Type: typ, Origin: "o", Version: "7", Wildcard: true, Changed: rs})
+func snapshotOf(typ xds.TypeURL, rs ...*xds.Resource) *snapshot.Snapshot {
+	b := snapshot.NewBuilder(xds.TypeOf(typ))
+	b.Apply(snapshot.Update{Type: typ, Origin: "o", Version: "7", Wildcard: true, Changed: rs})
 	s, _ := b.Snapshot(nil, 1)
 	return s
 }
@@ -57,7 +58,7 @@ func TestConfigDump(t *testing.T) {
 	const odd xds.TypeURL = "type.googleapis.com/acme.Odd"
 	secret := &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{}}}
 	r.shown.keys = []keystatus.Key{{Key: "web"}, {Key: "idle"}}
-	r.shown.held = map[xds.Key][]*xds.Snapshot{
+	r.shown.held = map[xds.Key][]*snapshot.Snapshot{
 		xds.NewKey("web"): {
 			snapshotOf(xds.SecretType, resourceOf(t, xds.SecretType, "s", secret)),
 			snapshotOf(odd, resourceOf(t, odd, "x", nil)),

@@ -31,6 +31,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +50,7 @@ type fakeRelay struct {
 	clients     []inspect.ClientStatus
 	nodes       []*xds.Node // of streams that speak for clusters, under the key "old"
 	standings   []inspect.Standing
-	held        map[xds.Key][]*xds.Snapshot
+	held        map[xds.Key][]*snapshot.Snapshot
 	untaken     []inspect.Unacknowledged
 	differences []keystatus.Difference // of all
 	keys        []keystatus.Key
@@ -92,7 +93,7 @@ func (f *fakeRelay) Unacknowledged(node string, after uint64) iter.Seq2[uint64, 
 	}
 }
 
-func (f *fakeRelay) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
+func (f *fakeRelay) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	held, ok := f.held[key]
 	return slices.Clone(held), ok
 }

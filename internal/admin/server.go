@@ -32,6 +32,7 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // MaxBody is how large a request's body may be, in bytes.
@@ -66,7 +67,7 @@ type Keys interface {
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
 	Nacks(before uint64) iter.Seq[history.KeyNack]
-	Resources(xds.Key) ([]*xds.Snapshot, bool)
+	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []keystatus.Difference, more int, known bool)
 	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress
 }

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // ads is one client on one stream of a server, all of it real but the clock,
@@ -138,7 +139,7 @@ func (a *ads) origin(specs ...string) {
 // together publishes one State of several types.
 func (a *ads) together(specs ...string) {
 	a.t.Helper()
-	var us []xds.Update
+	var us []snapshot.Update
 	for _, spec := range specs {
 		short, list, _ := strings.Cut(spec, " ")
 		u := update(a.t, adsURL(short), strings.Fields(list)...)

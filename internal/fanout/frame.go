@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Frame is an encoded response without nonce: one contiguous body. All streams that need the same
@@ -38,9 +39,9 @@ var emptyFrame = &Frame{Manifest: new(session.Manifest)}
 func (f *Frame) Empty() bool { return f.body == nil }
 
 // newFrame encodes a response. ttls is what is left of the TTLs in it.
-func newFrame(body *xds.Body, c *session.Content, to *xds.Snapshot, ttls []time.Duration) *Frame {
+func newFrame(body *xds.Body, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
 	bytes := body.Encode()
-	xds.Derived(int64(len(bytes)))
+	snapshot.Derived(int64(len(bytes)))
 	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.Form, version: body.Version,
 		resources: c.Changed, heartbeats: c.Beats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
@@ -57,7 +58,7 @@ var frames [64]xds.WeakSet[Frame]
 // share returns the frame with this content. It builds the frame if no snapshot of any key has an
 // equal one. Two workers may build the same frame at the same time, for different keys; then one
 // of the two stays.
-func (fc *frameCache) share(to *xds.Snapshot, body *xds.Body, c *session.Content) *Frame {
+func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.Body, c *session.Content) *Frame {
 	var ttls []time.Duration
 	if body.Timed {
 		ttls = c.Lefts(body.Now)
@@ -94,7 +95,7 @@ func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
 // equals reports whether f is this response, byte for byte, and whether sessions keep the same of
 // it, except for the time at which it was received. f may be of another key. The hash by which f
 // was found proves nothing.
-func (f *Frame) equals(body *xds.Body, c *session.Content, to *xds.Snapshot, ttls []time.Duration) bool {
+func (f *Frame) equals(body *xds.Body, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) bool {
 	return f.typ == body.Type &&
 		f.identifier == body.Identifier &&
 		f.Version == to.Version &&

@@ -8,7 +8,7 @@ import (
 
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // frameCache has the frames of one snapshot, in two layers. The layer by key serves clients that
@@ -36,7 +36,7 @@ const (
 	frameBytes = 64 << 10
 )
 
-func framesOf(s *xds.Snapshot) *frameCache {
+func framesOf(s *snapshot.Snapshot) *frameCache {
 	return s.Derived(func() any {
 		limit := 2*s.Bytes + frameBytes
 		return &frameCache{byKey: layer[session.FrameKey]{max: limit}, byContent: layer[uint64]{max: limit}}

@@ -7,6 +7,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 var variants = []xds.Variant{xds.SotW, xds.Delta}
@@ -22,7 +23,7 @@ type frameFixture struct {
 	*sessiontest.Origin
 	variant xds.Variant
 	s       *session.Session
-	subs    []*xds.Subscription
+	subs    []*snapshot.Subscription
 	seq     uint64
 }
 
@@ -58,7 +59,7 @@ func (w *frameFixture) ask(seq uint64, names ...string) {
 }
 
 // intern is what a group does: equal subscriptions are one.
-func (w *frameFixture) intern(s *xds.Subscription) *xds.Subscription {
+func (w *frameFixture) intern(s *snapshot.Subscription) *snapshot.Subscription {
 	for _, have := range w.subs {
 		if have.Equal(s) {
 			return have

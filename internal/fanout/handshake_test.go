@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -102,7 +103,7 @@ func TestHandshakesThatFail(t *testing.T) {
 func TestSendTimeoutUnderTLS(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
-	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+	u := snapshot.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
 	w := sessiontest.New(t, u.Type)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -160,7 +161,7 @@ func TestP27_BroughtNamesOfEachTypeCountForThemselves(t *testing.T) {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(u), InitialResourceVersions: versions(names(8)), ResourceNamesSubscribe: []string{"*"}})
 	}
 	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		r.groups.Group("edge").Publish(xds.Update{Type: u, Wildcard: true})
+		r.groups.Group("edge").Publish(snapshot.Update{Type: u, Wildcard: true})
 		if _, err := c.Recv(); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +194,7 @@ const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 
 // publishBlobs publishes a megabyte for every client.
 func publishBlobs(r *serverFixture, groups ...string) {
-	u := xds.Update{Type: blobType, Wildcard: true}
+	u := snapshot.Update{Type: blobType, Wildcard: true}
 	w := sessiontest.New(r.t, u.Type)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
@@ -213,8 +214,8 @@ func stallOn(r *serverFixture, on *grpc.ClientConn, group string) *client {
 // pinning is a client that does not acknowledge while what it has is replaced.
 func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
 	g := r.groups.Group("blobs")
-	blob := func(fill string) xds.Update {
-		u := xds.Update{Type: blobType, Wildcard: true}
+	blob := func(fill string) snapshot.Update {
+		u := snapshot.Update{Type: blobType, Wildcard: true}
 		u.Changed = append(u.Changed, sessiontest.New(r.t, u.Type).Resource("a="+strings.Repeat(fill, 600)))
 		return u
 	}

@@ -8,6 +8,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A client is told apart by the features of its node, on both kinds of streams;
@@ -16,7 +17,7 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
 	begin := time.Now()
-	life := func(at time.Time) xds.Update {
+	life := func(at time.Time) snapshot.Update {
 		u := update(t, xds.ClusterType, "a")
 		u.Changed[0] = u.Changed[0].Renew(time.Hour, at)
 		return u

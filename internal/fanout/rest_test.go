@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -228,7 +229,7 @@ func TestP72_SlowReaders(t *testing.T) {
 				r := newREST(t, change)
 				g := r.groups.Group("edge")
 				w := sessiontest.New(t, xds.ClusterType)
-				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
+				u := snapshot.Update{Type: xds.ClusterType, Wildcard: true}
 				for _, n := range names(100) {
 					u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 				}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/session"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // work is a worker's turn at the stream. It sends at most one message, since one may be in flight:
@@ -44,7 +44,7 @@ func (st *stream) sendNext() {
 type view struct {
 	now   time.Time     // what was published until then is seen
 	order []*streamType // in the order of sending
-	cur   [maxTypes]*xds.Snapshot
+	cur   [maxTypes]*snapshot.Snapshot
 	dirty uint64 // bits of the types that were marked
 }
 
@@ -111,7 +111,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 		} else {
 			ty.NothingToSend(plan)
 		}
-		var accepted *xds.Snapshot
+		var accepted *snapshot.Snapshot
 		if ty.BringsState() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
 			accepted = ty.Accepted()
 		}

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Options of a Server. All are needed but Log and Tracer.
@@ -98,8 +99,8 @@ func NewServer(o Options) *Server {
 		Limits:          func() *config.Limits { return &s.settings().Limits },
 		RulesGeneration: s.rekeyer.generation.Load,
 		NextID:          s.nextID,
-		Identifier:      func(snap *xds.Snapshot) string { return identifier(o.Replica, snap) },
-		DocumentsOf:     func(snap *xds.Snapshot) *rest.Documents { return &framesOf(snap).documents },
+		Identifier:      func(snap *snapshot.Snapshot) string { return identifier(o.Replica, snap) },
+		DocumentsOf:     func(snap *snapshot.Snapshot) *rest.Documents { return &framesOf(snap).documents },
 	})
 	s.Inspector = inspect.New(s.inspected)
 	return s
@@ -121,7 +122,7 @@ func (s *Server) Run(ctx context.Context) error {
 var instance = rand.Uint64()
 
 // identifier is the control_plane.identifier of a response (P39).
-func identifier(replica string, s *xds.Snapshot) string {
+func identifier(replica string, s *snapshot.Snapshot) string {
 	id := replica + "/" + s.Origin
 	if s.Stale {
 		id += staleMark

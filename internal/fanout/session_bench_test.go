@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // crowd is one type of a group with many resources, and the clients that want
@@ -18,9 +19,9 @@ type crowd struct {
 	t        testing.TB
 	typ      xds.Type
 	variant  xds.Variant
-	builder  *xds.Builder
-	all      *xds.Subscription // interned
-	cur      *xds.Snapshot
+	builder  *snapshot.Builder
+	all      *snapshot.Subscription // interned
+	cur      *snapshot.Snapshot
 	sessions []*session.Session
 	seq      uint64
 	ack      []byte // a request on the wire
@@ -30,10 +31,10 @@ type crowd struct {
 func newCrowd(t testing.TB, v xds.Variant, resources int) *crowd {
 	c := &crowd{
 		t: t, typ: xds.TypeOf(xds.ClusterType), variant: v,
-		all: &xds.Subscription{Wildcard: true}, now: time.Unix(1e9, 0),
+		all: &snapshot.Subscription{Wildcard: true}, now: time.Unix(1e9, 0),
 	}
-	c.builder = xds.NewBuilder(c.typ)
-	u := xds.Update{Type: c.typ.URL, Origin: "o", Wildcard: true}
+	c.builder = snapshot.NewBuilder(c.typ)
+	u := snapshot.Update{Type: c.typ.URL, Origin: "o", Wildcard: true}
 	for i := range resources {
 		u.Changed = append(u.Changed, c.resource(i, 0))
 	}
@@ -61,7 +62,7 @@ func (c *crowd) resource(i, version int) *xds.Resource {
 	return r
 }
 
-func (c *crowd) publish(u xds.Update) {
+func (c *crowd) publish(u snapshot.Update) {
 	c.builder.Apply(u)
 	gen := uint64(1)
 	if c.cur != nil {
@@ -72,7 +73,7 @@ func (c *crowd) publish(u xds.Update) {
 
 // change has the origin change one cluster.
 func (c *crowd) change(version int) {
-	c.publish(xds.Update{Type: c.typ.URL, Origin: "o", Wildcard: true, Changed: []*xds.Resource{c.resource(0, version)}})
+	c.publish(snapshot.Update{Type: c.typ.URL, Origin: "o", Wildcard: true, Changed: []*xds.Resource{c.resource(0, version)}})
 }
 
 // join adds a session and brings it in step.

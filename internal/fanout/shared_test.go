@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // opening is the first response of a key of its own.
@@ -23,7 +24,7 @@ func (a opening) of(t *testing.T, v xds.Variant) (*frameFixture, *Frame) {
 	t.Helper()
 	w := newFrameFixture(t, a.url, v)
 	w.Pass(a.later)
-	u := xds.Update{Origin: a.origin, Version: a.version, Wildcard: true, Received: w.Now}
+	u := snapshot.Update{Origin: a.origin, Version: a.version, Wildcard: true, Received: w.Now}
 	for _, s := range a.specs {
 		u.Changed = append(u.Changed, w.Resource(s))
 	}
@@ -105,7 +106,7 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 type saying struct {
 	body xds.Body
 	c    session.Content
-	to   xds.Snapshot
+	to   snapshot.Snapshot
 	ttls []time.Duration
 }
 

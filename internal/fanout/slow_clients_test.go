@@ -13,6 +13,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -84,7 +85,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	if !woken(sweepEvery) {
 		t.Error("not woken after so long: it would keep what it was sent alive for ever")
 	}
-	xds.Derived(sweepBytes)
+	snapshot.Derived(sweepBytes)
 	if !woken(sweepEvery + time.Second) {
 		t.Error("not woken though much may be old")
 	}
@@ -193,10 +194,10 @@ func TestP16_FramesMayBeOld(t *testing.T) {
 	w := newFrameFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a=33")
 	w.sub("*")
-	before := xds.Spent()
+	before := snapshot.Spent()
 	f := w.next()
-	if f == nil || xds.Spent()-before < int64(len(f.body)) {
-		t.Errorf("%d bytes more, of a frame %v", xds.Spent()-before, f)
+	if f == nil || snapshot.Spent()-before < int64(len(f.body)) {
+		t.Errorf("%d bytes more, of a frame %v", snapshot.Spent()-before, f)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // stream is one client's stream.
@@ -298,7 +299,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	ask := ty.RetryAliases(r, ty.snapshot())
 	nack := st.note(ty, &out, now)
 	acked := out.Answer == session.Acked && ty.RefusesNothing()
-	var accepted *xds.Snapshot
+	var accepted *snapshot.Snapshot
 	if acked {
 		accepted = ty.Accepted()
 	}
@@ -341,7 +342,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 
 // subscribe is the session's Subscribe. Where the client unsubscribes from names, the session reads
 // what was sent, which the workers change under the lock.
-func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
+func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
 		st.mu.Lock()
 		defer st.mu.Unlock()

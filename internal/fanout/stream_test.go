@@ -19,6 +19,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestP1_Node(t *testing.T) {
@@ -180,12 +181,12 @@ func TestP35_Order(t *testing.T) {
 	g := r.groups.Group("edge")
 	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
 	c := r.delta(nil)
-	named := func(url xds.TypeURL, spec string) xds.Update { // what came for the name, not the wildcard
+	named := func(url xds.TypeURL, spec string) snapshot.Update { // what came for the name, not the wildcard
 		u := update(t, url, spec)
 		u.Wildcard = false
 		return u
 	}
-	var us []xds.Update
+	var us []snapshot.Update
 	for i := range order {
 		url := order[len(order)-1-i]
 		c.ask(url, "x")
@@ -254,7 +255,7 @@ func TestP39_PassThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	typ := xds.TypeOf(xds.ListenerType)
-	r.groups.Group("edge").Publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
+	r.groups.Group("edge").Publish(snapshot.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
 	c := r.delta(nil)
 	c.ask(typ.URL)
 	got := c.recv()

@@ -7,6 +7,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // streamType is one type of one stream: its session, its member, and what surrounds them. Its
@@ -90,7 +91,7 @@ func (t *streamType) ring() {
 }
 
 // snapshot is the newest that the member sees; nil: none.
-func (t *streamType) snapshot() *xds.Snapshot {
+func (t *streamType) snapshot() *snapshot.Snapshot {
 	if t.member == nil {
 		return nil
 	}

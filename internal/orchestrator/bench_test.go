@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A change of one resource, from the update to the woken member, among so many
@@ -31,7 +32,7 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				one := changes[i/100%2][i%100:][:1]
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, g.firstUpstream(), make(chan bool, 1), nil})
+				g.apply(update{snapshot.Update{Type: cds, Wildcard: true, Changed: one}, g.firstUpstream(), make(chan bool, 1), nil})
 				g.step(time.Now())
 			}
 			equal(b, "woken", c.wakes, b.N)
@@ -68,7 +69,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, g.firstUpstream(), make(chan bool, 1), nil})
+				g.apply(update{snapshot.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, g.firstUpstream(), make(chan bool, 1), nil})
 				g.step(time.Now())
 				i++
 			}
@@ -91,7 +92,7 @@ func BenchmarkGrowSet(b *testing.B) {
 			g, _ := w.manual(eds)
 			_, m := w.member(g, eds)
 			set := xds.NewNameSet(names("n", n)...)
-			m.Subscribe(m.Intern(&xds.Subscription{Names: set}))
+			m.Subscribe(m.Intern(&snapshot.Subscription{Names: set}))
 			g.step(time.Now())
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -100,7 +101,7 @@ func BenchmarkGrowSet(b *testing.B) {
 					set = xds.NewNameSet(names("n", n)...)
 				}
 				set = set.Add(fmt.Sprintf("n-new-%d", i))
-				m.Subscribe(m.Intern(&xds.Subscription{Names: set}))
+				m.Subscribe(m.Intern(&snapshot.Subscription{Names: set}))
 				g.step(time.Now())
 			}
 		})
@@ -114,7 +115,7 @@ func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	m.Subscribe(m.Intern(subscription("*")))
 	g.step(time.Now())
 	all := names("n", n)
-	u := xds.Update{Type: cds, Wildcard: true}
+	u := snapshot.Update{Type: cds, Wildcard: true}
 	for _, name := range all {
 		u.Changed = append(u.Changed, resource(b, cds, name, "zero"))
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/orchestrator/subscriptions"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // sinceFirst is how long after the first part a client that brought state finds the answer to
@@ -37,7 +37,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 			bubble(t, nil, func(w *registryFixture) {
 				other := w.join("web", cds).want("*")
 				state := w.join("web", cds)
-				sub := state.Intern(&xds.Subscription{Wildcard: true, HasState: true})
+				sub := state.Intern(&snapshot.Subscription{Wildcard: true, HasState: true})
 				state.Subscribe(sub)
 				f := w.feed("web")
 				f.reached()
@@ -79,7 +79,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a")
@@ -111,13 +111,13 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 		other := w.join("web", cds).want("*")
 		other.Routed()
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a", "b")
 		other.acks(cds)
 		pass(time.Second)
-		f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: "v2", Wildcard: true, Partial: true, Received: time.Now(), Removed: []string{"b"}})
+		f.hand(t, snapshot.Update{Type: cds, Origin: "origin", Version: "v2", Wildcard: true, Partial: true, Received: time.Now(), Removed: []string{"b"}})
 		f.failed()
 		pass(20 * time.Second)
 		if s := c.State().Snapshot(cds); s.Complete || s.Len() != 1 {
@@ -130,7 +130,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 func TestP67_ANewStreamBeginsAnew(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
 		w.join("web", eds).want("*")
 		f := w.feed("web")
 		f.reached()

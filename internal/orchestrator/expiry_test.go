@@ -15,12 +15,13 @@ import (
 
 	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // bring hands over an update of resources.
 func (f *feed) bring(t testing.TB, typ xds.TypeURL, wildcard bool, rs ...*xds.Resource) {
 	t.Helper()
-	f.hand(t, xds.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now(), Changed: rs})
+	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now(), Changed: rs})
 }
 
 // living is a resource with a TTL that begins now.
@@ -244,7 +245,7 @@ func TestP63_TheStreamEnded(t *testing.T) {
 		f := w.feed("edge")
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"), resource(t, eds, "b", "1"))
 		before := c.State().Snapshot(eds)
-		f.hand(t, xds.Update{Type: eds, Ended: true})
+		f.hand(t, snapshot.Update{Type: eds, Ended: true})
 		sub := subscription("a", "b")
 		if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "?" || b != "1" {
 			t.Errorf("a %s, b %s", a, b)
@@ -283,7 +284,7 @@ func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
 		a.woken()
 		b.woken()
 		f := w.feed("edge")
-		f.hand(t, xds.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "a", codes.Internal), failed(t, "unasked", codes.Internal)}})
+		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "a", codes.Internal), failed(t, "unasked", codes.Internal)}})
 		if x, y := a.woken(), b.woken(); x != 1 || y != 0 {
 			t.Errorf("woken %d and %d times", x, y)
 		}

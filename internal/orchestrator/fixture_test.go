@@ -21,6 +21,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -33,7 +34,7 @@ type feed struct {
 	sink upstream.Sink
 
 	mu        sync.Mutex
-	interests []*xds.Interest
+	interests []*snapshot.Interest
 	running   bool
 	ended     bool
 	fail      chan error // ends Run early
@@ -41,7 +42,7 @@ type feed struct {
 
 func (f *feed) CountIn(*telemetry.Key) {}
 
-func (f *feed) SetInterest(i *xds.Interest) {
+func (f *feed) SetInterest(i *snapshot.Interest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.interests = append(f.interests, i)
@@ -345,20 +346,20 @@ func (c *client) of() *member { return c.Member.(*member) }
 
 // sees is what the client may know of a name: its content, "-" for absent and
 // "?" for pending.
-func (c *client) sees(sub *xds.Subscription, name string) string {
+func (c *client) sees(sub *snapshot.Subscription, name string) string {
 	synctest.Wait()
 	r, is := c.State().Snapshot(c.of().typ).Look(sub, name)
 	switch is {
-	case xds.Present:
+	case snapshot.Present:
 		return content(r)
-	case xds.Absent:
+	case snapshot.Absent:
 		return "-"
 	}
 	return "?"
 }
 
-func subscription(names ...string) *xds.Subscription {
-	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+func subscription(names ...string) *snapshot.Subscription {
+	s := &snapshot.Subscription{Wildcard: slices.Contains(names, "*")}
 	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
 	return s
 }
@@ -393,7 +394,7 @@ func (w *registryFixture) join(cluster string, typ xds.TypeURL) *client {
 // until its effects are there.
 func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...string) {
 	t.Helper()
-	u := xds.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now()}
+	u := snapshot.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now()}
 	for _, s := range what {
 		if name, value, ok := strings.Cut(s, "="); ok {
 			u.Changed = append(u.Changed, resource(t, typ, name, value))
@@ -407,21 +408,21 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 // version hands over an update of clusters, with the origin's version.
 func (f *feed) version(t testing.TB, version, name, value string) {
 	t.Helper()
-	f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(),
+	f.hand(t, snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(),
 		Changed: []*xds.Resource{resource(t, cds, name, value)}})
 }
 
 // part hands over a part of the answer to a wildcard, of a delta origin.
 func (f *feed) part(t testing.TB, typ xds.TypeURL, names ...string) {
 	t.Helper()
-	u := xds.Update{Type: typ, Origin: "origin", Wildcard: true, Partial: true, Received: time.Now()}
+	u := snapshot.Update{Type: typ, Origin: "origin", Wildcard: true, Partial: true, Received: time.Now()}
 	for _, name := range names {
 		u.Changed = append(u.Changed, resource(t, typ, name, "1"))
 	}
 	f.hand(t, u)
 }
 
-func (f *feed) hand(t testing.TB, u xds.Update) {
+func (f *feed) hand(t testing.TB, u snapshot.Update) {
 	t.Helper()
 	if _, err := f.sink.Update(context.Background(), u); err != nil {
 		t.Fatal(err)
@@ -430,7 +431,7 @@ func (f *feed) hand(t testing.TB, u xds.Update) {
 }
 
 // late hands an update over for a stream that may have ended.
-func (f *feed) late(u xds.Update) error {
+func (f *feed) late(u snapshot.Update) error {
 	_, err := f.sink.Update(context.Background(), u)
 	synctest.Wait()
 	return err

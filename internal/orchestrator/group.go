@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Group is one key: its members, its views of the resource types, and its upstream streams.
@@ -48,7 +49,7 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// Published by the group's goroutine, read by any goroutine.
-	state   atomic.Pointer[xds.State]         // what members see; nil before the first is published
+	state   atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
 	types   atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
 	handles atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: none is
@@ -95,7 +96,7 @@ type Group struct {
 
 // update is an Update on its way to the group's goroutine.
 type update struct {
-	xds.Update
+	snapshot.Update
 	from    *upstreamHandle
 	applied chan<- bool     // whether there is a new snapshot; has room for one
 	trace   *tracing.Update // the group ends it if there is a new snapshot; nil: not traced
@@ -297,13 +298,13 @@ func (g *Group) publish() {
 	g.unpublished, g.urgent, g.changed = false, false, true
 	g.gen++
 	began := g.traces.Now()
-	var snapshots []*xds.Snapshot
+	var snapshots []*snapshot.Snapshot
 	for _, v := range g.views {
 		if s := v.held.Load(); s != nil {
 			snapshots = append(snapshots, s)
 		}
 	}
-	next := xds.NewState(g.id, g.gen, snapshots)
+	next := snapshot.NewState(g.id, g.gen, snapshots)
 	prev := g.state.Swap(next)
 	woken := 0
 	for _, v := range g.views {

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const (
@@ -204,13 +205,13 @@ func TestStateGenerations(t *testing.T) {
 		b.woken()
 
 		// A version alone is news for no client, but it is shown.
-		f.hand(t, xds.Update{Type: eds, Origin: "origin", Version: "v7"})
+		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7"})
 		equal(t, "version", b.State().Snapshot(eds).Version, "v7")
 		equal(t, "a", a.woken(), 0)
 		equal(t, "b", b.woken(), 0)
 		// What is equal to what is held makes no State at all.
 		s = b.State()
-		f.hand(t, xds.Update{Type: eds, Origin: "origin", Version: "v7", Changed: []*xds.Resource{s.Snapshot(eds).Held("x")}})
+		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7", Changed: []*xds.Resource{s.Snapshot(eds).Held("x")}})
 		equal(t, "nothing new", b.State(), s)
 	})
 }
@@ -277,7 +278,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 		if f.alive() {
 			t.Error("the stream still runs")
 		}
-		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errDropped) {
+		if _, err := f.sink.Update(context.Background(), snapshot.Update{Type: eds}); !errors.Is(err, errDropped) {
 			t.Errorf("Update: %v", err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const vhds = xds.VHostType
@@ -42,14 +43,14 @@ func goes(t testing.TB, typ xds.TypeURL, name, value string, aliases ...string) 
 // brings hands over an update of names.
 func (f *feed) brings(t testing.TB, typ xds.TypeURL, changed ...*xds.Resource) {
 	t.Helper()
-	f.hand(t, xds.Update{Type: typ, Origin: "origin", Changed: changed, Received: time.Now()})
+	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Changed: changed, Received: time.Now()})
 }
 
 // cannot hands over that the origin has nothing for the aliases.
 func (f *feed) cannot(t testing.TB, typ xds.TypeURL, aliases ...string) {
 	t.Helper()
 	word, _ := cut(t, typ, &discoveryv3.Resource{Name: aliases[0], Aliases: aliases}).TakeUnresolved(xds.NewNameSet(aliases...))
-	f.hand(t, xds.Update{Type: typ, Origin: "origin", Unresolved: []xds.Unresolved{word}, Received: time.Now()})
+	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Unresolved: []xds.Unresolved{word}, Received: time.Now()})
 }
 
 // again is what the origin was last asked once more.

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // plain is what a group should ask for, as maps: what is wanted, and what was
@@ -21,7 +22,7 @@ type plain struct {
 	until  map[string]time.Time // of what is asked for; zero: wanted
 }
 
-func (p *plain) step(subs map[*member]*xds.Subscription, now time.Time) {
+func (p *plain) step(subs map[*member]*snapshot.Subscription, now time.Time) {
 	want := make(map[string]bool) // "*" is the wildcard
 	for _, s := range subs {
 		for n := range s.Names.All() {
@@ -62,7 +63,7 @@ func TestGroupAgainstModel(t *testing.T) {
 		anchor, am := w.member(g, eds) // so that the group is never idle
 		g.post(am, func(*changes) {})
 		clients := map[*member]*client{am: anchor}
-		subs := map[*member]*xds.Subscription{am: xds.Nothing}
+		subs := map[*member]*snapshot.Subscription{am: snapshot.Nothing}
 		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
 		now := time.Now()
 		value := 0
@@ -84,7 +85,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				c, m := w.member(g, eds)
 				m.peer = fmt.Sprintf("%04d", value) // to sort by
 				value++
-				clients[m], subs[m] = c, xds.Nothing
+				clients[m], subs[m] = c, snapshot.Nothing
 				g.post(m, func(*changes) {})
 			case "subscribe":
 				if m := anyone(); m != nil {
@@ -101,7 +102,7 @@ func TestGroupAgainstModel(t *testing.T) {
 					g.post(m, func(l *changes) { l.left = true })
 				}
 			case "update":
-				u := xds.Update{Type: eds, Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
+				u := snapshot.Update{Type: eds, Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
 				for _, n := range some.Draw(rt, "changed") {
 					u.Changed = append(u.Changed, resource(t, eds, n, fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "value"))))
 				}
@@ -178,13 +179,13 @@ func TestGroupAgainstModel(t *testing.T) {
 
 // differs reports, name by name, whether a client sees a difference. Where the
 // wildcard's answer comes or goes, there is one for each client that has it.
-func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool {
+func differs(universe []string, sub *snapshot.Subscription, a, b *snapshot.Snapshot) bool {
 	if answered(a) != answered(b) && sub.Wildcard {
 		return true
 	}
 	return slices.ContainsFunc(universe, func(n string) bool {
 		was, wasThere := a.Look(sub, n)
 		is, isThere := b.Look(sub, n)
-		return wasThere != isThere || isThere == xds.Present && !was.Same(is)
+		return wasThere != isThere || isThere == snapshot.Present && !was.Same(is)
 	})
 }

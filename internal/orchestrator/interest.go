@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // interest is what a group subscribes to, over all its types: what members want, and what
@@ -240,7 +241,7 @@ func (g *Group) dropUnwanted(now time.Time) {
 }
 
 // hasUncacheable reports whether an update has a resource that must not be cached.
-func hasUncacheable(u *xds.Update) bool {
+func hasUncacheable(u *snapshot.Update) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable })
 }
 

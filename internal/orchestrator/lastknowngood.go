@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Store keeps the last known good on disk, as store.Store does.
@@ -20,7 +21,7 @@ type Store interface {
 	// a few seconds.
 	Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored
 	// Put stores a generation that a client acknowledged. It never blocks.
-	Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot)
+	Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot)
 }
 
 // storeWriter stores the newest generation of a view that any client acknowledged (P66). It is
@@ -28,10 +29,10 @@ type Store interface {
 type storeWriter struct {
 	group  *Group
 	view   *View
-	newest atomic.Pointer[xds.Snapshot] // the newest that was stored; nil: none
+	newest atomic.Pointer[snapshot.Snapshot] // the newest that was stored; nil: none
 	// partial is the newest that was acknowledged while the answer to the wildcard was not
 	// complete; nil: none.
-	partial atomic.Pointer[xds.Snapshot]
+	partial atomic.Pointer[snapshot.Snapshot]
 }
 
 // newStoreWriter returns nil if nothing is stored: Secrets are never written to disk (P6).
@@ -46,7 +47,7 @@ func newStoreWriter(g *Group, v *View) *storeWriter {
 // with the same content (such as a heartbeat), or one that comes in part from the store while
 // the origin has not responded. A part of an answer to a wildcard waits until the answer is
 // complete (P67).
-func (k *storeWriter) acked(s *xds.Snapshot) {
+func (k *storeWriter) acked(s *snapshot.Snapshot) {
 	if s.Answered && !s.Complete {
 		k.partial.Store(s)
 		k.completed()
@@ -144,10 +145,10 @@ func (g *Group) recall(now time.Time) {
 // missing returns what the stored snapshot has of unknown names that are subscribed, as
 // updates of the origin that sent it. A client that asks for a name which only the wildcard
 // brought gets that resource.
-func (v *View) missing(stored *xds.Snapshot) (out []xds.Update) {
+func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
 	held := v.held.Load()
-	update := func(wild bool) xds.Update {
-		return xds.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}
+	update := func(wild bool) snapshot.Update {
+		return snapshot.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}
 	}
 	wild := v.wildcard && stored.Answered && !answered(held)
 	if wild {

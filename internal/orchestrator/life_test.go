@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // What was made of what a key holds, for its clients to share, stays while there
@@ -21,7 +22,7 @@ func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
 		f.sink.Status(upstream.Status{Connected: true})
 		f.update(t, cds, true, "c=1")
 		f.update(t, eds, false, "x=1")
-		snaps := map[xds.TypeURL]*xds.Snapshot{}
+		snaps := map[xds.TypeURL]*snapshot.Snapshot{}
 		var made []weak.Pointer[[]byte]
 		for typ, c := range map[xds.TypeURL]*client{cds: first, eds: last} {
 			s := c.State().Snapshot(typ)

@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // manual makes a group without a goroutine: the test calls step. It has the
@@ -24,7 +25,7 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 // member makes a member of a group that the registry knows nothing of.
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
-	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: xds.Nothing}
+	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: snapshot.Nothing}
 	c.Member = m
 	return c, m
 }

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // member is one type of one client stream in its group. The stream's receiver calls its
@@ -34,30 +35,32 @@ type member struct {
 	routed bool
 
 	// Owned by the group's goroutine.
-	view    *View             // nil: not added yet, or refused for types_per_key
-	sub     *xds.Subscription // that is in the index
-	known   bool              // the group has added it
-	ended   bool              // the group ended its stream; it has not left yet
-	refused bool              // it was told that the relay has nothing of what it asks for (P53)
+	view    *View                  // nil: not added yet, or refused for types_per_key
+	sub     *snapshot.Subscription // that is in the index
+	known   bool                   // the group has added it
+	ended   bool                   // the group ended its stream; it has not left yet
+	refused bool                   // it was told that the relay has nothing of what it asks for (P53)
 }
 
 var _ fanout.Member = (*member)(nil)
 
 func (m *member) Key() xds.Key { return m.group.key }
 
-func (m *member) State() *xds.State { return m.group.state.Load() }
+func (m *member) State() *snapshot.State { return m.group.state.Load() }
 
 // Newest implements fanout.Member.
-func (m *member) Newest() *xds.Snapshot {
+func (m *member) Newest() *snapshot.Snapshot {
 	if v := find(*m.group.types.Load(), m.typ); v != nil {
 		return v.held.Load()
 	}
 	return nil
 }
 
-func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.Intern(sub) }
+func (m *member) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
+	return m.group.interned.Intern(sub)
+}
 
-func (m *member) Subscribe(sub *xds.Subscription) {
+func (m *member) Subscribe(sub *snapshot.Subscription) {
 	m.group.post(m, func(l *changes) { l.sub = sub })
 }
 
@@ -75,7 +78,7 @@ func (m *member) Resubscribe(names []string) {
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()) }
 
 // Acked implements fanout.Member.
-func (m *member) Acked(gen uint64, all *xds.Snapshot) {
+func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
@@ -110,7 +113,7 @@ type changes struct {
 	queued  bool
 	leaving bool // Leave was called
 	left    bool
-	sub     *xds.Subscription // nil: no change
+	sub     *snapshot.Subscription // nil: no change
 	// again has the aliases that the client asked for again although the origin could not
 	// resolve them (P18). It has no more elements than the subscription.
 	again map[string]struct{}
@@ -192,7 +195,7 @@ func (g *Group) applyMember(l memberChanges) {
 		now := wanted(g.views)
 		// If the limit was lowered, it ends no member whose change makes the key no larger.
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
-			m.view.subscribe(m, xds.Nothing)
+			m.view.subscribe(m, snapshot.Nothing)
 			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
@@ -259,7 +262,7 @@ func (g *Group) removeMember(m *member) {
 		g.otherUserAgents--
 	}
 	if m.view != nil {
-		m.view.subscribe(m, xds.Nothing)
+		m.view.subscribe(m, snapshot.Nothing)
 		m.view.members--
 	}
 }

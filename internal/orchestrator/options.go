@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Options of a Registry.
@@ -43,7 +44,7 @@ type Keys interface {
 // Stream is a key's stream to its origins, as upstream.Stream is.
 type Stream interface {
 	// SetInterest sets what to subscribe to. It never blocks.
-	SetInterest(i *xds.Interest)
+	SetInterest(i *snapshot.Interest)
 	// CountIn is called before Run, and k is released after it.
 	CountIn(k *telemetry.Key)
 	// Run serves until ctx ends. It returns an error only if the sink did.

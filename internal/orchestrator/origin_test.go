@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A late joiner is served from what is held, without a word to the origin, also
@@ -201,7 +202,7 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 // So is the origin's word that a name does not exist.
 func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
-		join := func(key string, us ...xds.Update) *client {
+		join := func(key string, us ...snapshot.Update) *client {
 			a := w.join(key, eds).want("x", "y")
 			w.feed(key).sink.Status(upstream.Status{Connected: true})
 			for _, u := range us {
@@ -210,7 +211,7 @@ func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 			w.feed(key).sink.Status(upstream.Status{Failed: true})
 			return a
 		}
-		stated := xds.Update{Type: eds, Removed: []string{"x"}}
+		stated := snapshot.Update{Type: eds, Removed: []string{"x"}}
 		a, b := join("stated", stated), join("silent")
 		if r := a.refusal(); r != nil {
 			t.Errorf("ended, though the origin had said that there is no x: %v", r)

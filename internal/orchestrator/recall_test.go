@@ -15,6 +15,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -95,7 +96,7 @@ func keep(t *testing.T, dir string, what ...string) {
 	})
 }
 
-func withState(names ...string) *xds.Subscription {
+func withState(names ...string) *snapshot.Subscription {
 	s := subscription(names...)
 	s.HasState = true
 	return s
@@ -337,7 +338,7 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 // hungStore is one whose disk hangs for 5 s.
 type hungStore struct{}
 
-func (hungStore) Put(xds.Key, xds.TypeURL, *xds.Snapshot) {}
+func (hungStore) Put(xds.Key, xds.TypeURL, *snapshot.Snapshot) {}
 func (hungStore) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
 	time.Sleep(5 * time.Second) // of a bubble
 	return nil
@@ -410,7 +411,7 @@ type puts struct {
 	n int
 }
 
-func (p *puts) Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot) {
+func (p *puts) Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot) {
 	p.n++
 	p.Store.Put(key, typ, s)
 }

@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Registry has the group of each key in use. It is a fanout.Source.
@@ -122,7 +123,7 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
+	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: snapshot.Nothing}
 	g, refusal := r.enter(key, m, nil)
 	if g == nil && refusal == nil {
 		// The first client of its key. Making the group may take a while, so it happens

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A node without a key is refused, with the rules that were tried.
@@ -504,7 +505,7 @@ func (w *registryFixture) churn(cluster string, n int) {
 	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {
-		u := xds.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
+		u := snapshot.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
 		if _, err := c.of().group.firstUpstream().Update(context.Background(), u); err != nil {
 			w.t.Error(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // removals are the deletions of a view that wait (P36: make before break). The builder keeps a
@@ -67,14 +68,14 @@ func (r *removals) sweep() {
 
 // applyDelayed applies an update. Deletions of clusters and load assignments wait if delay is
 // positive; additions and changes never wait.
-func (v *View) applyDelayed(u xds.Update, delay time.Duration) {
+func (v *View) applyDelayed(u snapshot.Update, delay time.Duration) {
 	if v.typ.LeavesLast {
 		v.removals.sweep()
 		v.noteAdded(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
 	if names := v.servedByWildcard(&u); len(names) > 0 {
-		v.builder.Apply(xds.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
+		v.builder.Apply(snapshot.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
 	}
 	v.builder.Apply(u)
 }
@@ -83,7 +84,7 @@ func (v *View) applyDelayed(u xds.Update, delay time.Duration) {
 // not answered otherwise. Clients that ask for them got the wildcard's copy, so the deletion
 // concerns them. The stream of names may never report it, because a SotW response deletes only
 // what an earlier one on the same stream had (P65).
-func (v *View) servedByWildcard(u *xds.Update) (names []string) {
+func (v *View) servedByWildcard(u *snapshot.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 }
 
 // delay removes from an update the deletions that have to wait.
-func (v *View) delay(u *xds.Update, delay time.Duration) {
+func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	r := &v.removals
 	all := u.Removed // the caller's
 	u.Removed = nil
@@ -159,7 +160,7 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 	changed := false
 	for _, wildcard := range []bool{true, false} {
 		// Partial: it is no response, so it says nothing about the rest (P67).
-		u := xds.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
+		u := snapshot.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
 		for at, w := range v.removals.waiting {
 			if at.wildcard != wildcard || now.Before(w.since.Add(delay)) {
 				continue

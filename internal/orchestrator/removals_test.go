@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // removing runs f with a key whose only client asks for clusters, holds a and b, and has
@@ -17,7 +18,7 @@ func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed))
 		c.Routed()
 		c.woken()
 		origin := w.feed("edge")
-		u := xds.Update{Type: cds, Origin: "origin", Version: "v1", Wildcard: true, Received: time.Now()}
+		u := snapshot.Update{Type: cds, Origin: "origin", Version: "v1", Wildcard: true, Received: time.Now()}
 		for _, name := range []string{"a", "b"} {
 			r := *resource(t, cds, name, "1")
 			r.OriginVersion = "1"
@@ -41,7 +42,7 @@ func TestP36_DeletionWaits(t *testing.T) {
 		}
 		hand := func(version string, changed []*xds.Resource, removed ...string) {
 			t.Helper()
-			origin.hand(t, xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(), Changed: changed, Removed: removed})
+			origin.hand(t, snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(), Changed: changed, Removed: removed})
 		}
 		hand("v2", []*xds.Resource{resource(t, cds, "c", "1")}, "b")
 		has("b", "1", "v2")
@@ -135,7 +136,7 @@ func TestP36_NamesThatWait(t *testing.T) {
 		origin.update(t, eds, false, "x=1", "y=1")
 		c.acks(eds)
 		err := &xds.ResourceError{Name: "x"}
-		origin.hand(t, xds.Update{Type: eds, Origin: "origin", Received: time.Now(), Removed: []string{"x"}, Errors: []*xds.ResourceError{err}})
+		origin.hand(t, snapshot.Update{Type: eds, Origin: "origin", Received: time.Now(), Removed: []string{"x"}, Errors: []*xds.ResourceError{err}})
 		sub := subscription("x", "y")
 		equal(t, "x", c.sees(sub, "x"), "1")
 		equal(t, "error of x", c.State().Snapshot(eds).Error(sub, "x"), nil)

@@ -13,6 +13,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // asks checks what the streams of a key are asked for of CDS, the streams in the
@@ -272,7 +273,7 @@ func TestP50_LateWordsOfAStream(t *testing.T) {
 		b.want()
 		time.Sleep(10 * time.Second)
 		w.asks(t, "n")
-		if err := second.late(xds.Update{Type: cds, Wildcard: true, Changed: []*xds.Resource{resource(t, cds, "n", "3")}}); err != nil {
+		if err := second.late(snapshot.Update{Type: cds, Wildcard: true, Changed: []*xds.Resource{resource(t, cds, "n", "3")}}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "n", a.sees(subscription("n"), "n"), "1")

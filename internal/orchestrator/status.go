@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Group returns the group of a key; nil if the key is not in use.
@@ -39,7 +40,7 @@ type Status struct {
 	Members, OtherUserAgents int
 	IdleSince                time.Time // zero: the group has members
 	Types                    []TypeStatus
-	State                    *xds.State // nil: nothing is published yet
+	State                    *snapshot.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
 	Upstreams []upstream.Status
 	// Refusal is why clients are refused; nil: none is.
@@ -93,7 +94,7 @@ func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) 
 
 // Held returns what is held of each type, in the order in which the types were first used.
 // It copies nothing.
-func (g *Group) Held() (out []*xds.Snapshot) {
+func (g *Group) Held() (out []*snapshot.Snapshot) {
 	for _, v := range *g.types.Load() {
 		if s := v.Held(); s != nil {
 			out = append(out, s)
@@ -104,7 +105,7 @@ func (g *Group) Held() (out []*xds.Snapshot) {
 
 // Held returns the newest snapshot, published or not; nil: there is none. Any goroutine may
 // call it.
-func (v *View) Held() *xds.Snapshot { return v.held.Load() }
+func (v *View) Held() *snapshot.Snapshot { return v.held.Load() }
 
 // History returns what is remembered of the type. Any goroutine may call it.
 func (v *View) History() *history.Type { return v.history }

@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // observe reads the status of the streams. It decides whether the origin counts as unreachable
@@ -49,7 +50,7 @@ func (g *Group) evaluate() {
 	// Members of a view share a subscription, and members of several views may.
 	type asked struct {
 		view *View
-		sub  *xds.Subscription
+		sub  *snapshot.Subscription
 	}
 	has := make(map[asked]bool)
 	check := func(m *member) {
@@ -123,7 +124,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 }
 
 // has reports whether anything that a client with sub asks for is held, answered or stored.
-func (v *View) has(sub *xds.Subscription) bool {
+func (v *View) has(sub *snapshot.Subscription) bool {
 	held, stored := v.held.Load(), v.stored.Load()
 	if sub.Wildcard && (answered(held) || answered(stored)) {
 		return true
@@ -138,7 +139,7 @@ func (v *View) has(sub *xds.Subscription) bool {
 
 // serves reports whether a client that asks for name gets a resource, even if it is the
 // wildcard's (P50).
-func serves(s *xds.Snapshot, name string) bool {
+func serves(s *snapshot.Snapshot, name string) bool {
 	return s.Held(name) != nil || len(s.Linked(name)) > 0
 }
 

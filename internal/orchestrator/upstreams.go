@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // upstreamHandle is one of a group's upstream streams. There are one or two (P50: a response
@@ -29,8 +30,8 @@ type upstreamHandle struct {
 	openedAt atomic.Pointer[time.Time]
 
 	// Owned by the group's goroutine.
-	sent *xds.Interest    // the interest that the stream has
-	seen *upstream.Status // the newest status as of the last step
+	sent *snapshot.Interest // the interest that the stream has
+	seen *upstream.Status   // the newest status as of the last step
 }
 
 var _ upstream.Sink = (*upstreamHandle)(nil)
@@ -38,7 +39,7 @@ var _ upstream.Sink = (*upstreamHandle)(nil)
 // newUpstreamHandle makes the handle of a stream; it starts nothing. first is the group's
 // other stream, nil if there is none.
 func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
-	l := &upstreamHandle{group: g, sent: new(xds.Interest)}
+	l := &upstreamHandle{group: g, sent: new(snapshot.Interest)}
 	l.status.Store(new(upstream.Status))
 	l.openedAt.Store(new(time.Time))
 	l.seen = l.status.Load()
@@ -51,7 +52,7 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 }
 
 // Held implements upstream.Sink.
-func (l *upstreamHandle) Held(typ xds.TypeURL) *xds.Snapshot {
+func (l *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
 	v := find(*l.group.types.Load(), typ)
 	if v == nil {
 		return nil
@@ -66,7 +67,7 @@ func (l *upstreamHandle) Held(typ xds.TypeURL) *xds.Snapshot {
 var errDropped = errors.New("the key was dropped")
 
 // Update implements upstream.Sink.
-func (l *upstreamHandle) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
+func (l *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	applied := make(chan bool, 1)
 	select {
 	case l.group.updates <- update{u, l, applied, tracing.From(ctx)}:
@@ -220,14 +221,14 @@ func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 }
 
 // interestOn returns what is subscribed on a stream. It omits types that no client wants (P64).
-func interestOn(views []*View, l *upstreamHandle) *xds.Interest {
-	out := new(xds.Interest)
+func interestOn(views []*View, l *upstreamHandle) *snapshot.Interest {
+	out := new(snapshot.Interest)
 	for _, v := range views {
 		switch l {
 		case v.wildcardOn:
-			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Wildcard: true})
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesOn:
-			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
 		}
 	}
 	return out
@@ -235,7 +236,7 @@ func interestOn(views []*View, l *upstreamHandle) *xds.Interest {
 
 // equalInterest reports whether a stream needs no new interest. Name sets compare the
 // chunks that they do not share. Names to resubscribe always make a difference.
-func equalInterest(a, b *xds.Interest) bool {
+func equalInterest(a, b *snapshot.Interest) bool {
 	if len(a.Types) != len(b.Types) {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // View is one type of a group: what is held, which members want what, and what is subscribed.
@@ -29,13 +30,13 @@ type View struct {
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Any goroutine reads it.
-	held atomic.Pointer[xds.Snapshot]
+	held atomic.Pointer[snapshot.Snapshot]
 	// stored is what the store has and may still be served; nil: nothing.
 	// Any goroutine reads it.
-	stored atomic.Pointer[xds.Snapshot]
+	stored atomic.Pointer[snapshot.Snapshot]
 
 	// The rest is owned by the group's goroutine.
-	builder *xds.Builder
+	builder *snapshot.Builder
 	index   subscriptions.Index[*member]
 	members int // of this type, whatever they subscribe to
 
@@ -61,13 +62,13 @@ func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
 	return &View{
 		typ: t, meters: meters,
 		history: past.NewType(t),
-		builder: xds.NewBuilder(t), index: subscriptions.New[*member](),
+		builder: snapshot.NewBuilder(t), index: subscriptions.New[*member](),
 		lingering: make(map[partName]*list.Element),
 	}
 }
 
 // subscribe indexes a member's new subscription in place of its old one.
-func (v *View) subscribe(m *member, sub *xds.Subscription) {
+func (v *View) subscribe(m *member, sub *snapshot.Subscription) {
 	was := m.sub
 	if was == sub {
 		return
@@ -80,7 +81,7 @@ func (v *View) subscribe(m *member, sub *xds.Subscription) {
 func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 
 // part returns the part of what is held that the wildcard, or names, brought.
-func (v *View) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
+func (v *View) part(wild bool) snapshot.Part { return v.held.Load().Part(wild) }
 
 // at returns the stream that carries a part.
 func (v *View) at(wild bool) *upstreamHandle {
@@ -92,7 +93,7 @@ func (v *View) at(wild bool) *upstreamHandle {
 
 // apply applies an update of a stream. It reports whether there is a new snapshot, and whether
 // the snapshot has a first answer, which is published at once. Deletions wait for delay (P36).
-func (v *View) apply(from *upstreamHandle, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
+func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	if from != v.at(u.Wildcard) {
 		v.meters.Unasked.Add(len(u.Changed)) // another stream carries the part now
 		return false, false
@@ -112,7 +113,7 @@ func (v *View) apply(from *upstreamHandle, u xds.Update, delay time.Duration, st
 }
 
 // dropUnasked removes from u what is not subscribed any more.
-func (v *View) dropUnasked(u *xds.Update) {
+func (v *View) dropUnasked(u *snapshot.Update) {
 	if u.Wildcard {
 		return
 	}
@@ -135,7 +136,7 @@ func (v *View) dropUnasked(u *xds.Update) {
 
 // dropUnaskedHandles removes from u the unresolved aliases that are not subscribed any more
 // (P18).
-func (v *View) dropUnaskedHandles(u *xds.Update) {
+func (v *View) dropUnaskedHandles(u *snapshot.Update) {
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
 		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
@@ -147,7 +148,7 @@ func (v *View) dropUnaskedHandles(u *xds.Update) {
 }
 
 // answersUnknown reports whether u has a name that was unknown before.
-func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
+func (v *View) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
@@ -155,7 +156,7 @@ func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
 }
 
 // answersUnknownHandle reports whether u has an alias or a glob that was unknown before.
-func (v *View) answersUnknownHandle(u *xds.Update, was *xds.Snapshot) bool {
+func (v *View) answersUnknownHandle(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	part := was.Part(false)
 	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||
@@ -219,7 +220,7 @@ func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 
 // wake wakes the members that see something else in next than in prev. It returns how many
 // it woke.
-func (v *View) wake(prev, next *xds.Snapshot) (woken int) {
+func (v *View) wake(prev, next *snapshot.Snapshot) (woken int) {
 	v.index.Affected(prev, next, func(m *member) {
 		m.waker.Wake()
 		woken++
@@ -231,7 +232,7 @@ func (v *View) wake(prev, next *xds.Snapshot) (woken int) {
 func (v *View) close() { v.history.Close() }
 
 // answered reports whether the origin has answered the wildcard.
-func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
+func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
 // completion says when the answer of a delta origin to a wildcard counts as complete (P67). The
 // origin may split it over several responses, and does not say which is the last one.
@@ -251,7 +252,7 @@ const (
 
 // note notes a response before b applies it. stream is when the stream that brought it was
 // opened: each stream starts its answer again.
-func (c *completion) note(b *xds.Builder, u *xds.Update, stream *time.Time) {
+func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.Time) {
 	switch now := time.Now(); {
 	case !u.Wildcard:
 	case !u.Partial:

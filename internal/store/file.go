@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A file is the magic, the version of the format (4 bytes, big endian), fields in the
@@ -87,7 +88,7 @@ func (s slot) name() string {
 
 // encode writes the file of a snapshot and returns its size. It skips resources for
 // which skip returns true.
-func encode(to io.Writer, at slot, s *xds.Snapshot, limit int64, skip func(*xds.Resource) bool) (int64, error) {
+func encode(to io.Writer, at slot, s *snapshot.Snapshot, limit int64, skip func(*xds.Resource) bool) (int64, error) {
 	sum := sha256.New()
 	w := &counter{w: io.MultiWriter(to, sum), limit: limit}
 	buf := bufio.NewWriterSize(w, 256<<10)
@@ -154,7 +155,7 @@ func (c *counter) Write(p []byte) (int, error) {
 // record is the content of a file.
 type record struct {
 	slot
-	snapshot *xds.Snapshot
+	snapshot *snapshot.Snapshot
 }
 
 // decode reads a file. The error is errDamaged.
@@ -171,7 +172,7 @@ func decode(b []byte) (*record, error) {
 	}
 	var elements []string
 	var typ xds.Type
-	u := xds.Update{}
+	u := snapshot.Update{}
 	var answered bool
 	var wild, named []*xds.Resource
 	for b := body[preambleSize:]; len(b) > 0; {
@@ -224,7 +225,7 @@ func decode(b []byte) (*record, error) {
 		return nil, damaged("its header is not valid")
 	}
 	u.Type = typ.URL
-	builder := xds.NewBuilder(typ)
+	builder := snapshot.NewBuilder(typ)
 	if answered {
 		u.Wildcard, u.Changed = true, wild
 		builder.Recall(u)

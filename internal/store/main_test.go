@@ -16,6 +16,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -38,7 +39,7 @@ type storeFixture struct {
 	confirmed bool                // all of it is
 }
 
-func (r *storeFixture) Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot) {
+func (r *storeFixture) Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot) {
 	r.mu.Lock()
 	if was, ok := r.all[slot{key, typ}]; !ok || was.Snapshot.Gen < s.Gen {
 		r.all[slot{key, typ}] = Generation{key, typ, s, false}
@@ -92,18 +93,18 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 // view makes snapshots of one lineage.
 type view struct {
 	t   testing.TB
-	b   *xds.Builder
+	b   *snapshot.Builder
 	typ xds.TypeURL
-	now *xds.Snapshot
+	now *snapshot.Snapshot
 }
 
 func newView(t testing.TB, typ xds.TypeURL) *view {
-	return &view{t: t, b: xds.NewBuilder(xds.TypeOf(typ)), typ: typ}
+	return &view{t: t, b: snapshot.NewBuilder(xds.TypeOf(typ)), typ: typ}
 }
 
 // snapshot applies "a=1" and "-a" by name, or by the wildcard.
-func (v *view) snapshot(wild bool, what ...string) *xds.Snapshot {
-	u := xds.Update{Type: v.typ, Origin: "origin", Version: "v7", Wildcard: wild, Received: time.Unix(5, 6)}
+func (v *view) snapshot(wild bool, what ...string) *snapshot.Snapshot {
+	u := snapshot.Update{Type: v.typ, Origin: "origin", Version: "v7", Wildcard: wild, Received: time.Unix(5, 6)}
 	for _, s := range what {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
 			u.Removed = append(u.Removed, name)
@@ -140,7 +141,7 @@ func (r *storeFixture) holds(key xds.Key, typ xds.TypeURL) string {
 	return spell(got.Snapshot)
 }
 
-func spell(s *xds.Snapshot) string {
+func spell(s *snapshot.Snapshot) string {
 	var out []string
 	for _, wild := range []bool{true, false} {
 		mark := ""

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const (
@@ -156,7 +157,7 @@ func (s *Store) writeNext() {
 }
 
 // write replaces the file of a slot.
-func (s *Store) write(at slot, snapshot *xds.Snapshot) (telemetry.Stored, error) {
+func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, error) {
 	left, kept := [3]int{}, 0
 	skip := func(r *xds.Resource) bool {
 		switch {

@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Options of a Store. Path, Metrics and Log are needed.
@@ -51,14 +52,14 @@ const (
 type Generation struct {
 	Key      xds.Key
 	Type     xds.TypeURL
-	Snapshot *xds.Snapshot
+	Snapshot *snapshot.Snapshot
 	// Confirmed: the stream that brought it is open, and has brought a response.
 	Confirmed bool
 }
 
 // Stored is what the store has of one key and type.
 type Stored struct {
-	Snapshot *xds.Snapshot
+	Snapshot *snapshot.Snapshot
 	// Until is when it becomes older than MaxAge; zero: never.
 	Until time.Time
 }
@@ -84,7 +85,7 @@ type Store struct {
 
 // waiting is a generation that is not written yet.
 type waiting struct {
-	snapshot *xds.Snapshot
+	snapshot *snapshot.Snapshot
 	since    time.Time // of the oldest change
 }
 
@@ -107,7 +108,7 @@ func Open(o Options) (*Store, error) {
 
 // Put queues a generation that a client acknowledged in whole. It never blocks. While the
 // store is off it does nothing.
-func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot) {
+func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *snapshot.Snapshot) {
 	if key.IsZero() || xds.TypeOf(typ).Secret {
 		return // P6
 	}
@@ -173,7 +174,7 @@ func (s *Store) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*Stored {
 	return out
 }
 
-func (s *Store) serve(snapshot *xds.Snapshot, confirmed time.Time) *Stored {
+func (s *Store) serve(snapshot *snapshot.Snapshot, confirmed time.Time) *Stored {
 	out := &Stored{Snapshot: snapshot}
 	if s.o.MaxAge > 0 {
 		out.Until = confirmed.Add(s.o.MaxAge)

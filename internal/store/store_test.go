@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The newest generation that was put is written at most once in the interval, and read by
@@ -83,7 +84,7 @@ func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 		r.Put(web, xds.SecretType, secrets.snapshot(false, "s=hidden"))
 		c := newView(t, cds)
 		c.snapshot(true, "a=1")
-		c.b.Apply(xds.Update{Type: cds, Origin: "origin", Version: "v7", Wildcard: true, Received: time.Unix(5, 6),
+		c.b.Apply(snapshot.Update{Type: cds, Origin: "origin", Version: "v7", Wildcard: true, Received: time.Unix(5, 6),
 			Changed: []*xds.Resource{resource(t, cds, "t", "1").Renew(time.Hour, time.Now())}})
 		r.Put(web, cds, c.snapshot(true))
 		r.stop()

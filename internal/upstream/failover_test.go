@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -161,7 +162,7 @@ const lds = xds.ListenerType
 
 // failOver begins at the first origin, which is refusing, and is served by the
 // second.
-func (r *relay) failOver(first, second *fakeOrigin, types ...xds.TypeInterest) (*Stream, *testSink, *fakeStream) {
+func (r *relay) failOver(first, second *fakeOrigin, types ...snapshot.TypeInterest) (*Stream, *testSink, *fakeStream) {
 	stream, sink := r.stream(types...)
 	first.refuse(2)
 	return stream, sink, second.serve(len(types))

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -190,20 +191,20 @@ func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 }
 
 // stream runs a stream that wants these.
-func (r *relay) stream(types ...xds.TypeInterest) (*Stream, *testSink) {
+func (r *relay) stream(types ...snapshot.TypeInterest) (*Stream, *testSink) {
 	sink := newTestSink()
 	return r.run(sink, types...), sink
 }
 
 // run runs a stream with this sink.
-func (r *relay) run(sink *testSink, types ...xds.TypeInterest) *Stream {
+func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Stream {
 	s := r.client.NewStream("key", nil, sink)
 	r.start(s, sink, types...)
 	return s
 }
 
 // start runs this stream with this sink.
-func (r *relay) start(s *Stream, sink *testSink, types ...xds.TypeInterest) {
+func (r *relay) start(s *Stream, sink *testSink, types ...snapshot.TypeInterest) {
 	s.SetInterest(sink.Want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
@@ -258,7 +259,7 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, Options{}, f.address)
-	for _, types := range [][]xds.TypeInterest{nil, {named(rds, "a")}} {
+	for _, types := range [][]snapshot.TypeInterest{nil, {named(rds, "a")}} {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
 		stream := r.client.NewStream("key", nil, sink)

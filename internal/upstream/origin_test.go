@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -28,7 +29,7 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 		sink.UntilNames(t, eds, "a", "b", "c", "new")
 		o.Remove(noCluster, string(eds), "c")
 		if v == xds.Delta { // a SotW origin does not report it (P65)
-			sink.Until(t, "removal", func() bool { return sink.Presence(eds, "c") == xds.Absent })
+			sink.Until(t, "removal", func() bool { return sink.Presence(eds, "c") == snapshot.Absent })
 		} else {
 			o.Put(noCluster, xdstest.Endpoints("a", 7))
 			sink.Until(t, "change", func() bool { return len(sink.Updates) > 4 })

@@ -11,6 +11,7 @@ import (
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // origin is where streams are served from. Constructors of origins start
@@ -189,7 +190,7 @@ func (l *originStream) InterestChanged() <-chan struct{} { return l.interest.Cha
 
 // takeInterest returns the newest interest, never to be changed, and what was
 // unsubscribed since the last call in this attempt.
-func (l *originStream) takeInterest() (*xds.Interest, adsclient.Resubscriptions) {
+func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
 	if l.probing != nil {
 		l.probing.check() // what it waits for may no longer be wanted
 	}
@@ -197,13 +198,13 @@ func (l *originStream) takeInterest() (*xds.Interest, adsclient.Resubscriptions)
 }
 
 // Interest takes the newest interest, and what was unsubscribed of a type since.
-func (l *originStream) Interest() (*xds.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
+func (l *originStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
 	i, again := l.takeInterest()
 	return i, again.Of
 }
 
 // Held is the newest snapshot of typ, nil if none.
-func (l *originStream) Held(typ xds.TypeURL) *xds.Snapshot { return l.sink.Held(typ) }
+func (l *originStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return l.sink.Held(typ) }
 
 // Counters are the metrics of a type under the stream's key.
 func (l *originStream) Counters(typ xds.TypeURL) *telemetry.Type {
@@ -248,7 +249,7 @@ func (l *originStream) discards(typ xds.TypeURL, wildcard bool) bool {
 
 // Apply hands an update of this origin over and waits until it is applied. It
 // reports whether the snapshot is another one since. Calls never overlap.
-func (l *originStream) Apply(ctx context.Context, u xds.Update) (changed bool, err error) {
+func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	if l.discards(u.Type, u.Wildcard) {
 		return false, nil
 	}
@@ -276,7 +277,7 @@ func (e *sinkError) Error() string { return e.err.Error() }
 // logVersion logs a version of a type that the group holds now, so that the log shows when it
 // came. A version that arrives in several responses is logged once. Stored content that the origin
 // confirms is no new version.
-func (l *originStream) logVersion(u *xds.Update, was *xds.Snapshot) {
+func (l *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 	snap := l.sink.Held(u.Type)
 	if snap == nil || !u.Versioned() {
 		return // the update is no response of the origin
@@ -298,7 +299,7 @@ func (l *originStream) logVersion(u *xds.Update, was *xds.Snapshot) {
 }
 
 // noteUncacheable remembers that this attempt brought do_not_cache resources.
-func (l *originStream) noteUncacheable(u *xds.Update) {
+func (l *originStream) noteUncacheable(u *snapshot.Update) {
 	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
 		return
 	}
@@ -314,7 +315,7 @@ func (l *originStream) noteUncacheable(u *xds.Update) {
 func (l *originStream) dropUncacheable(ctx context.Context) error {
 	for p := range l.uncacheable {
 		n := l.Held(p.typ).Part(p.wildcard).Uncacheable()
-		changed, err := l.Apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
+		changed, err := l.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // probe finds out whether an origin answers that the key prefers to the one in use
@@ -130,7 +131,7 @@ func (p *probe) unanswered() (open []typePart) {
 }
 
 // anyIn reports whether a part holds a resource.
-func anyIn(p xds.Part) bool {
+func anyIn(p snapshot.Part) bool {
 	for range p.Resources {
 		return true
 	}

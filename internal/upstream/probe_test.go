@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -119,7 +120,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 	})
 }
 
-var everything = &xds.Subscription{Wildcard: true}
+var everything = &snapshot.Subscription{Wildcard: true}
 
 // A type that the preferred origin leaves unanswered keeps the other in use, if
 // anything of it is held. A type of which nothing is held is not waited for.

@@ -21,6 +21,7 @@ import (
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // spoiler is a pool that uses buffers again at once: what is freed is overwritten.
@@ -113,13 +114,13 @@ func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 
 // allOf is all that a sink holds of a type, in words; without what differs
 // each time, as when it came.
-func allOf(s *xds.Snapshot) string {
+func allOf(s *snapshot.Snapshot) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.Stated())
 	for r := range s.Resources {
 		fmt.Fprintf(&out, "%s %v %s %s %q %x\n", r.Name, r.Aliases, r.OriginVersion, r.TTL(), r.Follows, r.Any())
 	}
-	s.Errors(&xds.Subscription{Wildcard: true}, func(e *xds.ResourceError) bool {
+	s.Errors(&snapshot.Subscription{Wildcard: true}, func(e *xds.ResourceError) bool {
 		fmt.Fprintf(&out, "%s %x\n", e.Name, e.Wire())
 		return true
 	})
@@ -134,7 +135,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v}, f.address)
 		spoil := r.spoil(v, f.address)
-		want := xds.TypeInterest{Type: cds, Wildcard: true}
+		want := snapshot.TypeInterest{Type: cds, Wildcard: true}
 		_, sink := r.stream(want)
 		s := f.next()
 		s.request()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // muted waits until a stream is told to be silent.
@@ -30,12 +31,12 @@ func TestP57_SilenceMeansNothing(t *testing.T) {
 		stream.SetInterest(sink.Want(named(rds, "a", "b", "never")))
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
-		for name, want := range map[string]xds.Presence{"a": xds.Present, "b": xds.Pending, "never": xds.Pending} {
+		for name, want := range map[string]snapshot.Presence{"a": snapshot.Present, "b": snapshot.Pending, "never": snapshot.Pending} {
 			if is := sink.is(rds, name); is != want {
 				t.Errorf("%s is %d, want %d", name, is, want)
 			}
 		}
-		if is := mute.is(rds, "n"); is != xds.Pending {
+		if is := mute.is(rds, "n"); is != snapshot.Pending {
 			t.Errorf("n is %d", is)
 		}
 		if at := r.client.Origins()[0]; at.Reconnects > 0 || at.Away || len(f.streams) > 0 {
@@ -140,7 +141,7 @@ func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
 }
 
 // is locks the sink and returns the presence of a name.
-func (s *testSink) is(typ xds.TypeURL, name string) xds.Presence {
+func (s *testSink) is(typ xds.TypeURL, name string) snapshot.Presence {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.Presence(typ, name)

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Sink receives what a stream brings. The consumer's group implements it.
@@ -19,11 +20,11 @@ type Sink interface {
 	// Held is the newest snapshot of typ, with every Update of this stream that
 	// has returned applied; nil if none. Of its two parts (P50) the stream reads
 	// the one that it asks for. Any goroutine.
-	Held(typ xds.TypeURL) *xds.Snapshot
+	Held(typ xds.TypeURL) *snapshot.Snapshot
 	// Update hands an update over and waits until it is applied; it reports
 	// whether that made another snapshot. Calls never overlap. An error while ctx
 	// is alive (the group is over) ends the stream's Run.
-	Update(ctx context.Context, u xds.Update) (changed bool, err error)
+	Update(ctx context.Context, u snapshot.Update) (changed bool, err error)
 	// Status tells of the connection; it never blocks.
 	Status(Status)
 }
@@ -70,7 +71,7 @@ type Stream struct {
 
 	// The interest, and the cells that receive it.
 	mu     sync.Mutex
-	newest *xds.Interest
+	newest *snapshot.Interest
 	cells  []*adsclient.InterestCell
 
 	// Owned by Run's goroutine.
@@ -106,7 +107,7 @@ func (s *Stream) CountIn(k *telemetry.Key) { s.metrics = k }
 
 // SetInterest says what is wanted from now on. The newest value counts; it
 // never blocks. Any goroutine, one at a time.
-func (s *Stream) SetInterest(i *xds.Interest) {
+func (s *Stream) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
 	cells := slices.Clone(s.cells)
@@ -132,7 +133,7 @@ func (s *Stream) leave(c *adsclient.InterestCell) {
 }
 
 // interestNow is what is wanted now.
-func (s *Stream) interestNow() *xds.Interest {
+func (s *Stream) interestNow() *snapshot.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest

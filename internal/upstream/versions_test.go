@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -41,7 +42,7 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 		sink := newTestSink()
 		for _, typ := range []xds.TypeURL{rds, eds} {
 			b := sink.Builder(typ)
-			b.Recall(xds.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{Name: "a", Content: "same", Version: "1"})}})
+			b.Recall(snapshot.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{Name: "a", Content: "same", Version: "1"})}})
 			b.Settle(xds.NewNameSet("a"))
 			sink.Publish(typ)
 			if !sink.Snapshots[typ].Stale {

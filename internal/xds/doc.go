@@ -1,20 +1,28 @@
-// Package xds holds the nouns of the relay: resources, snapshots, states,
-// subscriptions, keys and nodes, and the wire forms of requests and responses.
+// Package xds has the nouns of the xDS protocol, and reads and writes its messages without
+// decoding the resources in them. It starts no goroutine, does no I/O, reads no clock and imports
+// no other package of the relay.
 //
-// It is floor 0: it starts no goroutine, does no I/O, reads no clock and
-// imports nothing internal.
+//   - type_table.go: in what one type differs from another: services, REST paths, legacy wildcard,
+//     order of sending
+//   - key.go, node.go, nameset.go: aggregation keys, client nodes, sets of resource names
+//   - client_features.go: what a client's features mean for the form of its resources
+//   - request.go: a request of a client, scanned on the wire
+//   - response_parse.go: a response of an origin, split into resources
+//   - response_encode.go: the bytes of a response to clients
+//   - resource.go and resource_*.go: one resource: content, versions, aliases and globs, TTL,
+//     errors, and its format on disk
+//   - shared_content.go: equal resources of many keys share their memory
+//
+// An origin's resource passes through as the origin encoded it (P39).
 //
 // # Concurrency
 //
-// Resource, NameSet, Subscription, Snapshot, State, Key and Node are immutable
-// once made and may be shared freely. There are three exceptions, each an atomic:
-// Subscription.Sole, a hint that may be out of date; what is derived from a
-// Snapshot, which is made when first asked for and may be let go; and in the
-// content of a resource, the last Resource that was made of it. A Builder and a
-// Names have one owner at a time. Functions that scan or build wire forms keep no
-// state; what a scan returns aliases its input, as each one says. WeakSet and
-// NodeTable are safe for concurrent use; the contents of resources (content.go) are
-// in such sets, which the whole process shares. Find and Keep of a WeakSet call
-// equal under the set's lock, the one callback that is called under a lock: it
-// compares memory and takes no other lock.
+// Resource, ResourceError, NameSet, Key and Node are immutable and may be shared. The content of a
+// resource caches the last Resource made of it, in an atomic pointer. A Request, a Response and a
+// Raw belong to one goroutine. Functions keep no state; each says whether its result aliases its
+// input.
+//
+// WeakSet and NodeTable are safe for concurrent use. WeakSet calls the function equal under its
+// lock, so that function may only compare memory. At most GOMAXPROCS calls of Node.With decode a
+// large node at a time; further calls wait.
 package xds

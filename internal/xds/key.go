@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Key is an aggregation key: a list of elements as one comparable value. Two
-// keys are equal if and only if their elements are, one by one: [a_b, c] is
-// not [a, b_c]. The zero Key has no elements and is no node's key.
+// Key is an aggregation key: a list of elements as one comparable value. Two keys are equal if and
+// only if their lists of elements are equal: [a_b, c] differs from [a, b_c]. The zero Key has no
+// elements, and no node has it.
 type Key struct {
-	// enc is each element's length as uvarint and its bytes, in order.
+	// enc is the concatenation of all elements. Each element follows its length, a uvarint.
 	enc string
 }
 
-// NewKey makes the key of these elements.
+// NewKey returns the key of these elements.
 func NewKey(elements ...string) Key {
 	var b []byte
 	for _, e := range elements {
@@ -27,7 +27,7 @@ func NewKey(elements ...string) Key {
 // IsZero reports whether k has no elements.
 func (k Key) IsZero() bool { return k.enc == "" }
 
-// Elements returns the key's elements.
+// Elements returns the key's elements in a new slice.
 func (k Key) Elements() []string {
 	var out []string
 	for rest := k.enc; rest != ""; {
@@ -38,16 +38,16 @@ func (k Key) Elements() []string {
 	return out
 }
 
-// String is for people: elements joined by "/". An element that is empty or
-// holds anything but letters, digits and "-._:@" is quoted, so that different
-// keys read differently; ParseKey is its inverse.
+// String returns the key in readable form: its elements joined by "/". It quotes an element that is
+// empty or has a character other than letters, digits and "-._:@". Different keys have different
+// strings; ParseKey is the inverse.
 func (k Key) String() string {
 	var b strings.Builder
 	for i, e := range k.Elements() {
 		if i > 0 {
 			b.WriteByte('/')
 		}
-		if plain(e) {
+		if isUnquoted(e) {
 			b.WriteString(e)
 		} else {
 			b.WriteString(strconv.Quote(e))
@@ -56,7 +56,7 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// ParseKey reads what String wrote; it reports false for anything else.
+// ParseKey parses what String returned. It returns false for anything else.
 func ParseKey(s string) (Key, bool) {
 	if s == "" {
 		return Key{}, false
@@ -80,7 +80,7 @@ func ParseKey(s string) (Key, bool) {
 				end = len(s)
 			}
 			e, s = s[:end], s[end:]
-			if !plain(e) {
+			if !isUnquoted(e) {
 				return Key{}, false
 			}
 		}
@@ -96,7 +96,7 @@ func ParseKey(s string) (Key, bool) {
 	}
 }
 
-func plain(s string) bool {
+func isUnquoted(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		switch {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Keys whose elements look alike when they are joined are different keys.
+// Keys are different even if their joined elements look equal.
 func TestKeysDoNotCollide(t *testing.T) {
 	lists := [][]string{
 		{"a_b", "c"}, {"a", "b_c"}, {"a", "b", "c"}, {"a_b_c"}, {"a/b", "c"}, {"a", "b/c"}, {"a/b/c"},
@@ -18,10 +18,10 @@ func TestKeysDoNotCollide(t *testing.T) {
 	for i, l := range lists {
 		k := NewKey(l...)
 		if j, ok := keys[k]; ok {
-			t.Errorf("%q and %q are one key", lists[j], l)
+			t.Errorf("%q and %q are the same key", lists[j], l)
 		}
 		if j, ok := texts[k.String()]; ok {
-			t.Errorf("%q and %q read the same: %s", lists[j], l, k)
+			t.Errorf("%q and %q have one string: %s", lists[j], l, k)
 		}
 		keys[k], texts[k.String()] = i, i
 		if got := k.Elements(); !slices.Equal(got, l) {
@@ -48,7 +48,7 @@ func TestKeyString(t *testing.T) {
 		{nil, ""},
 	} {
 		if got := NewKey(c.elements...).String(); got != c.want {
-			t.Errorf("%q reads %s, want %s", c.elements, got, c.want)
+			t.Errorf("the string of %q is %s, want %s", c.elements, got, c.want)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestParseKeyRefusesWhatStringNeverWrites(t *testing.T) {
 		"", "/", "a/", "/a", "a//b", `"a"`, `""x`, `"a b`, `"a b"c`, `a b`, `ä`, `"\u0020"`, `"a b"/`, "`a b`", `'a b'`, `"\q"`,
 	} {
 		if k, ok := ParseKey(s); ok {
-			t.Errorf("%s was read as %q", s, k.Elements())
+			t.Errorf("%s parses as %q", s, k.Elements())
 		}
 	}
 }
@@ -77,12 +77,12 @@ func TestKeyRoundTrip(t *testing.T) {
 			t.Fatalf("%q (%s) and %q (%s)", a, ka, b, kb)
 		}
 		if back, ok := ParseKey(ka.String()); !ok || back != ka {
-			t.Fatalf("%q reads %s, and that is read as %q, %v", a, ka, back.Elements(), ok)
+			t.Fatalf("%q has the string %s, which parses as %q, %v", a, ka, back.Elements(), ok)
 		}
 	})
 }
 
-// What ParseKey takes is what String writes, and nothing else.
+// ParseKey accepts exactly what String returns.
 func FuzzParseKey(f *testing.F) {
 	for _, s := range []string{"a", "a/b", `"a/b"/c`, `""`, `"\xff"/x`, `"a`, "a//b", `"ä"`, `"\u00e4"`} {
 		f.Add(s)
@@ -90,7 +90,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		k, ok := ParseKey(s)
 		if ok && (k.IsZero() || k.String() != s || NewKey(k.Elements()...) != k) {
-			t.Fatalf("%s was read as %q, which reads %s", s, k.Elements(), k)
+			t.Fatalf("%s parses as %q, which has the string %s", s, k.Elements(), k)
 		}
 	})
 }

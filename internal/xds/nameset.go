@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// NameSet is an immutable, sorted set of names, cut into chunks at boundaries
-// that the names themselves decide. Sets that differ by a few names share all
-// other chunks, whatever the history, so growing a set one name at a time
-// copies one chunk, and comparing two generations of it skips what they share.
+// NameSet is an immutable, sorted set of names, cut into chunks. The names themselves decide the
+// boundaries of the chunks. Sets that differ in a few names share all other chunks, whatever their
+// history. Adding one name therefore copies one chunk, and Diff skips shared chunks.
 //
-// The zero *NameSet (nil) is the empty set.
+// A nil *NameSet is the empty set.
 type NameSet struct {
 	chunks []*Chunk
-	sum    uint64 // sum of the names' hashes: the same for equal sets
+	sum    uint64 // sum of the names' hashes
 	n      int
 	weight int // sum of the names' weights
 }
 
-// Chunk is a run of names of one or more NameSets, sorted. Its identity is its
-// address: an index from names to sets keeps one entry per chunk.
+// Chunk is a sorted run of names that one or more NameSets share. An index from names to sets
+// identifies a chunk by its address, and keeps one entry per chunk.
 type Chunk struct {
 	names  []string
 	sum    uint64
@@ -29,8 +28,8 @@ type Chunk struct {
 }
 
 const (
-	// A chunk ends after a name whose hash has these bits zero: 64 names on
-	// average. The hash is seeded, so that no client can choose its chunks.
+	// A chunk ends after a name whose hash has these bits zero: 64 names on average. The hash has a
+	// random seed, so a client cannot choose the boundaries.
 	boundary = 63
 	maxChunk = 512
 )
@@ -39,8 +38,8 @@ var nameSeed = maphash.MakeSeed()
 
 func hashName(s string) uint64 { return maphash.String(nameSeed, s) }
 
-// NewNameSet makes the set of names; duplicates count once. The slice is
-// neither kept nor changed.
+// NewNameSet returns the set of names; duplicates count once. It neither keeps nor changes the
+// slice.
 func NewNameSet(names ...string) *NameSet {
 	return (*NameSet)(nil).Add(names...)
 }
@@ -53,16 +52,17 @@ func (s *NameSet) Len() int {
 	return s.n
 }
 
-// NameUnit is how long a name may be that counts as one, in bytes.
+// NameUnit is the length in bytes up to which a name counts as one name.
 const NameUnit = 256
 
-// NameWeight is what a name of so many bytes counts for where names are limited: one,
-// and if it is longer than most, one for each NameUnit that it begins. So a limit of
-// names is one of bytes.
+// NameWeight returns how much a name of this length, in bytes, counts against a limit on names. It
+// is one for each NameUnit that the name begins, and at least one. A limit on names thereby limits
+// bytes.
 func NameWeight(bytes int) int { return 1 + max(0, bytes-1)/NameUnit }
 
-// VersionedWeight is what a name with a version counts for: as much as the name does, but
-// for a version that is long itself. Who may ask for a name may bring it.
+// VersionedWeight returns how much a name with a version counts, given both lengths in bytes. A
+// version shorter than NameUnit adds nothing. A client may thus send the versions of all names that
+// it may subscribe to.
 func VersionedWeight(name, version int) int { return NameWeight(name) + version/NameUnit }
 
 // Weight returns the sum of the names' weights.
@@ -73,8 +73,8 @@ func (s *NameSet) Weight() int {
 	return s.weight
 }
 
-// Sum is a hash of the set, equal for equal sets within one process. It finds
-// candidates; Equal decides.
+// Sum returns a hash of the set. Equal sets have equal sums within one process. Use it to find
+// candidates, and Equal to compare them.
 func (s *NameSet) Sum() uint64 {
 	if s == nil {
 		return 0
@@ -82,7 +82,7 @@ func (s *NameSet) Sum() uint64 {
 	return s.sum
 }
 
-// Chunks returns the set's chunks in order; not to be changed.
+// Chunks returns the set's chunks in order. Callers must not change the slice.
 func (s *NameSet) Chunks() []*Chunk {
 	if s == nil {
 		return nil
@@ -90,7 +90,7 @@ func (s *NameSet) Chunks() []*Chunk {
 	return s.chunks
 }
 
-// Names returns the chunk's names, sorted; not to be changed.
+// Names returns the chunk's names, sorted. Callers must not change the slice.
 func (c *Chunk) Names() []string { return c.names }
 
 // Has reports whether name is in the set.
@@ -98,14 +98,14 @@ func (s *NameSet) Has(name string) bool {
 	if s.Len() == 0 {
 		return false
 	}
-	c := s.chunks[s.find(name)]
+	c := s.chunks[s.chunkOf(name)]
 	_, ok := slices.BinarySearch(c.names, name)
 	return ok
 }
 
-// find returns the chunk in which name is or would be: the last whose first
-// name is not greater, or the first one.
-func (s *NameSet) find(name string) int {
+// chunkOf returns the index of the chunk that has name or would have it. It is the last chunk whose
+// first name is not greater, or the first chunk.
+func (s *NameSet) chunkOf(name string) int {
 	i, ok := slices.BinarySearchFunc(s.chunks, name, func(c *Chunk, n string) int {
 		return strings.Compare(c.names[0], n)
 	})
@@ -128,8 +128,8 @@ func (s *NameSet) All() iter.Seq[string] {
 	}
 }
 
-// Equal reports whether both sets hold the same names, comparing bytes where
-// the chunks are not shared.
+// Equal reports whether both sets have the same names. It compares the names of chunks that are not
+// shared.
 func (s *NameSet) Equal(o *NameSet) bool {
 	if s == o {
 		return true
@@ -155,38 +155,38 @@ func (s *NameSet) Equal(o *NameSet) bool {
 	return true
 }
 
-// Add returns the set with names added; s itself if it has them all.
+// Add returns the set with these names added. It returns s itself if s has them all.
 func (s *NameSet) Add(names ...string) *NameSet {
-	fresh := make([]string, 0, len(names))
+	added := make([]string, 0, len(names))
 	for _, n := range names {
 		if !s.Has(n) {
-			fresh = append(fresh, n)
+			added = append(added, n)
 		}
 	}
-	if len(fresh) == 0 {
+	if len(added) == 0 {
 		return s
 	}
-	slices.Sort(fresh)
-	return s.edit(slices.Compact(fresh), nil)
+	slices.Sort(added)
+	return s.edit(slices.Compact(added), nil)
 }
 
-// Remove returns the set without names; s itself if it has none of them.
+// Remove returns the set without these names. It returns s itself if s has none of them.
 func (s *NameSet) Remove(names ...string) *NameSet {
-	gone := make([]string, 0, len(names))
+	removed := make([]string, 0, len(names))
 	for _, n := range names {
 		if s.Has(n) {
-			gone = append(gone, n)
+			removed = append(removed, n)
 		}
 	}
-	if len(gone) == 0 {
+	if len(removed) == 0 {
 		return s
 	}
-	slices.Sort(gone)
-	return s.edit(nil, slices.Compact(gone))
+	slices.Sort(removed)
+	return s.edit(nil, slices.Compact(removed))
 }
 
-// edit rebuilds the chunks that add and drop (sorted, disjoint from and
-// contained in s respectively) fall into, and keeps all others.
+// edit returns the set with add put in and drop left out. Both are sorted; s has no name of add and
+// all names of drop. It rebuilds the chunks that they fall into and keeps all others.
 func (s *NameSet) edit(add, drop []string) *NameSet {
 	out := &NameSet{n: s.Len() + len(add) - len(drop)}
 	if out.n == 0 {
@@ -194,9 +194,9 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 	}
 	old := s.Chunks()
 	out.chunks = make([]*Chunk, 0, len(old)+1)
-	var carry []string // names of an unfinished chunk
+	var carry []string // names of a chunk that has not ended
 	for i := 0; i < len(old) || len(add) > 0 || len(carry) > 0; i++ {
-		if next := s.firstEdit(add, drop); next > i && len(carry) == 0 {
+		if next := s.firstEditedChunk(add, drop); next > i && len(carry) == 0 {
 			for _, c := range old[i:next] {
 				out.sum += c.sum
 				out.weight += c.weight
@@ -207,40 +207,40 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 		}
 		var here, names []string
 		if i < len(old) {
-			// What belongs here: everything below the next chunk's first name.
-			end, gone := len(add), len(drop)
+			// This chunk gets all names below the first name of the next chunk.
+			addEnd, dropEnd := len(add), len(drop)
 			if i+1 < len(old) {
 				next := old[i+1].names[0]
-				end, _ = slices.BinarySearch(add, next)
-				gone, _ = slices.BinarySearch(drop, next)
+				addEnd, _ = slices.BinarySearch(add, next)
+				dropEnd, _ = slices.BinarySearch(drop, next)
 			}
 			here = old[i].names
-			names = merge(carry, here, add[:end], drop[:gone])
-			add, drop = add[end:], drop[gone:]
+			names = merge(carry, here, add[:addEnd], drop[:dropEnd])
+			add, drop = add[addEnd:], drop[dropEnd:]
 		} else {
 			names = merge(carry, nil, add, nil)
 			add = nil
 		}
-		carry = out.cut(names, i >= len(old)-1)
+		carry = out.appendChunks(names, i >= len(old)-1)
 	}
 	return out
 }
 
-// firstEdit returns the first chunk that the first of add and drop falls into;
-// past the last one if both are empty.
-func (s *NameSet) firstEdit(add, drop []string) int {
+// firstEditedChunk returns the index of the first chunk that a name of add or drop falls into. If
+// both are empty, it returns the number of chunks.
+func (s *NameSet) firstEditedChunk(add, drop []string) int {
 	first := len(s.Chunks())
 	for _, names := range [...][]string{add, drop} {
 		if first > 0 && len(names) > 0 {
-			first = min(first, s.find(names[0]))
+			first = min(first, s.chunkOf(names[0]))
 		}
 	}
 	return first
 }
 
-// cut appends the chunks of names and returns what is left unfinished, nothing
-// if last.
-func (s *NameSet) cut(names []string, last bool) []string {
+// appendChunks cuts names into chunks and appends them to s. It returns the names after the last
+// boundary; if last is set, they become a chunk too.
+func (s *NameSet) appendChunks(names []string, last bool) []string {
 	start, sum, weight := 0, uint64(0), 0
 	for i, n := range names {
 		h := hashName(n)
@@ -256,7 +256,7 @@ func (s *NameSet) cut(names []string, last bool) []string {
 	return names[start:]
 }
 
-// merge returns carry, then here with add put in and drop left out, sorted.
+// merge returns carry, then the names of here with add put in and drop left out, sorted.
 func merge(carry, here, add, drop []string) []string {
 	out := make([]string, 0, len(carry)+len(here)+len(add)-len(drop))
 	out = append(out, carry...)
@@ -273,9 +273,8 @@ func merge(carry, here, add, drop []string) []string {
 	return append(out, add...)
 }
 
-// Diff yields the names in which the two sets differ, in order, with true for
-// one that only o has and false for one that only s has. Shared chunks are
-// skipped.
+// Diff yields the names that only one of the two sets has, in order. The value is true for a name
+// of o and false for a name of s. It skips shared chunks.
 func (s *NameSet) Diff(o *NameSet) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		a, b := cursor{chunks: s.Chunks()}, cursor{chunks: o.Chunks()}
@@ -307,7 +306,7 @@ func (s *NameSet) Diff(o *NameSet) iter.Seq2[string, bool] {
 	}
 }
 
-// cursor walks chunks name by name.
+// cursor walks the names of a list of chunks in order.
 type cursor struct {
 	chunks []*Chunk
 	at     int

@@ -12,8 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A NameSet behaves as a map, is the same whatever its history, and its Diff
-// is exact.
+// A NameSet has the same names as a map, does not depend on its history, and its Diff is exact.
 func TestNameSetAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string {
@@ -51,7 +50,7 @@ func TestNameSetAgainstMap(t *testing.T) {
 				t.Fatalf("Len %d, want %d", set.Len(), len(plain))
 			}
 			if again := NewNameSet(want...); !again.Equal(set) || again.Sum() != set.Sum() {
-				t.Fatal("the same names, made at once, are not equal")
+				t.Fatal("a new set of the same names is not equal")
 			}
 			for n, added := range before.Diff(set) {
 				if was[n] == plain[n] || plain[n] != added {
@@ -61,7 +60,7 @@ func TestNameSetAgainstMap(t *testing.T) {
 			}
 			for n := range plain {
 				if !was[n] || !set.Has(n) {
-					t.Fatalf("%s: Diff left it out, or Has does not know it", n)
+					t.Fatalf("%s is missing from Diff, or Has is false", n)
 				}
 			}
 		}
@@ -76,7 +75,7 @@ func TestNameWeight(t *testing.T) {
 	}
 }
 
-// Growing by one name copies one chunk, and keeps the others.
+// Adding one name copies one chunk and keeps the others.
 func TestNameSetSharesChunks(t *testing.T) {
 	var names []string
 	for i := range 10000 {
@@ -95,7 +94,7 @@ func TestNameSetSharesChunks(t *testing.T) {
 	}
 }
 
-// Who may ask for names may bring them, with versions as they are.
+// A client that may subscribe to some names may also send their versions.
 func TestVersionsOfLongNames(t *testing.T) {
 	const n = 10
 	q := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{}}

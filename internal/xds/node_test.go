@@ -8,37 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 )
-
-func marshal(t testing.TB, m proto.Message) []byte {
-	t.Helper()
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func someNode() *corev3.Node {
-	return &corev3.Node{
-		Id: "n1", Cluster: "edge", UserAgentName: "envoy", ClientFeatures: []string{"f1", "f2"},
-		Locality: &corev3.Locality{Zone: "z"},
-		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewStringValue("v")}},
-	}
-}
-
-func params(kv ...string) map[string]*xdscorev3.ContextParams {
-	out := map[string]*xdscorev3.ContextParams{}
-	for i := 0; i < len(kv); i += 2 {
-		out[kv[i]] = &xdscorev3.ContextParams{Params: map[string]string{"p": kv[i+1]}}
-	}
-	return out
-}
 
 func TestNodeIsReadOnTheWire(t *testing.T) {
 	var table NodeTable
@@ -55,12 +28,12 @@ func TestNodeIsReadOnTheWire(t *testing.T) {
 		t.Errorf("decoded %v, %v", m, err)
 	}
 	if !bytes.Equal(n.Bytes(), raw) || &n.Bytes()[0] == &raw[0] {
-		t.Error("the bytes are other than they came, or not a copy")
+		t.Error("the bytes differ, or are not a copy")
 	}
-	// The message's buffer is used again by the transport.
+	// gRPC reuses the message's buffer.
 	clear(raw)
 	if m, err = n.Decode(); err != nil || m.Id != "n1" {
-		t.Error("the node changed with the buffer that it came in")
+		t.Error("the node aliases the buffer")
 	}
 }
 
@@ -86,11 +59,11 @@ func TestMalformedNodes(t *testing.T) {
 		t.Error("a malformed later node is merged")
 	}
 	if _, err := MergeDynamic([]byte{0x0a, 5}, good); err == nil {
-		t.Error("a malformed node is merged into")
+		t.Error("a malformed earlier node is merged")
 	}
 }
 
-// A later node counts for its dynamic_parameters and nothing else.
+// Only the dynamic_parameters of a later node count (P1).
 func TestP1_MergeDynamic(t *testing.T) {
 	first := someNode()
 	first.DynamicParameters = params("a", "1", "b", "2")
@@ -106,14 +79,14 @@ func TestP1_MergeDynamic(t *testing.T) {
 		t.Errorf("merged to %v, %v", m, err)
 	}
 
-	// The same parameters in a different node: not even a new slice.
+	// A different node with the same parameters does not allocate.
 	raw := marshal(t, first)
 	later.DynamicParameters = first.DynamicParameters
 	if got, err = MergeDynamic(raw, marshal(t, later)); err != nil || &got[0] != &raw[0] || len(got) != len(raw) {
 		t.Errorf("equal parameters made another node, %v", err)
 	}
 
-	// None any more.
+	// a later node without parameters
 	later.DynamicParameters = nil
 	if got, err = MergeDynamic(raw, marshal(t, later)); err != nil {
 		t.Fatal(err)
@@ -123,7 +96,7 @@ func TestP1_MergeDynamic(t *testing.T) {
 		t.Errorf("merged to %v, %v", m, err)
 	}
 	if !bytes.Equal(raw, marshal(t, first)) {
-		t.Error("the first node's bytes were written to")
+		t.Error("the first node's bytes changed")
 	}
 }
 
@@ -144,7 +117,7 @@ func TestP58_WithFeatures(t *testing.T) {
 		t.Errorf("without features: %v, %v", m, err)
 	}
 	if !bytes.Equal(raw, was) {
-		t.Error("the node's bytes were written to")
+		t.Error("the node's bytes changed")
 	}
 }
 
@@ -179,7 +152,7 @@ func TestNodesAreInterned(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// First comers of one content at once get one node.
+// Concurrent calls of Intern with one content return one node.
 func TestNodesAreInternedOnceInARace(t *testing.T) {
 	for round := range 50 {
 		var table NodeTable
@@ -192,13 +165,13 @@ func TestNodesAreInternedOnceInARace(t *testing.T) {
 		wg.Wait()
 		for _, n := range nodes {
 			if n == nil || n != nodes[0] {
-				t.Fatal("several nodes of one content")
+				t.Fatal("several nodes for one content")
 			}
 		}
 	}
 }
 
-// A node that nobody holds leaves the table; one that is held stays itself.
+// An unused node leaves the table. A node in use keeps its identity.
 func TestUnusedNodesAreReleased(t *testing.T) {
 	var table NodeTable
 	keep, err := table.Intern([]byte("\x0a\x04kept"))
@@ -210,11 +183,10 @@ func TestUnusedNodesAreReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Cleanups run on a goroutine of the runtime after a collection: each
-	// collection and yield brings it nearer.
+	// Cleanups run on a goroutine of the runtime after a garbage collection.
 	for i := 0; table.Len() > 1; i++ {
 		if i == 10000 {
-			t.Fatalf("%d nodes are left, 1 is held", table.Len())
+			t.Fatalf("%d nodes are left, 1 is in use", table.Len())
 		}
 		runtime.GC()
 		runtime.Gosched()
@@ -247,7 +219,7 @@ func FuzzNode(f *testing.F) {
 		if err := proto.Unmarshal(WithFeatures(raw, "z"), featured); err != nil {
 			t.Fatal(err)
 		}
-		// What is no feature but has its number goes as well.
+		// WithFeatures also removes unknown fields that have the number of client_features.
 		m.ProtoReflect().SetUnknown(nil)
 		featured.ProtoReflect().SetUnknown(nil)
 		if m.ClientFeatures = []string{"z"}; !proto.Equal(featured, m) {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Variant is one of the two variants of the transport protocol.
+// Variant is a variant of the transport protocol: SotW or delta.
 type Variant uint8
 
 const (
@@ -24,55 +24,53 @@ func (v Variant) String() string {
 	return "sotw"
 }
 
-// Request is a DiscoveryRequest or a DeltaDiscoveryRequest, scanned on the
-// wire. Its slices alias the message; scanning into the same Request again
-// allocates nothing.
+// Request is a DiscoveryRequest or a DeltaDiscoveryRequest, scanned on the wire. Its slices alias
+// the message. A Request can be scanned into again, and then reuses its lists.
 type Request struct {
 	TypeURL []byte
 	Node    []byte // nil if the request has none
 	Nonce   []byte
 	Version []byte // SotW: version_info
 
-	// Names are resource_names, or resource_names_subscribe; Unsubscribe and
-	// Initial are incremental only.
+	// Names are resource_names (SotW) or resource_names_subscribe (delta). Unsubscribe and Initial
+	// are set in delta only.
 	Names       [][]byte
 	Unsubscribe [][]byte
 	Initial     []NamedVersion
-	// NamesSum is a hash over Names in their order and with their number. It is
-	// seeded by process; equal lists have equal sums.
+	// NamesSum is a hash of Names. It covers their order and number. Equal lists have equal sums
+	// within one process.
 	NamesSum uint64
 
-	// Refused: error_detail is there, the request is a NACK (P13).
+	// Refused: the request has error_detail, so it is a NACK (P13).
 	Refused      bool
 	ErrorCode    int32
 	ErrorMessage []byte
 
-	// Locators: the request has resource_locators (P39).
+	// Locators: the request has resource_locators, which the relay refuses (P39).
 	Locators bool
 }
 
 // NamedVersion is an entry of initial_resource_versions.
 type NamedVersion struct{ Name, Version []byte }
 
-// ErrLongRequestName is P28's bound.
+// ErrLongRequestName: a name is longer than the limit (P28).
 var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
 
-// ErrTooManyNames: a list of the request has more entries than it may, by their weight.
+// ErrTooManyNames: a list of the request has too many names, counted by NameWeight.
 var ErrTooManyNames = errors.New("more names")
 
-// Entries is how many entries r has room for: what it costs to keep it.
-func (r *Request) Entries() int { return cap(r.Names) + cap(r.Unsubscribe) + cap(r.Initial) }
-
-// ErrLongType: a type URL has the bound of a name.
+// ErrLongType: the type URL is longer than a name may be.
 var ErrLongType = fmt.Errorf("type_url longer than %d bytes", MaxNameBytes)
 
-var errUTF8 = errors.New("a string is not UTF-8")
+// Entries returns the number of list entries that r has memory for. A pool uses it to drop large
+// Requests.
+func (r *Request) Entries() int { return cap(r.Names) + cap(r.Unsubscribe) + cap(r.Initial) }
 
-// field is what a field of a request says, whatever its number there.
-type field uint8
+// requestField is the meaning of a field. Its number differs between the two messages.
+type requestField uint8
 
 const (
-	ignored field = iota
+	otherRequestField requestField = iota
 	versionField
 	nodeField
 	namesField
@@ -84,47 +82,29 @@ const (
 	locatorsField
 )
 
-// requestFields are the fields by their numbers, which differ between the two
-// messages.
-var requestFields = [...][16]field{
+// requestFields has the meaning of each field number, by variant.
+var requestFields = [...][16]requestField{
 	SotW:  {1: versionField, 2: nodeField, 3: namesField, 4: typeField, 5: nonceField, 6: detailField, 7: locatorsField},
 	Delta: {1: nodeField, 2: typeField, 3: namesField, 4: unsubscribeField, 5: initialField, 6: nonceField, 7: detailField, 8: locatorsField, 9: locatorsField},
 }
 
-// reset empties r but for the arrays of its lists. Left in there, names would
-// keep messages alive that are long answered. Field by field, it costs a third of
-// what assigning a whole Request does.
-func (r *Request) reset() {
-	if len(r.Names)+len(r.Unsubscribe)+len(r.Initial) > 0 {
-		clear(r.Names)
-		clear(r.Unsubscribe)
-		clear(r.Initial)
-		r.Names, r.Unsubscribe, r.Initial = r.Names[:0], r.Unsubscribe[:0], r.Initial[:0]
-	}
-	if r.Refused {
-		r.Refused, r.ErrorCode, r.ErrorMessage = false, 0, nil
-	}
-	r.TypeURL, r.Node, r.Nonce, r.Version = nil, nil, nil, nil
-	r.NamesSum, r.Locators = 0, false
-}
-
-// Scan reads msg into r, replacing what was there. Each of its lists may have
-// maxNames entries by NameWeight, duplicates counted; 0: any number. The error says
-// what is malformed.
+// Scan reads msg into r and replaces what r had. maxNames limits each list, counted by NameWeight
+// with duplicates; 0 means no limit. The error says what is malformed or too large. After an error,
+// the fields of r are incomplete.
 func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 	if maxNames <= 0 {
 		maxNames = math.MaxInt
 	}
 	r.reset()
-	names, unsubscribe, initial := 0, 0, 0 // weights
+	names, unsubscribe, initial := 0, 0, 0 // counted by NameWeight
 	fields := &requestFields[v]
 	for b := msg; len(b) > 0; {
-		var is field
+		var kind requestField
 		var val []byte
-		// Of nearly all fields, the tag is one byte and the length another.
+		// Fast path: in nearly all fields, the tag and the length have one byte each.
 		if len(b) > 1 && b[0]&0x87 == byte(protowire.BytesType) && b[0] > 7 && int(b[1]) <= min(len(b)-2, 0x7f) {
 			end := 2 + int(b[1])
-			is, val, b = fields[b[0]>>3], b[2:end:end], b[end:]
+			kind, val, b = fields[b[0]>>3], b[2:end:end], b[end:]
 		} else {
 			num, typ, n := protowire.ConsumeTag(b)
 			if n < 0 {
@@ -143,10 +123,10 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			}
 			b = b[n:]
 			if int(num) < len(fields) {
-				is = fields[num]
+				kind = fields[num]
 			}
 		}
-		switch is {
+		switch kind {
 		case namesField:
 			if err := checkName(val); err != nil {
 				return err
@@ -155,14 +135,14 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 				return ErrTooManyNames
 			}
 			r.Names = append(r.Names, val)
-			// A multiplication by an odd number keeps what came before, and the
-			// order; one maphash.Hash over all names costs half as much again.
+			// Multiplying by an odd number loses nothing and makes the sum depend on the order. One
+			// maphash.Hash over all names would cost 50% more.
 			r.NamesSum = r.NamesSum*0x9e3779b97f4a7c15 + maphash.Bytes(nameSeed, val)
 		case typeField:
 			if len(val) > MaxNameBytes {
-				return ErrLongType // it is kept: by streams, and by groups
+				return ErrLongType // streams and groups keep the type URL
 			}
-			if !validName(val) {
+			if !isUTF8(val) {
 				return errUTF8
 			}
 			r.TypeURL = val
@@ -201,17 +181,34 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 	return nil
 }
 
+// reset empties r but keeps the arrays of its lists. It clears the arrays, since old names would
+// keep old messages alive. Assigning field by field costs a third of assigning a whole Request.
+func (r *Request) reset() {
+	if len(r.Names)+len(r.Unsubscribe)+len(r.Initial) > 0 {
+		clear(r.Names)
+		clear(r.Unsubscribe)
+		clear(r.Initial)
+		r.Names, r.Unsubscribe, r.Initial = r.Names[:0], r.Unsubscribe[:0], r.Initial[:0]
+	}
+	if r.Refused {
+		r.Refused, r.ErrorCode, r.ErrorMessage = false, 0, nil
+	}
+	r.TypeURL, r.Node, r.Nonce, r.Version = nil, nil, nil, nil
+	r.NamesSum, r.Locators = 0, false
+}
+
+// checkName returns an error for a name that is too long or not UTF-8.
 func checkName(name []byte) error {
 	if len(name) > MaxNameBytes {
 		return ErrLongRequestName
 	}
-	if !validName(name) {
+	if !isUTF8(name) {
 		return errUTF8
 	}
 	return nil
 }
 
-// scanEntry reads an entry of a map<string, string>.
+// scanEntry reads an entry of a map<string, string>. The slices alias b.
 func scanEntry(b []byte) (e NamedVersion, err error) {
 	err = eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
 		if typ == protowire.BytesType {
@@ -230,7 +227,7 @@ func scanEntry(b []byte) (e NamedVersion, err error) {
 	return e, err
 }
 
-// scanStatus reads a google.rpc.Status.
+// scanStatus reads the code and message of a google.rpc.Status.
 func (r *Request) scanStatus(b []byte) error {
 	return eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
 		switch {

@@ -18,8 +18,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// expect is what a scan must find; what proto.Unmarshal found, that is.
-type expect struct {
+// Metrics, logs and the status use these names.
+func TestVariantString(t *testing.T) {
+	if SotW.String() != "sotw" || Delta.String() != "delta" {
+		t.Errorf("%s and %s", SotW, Delta)
+	}
+}
+
+// wantRequest is what a scan must find: what proto.Unmarshal found.
+type wantRequest struct {
 	typeURL, nonce, version string
 	names, unsubscribe      []string
 	initial                 map[string]string
@@ -28,8 +35,8 @@ type expect struct {
 	locators                bool
 }
 
-func expectSotW(m *discoveryv3.DiscoveryRequest) expect {
-	e := expect{typeURL: m.TypeUrl, nonce: m.ResponseNonce, version: m.VersionInfo, names: m.ResourceNames,
+func wantFromSotW(m *discoveryv3.DiscoveryRequest) wantRequest {
+	e := wantRequest{typeURL: m.TypeUrl, nonce: m.ResponseNonce, version: m.VersionInfo, names: m.ResourceNames,
 		detail: m.ErrorDetail, locators: len(m.ResourceLocators) > 0}
 	if m.Node != nil {
 		e.node = m.Node
@@ -37,8 +44,8 @@ func expectSotW(m *discoveryv3.DiscoveryRequest) expect {
 	return e
 }
 
-func expectDelta(m *discoveryv3.DeltaDiscoveryRequest) expect {
-	e := expect{typeURL: m.TypeUrl, nonce: m.ResponseNonce, names: m.ResourceNamesSubscribe,
+func wantFromDelta(m *discoveryv3.DeltaDiscoveryRequest) wantRequest {
+	e := wantRequest{typeURL: m.TypeUrl, nonce: m.ResponseNonce, names: m.ResourceNamesSubscribe,
 		unsubscribe: m.ResourceNamesUnsubscribe, initial: m.InitialResourceVersions, detail: m.ErrorDetail,
 		locators: len(m.ResourceLocatorsSubscribe)+len(m.ResourceLocatorsUnsubscribe) > 0}
 	if m.Node != nil {
@@ -47,7 +54,7 @@ func expectDelta(m *discoveryv3.DeltaDiscoveryRequest) expect {
 	return e
 }
 
-func texts(b [][]byte) []string {
+func stringsOf(b [][]byte) []string {
 	var out []string
 	for _, s := range b {
 		out = append(out, string(s))
@@ -55,8 +62,8 @@ func texts(b [][]byte) []string {
 	return out
 }
 
-// differs says in what r is other than expected; "" for nothing.
-func differs(r *Request, e expect) string {
+// firstDifference names the first field in which r differs from e; "" if none does.
+func firstDifference(r *Request, e wantRequest) string {
 	initial := map[string]string{}
 	for _, nv := range r.Initial {
 		initial[string(nv.Name)] = string(nv.Version)
@@ -68,9 +75,9 @@ func differs(r *Request, e expect) string {
 		return "nonce"
 	case string(r.Version) != e.version:
 		return "version"
-	case !slices.Equal(texts(r.Names), e.names):
+	case !slices.Equal(stringsOf(r.Names), e.names):
 		return "names"
-	case !slices.Equal(texts(r.Unsubscribe), e.unsubscribe):
+	case !slices.Equal(stringsOf(r.Unsubscribe), e.unsubscribe):
 		return "unsubscribe"
 	case !maps.Equal(initial, e.initial):
 		return "initial_resource_versions"
@@ -90,7 +97,7 @@ func differs(r *Request, e expect) string {
 	return ""
 }
 
-// requestOf draws a request of either variant.
+// requestOf draws a request of variant v.
 func requestOf(v Variant) *rapid.Generator[proto.Message] {
 	return rapid.Custom(func(t *rapid.T) proto.Message {
 		text := rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[a-z]{1,8}`), rapid.String())
@@ -127,15 +134,15 @@ func requestOf(v Variant) *rapid.Generator[proto.Message] {
 	})
 }
 
-func expectOf(m proto.Message) expect {
+func wantFrom(m proto.Message) wantRequest {
 	if d, ok := m.(*discoveryv3.DeltaDiscoveryRequest); ok {
-		return expectDelta(d)
+		return wantFromDelta(d)
 	}
-	return expectSotW(m.(*discoveryv3.DiscoveryRequest))
+	return wantFromSotW(m.(*discoveryv3.DiscoveryRequest))
 }
 
-// A scan finds what proto.Unmarshal finds, in a Request that was used before,
-// with fields that this program does not know in between.
+// A scan finds what proto.Unmarshal finds. The Request was used before, and the message has unknown
+// fields.
 func TestScanAgainstUnmarshal(t *testing.T) {
 	for _, v := range []Variant{SotW, Delta} {
 		var r Request
@@ -151,8 +158,8 @@ func TestScanAgainstUnmarshal(t *testing.T) {
 			if err := r.Scan(v, msg, 0); err != nil {
 				t.Fatal(err)
 			}
-			if what := differs(&r, expectOf(m)); what != "" {
-				t.Fatalf("%s: %s is other:\n%+v, want\n%v", v, what, r, m)
+			if what := firstDifference(&r, wantFrom(m)); what != "" {
+				t.Fatalf("%s: %s differs:\n%+v, want\n%v", v, what, r, m)
 			}
 			var again Request
 			if err := again.Scan(v, bytes.Clone(msg), 0); err != nil || again.NamesSum != r.NamesSum {
@@ -188,9 +195,9 @@ func TestMalformedRequests(t *testing.T) {
 	} {
 		var r Request
 		if err := r.Scan(c.v, c.msg, 0); err == nil {
-			t.Errorf("%s: read as %+v", what, r)
+			t.Errorf("%s: no error, but %+v", what, r)
 		}
-		// The next message is not the worse for it.
+		// An error does not affect the next scan.
 		if err := r.Scan(SotW, wire(3, "n", 4, "t"), 0); err != nil || len(r.Names) != 1 || string(r.TypeURL) != "t" || r.Refused {
 			t.Errorf("after %s: %+v, %v", what, r, err)
 		}
@@ -231,7 +238,7 @@ func TestP39_LocatorsAreSeen(t *testing.T) {
 	}
 }
 
-// The sum tells lists apart by order, number and where one name ends.
+// The sum depends on the order of names, on their number, and on where each name ends.
 func TestNamesSum(t *testing.T) {
 	sum := func(v Variant, names ...string) uint64 {
 		var msg []byte
@@ -250,11 +257,11 @@ func TestNamesSum(t *testing.T) {
 	} {
 		s := sum(SotW, names...)
 		if other, ok := seen[s]; ok {
-			t.Errorf("%q and %q have one sum", names, other)
+			t.Errorf("%q and %q have the same sum", names, other)
 		}
 		seen[s] = names
 		if sum(Delta, names...) != s || sum(SotW, names...) != s {
-			t.Errorf("%q: the sum is another the next time", names)
+			t.Errorf("%q: another sum for the same names", names)
 		}
 	}
 	var r Request
@@ -263,7 +270,7 @@ func TestNamesSum(t *testing.T) {
 	}
 }
 
-// manyNames is an ACK of load assignments that repeats n names.
+// manyNames returns an ACK for load assignments that lists n names.
 func manyNames(n int) *discoveryv3.DiscoveryRequest {
 	m := &discoveryv3.DiscoveryRequest{TypeUrl: string(EndpointType), VersionInfo: "1234", ResponseNonce: "17"}
 	for i := range n {
@@ -298,7 +305,7 @@ func TestScanDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Nothing of one request is left in the next, in whichever field.
+// A scan leaves nothing of the previous request in any field.
 func TestScanReplacesEverything(t *testing.T) {
 	var r Request
 	of := reflect.ValueOf(&r).Elem()
@@ -319,19 +326,19 @@ func TestScanReplacesEverything(t *testing.T) {
 		for i := range said {
 			f := of.Field(i)
 			if empty := f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0; !empty {
-				t.Errorf("%v: %s is still there", v, of.Type().Field(i).Name)
+				t.Errorf("%v: %s keeps a value", v, of.Type().Field(i).Name)
 			}
 		}
 	}
 	for i, was := range said {
 		if !was {
-			t.Errorf("%s: no request here has it", of.Type().Field(i).Name)
+			t.Errorf("%s: no request of this test sets it", of.Type().Field(i).Name)
 		}
 	}
 }
 
-// A Request keeps the message alive that it was last scanned from, and none
-// before it: else a client could pin one message a name.
+// A Request keeps only the message alive that it scanned last. Otherwise a client could keep one
+// message alive for each name.
 func TestScanLetsGoOfOldMessages(t *testing.T) {
 	var r Request
 	if err := r.Scan(Delta, wire(3, "a", 3, "b", 4, "c", 4, "d", 5, wire(1, "e"), 5, wire(1, "f")), 0); err != nil {
@@ -343,20 +350,19 @@ func TestScanLetsGoOfOldMessages(t *testing.T) {
 		}
 		for _, b := range slices.Concat(r.Names[:cap(r.Names)][len(r.Names):], r.Unsubscribe[:cap(r.Unsubscribe)][len(r.Unsubscribe):]) {
 			if b != nil {
-				t.Errorf("%q is still there", b)
+				t.Errorf("%q is still in an array", b)
 			}
 		}
 		for _, nv := range r.Initial[:cap(r.Initial)][len(r.Initial):] {
 			if nv.Name != nil || nv.Version != nil {
-				t.Errorf("%q is still there", nv.Name)
+				t.Errorf("%q is still in an array", nv.Name)
 			}
 		}
 	}
 }
 
-// A scan agrees with proto.Unmarshal on what that can read, but for the bound
-// on names and for fields given several times; and what a scan refuses,
-// proto.Unmarshal refuses too.
+// A scan agrees with proto.Unmarshal on messages that protobuf can read, except for the limit on
+// names and for repeated singular fields. Protobuf also refuses what a scan refuses.
 func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, delta bool, msg []byte) {
 		v, m := SotW, proto.Message(new(discoveryv3.DiscoveryRequest))
@@ -369,19 +375,19 @@ func FuzzScan(f *testing.F) {
 		bad := proto.Unmarshal(msg, m)
 		if err != nil {
 			if bad == nil && !errors.Is(err, ErrLongRequestName) {
-				t.Fatalf("refused for %v", err)
+				t.Fatalf("refused: %v", err)
 			}
 			return
 		}
 		if bad != nil {
 			return
 		}
-		e := expectOf(m)
+		e := wantFrom(m)
 		if len(fieldsOf(t, msg, node)) > 1 {
 			r.Node, e.node = nil, nil
 		}
-		if what := differs(&r, e); what != "" {
-			t.Fatalf("%s is other:\n%+v, want\n%v", what, r, m)
+		if what := firstDifference(&r, e); what != "" {
+			t.Fatalf("%s differs:\n%+v, want\n%v", what, r, m)
 		}
 	})
 }

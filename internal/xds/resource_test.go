@@ -11,67 +11,13 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 )
 
-// widget is a type that this program has never heard of.
-const widget TypeURL = "type.googleapis.com/acme.Widget"
-
-// wire is a message on the wire: a number and its value, in turn, the value a
-// string or bytes, or an int for a varint.
-func wire(fields ...any) []byte {
-	var b []byte
-	for i := 0; i < len(fields); i += 2 {
-		num := protowire.Number(fields[i].(int))
-		switch v := fields[i+1].(type) {
-		case int:
-			b = protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), uint64(v))
-		case string:
-			b = protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
-		case []byte:
-			b = protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
-		}
-	}
-	return b
-}
-
-func anyWire(url TypeURL, value []byte) []byte { return wire(1, string(url), 2, value) }
-
-// newRes makes a resource of url with this name, whose content differs with
-// content.
-func newRes(t testing.TB, url TypeURL, name, content string) *Resource {
-	t.Helper()
-	value := wire(1, name)
-	if content != "" {
-		value = wire(1, name, 99, content)
-	}
-	r, err := NewResource(TypeOf(url), name, anyWire(url, value))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// one parses a response with a single resource and takes it.
-func one(t testing.TB, v Variant, url TypeURL, resource []byte) *Resource {
-	t.Helper()
-	r, err := ParseResponse(v, wire(4, string(url), 2, resource))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Resources) != 1 || !r.Resources[0].HasBody() {
-		t.Fatalf("%d resources", len(r.Resources))
-	}
-	return r.Resources[0].Take(TypeOf(url), nil)
-}
-
-// The versions are fixed for ever: clients come back with them after years, to
-// other builds. The values were computed by another program; a change of the
-// code that needs a change here is wrong.
+// Versions must never change: clients send them back after years, to other builds (P61). Another
+// program computed these values. If a change of the code breaks this test, the change is wrong.
 func TestP61_GoldenVersions(t *testing.T) {
 	long := strings.Repeat("n", 200)
 	for _, c := range []struct {
@@ -101,16 +47,15 @@ func TestP61_GoldenVersions(t *testing.T) {
 		for _, a := range c.aliases {
 			resource = append(resource, wire(4, a)...)
 		}
-		r := one(t, Delta, c.url, resource)
+		r := takeOnly(t, Delta, c.url, resource)
 		if got := r.Version.String(); got != c.version {
 			t.Errorf("%s: version %s, want %s", c.what, got, c.version)
 		}
-		if got := r.member.String(); got != c.member {
+		if got := r.Member.String(); got != c.member {
 			t.Errorf("%s: member %s, want %s", c.what, got, c.member)
 		}
 
-		// The documented parts, hashed by hand: url, value, aliases, each after
-		// its length.
+		// The same hash without contentVersion: url, value and aliases, each after its length.
 		h := sha256.New()
 		for _, p := range append([]string{string(c.url), string(c.value)}, c.aliases...) {
 			if n := len(p); n < 128 {
@@ -121,18 +66,18 @@ func TestP61_GoldenVersions(t *testing.T) {
 			h.Write([]byte(p))
 		}
 		if got := hex.EncodeToString(h.Sum(nil)[:16]); got != c.version {
-			t.Errorf("%s: by hand %s, want %s", c.what, got, c.version)
+			t.Errorf("%s: computed in the test: %s, want %s", c.what, got, c.version)
 		}
 		if len(c.aliases) > 0 {
 			continue
 		}
-		// The same, whichever way it came.
+		// The version does not depend on how the resource was encoded.
 		for how, other := range map[string]*Resource{
-			"in SotW": one(t, SotW, c.url, anyWire(c.url, c.value)),
-			"wrapped": one(t, SotW, c.url, anyWire(wrapperType, resource)),
-			"Any written the other way round": one(t, Delta, c.url,
+			"in SotW": takeOnly(t, SotW, c.url, anyWire(c.url, c.value)),
+			"wrapped": takeOnly(t, SotW, c.url, anyWire(wrapperType, resource)),
+			"Any written the other way round": takeOnly(t, Delta, c.url,
 				wire(2, wire(2, c.value, 1, string(c.url)), 3, c.name)),
-			"a tag longer than needed": one(t, Delta, c.url,
+			"a tag longer than needed": takeOnly(t, Delta, c.url,
 				append(wire(3, c.name), append([]byte{0x92, 0x00}, wire(2, anyWire(c.url, c.value))[1:]...)...)),
 		} {
 			if other.Version != r.Version || other.Name != c.name || other.TypeURL() != c.url {
@@ -140,36 +85,30 @@ func TestP61_GoldenVersions(t *testing.T) {
 			}
 		}
 	}
-
-	b := NewBuilder(TypeOf(ClusterType))
-	b.Apply(Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "c2", ""), newRes(t, ClusterType, "c1", "")}})
-	if s, _ := b.Snapshot(nil, 1); s.Version != "d5bacc503b711d30288b3174a1838740" {
-		t.Errorf("set of c1 and c2: %s", s.Version)
-	}
 }
 
 func TestP61_WhatVersionsAreMadeOf(t *testing.T) {
 	body := wire(2, anyWire(VHostType, wire(1, "v")))
 	resource := func(more ...any) *Resource {
-		return one(t, Delta, VHostType, append(wire(3, "v"), append(bytes.Clone(body), wire(more...)...)...))
+		return takeOnly(t, Delta, VHostType, append(wire(3, "v"), append(bytes.Clone(body), wire(more...)...)...))
 	}
 	plain := resource()
 	aliased := resource(4, "a", 4, "b")
 	if turned := resource(4, "b", 4, "a"); turned.Version != aliased.Version || !slices.Equal(turned.Aliases, []string{"a", "b"}) {
-		t.Error("the order of aliases makes a difference")
+		t.Error("the version depends on the order of aliases")
 	}
 	if aliased.Version == plain.Version || resource(4, "ab").Version == aliased.Version {
-		t.Error("aliases make no difference")
+		t.Error("the version does not depend on aliases")
 	}
 	ttl := resource(6, marshal(t, durationpb.New(5e9)))
 	if ttl.Version != plain.Version {
 		t.Error("the TTL is part of the version")
 	}
 	if ttl.Same(plain) || plain.Same(ttl) {
-		t.Error("clients would not learn of a TTL")
+		t.Error("a resource with a TTL is the same as one without")
 	}
 	if v := resource(1, "7"); v.Version != plain.Version || !v.Same(plain) || v.OriginVersion != "7" {
-		t.Errorf("the origin's version %q makes a difference", v.OriginVersion)
+		t.Errorf("the origin's version %q changes the version, or is lost", v.OriginVersion)
 	}
 	if resource(7, wire(1, 1)).Version != plain.Version {
 		t.Error("cache_control is part of the version")
@@ -179,7 +118,7 @@ func TestP61_WhatVersionsAreMadeOf(t *testing.T) {
 	}
 }
 
-// Sums of versions are sums mod 2^128, and so the same in every order.
+// Version.Add and Sub compute sums mod 2^128, so their order does not matter.
 func TestP61_SumsOfVersions(t *testing.T) {
 	mod := new(big.Int).Lsh(big.NewInt(1), 128)
 	number := func(v Version) *big.Int { return new(big.Int).SetBytes(v[:]) }
@@ -189,14 +128,14 @@ func TestP61_SumsOfVersions(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := versions.Draw(t, "a"), versions.Draw(t, "b")
-		if got, want := number(a.add(b)), new(big.Int).Add(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
+		if got, want := number(a.Add(b)), new(big.Int).Add(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
 			t.Fatalf("%s + %s = %x, want %x", a, b, got, want)
 		}
-		if got, want := number(a.sub(b)), new(big.Int).Sub(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
+		if got, want := number(a.Sub(b)), new(big.Int).Sub(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
 			t.Fatalf("%s - %s = %x, want %x", a, b, got, want)
 		}
-		if a.add(b).sub(b) != a || a.sub(b).add(b) != a {
-			t.Fatal("adding and taking away changes something")
+		if a.Add(b).Sub(b) != a || a.Sub(b).Add(b) != a {
+			t.Fatal("Add and Sub are not inverse")
 		}
 	})
 }
@@ -219,20 +158,20 @@ func TestP37_Follows(t *testing.T) {
 		{"a type of its own", &clusterv3.Cluster{Name: "c",
 			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "x"}}}, ""},
 	} {
-		r := one(t, SotW, ClusterType, anyWire(ClusterType, marshal(t, c.cluster)))
+		r := takeOnly(t, SotW, ClusterType, anyWire(ClusterType, marshal(t, c.cluster)))
 		if r.Follows != c.want {
 			t.Errorf("%s: followed by %q, want %q", c.what, r.Follows, c.want)
 		}
 	}
-	// The same bytes under another type are no cluster.
-	if r := one(t, SotW, widget, anyWire(widget, marshal(t, &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds}))); r.Follows != "" {
+	// The same bytes with another type are no cluster.
+	if r := takeOnly(t, SotW, widget, anyWire(widget, marshal(t, &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds}))); r.Follows != "" {
 		t.Errorf("a widget is followed by %q", r.Follows)
 	}
 }
 
-// Field 1 names a resource of a type that nobody here has heard of.
+// Field 1 is the name of a resource of an unknown type (P3).
 func TestP3_UnknownTypesAreNamedByField1(t *testing.T) {
-	r := one(t, SotW, widget, anyWire(widget, wire(7, 1, 1, "w", 9, "x")))
+	r := takeOnly(t, SotW, widget, anyWire(widget, wire(7, 1, 1, "w", 9, "x")))
 	if r.Name != "w" || r.Version.String() == "" {
 		t.Errorf("name %q", r.Name)
 	}
@@ -243,27 +182,27 @@ func TestP3_UnknownTypesAreNamedByField1(t *testing.T) {
 		"invalid UTF-8": wire(1, "\xff"),
 	} {
 		_, err := ParseResponse(SotW, wire(4, string(widget), 5, "n", 2, anyWire(widget, value)))
-		wantFault(t, what, err, ErrNameless)
+		wantError(t, what, err, ErrNameless)
 		if err != nil && !strings.Contains(err.Error(), string(widget)) {
-			t.Errorf("%s: %v does not tell the type", what, err)
+			t.Errorf("%s: %v does not name the type", what, err)
 		}
 	}
-	// Wrapped, it needs no field 1.
-	r = one(t, SotW, widget, anyWire(wrapperType, wire(3, "w", 2, anyWire(widget, wire(2, "x")))))
+	// A wrapped resource needs no name in field 1.
+	r = takeOnly(t, SotW, widget, anyWire(wrapperType, wire(3, "w", 2, anyWire(widget, wire(2, "x")))))
 	if r.Name != "w" {
 		t.Errorf("wrapped: name %q", r.Name)
 	}
 }
 
-// What a Resource holds beside its body comes out as it went in, and so do the
-// bytes of the Any, also where they are written in no usual way.
+// The fields of a Resource and the bytes of its Any are sent as they came, even in an unusual
+// encoding (P39).
 func TestP39_BytesPassThrough(t *testing.T) {
 	oddAny := append(wire(77, "future", 2, wire(1, "v")), append(wire(1, string(VHostType)), 0xf8, 0x07, 0x81, 0x00)...)
 	extra := slices.Concat(
 		wire(4, "b", 4, "a"), wire(7, wire(1, 1)),
 		wire(100, "unknown", 101, 300), []byte{0xab, 0x06, 0x08, 0x01, 0xac, 0x06}, // a group
 	)
-	r := one(t, Delta, VHostType, slices.Concat(wire(100, "first", 1, "9"), wire(3, "v", 2, oddAny), extra))
+	r := takeOnly(t, Delta, VHostType, slices.Concat(wire(100, "first", 1, "9"), wire(3, "v", 2, oddAny), extra))
 	extra = slices.Concat(wire(100, "first"), extra)
 	if want := extra; !bytes.Equal(r.extra, want) {
 		t.Errorf("extra\n%x, want\n%x", r.extra, want)
@@ -292,20 +231,7 @@ func TestP39_BytesPassThrough(t *testing.T) {
 	}
 }
 
-func fieldsOf(t testing.TB, msg []byte, num protowire.Number) (out [][]byte) {
-	t.Helper()
-	if err := eachField(msg, func(n protowire.Number, _ protowire.Type, val, _ []byte) error {
-		if n == num {
-			out = append(out, val)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// Take keeps what is held where it is equal, and copies what it keeps.
+// Take returns the held resource if it is equal, and copies what it keeps.
 func TestTakeCopiesOnlyWhatChanged(t *testing.T) {
 	typ := TypeOf(VHostType)
 	parse := func(version, content string) ([]byte, *Raw) {
@@ -319,23 +245,23 @@ func TestTakeCopiesOnlyWhatChanged(t *testing.T) {
 	msg, raw := parse("1", "x")
 	held := raw.Take(typ, nil)
 	want := bytes.Clone(held.Any())
-	clear(msg) // the transport uses the buffer again
+	clear(msg) // gRPC reuses the buffer
 	if !bytes.Equal(held.Any(), want) || held.Name != "v" || held.Aliases[0] != "a" || held.OriginVersion != "1" {
 		t.Error("the resource aliases the message")
 	}
 	_, raw = parse("1", "x")
 	if raw.Take(typ, held) != held {
-		t.Error("the same was copied")
+		t.Error("an equal resource was copied")
 	}
 	msg, raw = parse("2", "x")
 	renamed := raw.Take(typ, held)
 	clear(msg)
 	if renamed == held || renamed.OriginVersion != "2" || held.OriginVersion != "1" || &renamed.body[0] != &held.body[0] || !renamed.Same(held) {
-		t.Error("under a new version of the origin alone: not the same bytes, or another resource")
+		t.Error("with a new version of the origin: the bytes were copied, or the version is wrong")
 	}
 	_, raw = parse("2", "y")
 	if changed := raw.Take(typ, held); changed.Same(held) || changed.Version == held.Version {
-		t.Error("a change was not taken")
+		t.Error("Take returned the earlier resource")
 	}
 }
 
@@ -345,8 +271,8 @@ func TestNewResource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if same := one(t, SotW, ClusterType, in); !r.Same(same) || r.Version != same.Version {
-		t.Error("made from a file it is another than from a response")
+	if same := takeOnly(t, SotW, ClusterType, in); !r.Same(same) || r.Version != same.Version {
+		t.Error("NewResource and ParseResponse differ")
 	}
 	clear(in)
 	m := new(anypb.Any)
@@ -355,17 +281,9 @@ func TestNewResource(t *testing.T) {
 		t.Error("the resource aliases its input")
 	}
 	_, err = NewResource(TypeOf(EndpointType), "c", r.Any())
-	wantFault(t, "of another type", err, ErrOtherType)
+	wantError(t, "of another type", err, ErrOtherType)
 	_, err = NewResource(TypeOf(ClusterType), "", r.Any())
-	wantFault(t, "nameless", err, ErrNameless)
+	wantError(t, "nameless", err, ErrNameless)
 	_, err = NewResource(TypeOf(ClusterType), "c", []byte{0x0a, 9})
-	wantFault(t, "unreadable", err, ErrUnreadable)
-}
-
-// resourceMessage decodes what an incremental client would get for r.
-func resourceMessage(t testing.TB, r *Resource) *discoveryv3.Resource {
-	t.Helper()
-	m := new(discoveryv3.DeltaDiscoveryResponse)
-	unmarshal(t, (&Body{Form: Form{Variant: Delta}, Type: r.TypeURL(), Resources: []*Resource{r}}).Encode(), m)
-	return m.Resources[0]
+	wantError(t, "unreadable", err, ErrUnreadable)
 }

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -35,7 +36,7 @@ var _ Clients = (*fanout.Server)(nil)
 // house is a Source with one State for everybody.
 type house struct {
 	mu      sync.Mutex
-	state   *xds.State
+	state   *snapshot.State
 	members map[*member]bool
 }
 
@@ -57,18 +58,18 @@ func (h *house) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
 }
 
 func (m *member) Key() xds.Key { return xds.NewKey("all") }
-func (m *member) State() *xds.State {
+func (m *member) State() *snapshot.State {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()
 	return m.h.state
 }
-func (m *member) Newest() *xds.Snapshot                        { return m.State().Snapshot(m.join.Type) }
-func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
-func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
-func (m *member) Resubscribe([]string)                         {}
-func (m *member) Nacked(fanout.Nack)                           {}
-func (m *member) Routed()                                      {}
-func (m *member) Acked(uint64, *xds.Snapshot)                  {}
+func (m *member) Newest() *snapshot.Snapshot                             { return m.State().Snapshot(m.join.Type) }
+func (m *member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
+func (m *member) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
+func (m *member) Resubscribe([]string)                                   {}
+func (m *member) Nacked(fanout.Nack)                                     {}
+func (m *member) Routed()                                                {}
+func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
 func (m *member) Leave() {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()
@@ -79,7 +80,7 @@ func (m *member) Leave() {
 func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
 	t.Helper()
 	of := xds.TypeOf(typ)
-	u := xds.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
+	u := snapshot.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
 	for _, m := range all {
 		a, err := anypb.New(m)
 		if err != nil {
@@ -96,14 +97,14 @@ func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...
 		u.Changed = append(u.Changed, r)
 	}
 	h.mu.Lock()
-	b := xds.NewBuilder(of)
+	b := snapshot.NewBuilder(of)
 	b.Apply(u)
 	gen := uint64(1)
 	if h.state != nil {
 		gen = h.state.Gen + 1
 	}
 	s, _ := b.Snapshot(nil, gen)
-	h.state = xds.NewState(1, gen, []*xds.Snapshot{s})
+	h.state = snapshot.NewState(1, gen, []*snapshot.Snapshot{s})
 	var members []*member
 	for m := range h.members {
 		members = append(members, m)

@@ -11,6 +11,7 @@ import (
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Key is one key in use.
@@ -129,7 +130,7 @@ func (r *Reader) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.regis
 
 // Resources returns what is held of a key, type by type in the order of their first use;
 // false: the key is not in use.
-func (r *Reader) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
+func (r *Reader) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	g := r.registry.Group(key)
 	if g == nil {
 		return nil, false
@@ -166,7 +167,7 @@ func keyOf(g *orchestrator.Group, now time.Time) Key {
 	return k
 }
 
-func typeOf(of *orchestrator.TypeStatus, state *xds.State, now time.Time) Type {
+func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) Type {
 	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Members, Wildcard: of.Wildcard, Names: of.Names}
 	s := state.Snapshot(of.Type.URL)
 	if s == nil {

@@ -21,6 +21,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -38,8 +39,8 @@ type feed struct {
 	sink upstream.Sink
 }
 
-func (f *feed) CountIn(*telemetry.Key)    {}
-func (f *feed) SetInterest(*xds.Interest) {}
+func (f *feed) CountIn(*telemetry.Key)         {}
+func (f *feed) SetInterest(*snapshot.Interest) {}
 
 func (f *feed) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -49,7 +50,7 @@ func (f *feed) Run(ctx context.Context) error {
 // give hands over a response with clusters, of which each spec is "name=content".
 func (f *feed) give(version string, specs ...string) {
 	f.t.Helper()
-	u := xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
+	u := snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
 	for _, s := range specs {
 		name, content, _ := strings.Cut(s, "=")
 		r, err := xds.NewResource(xds.TypeOf(cds), name, xdstest.NamedAny(string(cds), name, content))
@@ -163,8 +164,8 @@ func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.
 	return m
 }
 
-func subscription(names ...string) *xds.Subscription {
-	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+func subscription(names ...string) *snapshot.Subscription {
+	s := &snapshot.Subscription{Wildcard: slices.Contains(names, "*")}
 	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
 	return s
 }

@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Awaited is a version that an operator waits for.
@@ -138,13 +139,13 @@ func (r *Reader) find(p *Progress, of *Awaited) (in generations) {
 			m.since = all[0].Newest()
 		}
 	}
-	at := slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.Is(of.Version) })
+	at := slices.IndexFunc(all, func(o *snapshot.VersionProgress) bool { return o.Is(of.Version) })
 	if at >= 0 && (at == 0 || of.OrNewer || all[at].Newest() > m.since) {
 		m.found = all[at].Newest()
 	}
 	if p.Known = m.found > 0; p.Known { // even if the version is not remembered any more
 		in = generations{m.lineage, m.found, m.found, m.found}
-		at = slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.First <= m.found && m.found <= o.Newest() })
+		at = slices.IndexFunc(all, func(o *snapshot.VersionProgress) bool { return o.First <= m.found && m.found <= o.Newest() })
 		if at >= 0 {
 			in = generationsOf(all, at)
 			in.has = m.found

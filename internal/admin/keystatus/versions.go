@@ -9,7 +9,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/orchestrator"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Version is how far a version of a key's type has come to the clients.
@@ -76,7 +76,7 @@ func versionsOf(v *orchestrator.View) []Version {
 		}
 		for i, n := range c.Took {
 			if n > 0 {
-				s.Took = append(s.Took, Bucket{xds.AckBound(i).Seconds(), n})
+				s.Took = append(s.Took, Bucket{snapshot.AckBound(i).Seconds(), n})
 			}
 		}
 		out = append(out, s)
@@ -94,7 +94,7 @@ type generations struct {
 
 // generationsOf returns the generations of the version all[at]. all has the versions of a
 // type, the newest first.
-func generationsOf(all []*xds.VersionProgress, at int) generations {
+func generationsOf(all []*snapshot.VersionProgress, at int) generations {
 	g := generations{lineage: all[at].Lineage, has: all[at].Newest(), first: all[at].First, last: math.MaxUint64}
 	if at > 0 && all[at-1].Lineage == g.lineage {
 		g.last = all[at-1].First - 1

@@ -6,6 +6,7 @@ import (
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // ClientConfig is a client that can be looked at resource by resource, for CSDS.
@@ -63,9 +64,9 @@ func (t Type) Config() (TypeConfig, bool) {
 // config is a copy of what is known of a type.
 type config struct {
 	session *session.Session
-	newest  *xds.Snapshot // nil: nothing is known
-	acked   bool          // the client acknowledged a response
-	nack    *member.Nack  // the last one; nil: none
+	newest  *snapshot.Snapshot // nil: nothing is known
+	acked   bool               // the client acknowledged a response
+	nack    *member.Nack       // the last one; nil: none
 }
 
 func (c *config) resources(yield func(ResourceStatus) bool) {

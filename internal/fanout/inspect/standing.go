@@ -6,6 +6,7 @@ import (
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Standing says which versions of a type a client has.
@@ -81,7 +82,7 @@ func (t Type) standing(look *Survey) standing {
 }
 
 // newest is the newest snapshot. It may be newer than that of the State that the stream sees.
-func (t Type) newest() *xds.Snapshot {
+func (t Type) newest() *snapshot.Snapshot {
 	if t.Member == nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (t Type) newest() *xds.Snapshot {
 }
 
 // since is when both the newest and the client were there.
-func (t Type) since(newest *xds.Snapshot) time.Time {
+func (t Type) since(newest *snapshot.Snapshot) time.Time {
 	if v := newest.Progress; v != nil && v.At.After(t.began) {
 		return v.At
 	}

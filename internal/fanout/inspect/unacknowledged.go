@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Unacknowledged is what a client refused, or has not acknowledged yet, of a type.
@@ -17,7 +18,7 @@ type Unacknowledged struct {
 	Type   xds.Type
 	State  string
 	Since  time.Time
-	Sub    *xds.Subscription
+	Sub    *snapshot.Subscription
 	// Has is the generation of which the client acknowledged everything, 0 for none. Of is the
 	// generation that it refused or is to acknowledge. AckedVersion and Version are their
 	// versions. Lineage is that of both.

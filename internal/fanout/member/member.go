@@ -4,6 +4,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Source says which group a client belongs to. The orchestrator implements it.
@@ -33,16 +34,16 @@ type Member interface {
 	// Key of the group.
 	Key() xds.Key
 	// State is the newest State that the member sees; nil before the group has any.
-	State() *xds.State
+	State() *snapshot.State
 	// Newest is the newest snapshot of the type; nil before there is any. It may be newer
 	// than that of State, which waits for further changes (settle). Neither takes a lock.
-	Newest() *xds.Snapshot
+	Newest() *snapshot.Snapshot
 	// Intern returns the group's one value that equals sub. Clients that want the same
 	// share it.
-	Intern(sub *xds.Subscription) *xds.Subscription
+	Intern(sub *snapshot.Subscription) *snapshot.Subscription
 	// Subscribe says what the client wants from now on; sub is interned. The group calls
 	// the Waker once it has indexed sub, whatever State holds. So no update is missed.
-	Subscribe(sub *xds.Subscription)
+	Subscribe(sub *snapshot.Subscription)
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
@@ -55,7 +56,7 @@ type Member interface {
 	// refuses nothing: what came with it may be in use (P36). all is the snapshot of that
 	// generation if the client has all of it, so that it may be stored (P66); otherwise
 	// nil. It usually costs two atomic loads.
-	Acked(gen uint64, all *xds.Snapshot)
+	Acked(gen uint64, all *snapshot.Snapshot)
 	// Leave ends the membership. The Waker is not called once the group has seen it.
 	Leave()
 }

@@ -12,7 +12,7 @@ import (
 func BenchmarkREST(b *testing.B) {
 	t := new(testing.T)
 	s, _ := newServer(t, nil)
-	snap := snapshot(t, xds.ClusterType, true, names(10_000)...)
+	snap := snapshotOf(t, xds.ClusterType, true, names(10_000)...)
 	sub := wants(true)
 	b.Run("version", func(b *testing.B) {
 		b.ReportAllocs()

@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // document is what one snapshot answers to all polls of the same request. Its version is made when
@@ -42,7 +43,7 @@ type document struct {
 // Documents are those of one snapshot, in an LRU cache. The zero value is empty.
 type Documents struct {
 	mu    sync.Mutex
-	cells *simplelru.LRU[*xds.Subscription, *document]
+	cells *simplelru.LRU[*snapshot.Subscription, *document]
 	costs map[*document]int64
 	cost  int64
 	max   int64
@@ -58,12 +59,12 @@ const (
 )
 
 // document returns the document for sub, which is interned.
-func (a *Documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
+func (a *Documents) document(s *snapshot.Snapshot, sub *snapshot.Subscription) *document {
 	a.mu.Lock()
 	if a.cells == nil {
 		a.max, a.costs = jsonFactor*s.Bytes+documentBytes, make(map[*document]int64)
 		// It fails only for a size that is not positive.
-		a.cells, _ = simplelru.NewLRU(maxDocuments, func(_ *xds.Subscription, c *document) {
+		a.cells, _ = simplelru.NewLRU(maxDocuments, func(_ *snapshot.Subscription, c *document) {
 			a.cost -= a.costs[c]
 			delete(a.costs, c)
 		})
@@ -83,7 +84,7 @@ func (a *Documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 }
 
 // grew notes that the body of sub's document is there.
-func (a *Documents) grew(sub *xds.Subscription, c *document) {
+func (a *Documents) grew(sub *snapshot.Subscription, c *document) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cells == nil {
@@ -99,7 +100,7 @@ func (a *Documents) grew(sub *xds.Subscription, c *document) {
 func (a *Documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
-	xds.Derived(cost)
+	snapshot.Derived(cost)
 	for a.cost > a.max && a.cells.Len() > 1 {
 		a.cells.RemoveOldest()
 	}
@@ -112,7 +113,7 @@ func (a *Documents) charge(c *document, cost int64) {
 // types only resources are an answer. SotW cannot say that a name is absent (P31), and Envoy
 // takes an empty update of Secrets, Runtime or extensions for a fault. So an error of a name
 // (P39) makes a new version and is told beside the resources, but is no answer by itself.
-func evaluate(s *xds.Snapshot, sub *xds.Subscription) (ready bool, version string) {
+func evaluate(s *snapshot.Snapshot, sub *snapshot.Subscription) (ready bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
 	h.number(uint64(sub.Names.Len()))
@@ -143,9 +144,9 @@ func evaluate(s *xds.Snapshot, sub *xds.Subscription) (ready bool, version strin
 }
 
 // anyKnown reports whether anything is known of any of the names.
-func anyKnown(s *xds.Snapshot, sub *xds.Subscription) bool {
+func anyKnown(s *snapshot.Snapshot, sub *snapshot.Subscription) bool {
 	for name := range sub.Names.All() {
-		if _, is := s.Look(sub, name); is == xds.Present || is == xds.Absent {
+		if _, is := s.Look(sub, name); is == snapshot.Present || is == snapshot.Absent {
 			return true
 		}
 	}
@@ -186,7 +187,7 @@ func (v *version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 // encoded returns the document's body. The first poll that asks makes it for all, when one of the
 // encoders is free, and counts the fields that are left out. If ctx ends before, a poll that
 // waits fails with ctx's error.
-func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *document, of *telemetry.Type) ([]byte, error) {
+func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snapshot.Subscription, a *document, of *telemetry.Type) ([]byte, error) {
 	a.mu.Lock()
 	done := a.done
 	if done != nil {
@@ -218,7 +219,7 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 // encode makes the DiscoveryResponse as canonical JSON. Only one resource is decoded at a time.
 // Resources are never wrapped, since polls renew no TTL (P62). The nonce is the version: it is
 // the same for all, and a client may name the answer that it refuses by it.
-func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string, of *telemetry.Type) ([]byte, error) {
+func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, version string, of *telemetry.Type) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {
 		return nil, err
@@ -272,7 +273,7 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 
 // jsonErrors are the errors of names that sub covers (P39), in canonical JSON. An error with
 // details of unknown types keeps only its code and message.
-func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessage, err error) {
+func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json.RawMessage, err error) {
 	snap.Errors(sub, func(e *xds.ResourceError) bool {
 		m := new(discoveryv3.ResourceError)
 		if err = proto.Unmarshal(e.Wire(), m); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -36,8 +37,8 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 			}},
 		}).Errors[0]
 	}
-	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
-	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
+	g.Publish(snapshot.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
+	g.Publish(snapshot.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
 	got := <-held
 	if text := r.Holds(got); text != "a " {
 		t.Errorf("holds %q", text)

@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // ID implements inspect.Client.
@@ -63,7 +64,7 @@ func (p *Poller) standing(now time.Time) inspect.Standing {
 // pollAnswer is what the newest snapshot has for a poller. ready: there is an answer, of this
 // version. awaits: the origin has not answered some of what it asks for.
 type pollAnswer struct {
-	newest  *xds.Snapshot
+	newest  *snapshot.Snapshot
 	ready   bool
 	awaits  bool
 	version string
@@ -145,8 +146,8 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 
 // pollConfig is what is known of a poller at one moment. It is known of all names together.
 type pollConfig struct {
-	sub     *xds.Subscription
-	newest  *xds.Snapshot // nil: nothing is known
+	sub     *snapshot.Subscription
+	newest  *snapshot.Snapshot // nil: nothing is known
 	acked   string
 	sent    bool
 	refuses bool
@@ -188,28 +189,28 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 	names = slices.Compact(names)
 	for _, name := range names {
 		has, is := now.Look(c.sub, name)
-		if is == xds.Elsewhere {
+		if is == snapshot.Elsewhere {
 			continue
 		}
 		r := inspect.ResourceStatus{Resource: session.Resource{Name: name, State: c.state, Error: now.Error(c.sub, name)}}
 		switch {
-		case is == xds.Present && !c.sent:
+		case is == snapshot.Present && !c.sent:
 			r.State = inspect.NotSent
-		case is == xds.Present && c.refuses:
+		case is == snapshot.Present && c.refuses:
 			r.Stance, r.Version, r.Refused, r.Nack, r.Updated = inspect.Declined, c.acked, has, c.nack, now.Received
-		case is == xds.Present && c.behind && c.acked == "":
+		case is == snapshot.Present && c.behind && c.acked == "":
 			r.Updated = now.Received
-		case is == xds.Present && c.behind:
+		case is == snapshot.Present && c.behind:
 			r.Stance, r.Updated = inspect.Unsure, now.Received
-		case is == xds.Present && c.acked != "":
+		case is == snapshot.Present && c.acked != "":
 			r.Stance, r.Version, r.Has, r.Updated = inspect.Taken, c.acked, has, now.Received
 		case r.Error != nil && !r.Error.Absent():
 			r.Stance = inspect.Failed
-		case is == xds.Absent, is == xds.Unresolvable:
+		case is == snapshot.Absent, is == snapshot.Unresolvable:
 			if r.Stance = inspect.Missing; !now.Type.FullState {
 				r.State = inspect.Synced // P31: it is told by silence
 			}
-		case is == xds.Pending, is == xds.Lapsed:
+		case is == snapshot.Pending, is == snapshot.Lapsed:
 			r.State = inspect.NotSent
 		}
 		if !yield(r) {

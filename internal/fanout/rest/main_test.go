@@ -23,6 +23,7 @@ import (
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -55,13 +56,13 @@ func newServer(t testing.TB, change func(*options)) (*Server, *membertest.Source
 	o.Options.Limits = func() *config.Limits { return &o.Limits }
 	o.RulesGeneration = func() uint64 { return 0 }
 	o.NextID = func() uint64 { return ids.Add(1) }
-	o.Identifier = func(s *xds.Snapshot) string { return "replica/" + s.Origin }
+	o.Identifier = func(s *snapshot.Snapshot) string { return "replica/" + s.Origin }
 	o.DocumentsOf = documentsOf
 	return New(o.Options), groups
 }
 
 // documentsOf keeps the documents of a snapshot with it.
-func documentsOf(s *xds.Snapshot) *Documents {
+func documentsOf(s *snapshot.Snapshot) *Documents {
 	return s.Derived(func() any { return new(Documents) }).(*Documents)
 }
 

@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Poll is a request that is being answered.
@@ -200,7 +200,7 @@ func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
 // try answers a poll if there is an answer now. current: there is none, since the client has it
 // already. all: an answer must have all names that the client asks for. A poll that waits keeps
 // nothing alive that try has looked at.
-func (s *Server) try(p *Poll, q *request, of *Poller, sub *xds.Subscription, all bool) (done, current bool) {
+func (s *Server) try(p *Poll, q *request, of *Poller, sub *snapshot.Subscription, all bool) (done, current bool) {
 	if refused := of.refusal.Load(); refused != nil {
 		s.refuse(p, 0, refused)
 		return true, false
@@ -247,7 +247,7 @@ func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
 }
 
 // give sends an answer, which is of this snapshot.
-func (s *Server) give(p *Poll, of *Poller, a *document, at *xds.Snapshot, body []byte) {
+func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, body []byte) {
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

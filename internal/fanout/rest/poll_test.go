@@ -16,37 +16,38 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
-// snapshot makes one of a type; wild says that it answers the wildcard.
-func snapshot(t *testing.T, url xds.TypeURL, wild bool, specs ...string) *xds.Snapshot {
+// snapshotOf makes one of a type; wild says that it answers the wildcard.
+func snapshotOf(t *testing.T, url xds.TypeURL, wild bool, specs ...string) *snapshot.Snapshot {
 	w := sessiontest.New(t, url)
 	w.Say(wild, nil, specs...)
 	return w.Cur
 }
 
-func wants(wild bool, names ...string) *xds.Subscription {
-	return &xds.Subscription{Wildcard: wild, Names: xds.NewNameSet(names...)}
+func wants(wild bool, names ...string) *snapshot.Subscription {
+	return &snapshot.Subscription{Wildcard: wild, Names: xds.NewNameSet(names...)}
 }
 
 // A version is made from the names asked for and the contents that they have,
 // and of nothing else; it is the same for ever.
 func TestP71_Versions(t *testing.T) {
-	of := func(s *xds.Snapshot, sub *xds.Subscription) string {
+	of := func(s *snapshot.Snapshot, sub *snapshot.Subscription) string {
 		_, v := evaluate(s, sub)
 		return v
 	}
-	base := snapshot(t, xds.EndpointType, false, "a", "b", "c=2")
+	base := snapshotOf(t, xds.EndpointType, false, "a", "b", "c=2")
 	v := of(base, wants(false, "a", "b"))
 	if v != "cf672a338ee2c2ff9f03becc3a650422" {
 		t.Errorf("the version was another one in all builds before: %s", v)
 	}
 	for name, same := range map[string]string{
-		"another history":         of(snapshot(t, xds.EndpointType, false, "b", "c", "a=2", "a"), wants(false, "a", "b")),
+		"another history":         of(snapshotOf(t, xds.EndpointType, false, "b", "c", "a=2", "a"), wants(false, "a", "b")),
 		"another order of names":  of(base, wants(false, "b", "a")),
-		"what was not asked for":  of(snapshot(t, xds.EndpointType, false, "a", "b", "d"), wants(false, "a", "b")),
-		"the name in two answers": of(snapshot(t, xds.EndpointType, false, "a", "b"), wants(false, "a", "b", "a")),
+		"what was not asked for":  of(snapshotOf(t, xds.EndpointType, false, "a", "b", "d"), wants(false, "a", "b")),
+		"the name in two answers": of(snapshotOf(t, xds.EndpointType, false, "a", "b"), wants(false, "a", "b", "a")),
 	} {
 		if same != v {
 			t.Errorf("%s: %s, want %s", name, same, v)
@@ -60,12 +61,12 @@ func TestP71_Versions(t *testing.T) {
 		"another name":       of(base, wants(false, "a", "c")),
 		"one name less":      of(base, wants(false, "a")),
 		"an absent name":     of(base, wants(false, "a", "b", "x")),
-		"other content":      of(snapshot(t, xds.EndpointType, false, "a=2", "b"), wants(false, "a", "b")),
+		"other content":      of(snapshotOf(t, xds.EndpointType, false, "a=2", "b"), wants(false, "a", "b")),
 		"one gone":           of(later.Cur, wants(false, "a", "b")),
-		"nothing":            of(snapshot(t, xds.EndpointType, false), wants(false, "a", "b")),
-		"a wildcard":         of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true)),
-		"a wildcard and it":  of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true, "a", "b")),
-		"names run together": of(snapshot(t, xds.EndpointType, false), wants(false, "ab")),
+		"nothing":            of(snapshotOf(t, xds.EndpointType, false), wants(false, "a", "b")),
+		"a wildcard":         of(snapshotOf(t, xds.ClusterType, true, "a", "b"), wants(true)),
+		"a wildcard and it":  of(snapshotOf(t, xds.ClusterType, true, "a", "b"), wants(true, "a", "b")),
+		"names run together": of(snapshotOf(t, xds.EndpointType, false), wants(false, "ab")),
 	} {
 		if first, ok := seen[other]; ok {
 			t.Errorf("%s has the version of %s", name, first)
@@ -79,20 +80,20 @@ func TestP71_Versions(t *testing.T) {
 // there.
 func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		s     *xds.Snapshot
-		sub   *xds.Subscription
+		s     *snapshot.Snapshot
+		sub   *snapshot.Subscription
 		ready bool
 	}{
-		"wildcard, unanswered":            {snapshot(t, xds.ClusterType, false, "a"), wants(true), false},
-		"wildcard and a name, unanswered": {snapshot(t, xds.ClusterType, false, "a"), wants(true, "a"), false},
-		"wildcard, answered with nothing": {snapshot(t, xds.ClusterType, true), wants(true), true},
-		"full state, all pending":         {snapshot(t, xds.ClusterType, false, "x"), wants(false, "a"), false},
-		"full state, one absent":          {snapshot(t, xds.ClusterType, false, "-a"), wants(false, "a", "b"), true},
-		"full state, one there":           {snapshot(t, xds.ClusterType, false, "a"), wants(false, "a", "b"), true},
-		"other, all pending":              {snapshot(t, xds.RouteType, false), wants(false, "a"), false},
-		"other, absent":                   {snapshot(t, xds.RouteType, false, "-a"), wants(false, "a"), false},
-		"other, one there":                {snapshot(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
-		"other, nothing asked for":        {snapshot(t, xds.RouteType, false, "a"), wants(false), false},
+		"wildcard, unanswered":            {snapshotOf(t, xds.ClusterType, false, "a"), wants(true), false},
+		"wildcard and a name, unanswered": {snapshotOf(t, xds.ClusterType, false, "a"), wants(true, "a"), false},
+		"wildcard, answered with nothing": {snapshotOf(t, xds.ClusterType, true), wants(true), true},
+		"full state, all pending":         {snapshotOf(t, xds.ClusterType, false, "x"), wants(false, "a"), false},
+		"full state, one absent":          {snapshotOf(t, xds.ClusterType, false, "-a"), wants(false, "a", "b"), true},
+		"full state, one there":           {snapshotOf(t, xds.ClusterType, false, "a"), wants(false, "a", "b"), true},
+		"other, all pending":              {snapshotOf(t, xds.RouteType, false), wants(false, "a"), false},
+		"other, absent":                   {snapshotOf(t, xds.RouteType, false, "-a"), wants(false, "a"), false},
+		"other, one there":                {snapshotOf(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
+		"other, nothing asked for":        {snapshotOf(t, xds.RouteType, false, "a"), wants(false), false},
 	} {
 		if ready, _ := evaluate(tc.s, tc.sub); ready != tc.ready {
 			t.Errorf("%s: %v", name, ready)
@@ -178,7 +179,7 @@ func TestP71_FirstWaits(t *testing.T) {
 	if held := r.Holds(<-routes); held != "b " { // P34
 		t.Errorf("routes: holds %q", held)
 	}
-	g.Publish(xds.Update{Type: xds.ClusterType, Wildcard: true})
+	g.Publish(snapshot.Update{Type: xds.ClusterType, Wildcard: true})
 	if m := r.Response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
 		t.Errorf("clusters: %v", m)
 	}
@@ -219,7 +220,7 @@ func TestP71_OneEncoding(t *testing.T) {
 // kept, whatever its size.
 func TestP71_AnswersAreBounded(t *testing.T) {
 	s, _ := newServer(t, nil)
-	snap := snapshot(t, xds.EndpointType, false, names(100)...)
+	snap := snapshotOf(t, xds.EndpointType, false, names(100)...)
 	have := documentsOf(snap)
 	for _, n := range names(100) {
 		for i := range 100 {
@@ -310,9 +311,9 @@ func TestP71_Refusal(t *testing.T) {
 // Documents count as memory that may be old.
 func TestP16_DocumentsMayBeOld(t *testing.T) {
 	a, c := &Documents{costs: make(map[*document]int64)}, new(document)
-	before := xds.Spent()
+	before := snapshot.Spent()
 	a.max = 1 << 20
-	if a.charge(c, 1000); xds.Spent()-before < 1000 {
-		t.Errorf("%d bytes more", xds.Spent()-before)
+	if a.charge(c, 1000); snapshot.Spent()-before < 1000 {
+		t.Errorf("%d bytes more", snapshot.Spent()-before)
 	}
 }

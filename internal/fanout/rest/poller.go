@@ -18,6 +18,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Poller is what one node polls again and again of one type: a list of names. It is a member of
@@ -32,7 +33,7 @@ type Poller struct {
 	account string
 	address string
 	typ     xds.Type
-	sub     *xds.Subscription // interned
+	sub     *snapshot.Subscription // interned
 	member  member.Member
 	perKey  *telemetry.Key  // released when the member has left
 	metrics *telemetry.Type // of perKey
@@ -80,7 +81,7 @@ func (p *Poller) Unavailable(r *refusal.Refusal) {
 
 // document is the document of the newest snapshot; nil: there is no answer yet. sub is that of
 // the poller, except for whether the client brought state.
-func (p *Poller) document(sub *xds.Subscription) (*xds.Snapshot, *document) {
+func (p *Poller) document(sub *snapshot.Subscription) (*snapshot.Snapshot, *document) {
 	snap := p.member.State().Snapshot(p.typ.URL)
 	if snap == nil {
 		return nil, nil
@@ -373,7 +374,7 @@ func (p *Poller) answered(q *request) *member.Nack {
 
 // noteBrought notes that a poll came with the current version, which is that of s. It may have it
 // from another replica, or from this one before a restart.
-func (ps *pollers) noteBrought(p *Poller, version string, s *xds.Snapshot) {
+func (ps *pollers) noteBrought(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
@@ -386,18 +387,18 @@ func (ps *pollers) noteBrought(p *Poller, version string, s *xds.Snapshot) {
 // subscription is the one by which a poll is answered. A client whose version is of another
 // replica, or of this one before a restart, brings state. It gets nothing from the store (P66)
 // and no partial answer (P67).
-func (ps *pollers) subscription(p *Poller, q *request) *xds.Subscription {
+func (ps *pollers) subscription(p *Poller, q *request) *snapshot.Subscription {
 	ps.mu.Lock()
 	brings := q.version != "" && p.sent == ""
 	ps.mu.Unlock()
 	if !brings {
 		return p.sub
 	}
-	return p.member.Intern(&xds.Subscription{Wildcard: p.sub.Wildcard, HasState: true, Names: p.sub.Names})
+	return p.member.Intern(&snapshot.Subscription{Wildcard: p.sub.Wildcard, HasState: true, Names: p.sub.Names})
 }
 
 // noteGiven notes that p is given the answer of this version, which is made from s.
-func (ps *pollers) noteGiven(p *Poller, version string, s *xds.Snapshot) {
+func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.given++

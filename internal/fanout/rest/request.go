@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // request is what a poll asks for.
@@ -26,7 +27,7 @@ type request struct {
 	typ  xds.Type
 	node *xds.Node
 	// sub is not interned: the group is not known yet.
-	sub *xds.Subscription
+	sub *snapshot.Subscription
 	// version that the client has; empty: none.
 	version string
 	// refused: the poll is a NACK of the answer of version nonce (P13).

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // MaxHeader bounds the headers of a request, in bytes.
@@ -45,9 +46,9 @@ type Options struct {
 	// NextID numbers pollers among streams.
 	NextID func() uint64
 	// Identifier is the control_plane.identifier of a response from the snapshot (P39).
-	Identifier func(*xds.Snapshot) string
+	Identifier func(*snapshot.Snapshot) string
 	// DocumentsOf returns the place for the documents of a snapshot.
-	DocumentsOf func(*xds.Snapshot) *Documents
+	DocumentsOf func(*snapshot.Snapshot) *Documents
 }
 
 // Server serves polls. See the package's Concurrency.

@@ -6,6 +6,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // otherVersion is one that no poller of the test gave.
@@ -49,12 +50,12 @@ func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	g := r.groups.Group("edge")
 	u := update(t, xds.ClusterType, "a")
 	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
-	b := xds.NewBuilder(xds.TypeOf(xds.ClusterType))
+	b := snapshot.NewBuilder(xds.TypeOf(xds.ClusterType))
 	b.Recall(u)
 	s, _ := b.Snapshot(nil, 1)
 	g.Mu.Lock()
 	g.Gen, g.Builders[xds.ClusterType], g.Snaps = 1, b, append(g.Snaps, s)
-	g.State = xds.NewState(1, 1, g.Snaps)
+	g.State = snapshot.NewState(1, 1, g.Snaps)
 	g.Mu.Unlock()
 	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, otherVersion); got.Status != 304 {
 		t.Errorf("with state: %d %s", got.Status, got.Body)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Answer is what a request says of an earlier response.
@@ -26,11 +27,11 @@ type pendingACK struct {
 	seq       uint64 // number in its nonce, from 1
 	at        time.Time
 	manifest  *Manifest
-	sub       *xds.Subscription    // the effective one when it was sent
-	beforeACK bool                 // it was sent while an earlier one was unanswered (P19)
-	news      bool                 // something in it changed since all that was sent before
-	of        SnapshotID           // the snapshot that it was made of
-	progress  *xds.VersionProgress // of the snapshot's version; nil: nobody counts it
+	sub       *snapshot.Subscription    // the effective one when it was sent
+	beforeACK bool                      // it was sent while an earlier one was unanswered (P19)
+	news      bool                      // something in it changed since all that was sent before
+	of        SnapshotID                // the snapshot that it was made of
+	progress  *snapshot.VersionProgress // of the snapshot's version; nil: nobody counts it
 }
 
 // maxPendingACKs bounds the unanswered responses that are remembered. The oldest response that was
@@ -180,7 +181,7 @@ func (s *Session) AckedVersion() string { return s.acked.version }
 
 // AckedGeneration is the newest generation of which the client has everything that is for it; 0:
 // none. open: it is to be sent something of the newest, or has to answer, or refuses something.
-func (s *Session) AckedGeneration(newest *xds.Snapshot, open bool) uint64 {
+func (s *Session) AckedGeneration(newest *snapshot.Snapshot, open bool) uint64 {
 	switch {
 	case newest == nil || !s.sub.began:
 		return 0

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // has expects how many generations the client is behind the newest one, and whether it
@@ -151,7 +152,7 @@ func TestP19_ALaterACKCounts(t *testing.T) {
 // A generation may be stored once a client acknowledged it and refuses nothing of it (P66).
 func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
-		accepted := func(want *xds.Snapshot) {
+		accepted := func(want *snapshot.Snapshot) {
 			t.Helper()
 			if got := w.s.Accepted(); got != want {
 				t.Fatalf("accepted %v, want %v", got, want)
@@ -213,7 +214,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	for _, v := range variants {
 		stored := func(state bool) *sessionFixture {
 			w := newSessionFixture(t, xds.EndpointType, v)
-			w.Builder.Recall(xds.Update{Type: w.Type.URL, Origin: "o", Version: "1", Changed: []*xds.Resource{w.Resource("a"), w.Resource("b")}})
+			w.Builder.Recall(snapshot.Update{Type: w.Type.URL, Origin: "o", Version: "1", Changed: []*xds.Resource{w.Resource("a"), w.Resource("b")}})
 			w.Cur, _ = w.Builder.Snapshot(w.Cur, 1)
 			r := request{names: []string{"a", "b", "c"}}
 			switch {
@@ -236,7 +237,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	}
 	// A full-state response would delete what it does not hold.
 	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
-	full.Builder.Recall(xds.Update{Type: full.Type.URL, Origin: "o", Version: "1", Wildcard: true, Changed: []*xds.Resource{full.Resource("a")}})
+	full.Builder.Recall(snapshot.Update{Type: full.Type.URL, Origin: "o", Version: "1", Wildcard: true, Changed: []*xds.Resource{full.Resource("a")}})
 	full.Cur, _ = full.Builder.Snapshot(full.Cur, 1)
 	full.send(request{names: []string{"*"}, version: "7"})
 	full.want("")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The removal of a resource is sent to the clients that have it, although its name is another
@@ -117,11 +118,11 @@ func TestP62_LapsedUnderAnAlias(t *testing.T) {
 	w.ack()
 	r := w.Resource("r/a=2")
 	r.Uncacheable = true
-	w.Builder.Apply(xds.Update{Type: w.Type.URL, Origin: "o", Changed: []*xds.Resource{r}, Received: w.Now})
+	w.Builder.Apply(snapshot.Update{Type: w.Type.URL, Origin: "o", Changed: []*xds.Resource{r}, Received: w.Now})
 	w.named()
 	w.want("r/a=2")
 	w.ack()
-	w.Builder.Apply(xds.Update{Type: w.Type.URL, Ended: true}) // the stream that brought it
+	w.Builder.Apply(snapshot.Update{Type: w.Type.URL, Ended: true}) // the stream that brought it
 	w.named()
 	w.want("")
 	w.named("r/v|r/a") // the next one speaks of another first

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Unanswered responses keep neither bodies nor snapshots alive (P16).
@@ -18,7 +19,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 	}
 	w.sub()
 	var bodies []weak.Pointer[byte]
-	var snapshots []weak.Pointer[xds.Snapshot]
+	var snapshots []weak.Pointer[snapshot.Snapshot]
 	for i := range 20 {
 		w.wild(fmt.Sprintf("cluster-0000=%d", i)) // equal content would share a body
 		w.Pass(ackTimeout)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // comparison compares what a client has with what it is to have by a snapshot.
@@ -16,7 +17,7 @@ import (
 // leads by now.
 type comparison struct {
 	s  *Session
-	to *xds.Snapshot
+	to *snapshot.Snapshot
 }
 
 // baseline is the snapshot that the client was sent. Whether everything is answered anew does not
@@ -34,18 +35,18 @@ func (c comparison) candidates() []string {
 }
 
 // had is what the client was sent under a name.
-func (c comparison) had(name string) (*xds.Resource, xds.Presence) {
+func (c comparison) had(name string) (*xds.Resource, snapshot.Presence) {
 	return c.s.delivered.look(c.s.sub.effective, name)
 }
 
 // look is what the client is to have under a name.
-func (c comparison) look(name string) (*xds.Resource, xds.Presence) {
+func (c comparison) look(name string) (*xds.Resource, snapshot.Presence) {
 	r, is := c.to.Look(c.s.sub.effective, name)
 	return c.retried(name, r, is)
 }
 
 // see is look for a client that had this of the name.
-func (c comparison) see(name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+func (c comparison) see(name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
 	r, is := see(c.to, c.s.sub.effective, name, had, was)
 	return c.retried(name, r, is)
 }
@@ -53,16 +54,16 @@ func (c comparison) see(name string, had *xds.Resource, was xds.Presence) (*xds.
 // see is Snapshot.Look for a client that had this of the name. Two cases count as absent, also if
 // the resource lapsed since. A resource of this name is gone, and the name is another resource's
 // alias now. Or the client had the resource for a handle, and the handle is answered without it.
-func see(to *xds.Snapshot, sub *xds.Subscription, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+func see(to *snapshot.Snapshot, sub *snapshot.Subscription, name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
 	r, is := to.Look(sub, name)
 	switch {
-	case was != xds.Present && was != xds.Lapsed:
-	case is == xds.Elsewhere:
+	case was != snapshot.Present && was != snapshot.Lapsed:
+	case is == snapshot.Elsewhere:
 		return to.Own(sub, name)
-	case is == xds.Pending && len(had.Handles()) > 0 && to.Gone(sub, had):
-		return nil, xds.Absent
-	case is == xds.Pending && was == xds.Present && sub.Wildcard && to != nil && to.Answered:
-		return nil, xds.Absent // the wildcard brought it, and removed it before the name was answered
+	case is == snapshot.Pending && len(had.Handles()) > 0 && to.Gone(sub, had):
+		return nil, snapshot.Absent
+	case is == snapshot.Pending && was == snapshot.Present && sub.Wildcard && to != nil && to.Answered:
+		return nil, snapshot.Absent // the wildcard brought it, and removed it before the name was answered
 	}
 	return r, is
 }
@@ -80,7 +81,7 @@ func (c comparison) difference(name string) (resource, err bool) {
 	has, is := c.see(name, had, was)
 	sent, now := c.s.delivered.error(sub, name), c.to.Error(sub, name)
 	if c.baseline().ignores(was, is) {
-		had, was, sent = nil, xds.Pending, nil
+		had, was, sent = nil, snapshot.Pending, nil
 	}
 	resource = clearsError(sent, now, is) || differs(c.s.form, c.s.fullState(), sub.Names.Has(name), had, was, has, is)
 	return resource, now != nil && now != sent
@@ -91,37 +92,37 @@ func (c comparison) difference(name string) (resource, err bool) {
 //
 // This is where a deletion becomes a response, or none: case Absent. Before that, the group delays
 // the deletions of clusters and endpoints that may still be in use (P36: make before break).
-func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
+func differs(form xds.Form, full, named bool, had *xds.Resource, was snapshot.Presence, has *xds.Resource, is snapshot.Presence) bool {
 	switch is {
-	case xds.Present:
+	case snapshot.Present:
 		// A SotW client may or may not have a resource that was deleted without a response (P31).
 		// It is sent when it returns.
-		return was != xds.Present || !form.Same(has, had)
-	case xds.Unresolvable:
+		return was != snapshot.Present || !form.Same(has, had)
+	case snapshot.Unresolvable:
 		if form.Variant == xds.Delta {
-			return was != xds.Unresolvable // P18: once
+			return was != snapshot.Unresolvable // P18: once
 		}
 		fallthrough
-	case xds.Absent:
-		had := was == xds.Present || was == xds.Lapsed // the client may still have what lapsed (P62)
+	case snapshot.Absent:
+		had := was == snapshot.Present || was == snapshot.Lapsed // the client may still have what lapsed (P62)
 		if form.Variant == xds.SotW {
 			// Only a full set can leave it out (P30, P31). Such a set also answers a listed name
 			// (P22).
-			return full && (had || was == xds.Pending && named)
+			return full && (had || was == snapshot.Pending && named)
 		}
 		// P25: an absent name that was asked for is answered, and so is a handle that leads nowhere
 		// any more. What a wildcard never had is nothing.
-		return had || (was == xds.Pending || was == xds.Elsewhere) && named
-	case xds.Lapsed:
-		return was == xds.Present && outlives(form, full, had, has)
+		return had || (was == snapshot.Pending || was == snapshot.Elsewhere) && named
+	case snapshot.Lapsed:
+		return was == snapshot.Present && outlives(form, full, had, has)
 	}
 	return false // the origin has not said that it is gone, or there is nothing of this name
 }
 
 // clearsError reports whether the next resource, changed or not, is sent because it ends the error
 // that a client was sent in its place (P39).
-func clearsError(sent, now *xds.ResourceError, is xds.Presence) bool {
-	return sent != nil && now == nil && is == xds.Present
+func clearsError(sent, now *xds.ResourceError, is snapshot.Presence) bool {
+	return sent != nil && now == nil && is == snapshot.Present
 }
 
 // nowElsewhere reports whether a name leads to another resource since. The client may have refused
@@ -132,7 +133,7 @@ func (c comparison) nowElsewhere(name string) bool {
 	}
 	_, was := c.had(name)
 	_, is := c.look(name)
-	return is == xds.Elsewhere && was != xds.Elsewhere
+	return is == snapshot.Elsewhere && was != snapshot.Elsewhere
 }
 
 // mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
@@ -179,7 +180,7 @@ func (c comparison) pending() bool {
 }
 
 // withHandles adds to names those of the resources to which they lead as handles.
-func withHandles(at *xds.Snapshot, names []string) []string {
+func withHandles(at *snapshot.Snapshot, names []string) []string {
 	for _, n := range names {
 		names = append(names, at.Linked(n)...)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Content is what a response includes.
@@ -36,7 +37,7 @@ type FrameKey struct {
 	form         xds.Form
 	full, force  bool
 	allNew       bool // everything in it is new to the client, so that its followers follow (P37)
-	sub, by      *xds.Subscription
+	sub, by      *snapshot.Subscription
 	lineage, gen uint64
 	renewals     renewalKey
 }
@@ -62,23 +63,23 @@ func (p *Plan) compare() Content {
 	for _, name := range p.names() {
 		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
-		if is == xds.Present && has.Expired(now) {
-			has, is = nil, xds.Lapsed // the group has yet to drop it (P62)
+		if is == snapshot.Present && has.Expired(now) {
+			has, is = nil, snapshot.Lapsed // the group has yet to drop it (P62)
 		}
 		sentErr, err := p.base.error(k.sub, name), to.Error(k.sub, name)
 		if p.base.ignores(was, is) {
-			had, was, sentErr = nil, xds.Pending, nil
+			had, was, sentErr = nil, snapshot.Pending, nil
 		}
 		sends := differs(k.form, k.full, k.sub.Names.Has(name), had, was, has, is) || clearsError(sentErr, err, is)
 		switch {
-		case sends && (is == xds.Present || is == xds.Unresolvable):
+		case sends && (is == snapshot.Present || is == snapshot.Unresolvable):
 			c.Changed = append(c.Changed, has)
 		case sends:
 			c.Removed = append(c.Removed, name)
-		case is == xds.Present && was == xds.Present:
+		case is == snapshot.Present && was == snapshot.Present:
 			sends = c.renew(k.renewals, k.form, had, has, now)
 		}
-		if err != nil && (err != sentErr || sends && is == xds.Present) {
+		if err != nil && (err != sentErr || sends && is == snapshot.Present) {
 			c.Errors = append(c.Errors, err)
 		}
 	}
@@ -106,7 +107,7 @@ func (p *Plan) names() []string {
 
 // fill makes the content that of a full-state response: all resources that the client is to have.
 // It has all errors too, since a resource in a response clears its error.
-func (c *Content) fill(k *FrameKey, to *xds.Snapshot, now time.Time) {
+func (c *Content) fill(k *FrameKey, to *snapshot.Snapshot, now time.Time) {
 	c.Changed, c.Beats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""
 	if k.sub.Wildcard {
 		c.Changed = make([]*xds.Resource, 0, to.Len())
@@ -126,7 +127,7 @@ func (c *Content) fill(k *FrameKey, to *xds.Snapshot, now time.Time) {
 }
 
 // finish completes the content of a response that is not full-state.
-func (c Content) finish(k *FrameKey, to *xds.Snapshot) Content {
+func (c Content) finish(k *FrameKey, to *snapshot.Snapshot) Content {
 	c.forced = c.forced || k.force
 	c.Changed = withoutDuplicates(c.Changed)
 	c.OnlyRenewals = len(c.Changed)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
@@ -193,7 +194,7 @@ type Manifest struct {
 }
 
 // Manifest is that of a response with the content, made of a snapshot.
-func (c *Content) Manifest(to *xds.Snapshot) *Manifest {
+func (c *Content) Manifest(to *snapshot.Snapshot) *Manifest {
 	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
 	m.names = make([]string, 0, len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors))
 	of := make(map[string]xds.Version, len(c.Changed)+len(c.Beats))

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestP30_FullState(t *testing.T) {
@@ -78,7 +79,7 @@ func TestP33_NothingChanged(t *testing.T) {
 		w.sub()
 		w.want("a")
 		w.ack()
-		u := xds.Update{Type: w.Type.URL, Origin: "o", Version: "v2", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}}
+		u := snapshot.Update{Type: w.Type.URL, Origin: "o", Version: "v2", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}}
 		w.Builder.Apply(u) // equal content under a new version
 		w.Cur, _ = w.Builder.Snapshot(w.Cur, 9)
 		w.want("")

@@ -5,18 +5,19 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // baseline is the snapshot that a client was sent, with which the next response is compared.
 type baseline struct {
-	snapshot *xds.Snapshot     // nil: nothing was sent
-	sub      *xds.Subscription // by which it was sent, while resendAll; nil: the effective one
+	snapshot *snapshot.Snapshot     // nil: nothing was sent
+	sub      *snapshot.Subscription // by which it was sent, while resendAll; nil: the effective one
 	// resendAll: the wildcard was subscribed anew. All of it is answered, sent before or not.
 	resendAll bool
 }
 
 // sentBy is the subscription by which the snapshot was sent; sub is the effective one.
-func (b baseline) sentBy(sub *xds.Subscription) *xds.Subscription {
+func (b baseline) sentBy(sub *snapshot.Subscription) *snapshot.Subscription {
 	if b.sub != nil {
 		return b.sub
 	}
@@ -25,30 +26,30 @@ func (b baseline) sentBy(sub *xds.Subscription) *xds.Subscription {
 
 // look is what the client was sent under a name. The client may still have a resource that lapsed,
 // also if the name is another resource's alias since.
-func (b baseline) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
+func (b baseline) look(sub *snapshot.Subscription, name string) (*xds.Resource, snapshot.Presence) {
 	r, is := b.snapshot.Look(b.sentBy(sub), name)
-	if is == xds.Elsewhere {
-		if own, of := b.snapshot.Own(b.sentBy(sub), name); of == xds.Lapsed {
-			return own, xds.Lapsed
+	if is == snapshot.Elsewhere {
+		if own, of := b.snapshot.Own(b.sentBy(sub), name); of == snapshot.Lapsed {
+			return own, snapshot.Lapsed
 		}
 	}
 	return r, is
 }
 
 // error is the error of a name that the client was sent (P39).
-func (b baseline) error(sub *xds.Subscription, name string) *xds.ResourceError {
+func (b baseline) error(sub *snapshot.Subscription, name string) *xds.ResourceError {
 	return b.snapshot.Error(b.sentBy(sub), name)
 }
 
 // ignores reports whether what the client was sent of a name plays no part. A removal still has to
 // be sent to a client that has the resource.
-func (b baseline) ignores(was, is xds.Presence) bool {
-	return b.resendAll && (was != xds.Present || is != xds.Absent)
+func (b baseline) ignores(was, is snapshot.Presence) bool {
+	return b.resendAll && (was != snapshot.Present || is != snapshot.Absent)
 }
 
 // candidates are the names that may differ between what the client was sent and what it is to have
 // of a snapshot.
-func (b baseline) candidates(to *xds.Snapshot, sub *xds.Subscription) []string {
+func (b baseline) candidates(to *snapshot.Snapshot, sub *snapshot.Subscription) []string {
 	names := to.Changes(b.snapshot, b.sentBy(sub))
 	if b.resendAll {
 		names = append(names, to.Changes(nil, sub)...)
@@ -87,21 +88,21 @@ type Oversized struct {
 }
 
 // look is what the client was sent under a name; sub is the effective subscription.
-func (d *delivered) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
+func (d *delivered) look(sub *snapshot.Subscription, name string) (*xds.Resource, snapshot.Presence) {
 	if r, ok := d.sentBeforeACK[name]; ok {
 		switch {
 		case r == nil:
-			return nil, xds.Absent
+			return nil, snapshot.Absent
 		case r.Unresolved():
-			return r, xds.Unresolvable
+			return r, snapshot.Unresolvable
 		}
-		return r, xds.Present
+		return r, snapshot.Present
 	}
 	return d.baseline.look(sub, name)
 }
 
 // error is the last error of a name that the client was sent (P39).
-func (d *delivered) error(sub *xds.Subscription, name string) *xds.ResourceError {
+func (d *delivered) error(sub *snapshot.Subscription, name string) *xds.ResourceError {
 	if e, ok := d.errors[name]; ok {
 		return e
 	}
@@ -125,14 +126,14 @@ func (d *delivered) addBeforeACK(name string, r *xds.Resource) {
 
 // moveTo records a response that was made from a snapshot. retained are resources that the client
 // still has besides.
-func (d *delivered) moveTo(to *xds.Snapshot, retained map[string]*xds.Resource) {
+func (d *delivered) moveTo(to *snapshot.Snapshot, retained map[string]*xds.Resource) {
 	d.baseline = baseline{snapshot: to}
 	d.sentBeforeACK, d.errors, d.tooLarge = retained, nil, nil
 }
 
 // restart has everything answered, as to a first request, since the wildcard was subscribed. Only
 // what the client has and is gone is not forgotten. was is the subscription before.
-func (d *delivered) restart(was *xds.Subscription) {
+func (d *delivered) restart(was *snapshot.Subscription) {
 	if !d.resendAll {
 		d.sub = was
 	}
@@ -141,7 +142,7 @@ func (d *delivered) restart(was *xds.Subscription) {
 
 // cancelRestart takes restart back: the wildcard was given up before it was answered. It returns
 // the subscription by which the snapshot was sent; sub is the effective one.
-func (d *delivered) cancelRestart(sub *xds.Subscription) (was *xds.Subscription) {
+func (d *delivered) cancelRestart(sub *snapshot.Subscription) (was *snapshot.Subscription) {
 	was = d.sentBy(sub)
 	d.initialResponsePending, d.resendAll, d.sub = d.snapshot == nil, false, nil
 	return was
@@ -150,7 +151,7 @@ func (d *delivered) cancelRestart(sub *xds.Subscription) (was *xds.Subscription)
 // subscribed follows a new subscription to a name, beside what was asked for before. The client may
 // not have the resources to which the name led when it was last sent something. By the time it is
 // answered, the name may lead elsewhere, or nowhere for a while.
-func (d *delivered) subscribed(name string, was *xds.Subscription) {
+func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 	if was.Names.Has(name) {
 		return
 	}
@@ -159,7 +160,7 @@ func (d *delivered) subscribed(name string, was *xds.Subscription) {
 		if _, newer := d.sentBeforeACK[n]; newer {
 			continue
 		}
-		if _, is := at.Look(was, n); is != xds.Present {
+		if _, is := at.Look(was, n); is != snapshot.Present {
 			d.addBeforeACK(n, nil)
 		}
 	}
@@ -191,17 +192,17 @@ func (d *delivered) namesBeforeACK() map[string]string {
 // gone, and the client asks for a wildcard since that has no answer yet.
 //
 // In SotW there are none: the client learns of them by the full set, or not at all (P31).
-func (s *Session) retained(to *xds.Snapshot) (retained map[string]*xds.Resource) {
+func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Resource) {
 	if s.form.Variant == xds.SotW {
 		return nil
 	}
 	sub := s.sub.effective
 	add := func(name string) {
 		had, was := s.delivered.look(sub, name)
-		if was != xds.Present || !sub.Covers(name) && !had.AskedBy(sub.Names) {
+		if was != snapshot.Present || !sub.Covers(name) && !had.AskedBy(sub.Names) {
 			return
 		}
-		if _, is := (comparison{s, to}).see(name, had, was); is != xds.Pending {
+		if _, is := (comparison{s, to}).see(name, had, was); is != snapshot.Pending {
 			return
 		}
 		if retained == nil {

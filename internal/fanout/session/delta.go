@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // followDelta follows the changes of a delta request, whatever its nonce (P14). A name that is
 // subscribed, for the first time or again, is sent from what is held (P23). A name that is
 // unsubscribed beside the wildcard is answered (P24).
-func (s *Session) followDelta(r *xds.Request, want *xds.Subscription) {
+func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 	if want == s.sub.effective && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return // an ACK
 	}
@@ -102,11 +103,11 @@ func (p planner) planBeforeACK() {
 		before := len(p.content.Changed) + len(p.content.Removed)
 		p.addName(name)
 		switch r, is := p.look(name); {
-		case is == xds.Present, is == xds.Unresolvable:
+		case is == snapshot.Present, is == snapshot.Unresolvable:
 			p.answered[name] = r // sent, or the client brought it
 		case len(p.content.Changed)+len(p.content.Removed) > before:
 			p.answered[name] = nil
-		case is == xds.Elsewhere:
+		case is == snapshot.Elsewhere:
 			p.answeredHandles = append(p.answeredHandles, name) // what it leads to is among the names
 		}
 	}
@@ -128,7 +129,7 @@ func (p planner) namesBeforeACK() []string {
 	}
 	names = p.appendRetried(withHandles(p.to, names))
 	for _, name := range p.to.Changes(s.delivered.snapshot, s.sub.effective) {
-		if _, was := p.had(name); was == xds.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && p.differs(name) {
+		if _, was := p.had(name); was == snapshot.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && p.differs(name) {
 			names = append(names, name)
 		}
 	}
@@ -146,10 +147,10 @@ func (p planner) addName(name string) {
 	r, is := p.see(name, had, was)
 	removed := false
 	switch is {
-	case xds.Present:
+	case snapshot.Present:
 		switch {
 		case r.Expired(p.At): // the group has yet to drop it (P62)
-		case was == xds.Pending && p.brings(name, r):
+		case was == snapshot.Pending && p.brings(name, r):
 			// P27: the client has it, but may have missed a heartbeat.
 			if s.form.Beats && r.TTL() > 0 {
 				p.content.Beats = append(p.content.Beats, r)
@@ -158,18 +159,18 @@ func (p planner) addName(name string) {
 		default:
 			p.content.Changed = append(p.content.Changed, r)
 		}
-	case xds.Unresolvable:
+	case snapshot.Unresolvable:
 		p.content.Changed = append(p.content.Changed, r)
-	case xds.Absent:
+	case snapshot.Absent:
 		removed = true
-	case xds.Pending:
+	case snapshot.Pending:
 		// What the client did not ask for by name, and what is not there, it had for a handle.
 		removed = !s.sub.effective.Covers(name)
-	case xds.Elsewhere:
+	case snapshot.Elsewhere:
 		removed = p.leftBehind(name) // what it leads to is among the names
-	case xds.Lapsed:
+	case snapshot.Lapsed:
 		// P24: the name was given up. Or the client counts a TTL that ends later.
-		removed = !s.sub.effective.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r)
+		removed = !s.sub.effective.Names.Has(name) || was == snapshot.Present && outlives(s.form, false, had, r)
 	}
 	if removed {
 		p.content.Removed = append(p.content.Removed, name)
@@ -190,7 +191,7 @@ func (p planner) brings(name string, r *xds.Resource) bool {
 // gave up the name beside a wildcard that does not have the resource (P24).
 func (p planner) leftBehind(name string) bool {
 	s := p.s
-	if _, is := p.to.Own(s.sub.effective, name); is != xds.Absent {
+	if _, is := p.to.Own(s.sub.effective, name); is != snapshot.Absent {
 		return false
 	}
 	if s.forced.names[name] == asked && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {

@@ -1,6 +1,9 @@
 package session
 
-import "xdsrelay/internal/xds"
+import (
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
 
 // forced is what the next response answers although nothing changed. Its maps are nil while they
 // are empty.
@@ -66,7 +69,7 @@ func (c comparison) answers(name string) bool {
 	s := c.s
 	_, is := c.look(name)
 	switch {
-	case is == xds.Present, is == xds.Elsewhere:
+	case is == snapshot.Present, is == snapshot.Elsewhere:
 		return true
 	case s.forced.names[name] == refreshed:
 		return false
@@ -74,9 +77,9 @@ func (c comparison) answers(name string) bool {
 		return true
 	}
 	switch is {
-	case xds.Absent, xds.Unresolvable:
+	case snapshot.Absent, snapshot.Unresolvable:
 		return s.form.Variant == xds.Delta || s.fullState() // P31: other SotW types cannot say so
-	case xds.Lapsed:
+	case snapshot.Lapsed:
 		return s.form.Variant == xds.Delta && !s.sub.effective.Names.Has(name) // P24: it was given up
 	}
 	return false
@@ -95,15 +98,15 @@ func (c comparison) answersAnyForced() bool {
 // answeredBy reports whether a response to a forced name was made from the snapshot. Beside a
 // wildcard that has no answer yet, a name that was given up waits for that answer (P24). A name
 // that is asked for is sent, like any change, once the origin answers it.
-func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
+func (s *Session) answeredBy(to *snapshot.Snapshot, name string) bool {
 	_, is := to.Look(s.sub.effective, name)
-	return is != xds.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
+	return is != snapshot.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
 }
 
 // RetryAliases notes which aliases the request asks for again although the origin could not resolve
 // them (P18): the origin's answer counts only for clients that had asked before it. It returns the
 // names that the origin has to be asked for once more.
-func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) {
+func (s *Session) RetryAliases(r *xds.Request, to *snapshot.Snapshot) (ask []string) {
 	if s.form.Variant != xds.Delta || !to.AnyUnresolved() {
 		return nil
 	}
@@ -129,9 +132,9 @@ func (s *Session) RetryAliases(r *xds.Request, to *xds.Snapshot) (ask []string) 
 
 // retried makes an alias pending that the client asked for after the origin could not resolve it
 // (P18).
-func (c comparison) retried(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
-	if is == xds.Unresolvable && c.s.forced.retried[name] == r.Word() {
-		return nil, xds.Pending
+func (c comparison) retried(name string, r *xds.Resource, is snapshot.Presence) (*xds.Resource, snapshot.Presence) {
+	if is == snapshot.Unresolvable && c.s.forced.retried[name] == r.Word() {
+		return nil, snapshot.Pending
 	}
 	return r, is
 }
@@ -139,7 +142,7 @@ func (c comparison) retried(name string, r *xds.Resource, is xds.Presence) (*xds
 // appendRetried appends the retried aliases that the origin answered again (P18).
 func (c comparison) appendRetried(names []string) []string {
 	for name := range c.s.forced.retried {
-		if _, is := c.look(name); is != xds.Pending {
+		if _, is := c.look(name); is != snapshot.Pending {
 			names = append(names, name)
 		}
 	}

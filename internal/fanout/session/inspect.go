@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Stance is what is known of a client and a name that it asked for. It is CSDS's
@@ -54,7 +55,7 @@ type Resource struct {
 
 // Known are all names, sorted, that the client asked for, and those of all resources that it has or
 // is to have.
-func (s *Session) Known(newest *xds.Snapshot) []string {
+func (s *Session) Known(newest *snapshot.Snapshot) []string {
 	names := slices.Collect(s.sub.requested.Names.All())
 	add := func(r *xds.Resource) bool {
 		names = append(names, r.Name)
@@ -71,33 +72,33 @@ func (s *Session) Known(newest *xds.Snapshot) []string {
 
 // Resource is what the client has of a name, by the newest snapshot; false: nothing of that name
 // concerns it. acked: the client has acknowledged a response.
-func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resource, bool) {
+func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (Resource, bool) {
 	c := comparison{s, newest}
 	had, was := c.had(name)
 	// unanswered: it is asked for since, although the snapshot that was sent has something by it.
 	unanswered := s.forced.names[name] == asked && s.sub.requested.Names.Has(name)
-	if unanswered || was == xds.Absent && !s.sub.effective.Names.Has(name) {
-		had, was = nil, xds.Pending // no response said what a wildcard's answer left out
+	if unanswered || was == snapshot.Absent && !s.sub.effective.Names.Has(name) {
+		had, was = nil, snapshot.Pending // no response said what a wildcard's answer left out
 	}
 	has, is := c.see(name, had, was)
-	if is == xds.Pending && !s.sub.effective.Covers(name) {
+	if is == snapshot.Pending && !s.sub.effective.Covers(name) {
 		has, is = newest.Look(s.sub.requested, name) // asked for by a stale request (P12)
 	}
 	switch {
-	case was != xds.Present && (is == xds.Elsewhere || was == xds.Elsewhere):
+	case was != snapshot.Present && (is == snapshot.Elsewhere || was == snapshot.Elsewhere):
 		return Resource{}, false
-	case was == xds.Pending && is == xds.Pending && !s.sub.requested.Covers(name):
+	case was == snapshot.Pending && is == snapshot.Pending && !s.sub.requested.Covers(name):
 		return Resource{}, false
 	}
-	if s.form.Variant == xds.SotW && !s.fullState() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
+	if s.form.Variant == xds.SotW && !s.fullState() && was == snapshot.Pending && (is == snapshot.Absent || is == snapshot.Unresolvable) {
 		was = is // P31: such a response cannot say so, and no other answer will come
 	}
 	r := Resource{Name: name}
 	inFlight, refused := s.inFlight.includes(name), false
-	if sent := s.delivered.snapshot; sent != nil && was != xds.Pending {
+	if sent := s.delivered.snapshot; sent != nil && was != snapshot.Pending {
 		r.Updated = sent.Received
 	}
-	if was == xds.Present {
+	if was == snapshot.Present {
 		refused = s.setRefused(&r, had, inFlight)
 	}
 	if !unanswered {
@@ -108,16 +109,16 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resou
 		r.Stance = Declined
 	case r.Error != nil && !r.Error.Absent():
 		r.Stance = Failed
-	case was == xds.Present && inFlight && acked:
+	case was == snapshot.Present && inFlight && acked:
 		r.Stance = Unsure
-	case was == xds.Present && !inFlight:
+	case was == snapshot.Present && !inFlight:
 		r.Stance = Taken
-	case was == xds.Absent, was == xds.Unresolvable, r.Error != nil:
+	case was == snapshot.Absent, was == snapshot.Unresolvable, r.Error != nil:
 		r.Stance = Missing
-	case was == xds.Lapsed:
+	case was == snapshot.Lapsed:
 		r.Stance = Unsure
 	}
-	if was == xds.Present && !inFlight && !refused {
+	if was == snapshot.Present && !inFlight && !refused {
 		r.Has = had
 	}
 	switch {
@@ -131,7 +132,7 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, acked bool) (Resou
 		r.State = Unanswered
 	case refused:
 		r.State = Refused
-	case was == xds.Pending && r.Error == nil, was == xds.Lapsed:
+	case was == snapshot.Pending && r.Error == nil, was == snapshot.Lapsed:
 		r.State = NotSent
 	case differs(s.form, s.fullState(), s.sub.effective.Names.Has(name), had, was, has, is):
 		r.State = Unanswered
@@ -185,7 +186,7 @@ func NewSurvey() Survey {
 // surveyKey decides whether there is anything to send to a session that is in step with the
 // snapshot that it was sent; sub and to decide whether it waits for the origin.
 type surveyKey struct {
-	sub      *xds.Subscription
+	sub      *snapshot.Subscription
 	form     xds.Form
 	full     bool
 	from, to SnapshotID
@@ -195,12 +196,12 @@ type surveyKey struct {
 const maxSurveyed = 1 << 16
 
 // Unsent reports whether the newest snapshot has something for the session that it was not sent.
-func (v *Survey) Unsent(s *Session, newest *xds.Snapshot) bool {
+func (v *Survey) Unsent(s *Session, newest *snapshot.Snapshot) bool {
 	return s.delivered.tooLarge != nil || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
 }
 
 // anyPending is Session.Pending of the newest snapshot.
-func (v *Survey) anyPending(s *Session, newest *xds.Snapshot) bool {
+func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 	d, f := &s.delivered, &s.forced
 	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
 		return s.Pending(newest)
@@ -220,9 +221,9 @@ func (v *Survey) anyPending(s *Session, newest *xds.Snapshot) bool {
 }
 
 // anyPresent reports whether there is a resource for any name that the client asks for.
-func (s *Session) anyPresent(newest *xds.Snapshot) bool {
+func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 	for name := range s.sub.effective.Names.All() {
-		if _, is := newest.Look(s.sub.effective, name); is == xds.Present || is == xds.Elsewhere {
+		if _, is := newest.Look(s.sub.effective, name); is == snapshot.Present || is == snapshot.Elsewhere {
 			return true
 		}
 	}
@@ -232,7 +233,7 @@ func (s *Session) anyPresent(newest *xds.Snapshot) bool {
 // Awaiting reports whether the session asks for anything that the origin has not answered and of
 // which the client was sent nothing. Once the origin has answered all of it, it stays so for this
 // subscription, except for what lapses (P62).
-func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
+func (v *Survey) Awaiting(s *Session, newest *snapshot.Snapshot) bool {
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
 		return false
 	}
@@ -257,14 +258,14 @@ func (v *Survey) Awaiting(s *Session, newest *xds.Snapshot) bool {
 
 // UnansweredNames yields the names that Awaits yields and of which the client was sent nothing
 // either.
-func (s *Session) UnansweredNames(newest *xds.Snapshot) iter.Seq[string] {
+func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range Awaits(s.sub.effective, newest) {
 			if name == wildcard {
 				if s.delivered.snapshot.AnswersWildcard(s.sub.effective) {
 					continue
 				}
-			} else if _, was := s.delivered.look(s.sub.effective, name); was != xds.Pending && was != xds.Lapsed {
+			} else if _, was := s.delivered.look(s.sub.effective, name); was != snapshot.Pending && was != snapshot.Lapsed {
 				continue
 			}
 			if !yield(name) {
@@ -276,14 +277,14 @@ func (s *Session) UnansweredNames(newest *xds.Snapshot) iter.Seq[string] {
 
 // Awaits yields the names, "*" for the wildcard, that sub asks for and that the origin has not
 // answered yet.
-func Awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
+func Awaits(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {
 			return
 		}
 		for name := range sub.Names.All() {
 			_, is := newest.Look(sub, name)
-			if (is == xds.Pending || is == xds.Lapsed) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
+			if (is == snapshot.Pending || is == snapshot.Lapsed) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
 				return
 			}
 		}
@@ -291,7 +292,7 @@ func Awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
 }
 
 // AwaitsAny reports whether Awaits yields any names.
-func AwaitsAny(sub *xds.Subscription, newest *xds.Snapshot) bool {
+func AwaitsAny(sub *snapshot.Subscription, newest *snapshot.Snapshot) bool {
 	for range Awaits(sub, newest) {
 		return true
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // handled is a resource of the model: its content and the handles that lead to it.
@@ -459,7 +460,7 @@ func (c *modelClient) rest() {
 			gone = append(gone, r.Name)
 		}
 	}
-	c.Builder.Apply(xds.Update{Type: c.Type.URL, Origin: "o", Removed: gone})
+	c.Builder.Apply(snapshot.Update{Type: c.Type.URL, Origin: "o", Removed: gone})
 	c.sessionFixture.origin(false)
 	for range 60 {
 		c.Pass(time.Second)

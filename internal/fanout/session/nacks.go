@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // refusals are what the client refused (NACKed) and still asks for.
@@ -30,12 +31,12 @@ const maxRefused = 1 << 16
 // clientView is what decides whether a client still asks for what it refused: what it asks for, and
 // what it has by a snapshot.
 type clientView struct {
-	sub       *xds.Subscription
+	sub       *snapshot.Subscription
 	delivered *delivered
-	at        *xds.Snapshot
+	at        *snapshot.Snapshot
 }
 
-func (s *Session) view(at *xds.Snapshot) clientView {
+func (s *Session) view(at *snapshot.Snapshot) clientView {
 	return clientView{s.sub.effective, &s.delivered, at}
 }
 
@@ -178,7 +179,7 @@ func (rs *refusals) dropResent(now clientView, m *Manifest, v xds.Variant) {
 				return false
 			}
 			_, is := now.at.Look(now.sub, n)
-			return v == xds.Delta || is == xds.Present
+			return v == xds.Delta || is == snapshot.Present
 		})
 	})
 }
@@ -217,7 +218,7 @@ func (rs *refusals) dropDeleted(now clientView) {
 	rs.drop(func(r refusal) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
 			_, is := now.at.Look(now.sub, n)
-			return is == xds.Present && now.asksFor(&r, n)
+			return is == snapshot.Present && now.asksFor(&r, n)
 		})
 	})
 	if rs.list == nil {

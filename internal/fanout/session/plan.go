@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Moment is what a session has to know of the time, and of its stream, to plan a response.
@@ -20,7 +21,7 @@ type Moment struct {
 type SnapshotID struct{ Lineage, Gen uint64 }
 
 // IDOf identifies a snapshot; zero for none.
-func IDOf(s *xds.Snapshot) SnapshotID {
+func IDOf(s *snapshot.Snapshot) SnapshotID {
 	if s == nil {
 		return SnapshotID{}
 	}
@@ -30,7 +31,7 @@ func IDOf(s *xds.Snapshot) SnapshotID {
 // Plan is what a session would send now.
 type Plan struct {
 	do    action
-	To    *xds.Snapshot
+	To    *snapshot.Snapshot
 	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
 	Until time.Time // when to look again at the latest; zero: at the next change
@@ -65,7 +66,7 @@ func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Sole.Load() }
 
 // Next plans what to send of a snapshot now.
-func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
+func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
 		return plan
 	}
@@ -107,7 +108,7 @@ func (s *Session) Next(to *xds.Snapshot, m Moment) (plan Plan) {
 
 // Pending reports whether the session would have anything to send of the snapshot if no response
 // were unanswered.
-func (s *Session) Pending(to *xds.Snapshot) bool { return comparison{s, to}.pending() }
+func (s *Session) Pending(to *snapshot.Snapshot) bool { return comparison{s, to}.pending() }
 
 // inStep reports whether there is nothing to send but what changed since the snapshot that the
 // client was sent.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // brought is what a client brought from another stream: initial_resource_versions in delta,
@@ -70,7 +71,7 @@ func (c comparison) originAnswered() (any, names bool) {
 	sub := c.s.sub.effective
 	any, names = sub.Wildcard && c.to.Answered, true
 	for n := range sub.Names.All() {
-		if _, is := c.look(n); is == xds.Pending && c.to.Error(sub, n) == nil {
+		if _, is := c.look(n); is == snapshot.Pending && c.to.Error(sub, n) == nil {
 			names = false
 		} else {
 			any = true
@@ -86,7 +87,7 @@ func (c comparison) originAnswered() (any, names bool) {
 // resource of another name.
 func (c comparison) anyPending() bool {
 	for n := range c.s.sub.effective.Names.All() {
-		if _, is := c.look(n); is == xds.Pending {
+		if _, is := c.look(n); is == snapshot.Pending {
 			return true
 		}
 	}
@@ -137,7 +138,7 @@ func (p planner) addBrought() {
 	}
 	for name, version := range p.s.brought.initial() {
 		_, is := p.to.Look(sub, name)
-		elsewhere := is == xds.Elsewhere
+		elsewhere := is == snapshot.Elsewhere
 		if elsewhere {
 			_, is = p.to.Own(sub, name)
 		}
@@ -146,13 +147,13 @@ func (p planner) addBrought() {
 			// The client had it for a handle, if it asks for it at all. It is gone once no name
 			// leads to it any more. By now no held resource needs to name its handles.
 			switch {
-			case is == xds.Present:
+			case is == snapshot.Present:
 			case incomplete, anyPending():
 				keep(name, version)
 			default:
 				remove(name)
 			}
-		case is == xds.Absent:
+		case is == snapshot.Absent:
 			switch {
 			case !elsewhere && sub.Names.Has(name): // it is among the changed names already
 			case incomplete:
@@ -160,9 +161,9 @@ func (p planner) addBrought() {
 			default:
 				remove(name)
 			}
-		case is == xds.Pending:
+		case is == snapshot.Pending:
 			keep(name, version)
-		case is == xds.Lapsed:
+		case is == snapshot.Lapsed:
 			keep(name, "") // by the time it returns the client may have dropped it too
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The scripts of testdata/scripts are conversations with one session, to be read beside the
@@ -161,7 +162,7 @@ func (s *script) client(d *datadriven.TestData) (said []string) {
 	return said
 }
 
-func describeSub(sub *xds.Subscription) string {
+func describeSub(sub *snapshot.Subscription) string {
 	out := slices.Sorted(sub.Names.All())
 	if sub.Wildcard {
 		out = slices.Insert(out, 0, "*")

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Session is one type on one stream: what the client asks for, what it was sent, and how it
@@ -36,13 +37,13 @@ type Session struct {
 // New makes the session of a type of which no request has come. limit is the size limit of a
 // response in bytes.
 func New(t xds.Type, form xds.Form, limit int) *Session {
-	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: xds.Nothing, effective: xds.Nothing}}
+	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing}}
 }
 
 // Subscribe returns what the client asks for after the request, and whether that differs from
 // before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
 // names are listed, added and removed, and P21 when the wildcard is subscribed.
-func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
+func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	if s.form.Variant == xds.SotW {
 		return s.sub.fromList(r, &s.Type)
 	}
@@ -58,7 +59,7 @@ type Outcome struct {
 	Received time.Time
 	// Progress counts the clients of that response's version; nil: nobody counts it. Gen is its
 	// generation, and News reports whether it had something that changed.
-	Progress *xds.VersionProgress
+	Progress *snapshot.VersionProgress
 	Gen      uint64
 	News     bool
 	// Wake: there may be something to send.
@@ -67,7 +68,7 @@ type Outcome struct {
 
 // Request applies a request. want is the result of Subscribe, interned. seq is the number in the
 // request's nonce, 0 if the nonce is not of this stream.
-func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
+func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint64) Outcome {
 	first := s.sub.update(r, want, s.form.Variant)
 	var out Outcome
 	if first {
@@ -181,7 +182,7 @@ func (s *Session) deliver(p *Plan) {
 	}
 	to := comparison{s, p.To}
 	for name := range s.forced.retried {
-		if _, is := to.look(name); is != xds.Pending {
+		if _, is := to.look(name); is != snapshot.Pending {
 			delete(s.forced.retried, name)
 		}
 	}
@@ -235,11 +236,11 @@ func (s *Session) fullState() bool {
 func (s *Session) Began() bool { return s.sub.began }
 
 // Requested is what the client asks for by its newest request, stale or not (P12).
-func (s *Session) Requested() *xds.Subscription { return s.sub.requested }
+func (s *Session) Requested() *snapshot.Subscription { return s.sub.requested }
 
 // Subscription is what responses follow: what the client asks for by its last request that was not
 // stale.
-func (s *Session) Subscription() *xds.Subscription { return s.sub.effective }
+func (s *Session) Subscription() *snapshot.Subscription { return s.sub.effective }
 
 // BringsState reports whether the first request had versions of another stream (P27, P66).
 func (s *Session) BringsState() bool { return s.sub.resumes }
@@ -255,7 +256,7 @@ func (s *Session) NamesWeight() int {
 
 // Accepted is the snapshot that the client has all of and acknowledged, if it refuses nothing; nil
 // otherwise. A client that brought all of it is sent nothing to acknowledge (P27).
-func (s *Session) Accepted() *xds.Snapshot {
+func (s *Session) Accepted() *snapshot.Snapshot {
 	if s.inFlight.any() || !s.RefusesNothing() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
 		return nil
 	}
@@ -264,17 +265,17 @@ func (s *Session) Accepted() *xds.Snapshot {
 
 // SentSnapshot is what the client has been sent, except what was sent before an ACK. The session
 // keeps it alive. nil: nothing was sent.
-func (s *Session) SentSnapshot() *xds.Snapshot { return s.delivered.snapshot }
+func (s *Session) SentSnapshot() *snapshot.Snapshot { return s.delivered.snapshot }
 
 // Skipped is the number of generations with a change for the client that lie between what the
 // client was sent and the plan's snapshot.
 func (s *Session) Skipped(p *Plan) int {
-	return xds.Generations(s.delivered.snapshot, p.To, s.sub.effective) - 1
+	return snapshot.Generations(s.delivered.snapshot, p.To, s.sub.effective) - 1
 }
 
 // SkippedHeartbeats is the number of heartbeats among them.
 func (s *Session) SkippedHeartbeats(p *Plan) int {
-	return xds.Heartbeats(s.delivered.snapshot, p.To, s.sub.effective) - 1
+	return snapshot.Heartbeats(s.delivered.snapshot, p.To, s.sub.effective) - 1
 }
 
 // Oversized is the response that is not sent because it is too large; nil: there is none.

@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // maxResponse is the limit of a response in bytes.
@@ -24,7 +25,7 @@ type sessionFixture struct {
 	s      *Session
 	seq    uint64
 	nonces []uint64 // of the responses so far, oldest first
-	subs   []*xds.Subscription
+	subs   []*snapshot.Subscription
 	frame  *frame // the last response
 	frames *frames
 	follow []string // of it (P37)
@@ -78,7 +79,7 @@ type request struct {
 }
 
 // intern makes equal subscriptions one, as a group does.
-func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
+func (w *sessionFixture) intern(s *snapshot.Subscription) *snapshot.Subscription {
 	for _, have := range w.subs {
 		if have.Equal(s) {
 			return have
@@ -150,7 +151,7 @@ type frame struct {
 
 // frames are the responses of one snapshot that sessions with equal keys share.
 type frames struct {
-	of    *xds.Snapshot
+	of    *snapshot.Snapshot
 	byKey map[FrameKey]*frame
 }
 

@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // followList follows a SotW request that is not stale. A newly listed name is answered even if it
 // did not change, and a shorter list gets no response (P22). But beside the wildcard, a name is
 // answered that is given up and that the wildcard does not have, as in delta (P24): nothing else
 // makes the client drop it.
-func (s *Session) followList(want *xds.Subscription) {
+func (s *Session) followList(want *snapshot.Subscription) {
 	if want == s.sub.effective {
 		return
 	}
@@ -46,13 +47,13 @@ func (s *Session) followList(want *xds.Subscription) {
 // mayKeep reports whether a client may have something by a name, which it gave up beside the
 // wildcard, that the wildcard does not have. was is the subscription by which it was sent what it
 // has.
-func (s *Session) mayKeep(name string, was *xds.Subscription) bool {
+func (s *Session) mayKeep(name string, was *snapshot.Subscription) bool {
 	at := s.delivered.snapshot
-	if _, is := at.Look(s.sub.effective, name); is == xds.Present {
+	if _, is := at.Look(s.sub.effective, name); is == snapshot.Present {
 		return false
 	}
 	_, is := at.Look(was, name)
-	return is != xds.Absent
+	return is != snapshot.Absent
 }
 
 // planSotW plans the next SotW response. A full-state response holds all resources that are known
@@ -77,7 +78,7 @@ func (p planner) planSotW() {
 	p.do, p.Key = own, FrameKey{form: s.form, sub: s.sub.effective}
 	names := p.changedNames()
 	for _, name := range names {
-		if r, is := p.look(name); !p.addError(name) && is == xds.Present && !r.Expired(p.At) {
+		if r, is := p.look(name); !p.addError(name) && is == snapshot.Present && !r.Expired(p.At) {
 			p.content.Changed = append(p.content.Changed, r)
 		}
 	}
@@ -88,7 +89,7 @@ func (p planner) planSotW() {
 func (p planner) followForced() []string {
 	var rs []*xds.Resource
 	for _, name := range withHandles(p.to, slices.Collect(maps.Keys(p.s.forced.names))) {
-		if r, is := p.look(name); is == xds.Present {
+		if r, is := p.look(name); is == snapshot.Present {
 			rs = append(rs, r)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // wildcard is the name that subscribes to whatever the origin thinks the node needs (P21).
@@ -12,8 +13,8 @@ const wildcard = "*"
 // subscription is what the client asks for, by its requests. requested and effective differ only in
 // SotW, and only after a stale request.
 type subscription struct {
-	requested *xds.Subscription // by the newest request, stale or not; the group is given it (P12)
-	effective *xds.Subscription // by the last request that was not stale; responses follow it
+	requested *snapshot.Subscription // by the newest request, stale or not; the group is given it (P12)
+	effective *snapshot.Subscription // by the last request that was not stale; responses follow it
 	// SotW: hash and length of the newest list of names, to recognise a repeated list.
 	listHash uint64
 	listLen  uint32
@@ -25,7 +26,7 @@ type subscription struct {
 
 // update records a request and the subscription after it. It reports whether the request is the
 // first.
-func (sub *subscription) update(r *xds.Request, want *xds.Subscription, v xds.Variant) (first bool) {
+func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v xds.Variant) (first bool) {
 	first = !sub.began
 	sub.resumes = sub.bringsVersions(r, v)
 	sub.began = true
@@ -53,17 +54,17 @@ func (sub *subscription) bringsVersions(r *xds.Request, v xds.Variant) bool {
 // fromList is the subscription after a SotW request, and whether it differs from before. Each
 // request lists all names (P20). An empty list is the wildcard until a name was given, for types
 // that have a legacy wildcard. Otherwise it is no interest (P21).
-func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*xds.Subscription, bool) {
+func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscription, bool) {
 	if sub.began && r.NamesSum == sub.listHash && uint32(len(r.Names)) == sub.listLen {
 		return sub.requested, false // an ACK that repeats a thousand names costs one hash
 	}
 	if len(r.Names) == 0 {
 		if sub.named || t.NoLegacyWildcard {
-			return xds.Nothing, !sub.requested.Empty()
+			return snapshot.Nothing, !sub.requested.Empty()
 		}
-		return &xds.Subscription{Wildcard: true, HasState: sub.bringsVersions(r, xds.SotW)}, !sub.began
+		return &snapshot.Subscription{Wildcard: true, HasState: sub.bringsVersions(r, xds.SotW)}, !sub.began
 	}
-	next := &xds.Subscription{Wildcard: contains(r.Names, wildcard), HasState: sub.bringsVersions(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), HasState: sub.bringsVersions(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
 	if next.Equal(sub.requested) {
 		return sub.requested, false // the same names in another order
 	}
@@ -73,12 +74,12 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*xds.Subscriptio
 // fromDelta is the subscription after a delta request, and whether it differs from before. Names
 // are added, then removed (P20). The wildcard is "*". A first request without any names is the
 // wildcard too, for types that have a legacy wildcard. It ends only when "*" is unsubscribed (P21).
-func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*xds.Subscription, bool) {
+func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*snapshot.Subscription, bool) {
 	empty := len(r.Names) == 0 && len(r.Unsubscribe) == 0
 	if sub.began && empty {
 		return sub.requested, false
 	}
-	next := xds.Subscription{Wildcard: sub.requested.Wildcard, HasState: sub.bringsVersions(r, xds.Delta), Names: sub.requested.Names}
+	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, HasState: sub.bringsVersions(r, xds.Delta), Names: sub.requested.Names}
 	if empty {
 		next.Wildcard = !t.NoLegacyWildcard
 	}
@@ -116,7 +117,7 @@ func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string,
 		}
 		done[name] = true
 		r, is := d.look(sub.effective, name)
-		if is != xds.Present {
+		if is != snapshot.Present {
 			continue
 		}
 		if names.Has(r.Name) {
@@ -164,7 +165,7 @@ func (s *Session) answerUnsubscribed(name string) {
 // for the names differs, or there is none, the next response says so (P50). A full-state set that
 // the client refused would have been followed by another full set. Now the refusal has to remember
 // what the set held (P15).
-func (s *Session) wildcardEnded(was *xds.Subscription) {
+func (s *Session) wildcardEnded(was *snapshot.Subscription) {
 	at, sub := s.delivered.snapshot, s.sub.effective
 	if at == nil || !was.Wildcard {
 		return
@@ -174,11 +175,11 @@ func (s *Session) wildcardEnded(was *xds.Subscription) {
 	sortUnique(&names)
 	for _, name := range names {
 		had, then := at.Look(was, name)
-		if then != xds.Present {
+		if then != snapshot.Present {
 			continue
 		}
 		kept = append(kept, name)
-		if has, is := at.Look(sub, name); is != xds.Pending && (is != xds.Present || !s.form.Same(has, had)) {
+		if has, is := at.Look(sub, name); is != snapshot.Pending && (is != snapshot.Present || !s.form.Same(has, had)) {
 			s.forced.add(name, repeated)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The relay passes an origin's heartbeat on to the clients that have the resource whose TTL it
@@ -54,7 +55,7 @@ func (c comparison) anyRenewal() bool {
 	return slices.ContainsFunc(c.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)), func(name string) bool {
 		had, was := c.had(name)
 		has, is := c.look(name)
-		return was == xds.Present && is == xds.Present && has.Renewed(had)
+		return was == snapshot.Present && is == snapshot.Present && has.Renewed(had)
 	})
 }
 
@@ -73,7 +74,7 @@ func (p planner) addRenewals(included []string) {
 		}
 		had, was := p.had(name)
 		has, is := p.look(name)
-		if was != xds.Present || is != xds.Present || has.Expired(p.At) {
+		if was != snapshot.Present || is != snapshot.Present || has.Expired(p.At) {
 			continue
 		}
 		if e := p.to.Error(s.sub.effective, name); p.content.renew(k, s.form, had, has, p.At) && e != nil {
@@ -109,7 +110,7 @@ func (c *Content) renew(k renewalKey, form xds.Form, had, has *xds.Resource, now
 
 // placeRenewals decides how renewals are sent beside the rest of a response that is not full-state,
 // for a client with sub.
-func (c *Content) placeRenewals(form xds.Form, sub *xds.Subscription, to *xds.Snapshot) {
+func (c *Content) placeRenewals(form xds.Form, sub *snapshot.Subscription, to *snapshot.Snapshot) {
 	if form.Variant == xds.SotW && len(c.Changed)+len(c.whole)+len(c.Errors) > 0 {
 		for _, r := range c.Beats {
 			if e := to.Error(sub, r.Name); e != nil && !slices.Contains(c.Errors, e) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A resource that a client asked for by an alias expires, and is renewed, like one asked for
@@ -12,7 +13,7 @@ import (
 func TestP62_ByAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.timely()
-	w.Apply(xds.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
+	w.Apply(snapshot.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
 	w.sub("x")
 	w.want("a")
 	w.ack()
@@ -23,7 +24,7 @@ func TestP62_ByAnAlias(t *testing.T) {
 	w.Pass(ttl)
 	w.lapse()
 	w.want("")
-	w.Apply(xds.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
+	w.Apply(snapshot.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
 	w.want("a")
 }
 
@@ -33,7 +34,7 @@ func TestP62_ShortTTLNotSentInTime(t *testing.T) {
 	for _, longer := range []time.Duration{0, time.Hour} {
 		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
 			w.timely()
-			w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer), w.Resource("b")}})
+			w.Apply(snapshot.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer), w.Resource("b")}})
 			list := w.ask(wild, "a", "b")
 			w.want("a b")
 			w.Living(wild, time.Second, "a")
@@ -55,7 +56,7 @@ func TestP62_ShortTTLNotSentInTime(t *testing.T) {
 			}
 			// A client that counts no TTL keeps it.
 			w.joins()
-			w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer)}})
+			w.Apply(snapshot.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer)}})
 			w.ask(wild, "a", "b")
 			w.want("a b")
 			w.Living(wild, time.Second, "a")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const ttl = 30 * time.Second
@@ -49,12 +50,12 @@ func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
 func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
-		w.Apply(xds.Update{Origin: "o", Version: "v1", Changed: []*xds.Resource{w.With("a", "", ttl), w.Resource("b")}})
+		w.Apply(snapshot.Update{Origin: "o", Version: "v1", Changed: []*xds.Resource{w.With("a", "", ttl), w.Resource("b")}})
 		w.sub("a")
 		w.want("a")
 		w.ack("a")
 		// Other names change, and the client is in step with them.
-		w.Apply(xds.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
+		w.Apply(snapshot.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
 		w.want("")
 		w.Pass(20 * time.Second)
 		w.Beat(false, "a")
@@ -126,7 +127,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 				w.Pass(10 * time.Second)
 				w.Beat(wild, "a")
 				w.want("")
-				w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", 0)}})
+				w.Apply(snapshot.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", 0)}})
 				w.want("")
 				w.Living(wild, ttl, "a")
 				w.want("")
@@ -284,7 +285,7 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 		if _, got := w.wire(); got[0].ttl != 29*time.Second || got[1].ttl != ttl {
 			t.Errorf("%+v", got)
 		}
-		if n := xds.Heartbeats(from, w.Cur, w.s.sub.effective); n != 4 {
+		if n := snapshot.Heartbeats(from, w.Cur, w.s.sub.effective); n != 4 {
 			t.Errorf("%d heartbeats", n)
 		}
 		w.ack("a", "b")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // theirs makes the client one that is given the origin's versions.
@@ -17,7 +18,7 @@ func (w *sessionFixture) theirs() {
 func TestP61_TheOriginsVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.theirs()
-	w.Apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", ttl), w.With("b", "", 0)}})
+	w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", ttl), w.With("b", "", 0)}})
 	w.sub("*")
 	w.want("a b")
 	w.wantWire(sent{"a", "7", ttl, true, true}, sent{"b", w.Cur.Held("b").Version.String(), 0, true, true})
@@ -26,7 +27,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	// Equal content under another version is no change, also if another origin gave it. A
 	// heartbeat has the version that the client was given. Later clients are sent that
 	// version too.
-	w.Apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a", "8", ttl)}})
+	w.Apply(snapshot.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a", "8", ttl)}})
 	w.want("~a")
 	w.wantWire(sent{"a", "7", ttl, false, true})
 	w.ack()
@@ -38,7 +39,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.ack()
 
 	// Other content has its own version.
-	w.Apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "9", ttl)}})
+	w.Apply(snapshot.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "9", ttl)}})
 	w.want("a=2")
 	w.wantWire(sent{"a", "9", ttl, true, true})
 	w.ack()
@@ -63,14 +64,14 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 		w.s.form.SeveralOrigins = true
 		w.send(request{names: []string{"*"}, initial: map[string]string{"a": brought}})
 	}
-	w.Apply(xds.Update{Origin: "b", Wildcard: true, Changed: []*xds.Resource{w.With("a", "5", 0), w.With("b", "", 0)}})
+	w.Apply(snapshot.Update{Origin: "b", Wildcard: true, Changed: []*xds.Resource{w.With("a", "5", 0), w.With("b", "", 0)}})
 	start("")
 	w.want("a b")
 	took := "5/" + w.Cur.Held("a").Version.String()
 	w.wantWire(sent{"a", took, 0, true, true}, sent{"b", w.Cur.Held("b").Version.String(), 0, true, true})
 	start(took)
 	w.want("b")
-	w.Apply(xds.Update{Origin: "a", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "5", 0)}})
+	w.Apply(snapshot.Update{Origin: "a", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "5", 0)}})
 	start(took)
 	w.want("a=2 b")
 	start("5") // from when there was one origin
@@ -81,14 +82,14 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 // set if the origin gave none (P61).
 func TestP61_TheSnapshotsVersion(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
-		w.Apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}})
+		w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}})
 		w.sub()
 		w.want("a")
 		if version, _ := w.wire(); version != w.Cur.Version || version == "" {
 			t.Errorf("version %q, want the set's, %q", version, w.Cur.Version)
 		}
 		w.ack()
-		w.Apply(xds.Update{Origin: "o", Wildcard: true, Version: "v1", Changed: []*xds.Resource{w.Resource("a=2")}})
+		w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Version: "v1", Changed: []*xds.Resource{w.Resource("a=2")}})
 		w.want("a=2")
 		if version, _ := w.wire(); version != "v1" {
 			t.Errorf("version %q, want the origin's, v1", version)
@@ -99,7 +100,7 @@ func TestP61_TheSnapshotsVersion(t *testing.T) {
 // Otherwise versions are made from the content, whatever the origin gives (P61).
 func TestP61_ContentVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
-	w.Apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", 0)}})
+	w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", 0)}})
 	w.sub("*")
 	w.want("a")
 	w.wantWire(sent{"a", w.Resource("a").Version.String(), 0, true, true})

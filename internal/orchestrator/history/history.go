@@ -4,8 +4,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // How many versions of a type are remembered: maxVersions, or fewVersions while all keys
@@ -19,7 +21,7 @@ const (
 // History is what a relay remembers of all its keys. Use New.
 type History struct {
 	versions  atomic.Int64 // remembered over all keys
-	resources *xds.Histories
+	resources *snapshot.Histories
 	nacks     allNacks
 }
 
@@ -27,18 +29,18 @@ type History struct {
 // a bound over all keys removed; they must not block.
 func New(droppedGenerations, droppedNacks func(n int)) *History {
 	return &History{
-		resources: xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, droppedGenerations),
+		resources: snapshot.NewHistories(snapshot.HistoryBytes, snapshot.HistoryBytesEach, droppedGenerations),
 		nacks:     allNacks{max: allNackBytes, dropped: droppedNacks},
 	}
 }
 
 // Type is the history of one type of a key.
 type Type struct {
-	all       *atomic.Int64 // versions remembered over all keys
-	resources *xds.History  // nil: resources of the type are not remembered
+	all       *atomic.Int64     // versions remembered over all keys
+	resources *snapshot.History // nil: resources of the type are not remembered
 
 	mu       sync.Mutex
-	versions []*xds.VersionProgress // the oldest first
+	versions []*snapshot.VersionProgress // the oldest first
 }
 
 // NewType makes the history of a type of a key.
@@ -48,13 +50,13 @@ func (h *History) NewType(t xds.Type) *Type {
 
 // Note adds the snapshot s, which was just made in the place of prev and differs from it
 // in names.
-func (t *Type) Note(prev, s *xds.Snapshot, names []string) {
+func (t *Type) Note(prev, s *snapshot.Snapshot, names []string) {
 	t.noteVersion(prev, s, names)
 	t.resources.Note(prev, s, names)
 }
 
-func (t *Type) noteVersion(prev, s *xds.Snapshot, names []string) {
-	v := xds.NoteVersion(prev, s, names)
+func (t *Type) noteVersion(prev, s *snapshot.Snapshot, names []string) {
+	v := snapshot.NoteVersion(prev, s, names, time.Now())
 	if prev != nil && prev.Progress == v {
 		return
 	}
@@ -72,7 +74,7 @@ func (t *Type) noteVersion(prev, s *xds.Snapshot, names []string) {
 }
 
 // Versions returns the newest versions, the newest first.
-func (t *Type) Versions() []*xds.VersionProgress {
+func (t *Type) Versions() []*snapshot.VersionProgress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := slices.Clone(t.versions)
@@ -81,7 +83,7 @@ func (t *Type) Versions() []*xds.VersionProgress {
 }
 
 // Past returns what is remembered of the snapshots that now replaced.
-func (t *Type) Past(now *xds.Snapshot) xds.Past { return t.resources.Past(now) }
+func (t *Type) Past(now *snapshot.Snapshot) snapshot.Past { return t.resources.Past(now) }
 
 // Close forgets everything.
 func (t *Type) Close() {

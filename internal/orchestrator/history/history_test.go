@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The number of versions is bounded over all keys; Close gives the room back.
 func TestVersionsAreBounded(t *testing.T) {
 	h := New(func(int) {}, func(int) {})
 	of := h.NewType(xds.TypeOf(cds))
-	b := xds.NewBuilder(xds.TypeOf(cds))
-	var held *xds.Snapshot
+	b := snapshot.NewBuilder(xds.TypeOf(cds))
+	var held *snapshot.Snapshot
 	step := func(n int) {
 		for i := range n {
-			b.Apply(xds.Update{Type: cds, Version: fmt.Sprint(b, i, n), Wildcard: true})
+			b.Apply(snapshot.Update{Type: cds, Version: fmt.Sprint(b, i, n), Wildcard: true})
 			now, names := b.Snapshot(held, 1)
 			if now != held {
 				of.Note(held, now, names)

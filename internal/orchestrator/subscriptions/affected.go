@@ -1,12 +1,14 @@
 package subscriptions
 
-import "xdsrelay/internal/xds"
+import (
+	"xdsrelay/internal/xds/snapshot"
+)
 
 // Affected calls wake for each member that sees something else in next than in prev, and for
 // each member that subscribes to a resource whose TTL was renewed in between (P62). It calls
 // wake once for a member of each subscription. The cost follows the number of changed names
 // and of affected members: subscriptions to other names cost nothing.
-func (x *Index[M]) Affected(prev, next *xds.Snapshot, wake func(M)) {
+func (x *Index[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.round++
 	once := func(s *subscriber[M]) {
 		if s.round == x.round {
@@ -22,7 +24,7 @@ func (x *Index[M]) Affected(prev, next *xds.Snapshot, wake func(M)) {
 }
 
 // changed calls once for the subscriptions whose members see something else in next.
-func (x *Index[M]) changed(prev, next *xds.Snapshot, once func(*subscriber[M])) {
+func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[M])) {
 	if prev == next {
 		return
 	}
@@ -77,7 +79,7 @@ func (x *Index[M]) changedHandles(d *difference, once func(*subscriber[M])) {
 
 // renewed calls once for the subscriptions that have names whose TTL was renewed between the
 // two snapshots.
-func (x *Index[M]) renewed(prev, next *xds.Snapshot, once func(*subscriber[M])) {
+func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[M])) {
 	for i, name := range next.Renewed(prev, Everything) {
 		for _, c := range x.names[name].list {
 			for _, s := range c.subs.list {
@@ -101,20 +103,20 @@ func (x *Index[M]) renewed(prev, next *xds.Snapshot, once func(*subscriber[M])) 
 }
 
 // answered reports whether the origin has answered the wildcard.
-func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
+func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
 // difference compares one name in two snapshots. Unless the resource has handles, what a
 // client sees of the name depends only on whether the client lists the name, has the
 // wildcard, and brought state. So there are eight cases, and each is computed once.
 type difference struct {
-	prev, next *xds.Snapshot
+	prev, next *snapshot.Snapshot
 	name       string
 	byHandle   bool // the resource has handles
 	computed   [8]bool
 	seen       [8]bool
 }
 
-func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
+func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 	if d.byHandle {
 		return d.sees(sub)
 	}
@@ -146,16 +148,16 @@ func (d *difference) hasHandles() (has bool) {
 }
 
 // sees reports whether a client with sub sees something else of the name.
-func (d *difference) sees(sub *xds.Subscription) bool {
+func (d *difference) sees(sub *snapshot.Subscription) bool {
 	was, wasThere := d.prev.Look(sub, d.name)
 	is, isThere := d.next.Look(sub, d.name)
-	if wasThere == xds.Elsewhere && isThere == xds.Elsewhere {
+	if wasThere == snapshot.Elsewhere && isThere == snapshot.Elsewhere {
 		// The handle is held under another name in both. The resource of that very name may
 		// have gone.
 		_, wasThere = d.prev.Own(sub, d.name)
 		_, isThere = d.next.Own(sub, d.name)
 	}
-	return wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
-		isThere == xds.Unresolvable && is.Word() != was.Word() ||
+	return wasThere != isThere || isThere == snapshot.Present && !is.Same(was) ||
+		isThere == snapshot.Unresolvable && is.Word() != was.Word() ||
 		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Index finds the members that subscribe to a name. Its path is: name -> chunks that have
@@ -13,7 +14,7 @@ import (
 type Index[M comparable] struct {
 	names  map[string]set[*chunk[M]]
 	chunks map[*xds.Chunk]*chunk[M]
-	subs   map[*xds.Subscription]*subscriber[M]
+	subs   map[*snapshot.Subscription]*subscriber[M]
 	wild   set[*subscriber[M]] // those with the wildcard
 	weight int                 // of names
 	round  uint64              // the number of the last Affected
@@ -24,7 +25,7 @@ type chunk[M comparable] struct{ subs set[*subscriber[M]] }
 
 // subscriber is a subscription with its members, at least one.
 type subscriber[M comparable] struct {
-	sub     *xds.Subscription
+	sub     *snapshot.Subscription
 	members set[M]
 	round   uint64 // the last Affected that yielded its members
 }
@@ -34,7 +35,7 @@ func New[M comparable]() Index[M] {
 	return Index[M]{
 		names:  make(map[string]set[*chunk[M]]),
 		chunks: make(map[*xds.Chunk]*chunk[M]),
-		subs:   make(map[*xds.Subscription]*subscriber[M]),
+		subs:   make(map[*snapshot.Subscription]*subscriber[M]),
 	}
 }
 
@@ -55,7 +56,7 @@ func (x *Index[M]) Empty() bool {
 // Replace gives a member the subscription sub in the place of was. It appends to touched
 // the names whose first subscriber came or whose last one left. Some of them may have both
 // lost and gained one.
-func (x *Index[M]) Replace(m M, was, sub *xds.Subscription, touched []string) []string {
+func (x *Index[M]) Replace(m M, was, sub *snapshot.Subscription, touched []string) []string {
 	s := x.subs[was]
 	if s == nil || s.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
 		// In this order, so that chunks that both have are not removed.
@@ -104,7 +105,7 @@ func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
 }
 
 // put adds a member with a subscription.
-func (x *Index[M]) put(m M, sub *xds.Subscription, touched []string) []string {
+func (x *Index[M]) put(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
 	}
@@ -124,7 +125,7 @@ func (x *Index[M]) put(m M, sub *xds.Subscription, touched []string) []string {
 }
 
 // remove removes a member with its subscription.
-func (x *Index[M]) remove(m M, sub *xds.Subscription, touched []string) []string {
+func (x *Index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
 	}

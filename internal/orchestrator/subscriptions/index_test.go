@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,8 +22,8 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-func subscription(names ...string) *xds.Subscription {
-	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+func subscription(names ...string) *snapshot.Subscription {
+	s := &snapshot.Subscription{Wildcard: slices.Contains(names, "*")}
 	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
 	return s
 }
@@ -63,11 +64,11 @@ func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 	var table Table
 	x := New[int]()
 	set := xds.NewNameSet(names("n", 20000)...)
-	was := table.Intern(&xds.Subscription{Names: set})
-	x.Replace(1, xds.Nothing, was, nil)
+	was := table.Intern(&snapshot.Subscription{Names: set})
+	x.Replace(1, snapshot.Nothing, was, nil)
 	for i := range 100 {
 		set = set.Add(fmt.Sprintf("new-%d", i))
-		now := table.Intern(&xds.Subscription{Names: set})
+		now := table.Intern(&snapshot.Subscription{Names: set})
 		// Each other name of the changed chunk always has a subscriber.
 		if touched := x.Replace(1, was, now, nil); len(touched) != 1 {
 			t.Fatalf("%d names touched", len(touched))
@@ -84,7 +85,7 @@ func TestIndexHasOneEntryForASubscription(t *testing.T) {
 	var table Table
 	x := New[int]()
 	for i := range 1000 {
-		x.Replace(i, xds.Nothing, table.Intern(subscription(names("n", 100)...)), nil)
+		x.Replace(i, snapshot.Nothing, table.Intern(subscription(names("n", 100)...)), nil)
 	}
 	equal(t, "subscriptions", len(x.subs), 1)
 	for _, s := range x.names {

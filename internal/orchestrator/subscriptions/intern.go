@@ -1,23 +1,28 @@
 package subscriptions
 
-import "xdsrelay/internal/xds"
+import (
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
 
 // Everything is the subscription of a wildcard client that lists no name.
-var Everything = &xds.Subscription{Wildcard: true}
+var Everything = &snapshot.Subscription{Wildcard: true}
 
 // EverythingWithState is the subscription of such a client that brought state.
-var EverythingWithState = &xds.Subscription{Wildcard: true, HasState: true}
+var EverythingWithState = &snapshot.Subscription{Wildcard: true, HasState: true}
 
 // Table has one Subscription for each content that a client of a group holds. It refers to
 // them weakly: a subscription that was interned and never used cannot leak. It is safe for
 // concurrent use; the receivers of streams call it. The zero Table is empty.
-type Table struct{ subs xds.WeakSet[xds.Subscription] }
+type Table struct {
+	subs xds.WeakSet[snapshot.Subscription]
+}
 
 // Intern returns the one subscription that is equal to sub.
-func (t *Table) Intern(sub *xds.Subscription) *xds.Subscription {
+func (t *Table) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 	switch {
 	case sub.Empty():
-		return xds.Nothing
+		return snapshot.Nothing
 	case sub.Equal(Everything): // the most frequent ones are shared by all groups
 		return Everything
 	case sub.Equal(EverythingWithState):
@@ -32,7 +37,7 @@ func (t *Table) Intern(sub *xds.Subscription) *xds.Subscription {
 		return have
 	}
 	// A copy, because the caller's may be in the table of another group.
-	own := &xds.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names}
+	own := &snapshot.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names}
 	own.Sole.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // That a subscription is one client's alone is known until another has it.
@@ -17,7 +17,7 @@ func TestSoleUntilShared(t *testing.T) {
 		t.Errorf("a second one has %v, alone: %v", again, one.Sole.Load())
 	}
 	equal(t, "another's is its own", in.Intern(subscription("b")).Sole.Load(), true)
-	equal(t, "nothing", in.Intern(xds.Nothing).Sole.Load(), false)
+	equal(t, "nothing", in.Intern(snapshot.Nothing).Sole.Load(), false)
 }
 
 // Clients that want the same share one subscription, for as long as one has it.
@@ -27,15 +27,15 @@ func TestInterning(t *testing.T) {
 	if table.Intern(subscription("y", "x")) != a {
 		t.Error("equal subscriptions are two")
 	}
-	for _, other := range []*xds.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
+	for _, other := range []*snapshot.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
 		if got := table.Intern(other); got == a || !got.Equal(other) {
 			t.Errorf("interned as %v", got)
 		}
 	}
-	equal(t, "nothing", table.Intern(subscription()), xds.Nothing)
+	equal(t, "nothing", table.Intern(subscription()), snapshot.Nothing)
 	// A hash finds candidates; what is the same is decided by content.
 	x := subscription("collides")
-	table.subs.Keep(x.Names.Sum()<<1, subscription("x", "y"), func(*xds.Subscription) bool { return false })
+	table.subs.Keep(x.Names.Sum()<<1, subscription("x", "y"), func(*snapshot.Subscription) bool { return false })
 	if got := table.Intern(x); !got.Equal(x) {
 		t.Error("interned by its hash")
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // types are those that a Conversation remembers.
@@ -34,8 +35,8 @@ func (r *protocolFixture) flush() (requests []string) {
 func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 	const junk = 1000
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		for what, of := range map[string]func(xds.TypeURL) xds.TypeInterest{
-			"names":        func(typ xds.TypeURL) xds.TypeInterest { return named(typ, "n") },
+		for what, of := range map[string]func(xds.TypeURL) snapshot.TypeInterest{
+			"names":        func(typ xds.TypeURL) snapshot.TypeInterest { return named(typ, "n") },
 			"the wildcard": all,
 		} {
 			t.Run(what, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 				r.want(named(eds, "a"))
 				r.flush()
 				opened, most := 0, 0
-				want := func(types ...xds.TypeInterest) {
+				want := func(types ...snapshot.TypeInterest) {
 					if !r.want(append(types, named(eds, "a"))...) {
 						r.reopen()
 						opened++
@@ -103,7 +104,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 		for what, n := range map[string]int{"good": 1, "bad": 2} {
 			r := newProtocolFixture(t, v)
 			const types = 2 * maxUnused // far over the bound
-			var junk []xds.TypeInterest
+			var junk []snapshot.TypeInterest
 			for i := range types {
 				junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
 			}
@@ -171,7 +172,7 @@ func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
 		r.flush()
 		r.want(named(eds, "a"))
 		r.flush()
-		var junk []xds.TypeInterest
+		var junk []snapshot.TypeInterest
 		for i := range 2 * maxUnused {
 			junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
 		}

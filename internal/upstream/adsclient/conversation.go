@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Conversation is the protocol state of one ADS stream.
@@ -19,7 +20,7 @@ type Conversation interface {
 	// SetInterest replaces the interest. The second argument has what was
 	// unsubscribed and wanted again since the last call. It returns false if this
 	// stream cannot carry the interest, so that a new one is needed.
-	SetInterest(*xds.Interest, Resubscriptions) bool
+	SetInterest(*snapshot.Interest, Resubscriptions) bool
 	// NextRequest returns the next request to send, nil if there is none by now.
 	NextRequest(now time.Time) *Request
 	// DelayedUntil is when NextRequest may return a NACK that is delayed for now
@@ -39,7 +40,7 @@ type Options struct {
 	Origin string // the origin's name
 	Node   []byte // for the first request (P58)
 	// Held returns the newest snapshot of a type, nil if none.
-	Held func(xds.TypeURL) *xds.Snapshot
+	Held func(xds.TypeURL) *snapshot.Snapshot
 	// Resumption is what the key's earlier streams left. The Conversation changes it.
 	Resumption Resumption
 	// MaxRequestBytes is what a request should not exceed (P59).
@@ -143,7 +144,7 @@ type reply struct {
 // If nothing of the type is wanted after the wildcard, the stream goes on,
 // because other types use it (P16). What still comes of the type is dropped. The
 // stream is replaced when the type is wanted again, or when nothing is wanted.
-func (p *protocolState) SetInterest(i *xds.Interest, again Resubscriptions) bool {
+func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions) bool {
 	for _, in := range i.Types {
 		if p.byURL[in.Type] == nil && !in.Empty() {
 			t := &typeState{typ: xds.TypeOf(in.Type)}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
@@ -80,8 +81,8 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	// c has no version, but its removal is to be reported; n was never there.
 	r.sent("EDS +[a c n] a=1 c= node", "CDS +[*] x=vx")
 	r.respond(resp{Type: eds, Removed: []string{"c"}})
-	r.is(eds, xds.Absent, "c")
-	r.is(eds, xds.Present, "a")
+	r.is(eds, snapshot.Absent, "c")
+	r.is(eds, snapshot.Present, "a")
 	was := r.sink.Held(cds)
 	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is held against what is held
 	if got := r.sink.Held(cds); got != was {
@@ -187,7 +188,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 		r.want(named(rds, "a", "b"))
 		r.next()
 		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-		u := xds.Update{Type: rds, Origin: "files", Version: "1"}
+		u := snapshot.Update{Type: rds, Origin: "files", Version: "1"}
 		for _, name := range []string{"a", "b"} {
 			u.Changed = append(u.Changed, r.sink.Held(rds).Held(name))
 		}

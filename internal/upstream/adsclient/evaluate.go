@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Counts is what of a response is counted.
@@ -18,9 +19,9 @@ type Counts struct {
 
 // Evaluate makes an update of an accepted response, given the newest snapshot that
 // is held. Resources that did not change share memory with the snapshot.
-func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, Counts) {
+func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
 	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
-	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
+	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
 	var n Counts
 	wanted := func(asked bool) bool {
@@ -90,7 +91,7 @@ func complete(t xds.Type, r *xds.Response, bodyless int) bool {
 //     subscription are forgotten.
 //   - A resource for which the response has an error is not left out; the error
 //     says what holds (P39).
-func missing(t xds.Type, sub subscription, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
+func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
 	if sub.empty() || !complete(t, r, bodyless) {
 		return nil
 	}
@@ -145,7 +146,7 @@ func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
 
 // resourceErrors are the resource_errors of a response, and the names that they say
 // do not exist, except those that the same response brings (P39, P25).
-func resourceErrors(sub subscription, r *xds.Response, snap *xds.Snapshot) (errors []*xds.ResourceError, absent []string) {
+func resourceErrors(sub subscription, r *xds.Response, snap *snapshot.Snapshot) (errors []*xds.ResourceError, absent []string) {
 	if len(r.Errors) == 0 {
 		return nil, nil
 	}

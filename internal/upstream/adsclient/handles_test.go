@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const (
@@ -33,16 +34,16 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 			t.Errorf("%d resources were not asked for", n.Unasked)
 		}
 		r.holds(eds, "m", "n")
-		r.is(eds, xds.Elsewhere, "a")
+		r.is(eds, snapshot.Elsewhere, "a")
 		r.flush()
 		// What is held for the alias changes.
 		r.respond(resp{Type: eds, Resources: []res{{Name: "n", Content: "new", Aliases: []string{"a"}, Wrap: true}}})
-		r.is(eds, xds.Elsewhere, "a")
-		r.is(eds, xds.Pending, "b")
+		r.is(eds, snapshot.Elsewhere, "a")
+		r.is(eds, snapshot.Pending, "b")
 		// It goes by another alias from now on: to who asked for this one it is gone.
 		r.respond(resp{Type: eds, Resources: []res{goes("n", "b")}})
 		r.holds(eds, "m")
-		r.is(eds, xds.Absent, "a")
+		r.is(eds, snapshot.Absent, "a")
 		// With the last one that wants the alias it is forgotten.
 		r.respond(resp{Type: eds, Resources: []res{goes("n", "a")}})
 		r.holds(eds, "m", "n")
@@ -62,13 +63,13 @@ func TestP26_RemovedByName(t *testing.T) {
 		t.Errorf("%d names were not asked for", n.Unasked)
 	}
 	r.holds(vhds, "r/v")
-	r.is(vhds, xds.Absent, "r/a")
+	r.is(vhds, snapshot.Absent, "r/a")
 	if r.sink.Held(vhds).Known("r/n") {
 		t.Error("something is kept under a name that nobody asked for")
 	}
 	r.respond(resp{Type: vhds, Removed: []string{"r/b"}})
 	r.holds(vhds, "r/v")
-	r.is(vhds, xds.Absent, "r/b")
+	r.is(vhds, snapshot.Absent, "r/b")
 }
 
 // A full-state SotW response removes by leaving out, also what came for an alias
@@ -81,10 +82,10 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 	r.holds(cds, "n", "xdstp://o/T/c/x", "xdstp://o/T/c/y")
 	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "xdstp://o/T/c/y"}}})
 	r.holds(cds, "xdstp://o/T/c/y")
-	r.is(cds, xds.Absent, "a")
+	r.is(cds, snapshot.Absent, "a")
 	r.respond(resp{Type: cds, Version: "3"})
 	r.holds(cds)
-	r.is(cds, xds.Absent, glob)
+	r.is(cds, snapshot.Absent, glob)
 }
 
 // On reconnect it is named by its own name, beside the alias that it is asked
@@ -173,8 +174,8 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 		t.Fatalf("%+v", u)
 	}
 	r.holds(vhds)
-	r.is(vhds, xds.Unresolvable, "r/a", "r/b")
-	r.is(vhds, xds.Pending, "r/c")
+	r.is(vhds, snapshot.Unresolvable, "r/a", "r/b")
+	r.is(vhds, snapshot.Pending, "r/c")
 
 	// Of none that was asked for.
 	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
@@ -191,14 +192,14 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
 	r.sent()
-	r.is(vhds, xds.Unresolvable, "r/a")
+	r.is(vhds, snapshot.Unresolvable, "r/a")
 
 	// It is there, and what it goes by is no longer unresolved.
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/v", "r/a", "r/b")}})
-	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
 	// A resource that is held stays, whatever is said of its alias.
 	r.respond(resp{Type: vhds, Resources: []res{word}})
-	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
 	r.holds(vhds, "r/v")
 }
 

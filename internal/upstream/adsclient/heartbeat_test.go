@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // expires is when what is held under name does, as time since the fixture began.
@@ -49,7 +50,7 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 			t.Errorf("after the heartbeat it expires after %v", got)
 		}
 		after := r.sink.Held(eds)
-		everyone := &xds.Subscription{Names: xds.NewNameSet("a", "b")}
+		everyone := &snapshot.Subscription{Names: xds.NewNameSet("a", "b")}
 		if got := after.Changes(before, everyone); len(got) > 0 {
 			t.Errorf("it changed %v", got)
 		}
@@ -178,7 +179,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 			}
 			r.sink.Publish(typ)
 		}
-		r.is(eds, xds.Lapsed, "a")
+		r.is(eds, snapshot.Lapsed, "a")
 		r.connect()
 		if v == xds.Delta {
 			r.sent("CDS +[*] w= x=1 node", "EDS +[a b] a= b=1")
@@ -187,7 +188,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		}
 		// Silence does not make it absent: it was received once.
 		r.pass(time.Hour)
-		r.is(eds, xds.Lapsed, "a")
+		r.is(eds, snapshot.Lapsed, "a")
 		if v == xds.SotW {
 			r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "x"}}})
 			if got := r.last().Removed; !slices.Equal(got, []string{"w"}) {
@@ -207,11 +208,11 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1"}}})
 		r.respond(resp{Type: eds, Version: "2", Errors: map[string]codes.Code{
 			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "unasked": codes.Internal}})
-		r.is(eds, xds.Present, "a")
-		r.is(eds, xds.Absent, "b")
-		r.is(eds, xds.Pending, "c")
+		r.is(eds, snapshot.Present, "a")
+		r.is(eds, snapshot.Absent, "b")
+		r.is(eds, snapshot.Pending, "c")
 		snap := r.sink.Held(eds)
-		asker := &xds.Subscription{Names: xds.NewNameSet("a", "b", "c")}
+		asker := &snapshot.Subscription{Names: xds.NewNameSet("a", "b", "c")}
 		for name, want := range map[string]codes.Code{"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied} {
 			if e := snap.Error(asker, name); e == nil || e.Code != want {
 				t.Errorf("%s: %+v, want %v", name, e, want)
@@ -221,14 +222,14 @@ func TestP39_ResourceErrors(t *testing.T) {
 			t.Errorf("%d errors", snap.Failed())
 		}
 		r.pass(15 * time.Second)
-		r.is(eds, xds.Pending, "c")
-		r.is(eds, xds.Pending, "d") // P57
+		r.is(eds, snapshot.Pending, "c")
+		r.is(eds, snapshot.Pending, "d") // P57
 		if snap := r.sink.Held(eds); snap.Stated() != 1 {
 			t.Errorf("%d absences stated, want 1", snap.Stated())
 		}
 		// One that comes with its resource takes nothing away.
 		r.respond(resp{Type: eds, Version: "3", Resources: []res{{Name: "d", Version: "1"}}, Errors: map[string]codes.Code{"d": codes.NotFound}})
-		r.is(eds, xds.Present, "d")
+		r.is(eds, snapshot.Present, "d")
 		if got := r.last().Removed; len(got) > 0 {
 			t.Errorf("removed %v", got)
 		}
@@ -249,7 +250,7 @@ func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	// On the wildcard itself it takes nothing away, and adds nothing.
 	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a"), Errors: map[string]codes.Code{"*": codes.NotFound}})
 	r.holds(cds, "a")
-	if e := r.sink.Held(cds).Error(&xds.Subscription{Wildcard: true}, "*"); e == nil {
+	if e := r.sink.Held(cds).Error(&snapshot.Subscription{Wildcard: true}, "*"); e == nil {
 		t.Error("it is not kept")
 	}
 }

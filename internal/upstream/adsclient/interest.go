@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // InterestCell holds the newest interest for a stream. It also records what was
@@ -16,12 +17,12 @@ type InterestCell struct {
 	changed chan struct{} // room for one
 
 	mu     sync.Mutex
-	newest *xds.Interest
+	newest *snapshot.Interest
 	again  Resubscriptions // since the last Take; nil while no stream is open
 }
 
 // NewInterestCell makes a cell with this interest, which may be nil.
-func NewInterestCell(i *xds.Interest) *InterestCell {
+func NewInterestCell(i *snapshot.Interest) *InterestCell {
 	return &InterestCell{changed: make(chan struct{}, 1), newest: i}
 }
 
@@ -29,7 +30,7 @@ func NewInterestCell(i *xds.Interest) *InterestCell {
 func (c *InterestCell) Changed() <-chan struct{} { return c.changed }
 
 // Set stores the newest interest. It never blocks.
-func (c *InterestCell) Set(i *xds.Interest) {
+func (c *InterestCell) Set(i *snapshot.Interest) {
 	c.mu.Lock()
 	if c.again != nil && c.newest != nil {
 		for _, was := range c.newest.Types {
@@ -51,7 +52,7 @@ func (c *InterestCell) Set(i *xds.Interest) {
 
 // Take returns the newest interest, and what was unsubscribed since the last Take.
 // From here on that is recorded, until Reset.
-func (c *InterestCell) Take() (*xds.Interest, Resubscriptions) {
+func (c *InterestCell) Take() (*snapshot.Interest, Resubscriptions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	again := c.again
@@ -84,7 +85,7 @@ func (c *InterestCell) Wanted() bool {
 	c.mu.Lock()
 	i := c.newest
 	c.mu.Unlock()
-	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !t.Empty() })
+	return i != nil && slices.ContainsFunc(i.Types, func(t snapshot.TypeInterest) bool { return !t.Empty() })
 }
 
 // Resubscriptions are by type what was wanted and then, at some time, was not.
@@ -105,7 +106,7 @@ func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]st
 }
 
 // note records what was has and is lacks.
-func (r Resubscriptions) note(was, is xds.TypeInterest) {
+func (r Resubscriptions) note(was, is snapshot.TypeInterest) {
 	if was.Wildcard && !is.Wildcard {
 		r.of(was.Type).wildcard = true
 	}

@@ -3,13 +3,13 @@ package adsclient
 import (
 	"testing"
 
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 	c := NewInterestCell(nil)
-	i := func(names ...string) *xds.Interest {
-		return &xds.Interest{Types: []xds.TypeInterest{named(eds, names...)}}
+	i := func(names ...string) *snapshot.Interest {
+		return &snapshot.Interest{Types: []snapshot.TypeInterest{named(eds, names...)}}
 	}
 	if c.Wanted() {
 		t.Error("something is wanted before anything was set")
@@ -31,7 +31,7 @@ func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 	if _, again = c.Take(); len(again) > 0 {
 		t.Errorf("again twice: %v", again)
 	}
-	c.Set(&xds.Interest{Types: []xds.TypeInterest{{Type: eds}}})
+	c.Set(&snapshot.Interest{Types: []snapshot.TypeInterest{{Type: eds}}})
 	if c.Wanted() {
 		t.Error("an empty interest is wanted")
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // modelOrigin is a group's stream, and an origin that answers it as it likes. It fails
@@ -20,7 +21,7 @@ type modelOrigin struct {
 	*protocolFixture
 	rt       *rapid.T
 	typ      xds.TypeURL
-	interest xds.TypeInterest
+	interest snapshot.TypeInterest
 	has      map[string]int // name -> the change that made it
 	changes  int
 
@@ -243,7 +244,7 @@ func (m *modelOrigin) send(p resp, bad bool) {
 // ask changes what the group wants, by way of other wishes. The stream has written what
 // was wanted before: a name that is let go and wanted again while its request waits for
 // the transport is not asked for again.
-func (m *modelOrigin) ask(wishes ...xds.TypeInterest) {
+func (m *modelOrigin) ask(wishes ...snapshot.TypeInterest) {
 	m.pass(time.Minute)
 	m.hear(false)
 	for _, m.interest = range wishes {
@@ -260,7 +261,7 @@ func (m *modelOrigin) wants(name string) bool {
 }
 
 // part is what the group holds of what this stream answers.
-func (m *modelOrigin) part() xds.Part { return m.sink.Held(m.typ).Part(m.interest.Wildcard) }
+func (m *modelOrigin) part() snapshot.Part { return m.sink.Held(m.typ).Part(m.interest.Wildcard) }
 
 // compare holds the group against the origin, once all has been said.
 func (m *modelOrigin) compare(names []string) {
@@ -301,7 +302,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 	m.forget()
 	names := []string{"a", "b", "c", "p", "q"} // p and q are never removed
 	name := rapid.SampledFrom(names)
-	wish := rapid.Custom(func(rt *rapid.T) xds.TypeInterest {
+	wish := rapid.Custom(func(rt *rapid.T) snapshot.TypeInterest {
 		if rapid.Bool().Draw(rt, "wildcard") {
 			return all(typ)
 		}
@@ -338,7 +339,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 			m.forget()
 			m.connect()
 		case "other":
-			u := xds.Update{Type: typ, Origin: m.origin, Wildcard: !m.interest.Wildcard}
+			u := snapshot.Update{Type: typ, Origin: m.origin, Wildcard: !m.interest.Wildcard}
 			if n := name.Draw(rt, "name"); rapid.Bool().Draw(rt, "removed") {
 				u.Removed = []string{n}
 			} else {

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // other has the group's other stream bring something of cds (P50).
 func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.t.Helper()
-	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
+	u := snapshot.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
 	for _, x := range clusters(names...) {
 		raw, fault := xds.ParseResponse(xds.Delta, resp{Type: cds, Resources: []res{x}}.Encode(r.t, xds.Delta, "1"))
 		if fault != nil {
@@ -50,8 +51,8 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.part(false, "b")
 	r.part(true, "a", "b", "w")
-	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
-	r.is(cds, xds.Pending, "c")
+	r.is(cds, snapshot.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
+	r.is(cds, snapshot.Pending, "c")
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.want(all(cds))

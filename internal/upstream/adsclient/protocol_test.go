@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 const (
@@ -60,10 +61,10 @@ func (r *protocolFixture) begin() {
 }
 
 // set is an interest that nobody takes yet.
-func (r *protocolFixture) set(types ...xds.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
+func (r *protocolFixture) set(types ...snapshot.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
 
 // want reports whether the stream can go on with the interest.
-func (r *protocolFixture) want(types ...xds.TypeInterest) bool {
+func (r *protocolFixture) want(types ...snapshot.TypeInterest) bool {
 	r.set(types...)
 	return r.conversation.SetInterest(r.cell.Take())
 }
@@ -111,7 +112,7 @@ func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
 	return v, n, nil
 }
 
-func (r *protocolFixture) apply(u xds.Update) {
+func (r *protocolFixture) apply(u snapshot.Update) {
 	if _, err := r.sink.Update(r.t.Context(), u); err != nil {
 		r.t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func (r *protocolFixture) holds(typ xds.TypeURL, names ...string) {
 }
 
 // is checks what is known of names.
-func (r *protocolFixture) is(typ xds.TypeURL, want xds.Presence, names ...string) {
+func (r *protocolFixture) is(typ xds.TypeURL, want snapshot.Presence, names ...string) {
 	r.t.Helper()
 	for _, n := range names {
 		if got := r.sink.Presence(typ, n); got != want {
@@ -138,7 +139,7 @@ func (r *protocolFixture) is(typ xds.TypeURL, want xds.Presence, names ...string
 	}
 }
 
-func (r *protocolFixture) last() xds.Update {
+func (r *protocolFixture) last() snapshot.Update {
 	r.t.Helper()
 	if len(r.sink.Updates) == 0 {
 		r.t.Fatal("no update")

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Resumption is what a key's streams leave to the next one, for each type that is
@@ -50,7 +51,7 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 //   - The key came back from another origin, which brought the part.
 //   - Another stream of the key brought the part (P50). The origin has to send all
 //     of it again; otherwise nobody could tell when it has.
-func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part xds.Part) *lastAccepted {
+func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapshot.Part) *lastAccepted {
 	last := p.Resumption[typ]
 	other := part.Origin() != "" && part.Origin() != p.Origin
 	if last == nil || last.origin != p.Origin || last.wildcard != wildcard || other {
@@ -79,10 +80,10 @@ func (s subscription) equal(o subscription) bool {
 
 // part is the part of a snapshot that answers the subscription. What came for names
 // says nothing of the wildcard, nor the other way round (P50).
-func (s subscription) part(snap *xds.Snapshot) xds.Part { return snap.Part(s.wildcard) }
+func (s subscription) part(snap *snapshot.Snapshot) snapshot.Part { return snap.Part(s.wildcard) }
 
 // covers yields the resources held that answer the subscription, in order of names.
-func (s subscription) covers(snap *xds.Snapshot) iter.Seq[*xds.Resource] {
+func (s subscription) covers(snap *snapshot.Snapshot) iter.Seq[*xds.Resource] {
 	part := s.part(snap)
 	if s.wildcard {
 		return part.Resources

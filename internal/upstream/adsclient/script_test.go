@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The scripts of testdata/scripts are conversations with an origin, to be read
@@ -88,7 +89,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(said, "\n")
 }
 
-func interestOf(t *testing.T, d *datadriven.TestData) (out []xds.TypeInterest) {
+func interestOf(t *testing.T, d *datadriven.TestData) (out []snapshot.TypeInterest) {
 	for _, l := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 		short, names, ok := strings.Cut(l, ":")
 		if !ok {
@@ -150,14 +151,14 @@ func (s *script) news() (said []string) {
 	return said
 }
 
-func (s *script) known(in xds.TypeInterest) string {
+func (s *script) known(in snapshot.TypeInterest) string {
 	snap := s.sink.Held(in.Type)
 	var out []string
 	for r := range snap.Resources {
 		out = append(out, s.spec(r))
 	}
 	for name := range in.Names.All() {
-		if s.sink.Presence(in.Type, name) == xds.Absent {
+		if s.sink.Presence(in.Type, name) == snapshot.Absent {
 			out = append(out, "-"+name)
 		}
 	}

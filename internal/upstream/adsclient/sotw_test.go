@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
@@ -78,7 +79,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 func TestP64_ATypeThatNobodyWantsIsNotRequested(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
-		r.want(xds.TypeInterest{Type: cds}, named(eds))
+		r.want(snapshot.TypeInterest{Type: cds}, named(eds))
 		r.sent()
 	}
 }
@@ -129,7 +130,7 @@ func TestP18_NoFaults(t *testing.T) {
 	d.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Heartbeat: true}}})
 	d.sent("EDS nonce 1")
 	d.holds(eds, "a")
-	d.is(eds, xds.Pending, "b")
+	d.is(eds, snapshot.Pending, "b")
 }
 
 // To acknowledge a type that was never requested would be to request it, with
@@ -186,7 +187,7 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 			r.sent("RDS +[" + name + "] node")
 		}
 		r.respond(resp{Type: rds, Resources: []res{{Name: name}}})
-		r.is(rds, xds.Present, name)
+		r.is(rds, snapshot.Present, name)
 	}
 }
 
@@ -207,7 +208,7 @@ func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 }
 
 func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
-	for _, i := range []xds.TypeInterest{all(rds), named(rds, "a", "b")} {
+	for _, i := range []snapshot.TypeInterest{all(rds), named(rds, "a", "b")} {
 		r := newProtocolFixture(t, xds.SotW)
 		r.want(i)
 		r.next()
@@ -223,21 +224,21 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] node")
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
-	r.is(cds, xds.Pending, "b") // never received: not absent, until P57
+	r.is(cds, snapshot.Pending, "b") // never received: not absent, until P57
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("a", "b")})
 	r.want(named(cds, "a"))
 	r.sent("CDS [a] version 2 nonce 2")
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] version 2 nonce 2")
 	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // crossed the request
-	r.is(cds, xds.Pending, "b")
+	r.is(cds, snapshot.Pending, "b")
 	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
 	r.connect() // a reconnect adds nothing
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
-	r.is(cds, xds.Present, "b") // not requested yet on this stream
+	r.is(cds, snapshot.Present, "b") // not requested yet on this stream
 	r.sent("CDS [a b] version 4 node")
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
-	r.is(cds, xds.Absent, "b")
+	r.is(cds, snapshot.Absent, "b")
 }
 
 func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A wildcard that nobody wants any more is of no concern to the other types:
@@ -43,7 +44,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 // What the origin remembers of the stream would be left out of the answer.
 func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		for what, again := range map[string]xds.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
+		for what, again := range map[string]snapshot.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
 			r := newProtocolFixture(t, v)
 			r.want(named(eds, "a"), all(cds))
 			r.next()

@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // However files are replaced, a key with the wildcard and one with names both
@@ -277,7 +278,7 @@ func TestP80_Types(t *testing.T) {
 	r.run()
 	sink, _ := r.key(named(rds, "r"), named(eds, "a", "b"), all(xds.ListenerType), all(cds))
 	sink.Until(t, "all types", func() bool {
-		return sink.Presence(rds, "r") == xds.Absent && sink.Presence(eds, "a") == xds.Present && sink.Presence(eds, "b") == xds.Absent &&
+		return sink.Presence(rds, "r") == snapshot.Absent && sink.Presence(eds, "a") == snapshot.Present && sink.Presence(eds, "b") == snapshot.Absent &&
 			sink.Snapshots[xds.ListenerType] != nil && sink.Snapshots[xds.ListenerType].Answered && sink.Snapshots[cds].Len() == 1
 	})
 	sink.Mu.Lock()

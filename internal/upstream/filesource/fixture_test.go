@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -55,7 +56,7 @@ func (r *directoryOrigin) run() {
 }
 
 // key serves a key with this interest.
-func (r *directoryOrigin) key(types ...xds.TypeInterest) (*testSink, *testStream) {
+func (r *directoryOrigin) key(types ...snapshot.TypeInterest) (*testSink, *testStream) {
 	s := r.newStream()
 	s.SetInterest(s.sink.Want(types...))
 	r.wg.Go(func() {
@@ -100,7 +101,7 @@ func (r *directoryOrigin) newStream() *testStream {
 	return &testStream{InterestCell: adsclient.NewInterestCell(nil), of: r, sink: &testSink{Sink: upstreamtest.NewSink()}}
 }
 
-func (s *testStream) SetInterest(i *xds.Interest) { s.Set(i) }
+func (s *testStream) SetInterest(i *snapshot.Interest) { s.Set(i) }
 
 // run serves the key until ctx ends or the sink fails.
 func (s *testStream) run(ctx context.Context) error {
@@ -124,19 +125,19 @@ func (s *testStream) run(ctx context.Context) error {
 
 func (s *testStream) InterestChanged() <-chan struct{} { return s.Changed() }
 
-func (s *testStream) Interest() (*xds.Interest, func(xds.TypeURL) (bool, map[string]struct{})) {
+func (s *testStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, map[string]struct{})) {
 	i, again := s.Take()
 	return i, again.Of
 }
 
-func (s *testStream) Held(typ xds.TypeURL) *xds.Snapshot { return s.sink.Held(typ) }
-func (s *testStream) Opened()                            { s.sink.setStatus(status{Connected: true}) }
-func (s *testStream) Answered()                          { s.answered = true }
-func (s *testStream) Trace(time.Time) *tracing.Update    { return nil }
+func (s *testStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Held(typ) }
+func (s *testStream) Opened()                                 { s.sink.setStatus(status{Connected: true}) }
+func (s *testStream) Answered()                               { s.answered = true }
+func (s *testStream) Trace(time.Time) *tracing.Update         { return nil }
 
 func (s *testStream) Counters(typ xds.TypeURL) *telemetry.Type { return s.of.metrics.Type(typ) }
 
-func (s *testStream) Apply(ctx context.Context, u xds.Update) (changed bool, err error) {
+func (s *testStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	u.Origin = s.of.directory.name
 	changed, err = s.sink.Update(ctx, u)
 	if err != nil && ctx.Err() == nil {
@@ -193,7 +194,7 @@ func holds(t *testing.T, s *testSink, names ...string) {
 func absent(t *testing.T, s *testSink, names ...string) {
 	t.Helper()
 	for _, n := range names {
-		s.Until(t, n+" to be absent", func() bool { return s.Presence(cds, n) == xds.Absent })
+		s.Until(t, n+" to be absent", func() bool { return s.Presence(cds, n) == snapshot.Absent })
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A directory answers names, aliases, globs and the wildcard as any origin does: after any
@@ -39,7 +40,7 @@ func TestP80_FilesModel(t *testing.T) {
 		sink, c := upstreamtest.NewSink(), adsclient.NewInterestCell(nil)
 		if before := some.Draw(rt, "held of another origin"); len(before) > 0 {
 			c.Set(sink.Want(named(upstreamtest.Unknown, before...)))
-			u := xds.Update{Type: upstreamtest.Unknown, Origin: "other"}
+			u := snapshot.Update{Type: upstreamtest.Unknown, Origin: "other"}
 			for _, n := range which.Draw(rt, "its names") {
 				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.AskedBy(xds.NewNameSet(before...)) {
 					u.Changed = append(u.Changed, r)
@@ -56,7 +57,7 @@ func TestP80_FilesModel(t *testing.T) {
 				}
 				now.index()
 			}
-			var interest xds.TypeInterest
+			var interest snapshot.TypeInterest
 			for range rapid.IntRange(1, 3).Draw(rt, "interests") {
 				if interest = named(upstreamtest.Unknown, some.Draw(rt, "names")...); rapid.Bool().Draw(rt, "wildcard") {
 					interest = all(upstreamtest.Unknown)
@@ -102,10 +103,10 @@ func TestP80_FilesModel(t *testing.T) {
 				rt.Fatalf("held are %v, want %v", got, want)
 			}
 			for n := range interest.Names.All() {
-				r, is := held.Look(&xds.Subscription{Names: interest.Names}, n)
+				r, is := held.Look(&snapshot.Subscription{Names: interest.Names}, n)
 				switch of := now.resources[n]; {
-				case of != nil && (is != xds.Present || !r.Same(of)), of == nil && len(now.byHandle[n]) > 0 && is != xds.Elsewhere,
-					of == nil && len(now.byHandle[n]) == 0 && is != xds.Absent:
+				case of != nil && (is != snapshot.Present || !r.Same(of)), of == nil && len(now.byHandle[n]) > 0 && is != snapshot.Elsewhere,
+					of == nil && len(now.byHandle[n]) == 0 && is != snapshot.Absent:
 					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.byHandle[n])
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Stream is what a Session serves: the stream of one key at this origin.
@@ -19,16 +20,16 @@ type Stream interface {
 	InterestChanged() <-chan struct{}
 	// Interest returns the newest interest, nil if there is none. The function
 	// returns what of a type was not wanted at some time since the last call.
-	Interest() (*xds.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
+	Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
 	// Held is the newest snapshot of a type, nil if none.
-	Held(xds.TypeURL) *xds.Snapshot
+	Held(xds.TypeURL) *snapshot.Snapshot
 	// Opened says that the directory is readable. Once for each call of Serve.
 	Opened()
 	// Answered says that the interest is answered.
 	Answered()
 	// Apply hands an update over and waits until it is applied. It reports whether
 	// that made another snapshot. Serve returns its error as it is.
-	Apply(context.Context, xds.Update) (changed bool, err error)
+	Apply(context.Context, snapshot.Update) (changed bool, err error)
 	// Trace begins the trace of an update; nil: it is not traced.
 	Trace(received time.Time) *tracing.Update
 	// Counters are the metrics of a type.
@@ -106,8 +107,8 @@ func (s *Session) Serve(ctx context.Context) error {
 	}
 }
 
-func wantsAny(i *xds.Interest) bool {
-	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !t.Empty() })
+func wantsAny(i *snapshot.Interest) bool {
+	return i != nil && slices.ContainsFunc(i.Types, func(t snapshot.TypeInterest) bool { return !t.Empty() })
 }
 
 // sleep waits for d or the end of ctx.
@@ -122,13 +123,13 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // send hands over what the group does not know yet, in the order in which one type
 // refers to the other (P35).
-func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *xds.Interest,
+func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *snapshot.Interest,
 	again func(xds.TypeURL) (bool, map[string]struct{})) error {
-	var types []xds.TypeInterest
+	var types []snapshot.TypeInterest
 	if interest != nil {
 		types = slices.Clone(interest.Types)
 	}
-	slices.SortStableFunc(types, func(a, b xds.TypeInterest) int {
+	slices.SortStableFunc(types, func(a, b snapshot.TypeInterest) int {
 		return int(xds.TypeOf(a.Type).Order) - int(xds.TypeOf(b.Type).Order)
 	})
 	maps.DeleteFunc(sent, func(typ xds.TypeURL, _ *sentState) bool { return interest.Of(typ).Empty() })
@@ -185,7 +186,7 @@ type forgotten struct {
 // now, if there is anything, and records it as sent. held is what the group holds,
 // maybe from another origin. A name that no resource has is reported as absent,
 // because the files are complete (P25).
-func (s *sentState) update(want xds.TypeInterest, forgotten forgotten, now *typeContents, held *xds.Snapshot, at time.Time) (u xds.Update, any bool) {
+func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now *typeContents, held *snapshot.Snapshot, at time.Time) (u snapshot.Update, any bool) {
 	changed := differences(s.contents, now)
 	first := want.Wildcard && (!s.wildcard || forgotten.wildcard)
 	if first {
@@ -227,7 +228,7 @@ func (s *sentState) update(want xds.TypeInterest, forgotten forgotten, now *type
 	if !first && !renamed && len(changed) == 0 {
 		return u, false
 	}
-	u = xds.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
+	u = snapshot.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		switch r := now.resources[name]; {
 		case asked(r):

@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // The first answer has everything, later ones only what changed; a new version
@@ -17,7 +18,7 @@ func TestP80_OnlyDifferences(t *testing.T) {
 	two := &typeContents{version: "2", resources: map[string]*xds.Resource{"a": a2, "b": b}}
 	three := &typeContents{version: "3", resources: map[string]*xds.Resource{"a": a2, "b": b}}
 	four := &typeContents{version: "3", resources: map[string]*xds.Resource{"b": b}}
-	show := func(u xds.Update, any bool) string {
+	show := func(u snapshot.Update, any bool) string {
 		var names []string
 		for _, r := range u.Changed {
 			names = append(names, r.Name)
@@ -28,7 +29,7 @@ func TestP80_OnlyDifferences(t *testing.T) {
 		return fmt.Sprintf("%s%t%v%v", u.Version, u.Wildcard, names, u.Removed)
 	}
 	for what, c := range map[string]struct {
-		want  xds.TypeInterest
+		want  snapshot.TypeInterest
 		steps []string
 	}{
 		"wildcard": {all(upstreamtest.Unknown), []string{"1true[a b][]", "2true[a][]", "3true[][]", "3true[][a]", "true[][b]"}},

@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Files that are swapped together, while they are read, are not read half before
@@ -68,11 +69,11 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 // said that it is gone, is removed if the directory does not have it: who still
 // holds it would hear of that from nobody.
 func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
-	b, began := xds.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
-	b.Apply(xds.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
+	b, began := snapshot.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
+	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
 		upstreamtest.Widget(t, "stays", "1"), upstreamtest.Widget(t, "expired", "1").Renew(time.Second, began), upstreamtest.ResourceOf(t, upstreamtest.Unknown, upstreamtest.Resource{Name: "uncached", Uncached: true}),
 	}})
-	b.Apply(xds.Update{Type: upstreamtest.Unknown, Wildcard: true, Ended: true})
+	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Wildcard: true, Ended: true})
 	b.Expire(began.Add(time.Minute))
 	held, _ := b.Snapshot(nil, 1)
 	now := &typeContents{version: "1", resources: map[string]*xds.Resource{"stays": upstreamtest.Widget(t, "stays", "1")}}

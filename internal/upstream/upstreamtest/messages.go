@@ -21,15 +21,18 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Named is the interest in names of a type.
-func Named(typ xds.TypeURL, names ...string) xds.TypeInterest {
-	return xds.TypeInterest{Type: typ, Names: xds.NewNameSet(names...)}
+func Named(typ xds.TypeURL, names ...string) snapshot.TypeInterest {
+	return snapshot.TypeInterest{Type: typ, Names: xds.NewNameSet(names...)}
 }
 
 // All is the interest in the wildcard of a type.
-func All(typ xds.TypeURL) xds.TypeInterest { return xds.TypeInterest{Type: typ, Wildcard: true} }
+func All(typ xds.TypeURL) snapshot.TypeInterest {
+	return snapshot.TypeInterest{Type: typ, Wildcard: true}
+}
 
 // EachVariant runs a test once for SotW and once for delta.
 func EachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {

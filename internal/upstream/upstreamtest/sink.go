@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Sink is a group without members. It applies updates to real builders.
@@ -15,19 +16,19 @@ type Sink struct {
 	Gate chan struct{} // if set, Update waits until it is closed
 
 	Mu        sync.Mutex // protects the fields below
-	Snapshots map[xds.TypeURL]*xds.Snapshot
-	Interest  *xds.Interest
-	Updates   []xds.Update // all that were applied
-	Fail      error        // what Update returns, if set
-	builders  map[xds.TypeURL]*xds.Builder
+	Snapshots map[xds.TypeURL]*snapshot.Snapshot
+	Interest  *snapshot.Interest
+	Updates   []snapshot.Update // all that were applied
+	Fail      error             // what Update returns, if set
+	builders  map[xds.TypeURL]*snapshot.Builder
 	changed   chan struct{} // closed and replaced at every change
 }
 
 // NewSink returns a Sink that holds nothing.
 func NewSink() *Sink {
 	return &Sink{
-		builders:  make(map[xds.TypeURL]*xds.Builder),
-		Snapshots: make(map[xds.TypeURL]*xds.Snapshot),
+		builders:  make(map[xds.TypeURL]*snapshot.Builder),
+		Snapshots: make(map[xds.TypeURL]*snapshot.Snapshot),
 		changed:   make(chan struct{}),
 	}
 }
@@ -39,14 +40,14 @@ func (s *Sink) Notify() {
 }
 
 // Held is the newest snapshot of typ.
-func (s *Sink) Held(typ xds.TypeURL) *xds.Snapshot {
+func (s *Sink) Held(typ xds.TypeURL) *snapshot.Snapshot {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.Snapshots[typ]
 }
 
 // Update applies u.
-func (s *Sink) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
+func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	if s.Gate != nil {
 		select {
 		case <-s.Gate:
@@ -72,9 +73,9 @@ func (s *Sink) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 }
 
 // Builder is the builder of typ. The caller holds Mu or is alone.
-func (s *Sink) Builder(typ xds.TypeURL) *xds.Builder {
+func (s *Sink) Builder(typ xds.TypeURL) *snapshot.Builder {
 	if s.builders[typ] == nil {
-		s.builders[typ] = xds.NewBuilder(xds.TypeOf(typ))
+		s.builders[typ] = snapshot.NewBuilder(xds.TypeOf(typ))
 	}
 	return s.builders[typ]
 }
@@ -85,10 +86,10 @@ func (s *Sink) Publish(typ xds.TypeURL) {
 }
 
 // Want sets the interest, and forgets what is no longer wanted, as a group does.
-func (s *Sink) Want(types ...xds.TypeInterest) *xds.Interest {
+func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	i := &xds.Interest{Types: types}
+	i := &snapshot.Interest{Types: types}
 	if s.Interest != nil {
 		for _, was := range s.Interest.Types {
 			is := i.Of(was.Type)
@@ -141,8 +142,8 @@ func (s *Sink) Names(typ xds.TypeURL) []string {
 }
 
 // Presence of a name that is asked for by name. As Names.
-func (s *Sink) Presence(typ xds.TypeURL, name string) xds.Presence {
-	_, is := s.Snapshots[typ].Look(&xds.Subscription{Names: xds.NewNameSet(name)}, name)
+func (s *Sink) Presence(typ xds.TypeURL, name string) snapshot.Presence {
+	_, is := s.Snapshots[typ].Look(&snapshot.Subscription{Names: xds.NewNameSet(name)}, name)
 	return is
 }
 

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Source is a member.Source with one group for each node cluster. It wakes every member
@@ -40,11 +41,11 @@ type Group struct {
 
 	Mu       sync.Mutex
 	Gen      uint64
-	Builders map[xds.TypeURL]*xds.Builder
-	Snaps    []*xds.Snapshot
-	State    *xds.State
+	Builders map[xds.TypeURL]*snapshot.Builder
+	Snaps    []*snapshot.Snapshot
+	State    *snapshot.State
 	Members  map[*Member]bool
-	Subs     []*xds.Subscription
+	Subs     []*snapshot.Subscription
 	Asked    []string // names, by Member.Resubscribe
 }
 
@@ -53,7 +54,7 @@ type Member struct {
 	Join       member.Join
 	WasRouted  bool     // Routed was called
 	AckedGens  []uint64 // with which Acked was called
-	Subscribed *xds.Subscription
+	Subscribed *snapshot.Subscription
 
 	source *Source
 	group  *Group
@@ -67,7 +68,7 @@ func (s *Source) Group(name string) *Group {
 		if s.groups == nil {
 			s.groups = make(map[string]*Group)
 		}
-		s.groups[name] = &Group{key: xds.NewKey(name), Builders: map[xds.TypeURL]*xds.Builder{}, Members: map[*Member]bool{}}
+		s.groups[name] = &Group{key: xds.NewKey(name), Builders: map[xds.TypeURL]*snapshot.Builder{}, Members: map[*Member]bool{}}
 	}
 	return s.groups[name]
 }
@@ -84,7 +85,7 @@ func (s *Source) Join(j member.Join) (member.Member, error) {
 		return nil, err
 	}
 	g := s.Group(strings.Join(key.Elements(), "/"))
-	m := &Member{source: s, group: g, Join: j, Subscribed: xds.Nothing}
+	m := &Member{source: s, group: g, Join: j, Subscribed: snapshot.Nothing}
 	g.Mu.Lock()
 	g.Members[m] = true
 	g.Mu.Unlock()
@@ -135,7 +136,7 @@ func (s *Source) SetRules(rules func(n *corev3.Node, typ xds.TypeURL) (string, e
 func (m *Member) Key() xds.Key { return m.group.key }
 
 // State implements member.Member.
-func (m *Member) State() *xds.State {
+func (m *Member) State() *snapshot.State {
 	m.group.Mu.Lock()
 	state := m.group.State
 	m.group.Mu.Unlock()
@@ -149,7 +150,7 @@ func (m *Member) State() *xds.State {
 }
 
 // Newest implements member.Member.
-func (m *Member) Newest() *xds.Snapshot {
+func (m *Member) Newest() *snapshot.Snapshot {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	for _, s := range m.group.Snaps {
@@ -161,10 +162,10 @@ func (m *Member) Newest() *xds.Snapshot {
 }
 
 // Intern implements member.Member.
-func (m *Member) Intern(s *xds.Subscription) *xds.Subscription { return m.group.Intern(s) }
+func (m *Member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return m.group.Intern(s) }
 
 // Intern returns the group's one value that equals sub.
-func (g *Group) Intern(sub *xds.Subscription) *xds.Subscription {
+func (g *Group) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	for _, have := range g.Subs {
@@ -177,7 +178,7 @@ func (g *Group) Intern(sub *xds.Subscription) *xds.Subscription {
 }
 
 // Subscribe implements member.Member.
-func (m *Member) Subscribe(s *xds.Subscription) {
+func (m *Member) Subscribe(s *snapshot.Subscription) {
 	m.group.Mu.Lock()
 	m.Subscribed = s
 	m.group.Mu.Unlock()
@@ -206,7 +207,7 @@ func (m *Member) Nacked(n member.Nack) {
 }
 
 // Acked implements member.Member.
-func (m *Member) Acked(gen uint64, _ *xds.Snapshot) {
+func (m *Member) Acked(gen uint64, _ *snapshot.Snapshot) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.AckedGens = append(m.AckedGens, gen)
@@ -227,17 +228,17 @@ func (g *Group) Count() int {
 }
 
 // Settle applies updates and publishes nothing.
-func (g *Group) Settle(us ...xds.Update) {
+func (g *Group) Settle(us ...snapshot.Update) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	g.apply(us)
 }
 
 // Publish applies updates as one State.
-func (g *Group) Publish(us ...xds.Update) {
+func (g *Group) Publish(us ...snapshot.Update) {
 	g.Mu.Lock()
 	g.apply(us)
-	g.State = xds.NewState(1, g.Gen, g.Snaps)
+	g.State = snapshot.NewState(1, g.Gen, g.Snaps)
 	var members []*Member
 	for m := range g.Members {
 		members = append(members, m)
@@ -249,7 +250,7 @@ func (g *Group) Publish(us ...xds.Update) {
 }
 
 // apply makes the newest snapshots. The lock is held.
-func (g *Group) apply(us []xds.Update) {
+func (g *Group) apply(us []snapshot.Update) {
 	g.Gen++
 	for _, u := range us {
 		b := g.Builders[u.Type]
@@ -260,7 +261,7 @@ func (g *Group) apply(us []xds.Update) {
 			}
 		}
 		if b == nil {
-			b = xds.NewBuilder(xds.TypeOf(u.Type))
+			b = snapshot.NewBuilder(xds.TypeOf(u.Type))
 			g.Builders[u.Type] = b
 			g.Snaps = append(g.Snaps, nil)
 		}
@@ -269,7 +270,7 @@ func (g *Group) apply(us []xds.Update) {
 		was := g.Snaps[at]
 		now, names := b.Snapshot(was, g.Gen)
 		if now != was {
-			xds.NoteVersion(was, now, names)
+			snapshot.NoteVersion(was, now, names, u.Received)
 		}
 		g.Snaps[at] = now
 	}
@@ -277,9 +278,9 @@ func (g *Group) apply(us []xds.Update) {
 
 // Update makes an Update of plain resources of a type: "name", "name=content", or "-name"
 // for a removal.
-func Update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
+func Update(t testing.TB, url xds.TypeURL, specs ...string) snapshot.Update {
 	w := sessiontest.New(t, url)
-	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
+	u := snapshot.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
 	for _, s := range specs {
 		if s[0] == '-' {
 			u.Removed = append(u.Removed, s[1:])

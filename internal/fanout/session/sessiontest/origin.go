@@ -17,14 +17,15 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Origin is one type of a group: what the origin said of it, and a clock.
 type Origin struct {
 	T       testing.TB
 	Type    xds.Type
-	Builder *xds.Builder
-	Cur     *xds.Snapshot // the newest; nil before anything is published
+	Builder *snapshot.Builder
+	Cur     *snapshot.Snapshot // the newest; nil before anything is published
 	Now     time.Time
 	Partial bool // more of the answer to the wildcard may follow (P67)
 
@@ -34,7 +35,7 @@ type Origin struct {
 // New is an origin that has said nothing.
 func New(t testing.TB, url xds.TypeURL) *Origin {
 	typ := xds.TypeOf(url)
-	return &Origin{T: t, Type: typ, Builder: xds.NewBuilder(typ), Now: time.Unix(1e9, 0)}
+	return &Origin{T: t, Type: typ, Builder: snapshot.NewBuilder(typ), Now: time.Unix(1e9, 0)}
 }
 
 // Resource makes one of the fixture's type: "a" is named a, "a=2" has another
@@ -171,7 +172,7 @@ func (o *Origin) Parse(m proto.Message) *xds.Response {
 // Living has the origin send resources with a TTL.
 func (o *Origin) Living(wild bool, ttl time.Duration, specs ...string) {
 	o.T.Helper()
-	u := xds.Update{Origin: "o", Wildcard: wild, Received: o.Now}
+	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now}
 	for _, s := range specs {
 		u.Changed = append(u.Changed, o.With(s, "", ttl))
 	}
@@ -181,7 +182,7 @@ func (o *Origin) Living(wild bool, ttl time.Duration, specs ...string) {
 // Beat has it send heartbeats.
 func (o *Origin) Beat(wild bool, names ...string) {
 	o.T.Helper()
-	u := xds.Update{Origin: "o", Wildcard: wild, Received: o.Now, Version: o.Cur.Version}
+	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now, Version: o.Cur.Version}
 	for _, n := range names {
 		u.Changed = append(u.Changed, o.Cur.Held(n).Start(o.Now))
 	}
@@ -191,7 +192,7 @@ func (o *Origin) Beat(wild bool, names ...string) {
 // Fail has it say errors: "a" is INTERNAL, "-a" NOT_FOUND.
 func (o *Origin) Fail(wild bool, specs ...string) {
 	o.T.Helper()
-	u := xds.Update{Origin: "o", Wildcard: wild, Received: o.Now}
+	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now}
 	for _, s := range specs {
 		name, absent := strings.CutPrefix(s, "-")
 		code := codes.Internal
@@ -207,7 +208,7 @@ func (o *Origin) Fail(wild bool, specs ...string) {
 	o.Apply(u)
 }
 
-func (o *Origin) Apply(u xds.Update) {
+func (o *Origin) Apply(u snapshot.Update) {
 	u.Type = o.Type.URL
 	o.Builder.Apply(u)
 	o.Publish()
@@ -229,7 +230,7 @@ func (o *Origin) Pass(d time.Duration) { o.Now = o.Now.Add(d) }
 // Say applies an update: "a", "b=2" are changed, "-c" is removed, "?d" could not be
 // resolved; wild says that it answers the wildcard. The group has clients that ask for asked.
 func (o *Origin) Say(wild bool, asked *xds.NameSet, specs ...string) {
-	u := xds.Update{Type: o.Type.URL, Origin: "o", Wildcard: wild, Partial: o.Partial, Received: o.Now}
+	u := snapshot.Update{Type: o.Type.URL, Origin: "o", Wildcard: wild, Partial: o.Partial, Received: o.Now}
 	for _, s := range specs {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
 			u.Removed = append(u.Removed, name)

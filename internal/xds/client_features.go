@@ -1,0 +1,79 @@
+package xds
+
+// Client features that decide which parts of a resource a client receives (P62).
+const (
+	// FeatureTTL: the client counts TTLs and accepts heartbeats.
+	FeatureTTL = "xds.config.supports-resource-ttl"
+	// FeatureSotWResource: the client accepts wrapped resources in SotW, with TTLs and heartbeats.
+	// The relay announces it upstream (P58).
+	FeatureSotWResource = "xds.config.supports-resource-in-sotw"
+	// FeatureUnwraps: the client accepts wrapped resources in SotW. gRPC announces it, but cannot
+	// read a heartbeat, which has no body.
+	FeatureUnwraps = "xds.config.resource-in-sotw"
+)
+
+// features are the client features that the relay evaluates.
+type features struct{ ttl, resourceInSotW, unwrapsInSotW bool }
+
+func (f *features) add(name []byte) {
+	switch string(name) {
+	case FeatureTTL:
+		f.ttl = true
+	case FeatureSotWResource:
+		f.resourceInSotW = true
+	case FeatureUnwraps:
+		f.unwrapsInSotW = true
+	}
+}
+
+// Form is the form in which a client receives resources.
+type Form struct {
+	Variant Variant
+	// Timed: resources have their TTL. In SotW they are wrapped in a Resource, which carries the
+	// TTL.
+	Timed bool
+	// Beats: a Resource without a body renews a TTL. Without it, the whole resource is sent again.
+	Beats bool
+	// OriginVersions: in delta, resources have the origin's own version if it gave one (P61).
+	OriginVersions bool
+	// SeveralOrigins: there is more than one origin, and different origins may use one version for
+	// different contents. The content's version is added to the origin's.
+	SeveralOrigins bool
+}
+
+// Form returns the form in which this node receives resources in variant v (P62).
+func (n *Node) Form(v Variant) Form {
+	f := Form{Variant: v, Timed: n.features.ttl, Beats: n.features.ttl}
+	if v == SotW {
+		f.Timed = n.features.resourceInSotW || n.features.unwrapsInSotW
+		f.Beats = f.Timed && (n.features.resourceInSotW || n.features.ttl)
+	}
+	return f
+}
+
+// Same reports whether a client with this form sees no difference between a and b. It compares only
+// the parts that the client receives. Both may be nil.
+func (f Form) Same(a, b *Resource) bool {
+	switch {
+	case a == b:
+		return true
+	case a == nil || b == nil:
+		return false
+	case f.Timed:
+		return a.Same(b)
+	case f.Variant == Delta:
+		return a.sameExceptTTL(b)
+	}
+	return a.sameBody(b)
+}
+
+// Version returns the version by which a delta client with this form knows r.
+func (f Form) Version(r *Resource) string {
+	switch {
+	case !f.OriginVersions || r.Given == "":
+		return r.Version.String()
+	case f.SeveralOrigins:
+		return r.Given + "/" + r.Version.String()
+	}
+	return r.Given
+}

@@ -1,0 +1,297 @@
+package xds
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Response is a DiscoveryResponse or a DeltaDiscoveryResponse from an origin. ParseResponse splits
+// it into resources without decoding them. The bodies of Resources alias the message; everything
+// else is copied.
+type Response struct {
+	TypeURL   TypeURL
+	Nonce     string
+	Version   string // version_info or system_version_info
+	Resources []Raw
+	Removed   []string         // delta only
+	Errors    []*ResourceError // if several are for one name, the last counts
+}
+
+// ParseResponse splits msg into resources. On a fault (P18, P28) it returns the first fault, and a
+// Response with the fields that a NACK needs: TypeURL, Nonce and Version.
+func ParseResponse(v Variant, msg []byte) (*Response, error) {
+	r := new(Response)
+	var raw [][2][]byte // each resource's whole field and its value
+	var refused error   // the first fault in resource_errors; parsing goes on, because the NACK needs all fields
+	err := eachField(msg, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
+		if typ != protowire.BytesType {
+			return nil
+		}
+		removed := v == Delta && num == respRemoved
+		if (num == respVersion || num == respTypeURL || num == respNonce || removed) && !isUTF8(val) {
+			return errUTF8 // requests to this origin and responses to clients must be UTF-8
+		}
+		if num == respErrors[v] {
+			e, err := parseResourceError(val)
+			if err == nil {
+				r.Errors = append(r.Errors, e)
+			} else if refused == nil {
+				refused = err
+			}
+			return nil
+		}
+		switch num {
+		case respVersion:
+			r.Version = string(val)
+		case respResources:
+			raw = append(raw, [2][]byte{whole, val})
+		case respTypeURL:
+			r.TypeURL = TypeURL(val)
+		case respNonce:
+			r.Nonce = string(val)
+		case respRemoved:
+			if removed {
+				r.Removed = append(r.Removed, string(val))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if refused != nil {
+		return r, refused
+	}
+	t := TypeOf(r.TypeURL)
+	seen := make(map[string]bool, len(raw)+len(r.Removed))
+	r.Resources = make([]Raw, 0, len(raw))
+	for i, w := range raw {
+		var res Raw
+		if v == Delta {
+			res, err = parseDeltaResource(t, w[1])
+		} else {
+			res, err = parseSotWResource(t, w[0], w[1])
+		}
+		if errors.Is(err, ErrNameless) { // other errors name the resource
+			return r, fmt.Errorf("resources[%d]: %w", i, err)
+		}
+		if err != nil {
+			return r, err
+		}
+		if seen[res.Name] {
+			return r, fmt.Errorf("%w: %q", ErrTwice, res.Name)
+		}
+		seen[res.Name] = true
+		r.Resources = append(r.Resources, res)
+	}
+	for _, name := range r.Removed {
+		if len(name) > MaxNameBytes {
+			return r, ErrLongName
+		}
+		if seen[name] {
+			return r, fmt.Errorf("%w: %q", ErrBoth, name)
+		}
+	}
+	return r, nil
+}
+
+// Faults of a resource in a response. The relay NACKs a response with one (P18).
+var (
+	ErrUnreadable = errors.New("unreadable")
+	ErrNameless   = errors.New("resource without a name")
+	ErrLongName   = fmt.Errorf("name longer than %d bytes", MaxNameBytes)
+	ErrOtherType  = errors.New("resource of another type")
+	ErrTwice      = errors.New("the same name twice")
+	ErrBoth       = errors.New("name both in resources and in removed_resources")
+	ErrAliases    = fmt.Errorf("more than %d aliases", MaxAliases)
+)
+
+// Raw is a resource in a response that is not copied yet. Its body aliases the response.
+type Raw struct {
+	Name          string
+	OriginVersion string
+	aliases       []string
+	body, extra   []byte
+	ttl           time.Duration
+	hasTTL        bool
+	uncacheable   bool
+}
+
+// HasBody reports whether r is a resource to hold. It is false for a heartbeat (P62) and for an
+// alias that the origin could not resolve (P18).
+func (r *Raw) HasBody() bool { return r.body != nil }
+
+// TTL returns the TTL of a resource or a heartbeat; false without one.
+func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.hasTTL }
+
+func (r *Raw) newTiming() *timing {
+	if !r.hasTTL {
+		return nil
+	}
+	return &timing{ttl: r.ttl}
+}
+
+// Take returns the Resource of r. It returns held if held has the same content, version and TTL,
+// and shares its bytes if only the content is the same. Otherwise it copies and hashes the content,
+// unless another key holds an equal one. r must have a body; held may be nil.
+func (r *Raw) Take(t Type, held *Resource) *Resource {
+	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) && r.hasAllAliases(held.rare) {
+		if held.OriginVersion == r.OriginVersion && r.hasTTL == (held.timing != nil) && r.ttl == held.TTL() {
+			return held
+		}
+		again := *held // only the origin's version or the TTL is new
+		again.OriginVersion, again.timing = strings.Clone(r.OriginVersion), r.newTiming()
+		return &again
+	}
+	return r.content(t).resourceFor(r)
+}
+
+// Sever makes r independent of the response, whose buffer is about to be reused. It drops the body;
+// HasBody stays true.
+func (r *Raw) Sever() {
+	if r.body != nil {
+		r.body = []byte{}
+	}
+}
+
+// check returns the fault of r, if it has one (P18, P28). anyWire is the Any in its body.
+func (r *Raw) check(t Type, anyWire []byte) error {
+	if r.Name == "" {
+		return ErrNameless
+	}
+	if len(r.Name) > MaxNameBytes || slices.ContainsFunc(r.aliases, func(a string) bool { return len(a) > MaxNameBytes }) {
+		return ErrLongName
+	}
+	if len(r.aliases) > MaxAliases {
+		return fmt.Errorf("%w: resource %q", ErrAliases, r.Name)
+	}
+	if r.body == nil {
+		return nil
+	}
+	url, _, ok := splitAny(anyWire)
+	if !ok {
+		return fmt.Errorf("%w: resource %q", ErrUnreadable, r.Name)
+	}
+	if TypeURL(url) != t.URL {
+		return fmt.Errorf("%w: resource %q is a %s", ErrOtherType, r.Name, url)
+	}
+	return nil
+}
+
+// parseSotWResource parses an element of DiscoveryResponse.resources. whole is the field with its
+// tag, anyWire is its value. It unwraps a wrapped Resource.
+func parseSotWResource(t Type, whole, anyWire []byte) (Raw, error) {
+	url, value, ok := splitAny(anyWire)
+	if !ok {
+		return Raw{}, ErrUnreadable
+	}
+	if url == wrapperType {
+		return parseDeltaResource(t, value)
+	}
+	name, wrong, err := nameInBody(value)
+	if err != nil {
+		return Raw{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
+	}
+	if wrong != "" {
+		return Raw{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
+	}
+	r := Raw{Name: name, body: whole}
+	return r, r.check(t, anyWire)
+}
+
+// parseDeltaResource parses an element of DeltaDiscoveryResponse.resources.
+func parseDeltaResource(t Type, wire []byte) (Raw, error) {
+	var r Raw
+	var anyWire, ttl []byte
+	err := eachField(wire, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
+		if typ == protowire.BytesType {
+			switch num {
+			case resourceVersion:
+				r.OriginVersion = string(val)
+				return nil
+			case resourceName:
+				r.Name = string(val)
+				return nil
+			case resourceBody:
+				if r.body != nil {
+					return errors.New("two bodies")
+				}
+				r.body, anyWire = whole, val
+				return nil
+			case resourceAliases:
+				r.aliases = append(r.aliases, string(val))
+			case resourceTTL:
+				ttl = append(ttl, whole...)
+				return nil
+			}
+		}
+		r.extra = append(r.extra, whole...)
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if !isUTF8([]byte(r.Name)) || !isUTF8([]byte(r.OriginVersion)) {
+		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
+	}
+	// These fields go to clients as they are. If one were malformed, a client would refuse the
+	// whole response.
+	if len(r.extra)+len(ttl) > 0 {
+		m := new(discoveryv3.Resource)
+		if err := proto.Unmarshal(slices.Concat(r.extra, ttl), m); err != nil {
+			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, Plain(err))
+		}
+		r.uncacheable = m.GetCacheControl().GetDoNotCache()
+		if r.hasTTL = m.Ttl != nil; r.hasTTL {
+			r.ttl = max(m.Ttl.AsDuration(), minTTL)
+		}
+	}
+	return r, r.check(t, anyWire)
+}
+
+// splitAny parses a google.protobuf.Any. The value aliases b.
+func splitAny(b []byte) (url string, value []byte, ok bool) {
+	err := eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if typ == protowire.BytesType {
+			switch num {
+			case 1:
+				if !isUTF8(val) {
+					return errUTF8
+				}
+				url = string(val)
+			case 2:
+				value = val
+			}
+		}
+		return nil
+	})
+	return url, value, err == nil
+}
+
+// nameInBody reads field 1 of a body. All types that the protocol names have their name there, and
+// so must unknown types (P3). wrong says why there is no name.
+func nameInBody(value []byte) (name, wrong string, err error) {
+	wrong = "is missing"
+	err = eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if num != 1 {
+			return nil
+		}
+		name, wrong = string(val), ""
+		switch {
+		case typ != protowire.BytesType || !isUTF8(val):
+			wrong = "is no string"
+		case name == "":
+			wrong = "is empty"
+		}
+		return nil
+	})
+	return name, wrong, err
+}

@@ -1,0 +1,378 @@
+package snapshot
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"xdsrelay/internal/xds"
+)
+
+// Builder makes the snapshots of one type under one key, each from the one before it. The cost of a
+// snapshot follows the size of the change. Only one goroutine at a time may use a Builder. Its
+// snapshots may be shared.
+type Builder struct {
+	typ     xds.Type
+	lineage uint64
+	gen     uint64
+
+	entries             btree.Map[string, entry]
+	count, absent       int
+	errorCount, expired int
+	expiredWildcard     int
+	unresolved          int
+	bytes, retired      int64
+	errorBytes          int64
+	sum                 xds.Version
+
+	expiryQueue      expiryHeap           // resources with a TTL (P62)
+	uncacheable      map[partKey]struct{} // resources that must not be cached (P63)
+	uncacheableCount [2]int               // of the named part and of the wildcard part
+
+	stored               int  // parts that are marked as stored
+	storedWildcardAnswer bool // the answer to the wildcard is marked as stored
+	wasStale             bool // stale() at the last snapshot
+
+	origin, version             string
+	wildcardOrigin, namedOrigin string
+	answered                    bool
+	complete                    bool // no more of the answer to the wildcard will follow (P67)
+	received                    time.Time
+
+	log           []change
+	logNames      int
+	pending       map[string]entry // the earlier entries of what changed since the last snapshot
+	heartbeats    []string         // names whose TTL was renewed since the last snapshot
+	droppedErrors int              // errors that were not kept since the last call of NoRoom
+	dirty         bool             // something other than an entry changed
+
+	// The index of aliases; all nil before the first resource with an alias.
+	aliases          *btree.BTreeG[aliasEntry]
+	resolvedBefore   map[string]bool     // for changed aliases: whether any resource had it in the last snapshot
+	lostAliases      map[string]struct{} // aliases that a named resource lost since the last Settle
+	maybeUnrequested map[string]struct{} // names that were removed or lost an alias since the last Settle
+}
+
+var lineages atomic.Uint64
+
+// NewBuilder returns a Builder without resources, with a lineage of its own.
+func NewBuilder(t xds.Type) *Builder {
+	return &Builder{typ: t, lineage: lineages.Add(1), pending: make(map[string]entry), dirty: true}
+}
+
+// Apply applies an update. A resource that is equal to the one held changes only the origin's
+// version and the TTL (P33). Apply reports whether a client could see a difference other than a
+// heartbeat.
+func (b *Builder) Apply(u Update) bool { return b.apply(u, false) }
+
+// Recall applies what was stored (P66). It acts as an update of the origin that once sent it, but
+// marks the resources and the answer to the wildcard as stored. The origin's updates replace them
+// name by name. Until then the snapshots are Stale.
+func (b *Builder) Recall(u Update) {
+	b.apply(u, true)
+	if u.Wildcard {
+		b.storedWildcardAnswer, b.dirty = true, true
+	}
+}
+
+// apply is Apply. With stored, it marks the resources as stored.
+func (b *Builder) apply(u Update, stored bool) bool {
+	if u.Ended {
+		return b.dropUncacheable(u.Wildcard)
+	}
+	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
+		b.origin, b.dirty = u.Origin, true
+		b.version = u.Version
+	}
+	from := &b.namedOrigin
+	if u.Wildcard {
+		from = &b.wildcardOrigin
+	}
+	if *from != u.Origin {
+		*from, b.dirty = u.Origin, true
+	}
+	changed := false
+	if u.Wildcard && !b.answered {
+		// A change even if it is empty: clients of the wildcard wait for the first answer (P11).
+		b.answered, b.dirty = true, true
+		changed = true
+	}
+	if u.Wildcard && !stored {
+		if b.storedWildcardAnswer {
+			b.storedWildcardAnswer, b.dirty = false, true
+			changed = true
+		}
+		if !u.Partial {
+			b.Complete()
+		}
+	}
+	// Removals come first: in one update, a removed name may become an alias of a changed resource.
+	for _, name := range u.Removed {
+		if b.aliases != nil && !u.Wildcard {
+			b.removeAlias(name)
+		}
+		e, _ := b.entries.Get(name)
+		was := e
+		if u.Wildcard { // it says nothing of the named part
+			e.wildcard, e.errors.wildcard = nil, nil
+		} else {
+			e.named, e.errors = removedByOrigin, entryErrors{}
+		}
+		if e != was {
+			b.set(name, e)
+			changed = changed || was.differs(e)
+		}
+	}
+	for _, r := range u.Changed {
+		r = r.MarkStored(stored)
+		e, _ := b.entries.Get(r.Name)
+		was, part := e, &e.named
+		if u.Wildcard {
+			part = &e.wildcard
+		}
+		if r.Timed() && r != *part {
+			// A new resource counts too: a client may have held it before and missed its removal.
+			b.heartbeats = append(b.heartbeats, r.Name)
+		}
+		*part = r
+		e.errors = entryErrors{}
+		if e != was {
+			b.set(r.Name, e)
+			changed = changed || was.differs(e)
+		}
+	}
+	for _, err := range u.Errors {
+		news, kept := b.setError(err, u.Wildcard)
+		changed = changed || news
+		if !kept {
+			b.droppedErrors++
+		}
+	}
+	changed = b.setUnresolved(u.Unresolved) || changed
+	if changed {
+		b.received = u.Received
+	}
+	return changed
+}
+
+// Has reports whether a part has a resource of this name.
+func (b *Builder) Has(name string, wildcard bool) bool {
+	e, _ := b.entries.Get(name)
+	return (*e.resource(wildcard)).HasBody()
+}
+
+// Adds reports whether an update has a resource that no origin has given yet.
+func (b *Builder) Adds(u *Update) bool {
+	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool {
+		e, _ := b.entries.Get(r.Name)
+		had := *e.resource(u.Wildcard)
+		return !had.HasBody() || had.IsStored()
+	})
+}
+
+// Complete notes that no more of the answer to the wildcard will follow (P67).
+func (b *Builder) Complete() {
+	if b.answered && !b.complete {
+		b.complete, b.dirty = true, true
+	}
+}
+
+// Retain keeps a resource that the origin deleted until the deletion takes effect (P36). It returns
+// false if the part has no such resource. Retain clears the origin's version. Otherwise a new
+// stream to the origin would claim that the relay has the resource, and the origin would not send
+// it again (P55).
+func (b *Builder) Retain(name string, wildcard bool) bool {
+	e, _ := b.entries.Get(name)
+	part := e.resource(wildcard)
+	if !(*part).HasBody() {
+		return false
+	}
+	if (*part).OriginVersion != "" {
+		r := **part
+		r.OriginVersion = ""
+		*part = &r
+		b.set(name, e)
+	}
+	return true
+}
+
+// EndWildcard drops what the wildcard brought. It is called when no client subscribes to the
+// wildcard any more.
+func (b *Builder) EndWildcard() {
+	if !b.answered {
+		return
+	}
+	b.answered, b.complete, b.dirty, b.storedWildcardAnswer = false, false, true, false
+	type item struct {
+		name string
+		e    entry
+	}
+	var items []item
+	b.entries.Scan(func(name string, e entry) bool {
+		items = append(items, item{name, e})
+		return true
+	})
+	for _, it := range items {
+		e := it.e
+		e.wildcard, e.errors.wildcard = nil, nil
+		if e != it.e {
+			b.set(it.name, e)
+		}
+	}
+}
+
+// maxKeptPending is the number of changes up to which a map is reused for the next snapshot.
+const maxKeptPending = 64
+
+// Snapshot returns a snapshot of what was applied, and the sorted names of what changed for clients
+// since the last one. stateGen is the generation of the group's State that it will be part of.
+// Snapshot returns prev if nothing changed.
+func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string) {
+	names := make([]string, 0, len(b.pending))
+	replaced := false
+	for name, was := range b.pending {
+		now, _ := b.entries.Get(name)
+		if now == was {
+			continue
+		}
+		replaced = true
+		if was.differs(now) {
+			names = append(names, name)
+		}
+	}
+	heartbeats := b.heartbeats
+	b.heartbeats = nil
+	if len(b.resolvedBefore) > 0 {
+		names = append(names, b.resolutionChanges()...)
+	}
+	if len(b.pending) > maxKeptPending {
+		// A map never shrinks, and clearing a large one would slow each later change down.
+		b.pending = make(map[string]entry)
+	} else {
+		clear(b.pending)
+	}
+	if prev != nil && !replaced && !b.dirty && b.stale() == b.wasStale {
+		return prev, nil
+	}
+	b.dirty, b.wasStale = false, b.stale()
+	slices.Sort(names)
+	names = slices.Compact(names)
+	b.gen++
+	supersededBytes.Add(snapshotBytes)
+	slices.Sort(heartbeats)
+	if prev != nil { // no snapshot is older than the first
+		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats)})
+	}
+	s := &Snapshot{
+		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
+		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
+		Complete: b.complete, Stale: b.stale(),
+		Bytes: b.bytes, Retired: b.retired,
+		wildcardOrigin: b.wildcardOrigin, namedOrigin: b.namedOrigin,
+		entries: b.entries.Copy(), count: b.count, absent: b.absent, unresolved: b.unresolved,
+		errorCount: b.errorCount, expired: b.expired, timed: len(b.expiryQueue.heap), uncacheable: b.uncacheableCount,
+		aliases: b.copyAliases(), log: b.log,
+	}
+	if s.Version == "" {
+		s.Version = b.sum.String()
+	}
+	return s, names
+}
+
+// stale reports whether anything is marked as stored.
+func (b *Builder) stale() bool { return b.storedWildcardAnswer || b.stored > 0 }
+
+// differs reports whether a client could see a difference between two entries.
+func (e entry) differs(o entry) bool {
+	return !sameForClients(e.wildcard, o.wildcard) || !sameForClients(e.named, o.named) || e.errors != o.errors
+}
+
+// sameForClients reports whether clients see no difference between two parts of entries.
+func sameForClients(a, b *xds.Resource) bool {
+	switch {
+	case a == b:
+		return true
+	case a.HasBody() && b.HasBody():
+		return a.IsStored() == b.IsStored() && a.Same(b) && slices.Equal(a.Handles(), b.Handles())
+	}
+	return a.Unresolved() && a.Word() == b.Word() || a.Lapsed() && b.Lapsed()
+}
+
+// set stores an entry and updates all counts, sums and indexes.
+func (b *Builder) set(name string, e entry) {
+	was, had := b.entries.Get(name)
+	if _, noted := b.pending[name]; !noted {
+		b.pending[name] = was
+	}
+	if r := was.effective(); r != nil {
+		b.count--
+		b.bytes -= r.Size()
+		b.sum = b.sum.Sub(r.Member)
+	}
+	if r := e.effective(); r != nil {
+		b.count++
+		b.bytes += r.Size()
+		b.sum = b.sum.Add(r.Member)
+	}
+	if was.named == removedByOrigin {
+		b.absent--
+	}
+	if e.named == removedByOrigin {
+		b.absent++
+	}
+	b.errorCount += boolToInt(e.errors.any()) - boolToInt(was.errors.any())
+	if n := boolToInt(e.named.Unresolved()) - boolToInt(was.named.Unresolved()); n != 0 {
+		b.unresolved += n
+	}
+	b.errorBytes += e.errors.size() - was.errors.size()
+	b.updateCounts(partKey{name: name, wildcard: true}, was.wildcard, e.wildcard)
+	b.updateCounts(partKey{name: name}, was.named, e.named)
+	switch {
+	case e != entry{}:
+		b.entries.Set(name, e)
+	case had:
+		b.entries.Delete(name)
+	}
+	b.updateAliasIndex(name, was, e)
+}
+
+// updateCounts updates what depends on one part of an entry.
+func (b *Builder) updateCounts(p partKey, was, is *xds.Resource) {
+	if was == is {
+		return
+	}
+	if was.HasBody() && !was.Shares(is) {
+		b.retired += was.Size()
+		supersededBytes.Add(was.Size())
+	}
+	if n := boolToInt(is.Lapsed()) - boolToInt(was.Lapsed()); n != 0 {
+		b.expired += n
+		if p.wildcard {
+			b.expiredWildcard += n
+		}
+	}
+	b.stored += boolToInt(is.IsStored()) - boolToInt(was.IsStored())
+	b.expiryQueue.update(p, is)
+	switch {
+	case is.HasBody() && is.Uncacheable:
+		if b.uncacheable == nil {
+			b.uncacheable = make(map[partKey]struct{})
+		}
+		if _, is := b.uncacheable[p]; !is {
+			b.uncacheable[p] = struct{}{}
+			b.uncacheableCount[boolToInt(p.wildcard)]++
+		}
+	case was.HasBody() && was.Uncacheable:
+		delete(b.uncacheable, p)
+		b.uncacheableCount[boolToInt(p.wildcard)]--
+	}
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,177 @@
+package snapshot
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// historyRecorder makes snapshots of a type with a history, and records the content of each.
+type historyRecorder struct {
+	t       *testing.T
+	b       *Builder
+	h       *History
+	current *Snapshot
+	all     *Subscription
+	content []map[string]string // what the wildcard had, by generation
+}
+
+func newHistoryRecorder(t *testing.T, hs *Histories) *historyRecorder {
+	typ := xds.TypeOf(xds.ClusterType)
+	return &historyRecorder{t: t, b: NewBuilder(typ), h: hs.New(typ), all: &Subscription{Wildcard: true}, content: []map[string]string{nil}}
+}
+
+func (c *historyRecorder) step(specs ...string) {
+	u := Update{Type: xds.ClusterType, Wildcard: true}
+	for _, s := range specs {
+		name, content, _ := strings.Cut(s, "=")
+		if content == "-" {
+			u.Removed = append(u.Removed, name)
+		} else {
+			u.Changed = append(u.Changed, newRes(c.t, xds.ClusterType, name, content))
+		}
+	}
+	c.b.Apply(u)
+	next, names := c.b.Snapshot(c.current, 1)
+	if next == c.current {
+		c.t.Fatal("nothing changed")
+	}
+	c.h.Note(c.current, next, names)
+	c.current = next
+	had := map[string]string{}
+	next.Resources(func(r *xds.Resource) bool { had[r.Name] = r.Version.String(); return true })
+	c.content = append(c.content, had)
+}
+
+// check compares the history of each generation with what was recorded. It returns how many
+// generations are known.
+func (c *historyRecorder) check() (known int) {
+	c.t.Helper()
+	past := c.h.Past(c.current)
+	for gen := 1; gen < len(c.content); gen++ {
+		if !past.holds(uint64(gen)) {
+			if known > 0 {
+				c.t.Errorf("generation %d is not known, and one before is", gen)
+			}
+			continue
+		}
+		known++
+		for _, name := range []string{"a", "b", "c"} {
+			r, held := past.At(uint64(gen), c.all, name)
+			want, was := c.content[gen][name]
+			if !held || (r != nil) != was || r != nil && r.Version.String() != want {
+				c.t.Errorf("generation %d: %s is %v, %v", gen, name, r, held)
+			}
+		}
+		for from := 1; from <= gen; from++ {
+			names, held := past.Between(uint64(from), uint64(gen), c.all)
+			if !past.holds(uint64(from)) {
+				if held {
+					c.t.Errorf("from %d to %d is known", from, gen)
+				}
+				continue
+			}
+			for _, name := range []string{"a", "b", "c"} {
+				differs := c.content[from][name] != c.content[gen][name]
+				if listed := strings.Contains(fmt.Sprint(names), name); differs && !listed {
+					c.t.Errorf("from %d to %d: %s is not among %v", from, gen, name, names)
+				}
+			}
+		}
+	}
+	return known
+}
+
+func TestHistoryTellsWhatWas(t *testing.T) {
+	c := newHistoryRecorder(t, NewHistories(1<<20, 1<<20, nil))
+	c.step("a=1", "b=1")
+	c.step("a=2")
+	c.step("b=-")
+	c.step("c=1", "a=3")
+	c.step("b=2", "c=2")
+	if n := c.check(); n != 5 {
+		t.Errorf("%d generations are known", n)
+	}
+	names, ok := c.h.Past(c.current).Between(0, 1, c.all)
+	if !ok || fmt.Sprint(names) != "[a b c]" { // Between may return c, which came later; At returns nil for it
+		t.Errorf("all at 1: %v", names)
+	}
+	if _, held := (*History)(nil).Past(c.current).At(1, c.all, "a"); held {
+		t.Error("a nil History knows something")
+	}
+	c.h.Close()
+	if n := c.h.all.held(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}
+
+// Each limit drops the oldest generations and counts them. A dropped generation is not known.
+func TestHistoryIsBounded(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	dropped := 0
+	hs := NewHistories(6000, 5000, func(n int) { dropped += n })
+	one, other := newHistoryRecorder(t, hs), newHistoryRecorder(t, hs)
+	one.step("a=0", "b=0", "c=0")
+	other.step("a=0", "b=0", "c=0")
+	for i := range 10 {
+		one.step(fmt.Sprint("a=", long, i))
+		if one.h.bytes > 5000 {
+			t.Fatalf("%d bytes of a type", one.h.bytes)
+		}
+	}
+	known := one.check()
+	if known < 3 || known > 5 || dropped == 0 {
+		t.Errorf("%d generations are known, %d dropped", known, dropped)
+	}
+	for i := range 10 {
+		other.step(fmt.Sprint("a=", long, i))
+		if hs.held() > 6000 {
+			t.Fatalf("%d bytes over all", hs.held())
+		}
+	}
+	if now := one.check(); now >= known || now == 0 {
+		t.Errorf("%d generations of the older history are known, were %d", now, known)
+	}
+	if now := other.check(); now < 3 {
+		t.Errorf("%d generations of the newer history are known", now)
+	}
+	// A generation larger than the limit drops all earlier ones.
+	other.step("a=" + strings.Repeat("y", 6000))
+	other.step("a=0")
+	if n := other.check(); n != 1 || other.h.bytes != 0 {
+		t.Errorf("%d generations are known, %d bytes", n, other.h.bytes)
+	}
+}
+
+// A history keeps no resource that must not be cached, and Secrets have no history (P63).
+func TestP63_HistoryKeepsNothingUncacheable(t *testing.T) {
+	hs := NewHistories(1<<20, 1<<20, nil)
+	if hs.New(xds.TypeOf(xds.SecretType)) != nil {
+		t.Error("Secrets have a history")
+	}
+	c := newHistoryRecorder(t, hs)
+	r := uncacheable(t, xds.ClusterType, "a")
+	c.b.Apply(Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{r}})
+	c.current, _ = c.b.Snapshot(nil, 1)
+	c.h.Note(nil, c.current, nil)
+	c.step("a=2")
+	if got, held := c.h.Past(c.current).At(1, c.all, "a"); held || got != nil {
+		t.Errorf("%v", got)
+	}
+	for _, p := range c.h.generations {
+		for _, e := range p.before {
+			if e.wildcard == r || e.named == r {
+				t.Error("the resource is kept")
+			}
+		}
+	}
+}
+
+// held returns the size of all histories in bytes.
+func (hs *Histories) held() int64 {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.bytes
+}

@@ -1,0 +1,195 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/xds"
+)
+
+// An error is kept beside the resource until the next resource, and shown to clients that list its
+// name (P39).
+func TestP39_ErrorsAreKeptPerName(t *testing.T) {
+	b := NewBuilder(xds.TypeOf(xds.EndpointType))
+	var s *Snapshot
+	a := newRes(t, xds.EndpointType, "a", "")
+	step := func(u Update) []string {
+		t.Helper()
+		b.Apply(u)
+		var names []string
+		s, names = b.Snapshot(s, 1)
+		return names
+	}
+	denied := resourceErrorOf(t, "a", codes.PermissionDenied, "no")
+	step(Update{Changed: []*xds.Resource{a, newRes(t, xds.EndpointType, "b", "")}})
+	if got := step(Update{Errors: []*xds.ResourceError{denied, resourceErrorOf(t, "c", codes.Internal, "")}}); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("changed %v", got)
+	}
+	if s.Held("a") != a || s.Error(namesSub("a"), "a") != denied || s.Error(namesSub("b"), "a") != nil || s.Error(wildcardSub(), "a") != nil {
+		t.Error("not shown beside the resource, or shown to other clients")
+	}
+	if _, is := s.Look(namesSub("c"), "c"); is != Pending || !s.Known("c") || s.Failed() != 2 {
+		t.Errorf("c is %d", is)
+	}
+	list := func(sub *Subscription) (out []string) {
+		s.Errors(sub, func(e *xds.ResourceError) bool { out = append(out, e.Name); return true })
+		return out
+	}
+	if list(wildcardSub()) != nil || !slices.Equal(list(namesSub("a", "b", "c")), []string{"a", "c"}) || !slices.Equal(list(namesSub("b", "c")), []string{"c"}) {
+		t.Errorf("%v %v %v", list(wildcardSub()), list(namesSub("a", "b", "c")), list(namesSub("b", "c")))
+	}
+	// The same error again changes nothing; another error does.
+	before := s
+	if step(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, "a", codes.PermissionDenied, "no")}}); s != before {
+		t.Error("the same error is a change")
+	}
+	if got := step(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, "a", codes.PermissionDenied, "never")}}); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("changed %v", got)
+	}
+	// An error that comes with its resource is kept: it applies after the resource.
+	step(Update{Changed: []*xds.Resource{a}, Errors: []*xds.ResourceError{resourceErrorOf(t, "a", codes.PermissionDenied, "never")}})
+	if s.Error(namesSub("a"), "a") == nil {
+		t.Error("the resource in the same update cleared the error")
+	}
+	if got := step(Update{Changed: []*xds.Resource{a}, Errors: []*xds.ResourceError{resourceErrorOf(t, "a", codes.PermissionDenied, "never")}}); len(got) > 0 {
+		t.Errorf("changed %v", got)
+	}
+	// The next resource clears the error, even if it is equal to the one held.
+	if got := step(Update{Changed: []*xds.Resource{a}}); !slices.Equal(got, []string{"a"}) || s.Error(namesSub("a"), "a") != nil {
+		t.Errorf("changed %v, %v", got, s.Error(namesSub("a"), "a"))
+	}
+	// A removal clears it too, and so does the end of all subscriptions to the name.
+	step(Update{Removed: []string{"c"}, Errors: []*xds.ResourceError{denied}})
+	if s.Failed() != 1 || s.Error(namesSub("c"), "c") != nil {
+		t.Errorf("%d kept", s.Failed())
+	}
+	b.ForgetBut(nil, "a", "b", "c")
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
+	}
+	// The end of the wildcard clears its errors.
+	step(Update{Wildcard: true, Errors: []*xds.ResourceError{resourceErrorOf(t, "*", codes.Internal, ""), resourceErrorOf(t, "a", codes.Internal, ""), resourceErrorOf(t, "b", codes.Internal, "")}})
+	b.EndWildcard()
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
+	}
+}
+
+// An error for a name is not shown to the wildcard, and ends with the subscription to the name. An
+// error for the wildcard is shown to all clients that it concerns (P51).
+func TestP51_ErrorsForNames(t *testing.T) {
+	b := NewBuilder(xds.TypeOf(xds.ClusterType))
+	var s *Snapshot
+	step := func(u Update) []string {
+		t.Helper()
+		b.Apply(u)
+		var names []string
+		s, names = b.Snapshot(s, 1)
+		return names
+	}
+	step(Update{Wildcard: true, Changed: []*xds.Resource{newRes(t, xds.ClusterType, "w", "")}})
+	no := resourceErrorOf(t, "w", codes.Internal, "no")
+	step(Update{Errors: []*xds.ResourceError{no, resourceErrorOf(t, "n", codes.Internal, "")}})
+	if s.Error(wildcardSub(), "w") != nil || s.Error(namesSub("w"), "w") != no || s.Error(wildcardSub(), "n") != nil || s.Error(&Subscription{Wildcard: true, Names: xds.NewNameSet("n")}, "n") == nil {
+		t.Error("shown to the wrong clients")
+	}
+	// A removal for the wildcard says nothing of the name.
+	step(Update{Wildcard: true, Removed: []string{"w"}})
+	if s.Error(namesSub("w"), "w") != no {
+		t.Error("the wildcard's removal cleared it")
+	}
+	// An error for both is shown to both, and is a change for one of them.
+	if got := step(Update{Wildcard: true, Errors: []*xds.ResourceError{resourceErrorOf(t, "w", codes.Internal, "no")}}); !slices.Equal(got, []string{"w"}) {
+		t.Errorf("changed %v", got)
+	}
+	if s.Error(wildcardSub(), "w") != no || s.Error(namesSub("w"), "w") != no {
+		t.Error("another error for the listed name, or none for the wildcard")
+	}
+	if got := step(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, "w", codes.Internal, "no")}}); len(got) > 0 {
+		t.Errorf("changed %v", got)
+	}
+	b.ForgetBut(nil, "w")
+	b.ForgetBut(xds.NewNameSet(), "n")
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(wildcardSub(), "w") == nil {
+		t.Errorf("%d kept", s.Failed())
+	}
+	b.EndWildcard()
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 {
+		t.Errorf("%d kept after the wildcard's end", s.Failed())
+	}
+}
+
+// The errors for the wildcard and for the name are kept apart, in either order, even if they are
+// equal. Each ends with its part and answers only that part (P57).
+func TestP51_ErrorsOfBothParts(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		for _, wildFirst := range []bool{true, false} {
+			b := NewBuilder(xds.TypeOf(xds.ClusterType))
+			var s *Snapshot
+			said := map[bool]*xds.ResourceError{true: resourceErrorOf(t, "n", codes.Internal, "to the wildcard"), false: resourceErrorOf(t, "n", codes.Internal, "to the name")}
+			if same {
+				said[true] = resourceErrorOf(t, "n", codes.Internal, "to the name")
+			}
+			is := func(when string, wild, named bool) {
+				t.Helper()
+				s, _ = b.Snapshot(s, 1)
+				for of, want := range map[bool]bool{true: wild, false: named} {
+					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.Same(said[of]) {
+						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
+					}
+					if s.Part(of).Known("n") != want || s.Part(of).Owed("n") == want {
+						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, of, !want)
+					}
+				}
+				if got := s.Error(wildcardSub(), "n"); (got != nil) != wild {
+					t.Errorf("same %v, wildcard first %v, %s: the wildcard gets %v", same, wildFirst, when, got)
+				}
+			}
+			b.Apply(Update{Wildcard: wildFirst, Errors: []*xds.ResourceError{said[wildFirst]}})
+			is("the first", wildFirst, !wildFirst)
+			before := s
+			b.Apply(Update{Wildcard: !wildFirst, Errors: []*xds.ResourceError{said[!wildFirst]}})
+			is("both", true, true)
+			if same && s.Error(namesSub("n"), "n") != before.Error(namesSub("n"), "n") {
+				t.Error("another error for the listed name")
+			}
+			if wildFirst {
+				b.Apply(Update{Wildcard: true, Removed: []string{"n"}})
+				is("the wildcard's goes", false, true)
+			} else {
+				b.ForgetBut(xds.NewNameSet(), "n")
+				is("the name is forgotten", true, false)
+				b.EndWildcard()
+				is("the wildcard ends", false, false)
+			}
+			b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.ClusterType, "n", "")}})
+			if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 {
+				t.Errorf("%d kept, of %d bytes, after a resource", s.Failed(), b.errorBytes)
+			}
+		}
+	}
+}
+
+func TestP39_ErrorsAreBounded(t *testing.T) {
+	const each = 16 << 10
+	b := NewBuilder(xds.TypeOf(xds.EndpointType))
+	text := strings.Repeat("x", each-100)
+	for i := range 2 * maxErrorsBytes / each {
+		b.Apply(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, fmt.Sprint(i), codes.Internal, text)}})
+	}
+	s, _ := b.Snapshot(nil, 1)
+	if b.errorBytes > maxErrorsBytes || s.Failed() > maxErrorsBytes/each*11/10 || s.Failed() == 0 {
+		t.Errorf("%d bytes in %d", b.errorBytes, s.Failed())
+	}
+	if n := b.NoRoom(); n != 2*maxErrorsBytes/each-s.Failed() || b.NoRoom() != 0 {
+		t.Errorf("NoRoom is %d", n)
+	}
+	// An error that replaces another needs only the difference in size.
+	if news, kept := b.setError(resourceErrorOf(t, "0", codes.Internal, text[1:]), false); !news || !kept {
+		t.Error("no room for an error that replaces another")
+	}
+}

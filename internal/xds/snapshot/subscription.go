@@ -1,0 +1,78 @@
+package snapshot
+
+import (
+	"sync/atomic"
+
+	"xdsrelay/internal/xds"
+)
+
+// Subscription is what one client subscribes to of one type. It is immutable, except for Sole. A
+// group interns it: clients with equal subscriptions share one value, so their pointers are equal.
+type Subscription struct {
+	// Wildcard: the client subscribes to whatever the origin sends it (P21).
+	Wildcard bool
+	// Names are the names that the client subscribes to, with or without the wildcard: names of
+	// resources, aliases and globs.
+	Names *xds.NameSet
+	// HasState: the client brought versions from an earlier stream. It gets nothing from the store
+	// (P66).
+	HasState bool
+	// Sole is a hint and no part of the content: only one client has this value so far. Nothing
+	// that is made for it can be shared.
+	Sole atomic.Bool
+}
+
+// Nothing is the empty subscription.
+var Nothing = &Subscription{}
+
+// Empty reports whether the client subscribes to nothing.
+func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
+
+// Equal reports whether both have the same content.
+func (s *Subscription) Equal(o *Subscription) bool {
+	return s == o || s.Wildcard == o.Wildcard && s.HasState == o.HasState && s.Names.Equal(o.Names)
+}
+
+// Covers reports whether s covers name, by its list or by the wildcard. It does not look at the
+// aliases of the resource (see Resource.AskedBy).
+func (s *Subscription) Covers(name string) bool { return s.Wildcard || s.Names.Has(name) }
+
+// Reaches reports whether s covers a resource of this name, by Covers or by the name's glob. It
+// cannot know the aliases.
+func (s *Subscription) Reaches(name string) bool {
+	if s.Covers(name) {
+		return true
+	}
+	glob := xds.Glob(name)
+	return glob != "" && s.Names.Has(glob)
+}
+
+// Interest is what a group requests on one of its upstream streams, for all types. It is immutable.
+type Interest struct {
+	Types []TypeInterest // in the order in which the types were first used
+}
+
+// TypeInterest is what a stream requests of one type: either the wildcard or names (P50).
+type TypeInterest struct {
+	Type     xds.TypeURL
+	Wildcard bool
+	Names    *xds.NameSet
+	// Again has those of Names that are requested once more, without another change. Clients asked
+	// again for aliases that the origin could not resolve (P18).
+	Again []string
+}
+
+// Empty reports whether nothing of the type is requested.
+func (t TypeInterest) Empty() bool { return !t.Wildcard && t.Names.Len() == 0 }
+
+// Of returns what is requested of typ.
+func (i *Interest) Of(typ xds.TypeURL) TypeInterest {
+	if i != nil {
+		for _, t := range i.Types {
+			if t.Type == typ {
+				return t
+			}
+		}
+	}
+	return TypeInterest{Type: typ}
+}

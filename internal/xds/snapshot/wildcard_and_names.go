@@ -1,0 +1,197 @@
+package snapshot
+
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
+
+// Part is one of the two parts of what is known of a type: what the wildcard brought, or what
+// subscriptions to names brought. If a key has both, each part comes on an upstream stream of its
+// own. An answer on one stream says nothing of the other part (P50), so a stream reads only its own
+// part.
+type Part struct {
+	snap     *Snapshot
+	wildcard bool
+}
+
+// Part returns the wildcard's part or the named part. It is empty if s is nil.
+func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
+
+func (p Part) resource(e entry) *xds.Resource {
+	if p.wildcard {
+		return e.wildcard
+	}
+	return e.named
+}
+
+// Held returns the part's resource of this name; nil if none.
+func (p Part) Held(name string) *xds.Resource {
+	if r := p.resource(p.snap.get(name)); r.HasBody() {
+		return r
+	}
+	return nil
+}
+
+// Known reports whether the part has anything for name: a resource of this name or alias, an
+// absence, a mark or an error.
+func (p Part) Known(name string) bool {
+	e := p.snap.get(name)
+	return p.resource(e) != nil || p.Error(name) != nil || p.isAlias(name)
+}
+
+// Answers reports whether the part has a resource with name as its name or alias.
+func (p Part) Answers(name string) bool { return p.Held(name) != nil || p.isAlias(name) }
+
+// isAlias reports whether name is an alias of a resource or mark in the part.
+func (p Part) isAlias(name string) (leads bool) {
+	eachAliasEntry(p.snap.aliasIndex(), name, func(l aliasEntry) bool {
+		leads = l.wildcard == p.wildcard && p.resource(p.snap.get(l.name)) != nil
+		return !leads
+	})
+	return leads
+}
+
+// Owed reports whether the origin still has to answer for name. The part knows nothing of it, or
+// the relay has requested it again since the origin could not resolve it (P18).
+func (p Part) Owed(name string) bool {
+	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.AskedAgain() {
+		return true
+	}
+	return !p.Known(name)
+}
+
+// Silent reports whether no answer of the origin is in effect for name. The origin still has to
+// answer (Owed), or the resource is no longer held (P62, P63).
+func (p Part) Silent(name string) bool {
+	r := p.resource(p.snap.get(name))
+	return r.Lapsed() || p.Owed(name)
+}
+
+// Asked reports whether names has name or an alias of the part's resource of this name.
+func (p Part) Asked(name string, names *xds.NameSet) bool {
+	if names.Has(name) {
+		return true
+	}
+	r := p.resource(p.snap.get(name))
+	return r != nil && r.AskedByHandle(names)
+}
+
+// AskedAs returns a name in names by which the part's resource, or former resource, of this name
+// was requested. It returns name itself if there is none.
+func (p Part) AskedAs(name string, names *xds.NameSet) string {
+	if names.Has(name) {
+		return name
+	}
+	for _, h := range p.resource(p.snap.get(name)).Handles() {
+		if names.Has(h) {
+			return h
+		}
+	}
+	return name
+}
+
+// Covered calls yield for each resource of the part whose name or alias names has, in order of
+// names.
+func (p Part) Covered(names *xds.NameSet, yield func(*xds.Resource) bool) {
+	if p.snap.aliasIndex() == nil {
+		for name := range names.All() {
+			if r := p.Held(name); r != nil && !yield(r) {
+				return
+			}
+		}
+		return
+	}
+	var all []string
+	for name := range names.All() {
+		all = append(all, name)
+		eachAliasEntry(p.snap.aliases, name, func(l aliasEntry) bool {
+			if l.wildcard == p.wildcard {
+				all = append(all, l.name)
+			}
+			return true
+		})
+	}
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
+		if r := p.Held(name); r != nil && !yield(r) {
+			return
+		}
+	}
+}
+
+// Resources calls yield for each resource of the part, in order of names.
+func (p Part) Resources(yield func(*xds.Resource) bool) {
+	if p.snap == nil {
+		return
+	}
+	p.snap.entries.Scan(func(_ string, e entry) bool {
+		r := p.resource(e)
+		return !r.HasBody() || yield(r)
+	})
+}
+
+// Share returns a resource with which an equal new one may share memory: the one of this name in
+// the part, or else in the other part; nil if none.
+func (p Part) Share(name string) *xds.Resource {
+	if r := p.Held(name); r != nil {
+		return r
+	}
+	return p.snap.Held(name)
+}
+
+// Error returns the error that the origin gave the part for name; nil if none.
+func (p Part) Error(name string) *xds.ResourceError {
+	e := p.snap.get(name)
+	return *e.errors.pointer(p.wildcard)
+}
+
+// Errors calls yield for each error of the part, in order of names.
+func (p Part) Errors(yield func(*xds.ResourceError) bool) {
+	if p.snap == nil || p.snap.errorCount == 0 {
+		return
+	}
+	p.snap.entries.Scan(func(_ string, e entry) bool {
+		err := *e.errors.pointer(p.wildcard)
+		return err == nil || yield(err)
+	})
+}
+
+// Lapsed calls yield for each name whose resource the part no longer holds, although no origin said
+// that it was deleted, in order of names.
+func (p Part) Lapsed(yield func(name string) bool) {
+	if p.snap == nil || p.snap.expired == 0 {
+		return
+	}
+	p.snap.entries.Scan(func(name string, e entry) bool { return !p.resource(e).Lapsed() || yield(name) })
+}
+
+// AnyLapsed reports whether there is a name that Lapsed yields.
+func (p Part) AnyLapsed() (any bool) {
+	for range p.Lapsed {
+		return true
+	}
+	return false
+}
+
+// Answered reports whether the origin has answered the wildcard. It is false for the named part.
+func (p Part) Answered() bool { return p.wildcard && p.snap.answered() }
+
+// Origin returns the origin of the part's newest update; "" if there was none.
+func (p Part) Origin() string {
+	switch {
+	case p.snap == nil:
+		return ""
+	case p.wildcard:
+		return p.snap.wildcardOrigin
+	}
+	return p.snap.namedOrigin
+}
+
+// Uncacheable returns how many resources of the part must not be cached (P63).
+func (p Part) Uncacheable() int {
+	if p.snap == nil {
+		return 0
+	}
+	return p.snap.uncacheable[boolToInt(p.wildcard)]
+}

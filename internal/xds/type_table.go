@@ -1,0 +1,144 @@
+package xds
+
+import "strings"
+
+// TypeURL is a resource type as written in type_url, for example
+//
+//	"type.googleapis.com/envoy.config.cluster.v3.Cluster"
+type TypeURL string
+
+// The types that the protocol names. The relay carries any other type URL too (P3); TypeOf returns
+// the general rules for it.
+const (
+	ClusterType   TypeURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType  TypeURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType  TypeURL = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	ScopedType    TypeURL = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	RouteType     TypeURL = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	VHostType     TypeURL = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
+	SecretType    TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	RuntimeType   TypeURL = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
+	ExtensionType TypeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+)
+
+// Type is a row of the type table. It has everything in which one type differs from another. Code
+// reads the row instead of switching on the URL.
+type Type struct {
+	URL   TypeURL
+	Short string // for example "CDS"; empty for a type outside the table
+	// FullState: a SotW response holds all resources of the type. A resource that it leaves out is
+	// deleted (P65).
+	FullState bool
+	// NoLegacyWildcard: an empty first list of names subscribes to nothing (P21). Without it, an
+	// empty first list subscribes to the wildcard.
+	NoLegacyWildcard bool
+	// AlwaysResend: a resource is sent after a reconnect even if initial_resource_versions has its
+	// version (P27).
+	AlwaysResend bool
+	// Warms: a client withholds the ACK while it warms the resources. An unacknowledged response
+	// does not block the next one when a later type has a change pending (P19).
+	Warms bool
+	// LeavesLast: the group delays deletions of the type by removal_delay (P36).
+	LeavesLast bool
+	// Points: resources of the type refer to clusters. While a client subscribes to such a type,
+	// deletions of LeavesLast types are delayed (P36).
+	Points bool
+	// Follower is the type whose resource is sent after each new or changed resource of this type.
+	// Resource.Follows has its name (P37).
+	Follower TypeURL
+	// Aliases: clients usually subscribe by alias (P26). The names in initial_resource_versions are
+	// then not the names that they subscribe to (P27).
+	Aliases bool
+	// Order is the order of sending on an aggregated stream, lowest first (P35).
+	Order uint8
+	// Secret: only clients with a proven identity receive the type (P6).
+	Secret bool
+	// Service is the gRPC service for this type alone. SotW and Delta are its methods (P4); SotW is
+	// empty if it has none.
+	Service, SotW, Delta string
+	// REST is the HTTP path for polling this type as JSON (P70); empty if there is none.
+	REST string
+}
+
+// otherOrder is the Order of the types that P35 does not name.
+const otherOrder = 6
+
+var typeTable = []Type{
+	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, LeavesLast: true, Follower: EndpointType, Order: 0,
+		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters",
+		REST: "/v3/discovery:clusters"},
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, LeavesLast: true, Order: 1,
+		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints",
+		REST: "/v3/discovery:endpoints"},
+	{URL: ListenerType, Short: "LDS", FullState: true, Points: true, Order: 2,
+		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners",
+		REST: "/v3/discovery:listeners"},
+	{URL: ScopedType, Short: "SRDS", FullState: true, Points: true, Order: 3,
+		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes",
+		REST: "/v3/discovery:scoped-routes"},
+	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Points: true, Order: 4,
+		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes",
+		REST: "/v3/discovery:routes"},
+	{URL: VHostType, Short: "VHDS", Aliases: true, Points: true, Order: 5,
+		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
+	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: otherOrder,
+		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets",
+		REST: "/v3/discovery:secrets"},
+	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: otherOrder,
+		Service: "envoy.service.runtime.v3.RuntimeDiscoveryService", SotW: "StreamRuntime", Delta: "DeltaRuntime",
+		REST: "/v3/discovery:runtime"},
+	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: otherOrder,
+		Service: "envoy.service.extension.v3.ExtensionConfigDiscoveryService", SotW: "StreamExtensionConfigs", Delta: "DeltaExtensionConfigs",
+		REST: "/v3/discovery:extension_configs"},
+}
+
+var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {
+	u, s := make(map[TypeURL]*Type), make(map[string]*Type)
+	for i := range typeTable {
+		u[typeTable[i].URL], s[typeTable[i].Short] = &typeTable[i], &typeTable[i]
+	}
+	return u, s
+}()
+
+// Types returns the rows of the table in the order of sending. Callers must not change them.
+func Types() []Type { return typeTable }
+
+// TypeOf returns the row of url. For a URL outside the table it returns a row with the general
+// rules.
+func TypeOf(url TypeURL) Type {
+	if t, ok := byURL[url]; ok {
+		return *t
+	}
+	return Type{URL: url, Order: otherOrder, Secret: isSecretMessage(url)}
+}
+
+// isSecretMessage reports whether a type URL outside the table names the Secret message. The URL
+// may have another prefix, which protobuf treats as equal, or name the v2 message. An origin may
+// answer such a type, so P6 must cover it.
+func isSecretMessage(url TypeURL) bool {
+	switch url[strings.LastIndexByte(string(url), '/')+1:] {
+	case "envoy.extensions.transport_sockets.tls.v3.Secret", "envoy.api.v2.auth.Secret":
+		return true
+	}
+	return false
+}
+
+// Label returns the type's name in metrics: its short name, or "other".
+func (t Type) Label() string {
+	if t.Short == "" {
+		return "other"
+	}
+	return t.Short
+}
+
+// ParseType parses a type as users write it: a short name in any case ("cds"), or a type URL, which
+// it does not check. It returns false for anything else.
+func ParseType(s string) (TypeURL, bool) {
+	if t, ok := byShort[strings.ToUpper(s)]; ok {
+		return t.URL, true
+	}
+	if strings.Contains(s, "/") {
+		return TypeURL(s), true
+	}
+	return "", false
+}
