@@ -71,7 +71,7 @@ func (s *Server) hindrance(key xds.Key) string {
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
-			return fmt.Sprintf("origin %s has files that are not taken: %s", o.Name, strings.Join(show(o).Faults, "; "))
+			return fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(show(o).Faults, "; "))
 		}
 	}
 	return ""

@@ -174,7 +174,7 @@ type Reload uint8
 // The outcomes.
 const (
 	Reloaded     Reload = iota
-	ReloadFailed        // what was before stays in force
+	ReloadFailed        // the one before stays in force
 	reloads
 )
 

@@ -48,7 +48,7 @@ function item(i, only) {
 function awaited(i) {
   return h('div', { class: 'difference' },
     h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since),
-      ' · the origin has said nothing yet of what it asks for:'),
+      ' · the origin has not answered yet for what it asks for:'),
     h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all there is (*)' : h('code', { class: 'long', title: n }, n))),
       i.more > 0 && h('li', {}, `and ${number(i.more)} more`)));
 }

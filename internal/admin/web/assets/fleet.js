@@ -35,7 +35,7 @@ function alarm(o) {
   for (const x of o.origins) {
     if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
     if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} says nothing on ${count(x.silent_streams, 'stream')}`));
-    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that are not taken: ${x.faults.join('; ')}`));
+    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that cannot be used: ${x.faults.join('; ')}`));
   }
   if (o.relay.stale_types) out.push(h('p', {}, `${count(o.relay.stale_types, 'type')} served from the last known good`));
   if (o.relay.needs_restart) out.push(h('p', {}, `The configuration’s file has other values than are in force, which need a restart: ${o.relay.needs_restart.join(', ')}`));
