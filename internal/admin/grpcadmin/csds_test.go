@@ -36,7 +36,7 @@ func nodeNamed(id string, metadata map[string]any) *corev3.Node {
 	return n
 }
 
-// summary writes each client, with each resource and its status.
+// summary lists each client with its resources and their states.
 func summary(m *statusv3.ClientStatusResponse) string {
 	var out []string
 	for _, c := range m.Config {
@@ -64,7 +64,7 @@ func (r *serverFixture) want(req *statusv3.ClientStatusRequest, want string) (go
 	return got
 }
 
-// All that a client asked for is there, as its own words have it, and no secret.
+// The answer has all that a client asked for, under the client's names, and no secret.
 func TestFetch(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
@@ -112,7 +112,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Streams of one node on one connection are one client; on another they are another.
+// Streams of one node on one connection are one client; on another connection they are another.
 func TestStreamsOfOneClient(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
@@ -130,7 +130,7 @@ func TestStreamsOfOneClient(t *testing.T) {
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; one: a/ACKED a/ACKED; two: a/REQUESTED")
 }
 
-// A stream is answered once for each request, and ends with the client's side.
+// A stream gets one answer for each request, and ends with the client's side.
 func TestStream(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
@@ -173,7 +173,7 @@ func exactly(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 
-// What is too large to be answered is refused, with what helps.
+// A too large answer is refused, with advice.
 func TestAnswersAreBounded(t *testing.T) {
 	r := newServerFixture(t, nil)
 	large := cluster("large")
@@ -203,7 +203,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Who does not take an answer holds it for a while, and is cut.
+// A client that does not read its answer blocks others for a while; then its connection is closed.
 func TestAnswersAreTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.srv.patience = 100 * time.Millisecond
@@ -221,14 +221,13 @@ func TestAnswersAreTaken(t *testing.T) {
 	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	<-r.closed // nothing was read: the transport's window is smaller than the answer
+	<-r.closed // the client read nothing: the transport's window is smaller than the answer
 	xdstest.Eventually(t, "status", func() error {
 		if n := len(r.srv.held); n != 0 {
 			return fmt.Errorf("%d answers are held", n)
 		}
 		return nil
 	})
-	// The next one is answered; a machine that does other things besides may take
-	// longer than this patience, at times.
+	// The next one is answered. A busy machine may take longer than this patience.
 	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
 }

@@ -29,10 +29,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The relay's parts are what a Server shows.
+// Fakes of the relay's parts.
 var _ Clients = (*fanout.Server)(nil)
 
-// house is a Source with one State for everybody.
+// house is a fanout.Source with one State for all clients.
 type house struct {
 	mu      sync.Mutex
 	state   *xds.State
@@ -75,7 +75,7 @@ func (m *member) Leave() {
 	delete(m.h.members, m)
 }
 
-// publish has these be all that there is, and answers the wildcard by them.
+// publish replaces all resources; they answer the wildcard.
 func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
 	t.Helper()
 	of := xds.TypeOf(typ)
@@ -120,7 +120,7 @@ type gate struct {
 	token string
 	names map[string]bool // nil: all
 	turns chan struct{}
-	gone  bool // nobody has a turn
+	gone  bool // Turn fails
 }
 
 func (g *gate) set(change func()) {
@@ -163,7 +163,7 @@ func (g *gate) Turn(ctx context.Context) (func(), bool) {
 	}
 }
 
-// serverFixture is a Server before a real fanout.Server, both on loopback.
+// serverFixture is a Server with a real fanout.Server, both on loopback.
 type serverFixture struct {
 	t      testing.TB
 	house  *house

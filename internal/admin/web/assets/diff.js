@@ -1,4 +1,4 @@
-// What a client refused, or does not have yet, against what it has.
+// What a client refused or does not have yet, compared with what it has.
 import { h, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
@@ -8,7 +8,7 @@ const PAGE = 20; // types of streams that are read at a time
 /** differences are read when they are opened; of one refusal, if it is given. */
 export function differences(node, only, signal, failed) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
-  // shown are those of the pages before.
+  // shown has the items of earlier pages.
   const read = async (shown = [], token) => {
     put(body, shown, h('p', { class: 'loading' }, 'Reading…'));
     try {

@@ -1,4 +1,4 @@
-// The fleet: origins, keys, and how many clients are in which state.
+// The fleet: origins, keys, and the number of clients in each state.
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
 import { ago, bar, count, keyLink, number } from './words.js';
@@ -43,9 +43,9 @@ function alarm(o) {
   for (const x of o.relay.not_taken ?? []) out.push(h('p', {}, `A file changed and cannot be used, what it had before stays in force: ${x}`));
   for (const x of o.sent_away ?? []) {
     const key = x.key === undefined ? '' : ` of key ${x.key}`;
-    const who = !key && x.node ? `${x.node} ` : '';
+    const last = !key && x.node ? `${x.node} ` : '';
     const what = x.reason === 'tls_handshake' ? 'connection' : 'stream';
-    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${who}`, ago(x.at), `: ${x.error}`));
+    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${last}`, ago(x.at), `: ${x.error}`));
   }
   return out;
 }
@@ -59,18 +59,18 @@ function tileRow(o, rate) {
   const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
   const away = o.origins.filter((x) => x.away).length;
   return [
-    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} incremental${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
+    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
     tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
     tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
-    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'nobody', st.nacked ? 'bad' : ''),
+    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'no client', st.nacked ? 'bad' : ''),
     tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
     tile('ACKs', rate.text(), rate.curve()),
   ];
 }
 
-// Rate is how many ACKs come in a second, for the last minute. Streams that end
-// take theirs with them: then nothing is said of that moment.
+// Rate is the number of ACKs per second in the last minute. The counters of a stream
+// go when it ends, so there is no value for that moment.
 class Rate {
   #seen = []; // {at, n}
 

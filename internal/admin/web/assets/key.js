@@ -1,5 +1,5 @@
-// A key: its versions over time, how the newest came to the clients, what it
-// holds, and who its members are.
+// A key: its versions over time, the newest one's progress, its resources and
+// its members.
 import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
@@ -93,8 +93,8 @@ function versions(key, type) {
 
 const RESOURCES = 50;
 
-// The resources of a type: a field, and what has its text in the name. What is in
-// one is read when it is opened.
+// The resources of a type, with a field that selects by name. The page reads the
+// content of one when it is opened.
 function resources(el, page, key, type) {
   if (!type) return;
   const list = h('div', { 'aria-live': 'polite' });

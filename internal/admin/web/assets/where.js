@@ -1,4 +1,4 @@
-// Which key a node gets: each rule, with what it saw.
+// The key of a node: each rule, with the values that it used.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
 import { keyLink, short } from './words.js';
