@@ -65,7 +65,7 @@ func TestDifferences(t *testing.T) {
 		held, ok := w.Resources(web)
 		equal(t, "resources", fmt.Sprint(len(held), held[0].Len(), ok), "1 4 true")
 		if _, ok := w.Resources(xds.NewKey("nobody")); ok {
-			t.Error("nobody has resources")
+			t.Error("an unknown key has resources")
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestProgressCountsClients(t *testing.T) {
 		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
 		// Without clients nothing is reached.
 		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 refusing, 0 pending of 0")
-		equal(t, "of nobody", p.Percent, 0)
+		equal(t, "without clients", p.Percent, 0)
 	})
 }
 

@@ -142,7 +142,7 @@ function resources(el, page, key, type) {
 }
 
 function memberTable(page, key, list) {
-  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'It is kept for a while, so that those who come back are answered at once.')];
+  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'The relay keeps it for a while, and answers returning clients at once.')];
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Members'),
