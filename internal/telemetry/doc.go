@@ -1,7 +1,7 @@
 // Package telemetry has the relay's metrics: handles that are made at the start, the Prometheus
 // registry that has their values, and statsd.
 //
-// Names and labels of metrics are fixed; metrics.go has all of them with their help. The values of
+// Names and labels of metrics are fixed; metrics.go has them with their help, and metrics_by_type.go those of a type. The values of
 // labels are constants of types (labels.go), so an unknown reason or variant does not compile. No
 // label has a node's or a resource's name. Only with Options.KeyLabel has a label a key, and only
 // on the metrics of one key.

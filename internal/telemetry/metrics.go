@@ -158,7 +158,7 @@ func (m *Metrics) make() {
 	for v := range variants {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
-	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent is not that of their key's representative.", nil)
+	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients with another user agent than their key's representative.", nil)
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each counts as no match.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, for which no origin has answered since the start.", nil)

@@ -6,9 +6,9 @@
 // client. In each Window the first PerKind lines of a kind are written. The end of the window
 // writes the last line that was left out, with their number in the attribute "left_out".
 //
-// A message has at most Kinds kinds in a window. What comes after them is one more kind, of which
-// no line is written at once. So one message makes at most Kinds × (PerKind + 1) + 1 lines in a
-// window, whatever clients do.
+// A message has at most Kinds kinds in a window. All lines beyond count as one more kind, which
+// writes no line at once. So a message has at most Kinds × (PerKind + 1) + 1 lines in a window, for
+// any behaviour of clients.
 //
 // Nothing is left out while the level is debug.
 //
