@@ -75,8 +75,8 @@ func (o *operated) gives(version string, clusters ...string) {
 	}
 }
 
-// told is a scripted client of either variant.
-type told struct {
+// scriptedClient is a scripted client of either variant.
+type scriptedClient struct {
 	t     testing.TB
 	send  func(nonce, refusal string) error
 	recv  func() (nonce string, err error)
@@ -84,7 +84,7 @@ type told struct {
 	nonce string
 }
 
-func (o *operated) client(node, cluster string, v xds.Variant) *told {
+func (o *operated) client(node, cluster string, v xds.Variant) *scriptedClient {
 	o.Helper()
 	conn, err := grpc.NewClient(o.relay.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 		}
 		return &rpcstatus.Status{Code: 3, Message: refusal}
 	}
-	c := &told{t: o.TB, leave: cancel}
+	c := &scriptedClient{t: o.TB, leave: cancel}
 	if v == xds.Delta {
 		st, err := ads.DeltaAggregatedResources(ctx)
 		if err != nil {
@@ -136,7 +136,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 }
 
 // take receives a response; answer sends an ACK or a NACK.
-func (c *told) take() *told {
+func (c *scriptedClient) take() *scriptedClient {
 	c.t.Helper()
 	var err error
 	if c.nonce, err = c.recv(); err != nil {
@@ -145,7 +145,7 @@ func (c *told) take() *told {
 	return c
 }
 
-func (c *told) answer(refusal string) {
+func (c *scriptedClient) answer(refusal string) {
 	c.t.Helper()
 	if err := c.send(c.nonce, refusal); err != nil {
 		c.t.Fatal(err)

@@ -53,8 +53,8 @@ func stateOf(ctx context.Context, c *adminClient) (s state, err error) {
 	return s, c.get(ctx, "/origins", nil, &list)
 }
 
-// problems lists what is wrong with the relay itself, one line each. The states of clients do not
-// show it: all may be SYNCED while an origin is away.
+// problems lists the relay's own problems, one line each. The states of clients do not show them:
+// all may be SYNCED while an origin is away.
 func (s *state) problems(now time.Time) (out []string) {
 	since := func(t *time.Time) string {
 		if t == nil {
@@ -92,18 +92,18 @@ func (s *state) problems(now time.Time) (out []string) {
 			say("%s more for which streams were refused or ended: see /server_info", counted(len(s.Info.SentAway)-i, "reason"))
 			break
 		}
-		of, who := "", ""
+		of, node := "", ""
 		switch {
 		case a.Key != "":
 			of = " of key " + a.Key
 		case a.Node != "":
-			who = " " + a.Node
+			node = " " + a.Node
 		}
 		what := "stream"
 		if a.Reason == telemetry.Handshake.String() {
 			what = "connection"
 		}
-		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, who, age(now.Sub(a.At)), a.Error)
+		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, node, age(now.Sub(a.At)), a.Error)
 	}
 	if c := s.Info.Configuration; c != nil && len(c.NeedsRestart) > 0 {
 		say("the configuration file has new values that need a restart: %s", strings.Join(c.NeedsRestart, ", "))
@@ -119,7 +119,7 @@ func (s *state) problems(now time.Time) (out []string) {
 	return out
 }
 
-// printProblems prints what is wrong with the relay itself.
+// printProblems prints the relay's own problems.
 func printProblems(ctx context.Context, w io.Writer, c *adminClient, now time.Time) error {
 	s, err := stateOf(ctx, c)
 	if err != nil {

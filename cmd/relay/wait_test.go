@@ -276,7 +276,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	for name, last := range map[string]keystatus.Progress{
 		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
 		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
-		"nobody is left":          {Known: true, InUse: true, Draining: true},
+		"no client is left":       {Known: true, InUse: true, Draining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
