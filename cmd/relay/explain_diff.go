@@ -214,7 +214,7 @@ func (d *difference) print(w io.Writer) error {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
-		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
+		fmt.Fprintf(w, "%d of %d clients would be ended and reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}
 	if len(d.Admission) > 0 {
 		fmt.Fprintf(w, "identity or secrets differ at %s: the clients that the new rules refuse are ended as well, and are not counted here\n", strings.Join(d.Admission, ", "))

@@ -142,7 +142,7 @@ CLIENTS  NODES  KEY  NEW KEY
 1        1      -    k
 1        1      k    refused
 
-4 of 5 clients would be ended and come again, over 0s; 1 of them would then be refused for some or all types
+4 of 5 clients would be ended and reconnect, over 0s; 1 of them would then be refused for some or all types
 `
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", &out, want)

@@ -132,11 +132,10 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, one[0]
 }
 
-// keyCalled returns the key that a user means by name: normally as it is shown. If that is no key,
-// it tries the name as JSON shows it, with backslashes, and then as elements without quotes, if
-// that is one key in use. A name that is a key as it stands never means another one, even if it is
-// not in use: /progress would answer for the wrong key. It reports false for a name that cannot be
-// a key.
+// keyCalled returns the key that a user means by name. A name in the form of xds.Key.String is that
+// key, in use or not: otherwise /progress could answer for the wrong key. Another name may be a key
+// in use as JSON shows it, with backslashes, or its elements without quotes if no other key in use
+// reads so. It reports false if the name means no key.
 func (s *Server) keyCalled(name string) (xds.Key, bool) {
 	if key, is := xds.ParseKey(name); is {
 		return key, true

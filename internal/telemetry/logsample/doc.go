@@ -1,5 +1,5 @@
-// Package logsample is a slog.Handler that writes the first lines of a kind and counts the rest,
-// so that a fleet which does the same thing 50,000 times does not fill the log.
+// Package logsample is a slog.Handler that writes the first lines of a kind and counts the rest. A
+// fleet that causes the same line 50,000 times therefore does not fill the log.
 //
 // Lines are of one kind if they have the same level, the same message and the same key, type,
 // version, reason and origin. The other attributes do not count: they differ from client to

@@ -35,7 +35,7 @@ export function convergence(v) {
   const all = points(took, total);
   const el = h('div', { class: 'plot' });
   if (!all.length) {
-    put(el, h('p', { class: 'none' }, total ? 'No client that was here when it came has acknowledged it yet.' : 'It was nothing to the clients that were here when it came.'));
+    put(el, h('p', { class: 'none' }, total ? 'No client that was here when it came has acknowledged it yet.' : 'It had nothing for the clients that were here when it came.'));
     return el;
   }
   const draw = () => {

@@ -20,7 +20,7 @@ export function differences(node, only, signal, failed) {
         token = list.next_page_token;
       } while (token && all.length === shown.length);
       put(body, all.length ? all
-        : h('p', { class: 'none' }, only ? 'It has answered something newer since, so this is not what stands between now.' : 'Nothing differs now.'),
+        : h('p', { class: 'none' }, only ? 'The client has answered a newer response since, so these differences are out of date.' : 'Nothing differs now.'),
       token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'More')));
     } catch (e) {
       if (e.name === 'AbortError') return;
@@ -39,7 +39,7 @@ function item(i, only) {
     h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · offered ', version(i.version),
       ', has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
     !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
-    i.not_held_any_more && h('p', { class: 'none' }, 'So much has come since that it is not known any more which resources differ.'),
+    i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer holds enough history to know which resources differ.'),
     i.resources.map(resource),
     i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
 }

@@ -113,7 +113,7 @@ function keyTable(o) {
   }
   const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
     k.states.nacked ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
-  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they asked for nothing yet' }, 'no key')
+  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));
   return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: '/ui/keys' }, 'all')),
@@ -138,7 +138,7 @@ function originTable(o) {
     x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'went away ', ago(x.away_since))
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
         : x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached')
-          : h('span', { class: 'state', title: 'No key needs it now, so that nothing is known of it' }, 'not in use'),
+          : h('span', { class: 'state', title: 'No key uses it now, so the relay does not know its state' }, 'not in use'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
   h('p', { class: 'foot' }, 'The relay was started ', ago(o.relay.started), '.')];
 }
