@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// complete fills in what a default value alone cannot say, and makes paths
-// that were written in the file relative to it. Paths from the environment and
-// from flags are relative to the working directory, as anywhere.
+// complete fills in the defaults that Default cannot have, and makes relative paths of the file
+// relative to the file's directory. Paths from the environment and from flags are relative to the
+// working directory.
 func (c *Config) complete(file string) error {
 	if c.Name == "" {
 		host, err := os.Hostname()
@@ -59,8 +59,8 @@ func (c *Config) complete(file string) error {
 	return nil
 }
 
-// Dir returns the directory of an origin that is one. The path is as it was
-// written: percent signs in it are nothing special.
+// Dir returns the directory of an origin of files; false for another origin. The path is used as
+// written: it has no percent-encoding.
 func (o *Origin) Dir() (string, bool) {
 	path, ok := strings.CutPrefix(o.Address, "file://")
 	return path, ok
@@ -70,10 +70,10 @@ func (o *Origin) Dir() (string, bool) {
 type path struct {
 	key  string
 	path *string
-	dir  bool // made when it is missing
+	dir  bool // created if missing
 }
 
-// paths returns all values that name files.
+// paths returns all values that name files or directories.
 func (c *Config) paths() []path {
 	var out []path
 	add := func(key string, p *string) { out = append(out, path{key: key, path: p}) }
@@ -100,9 +100,8 @@ func (c *Config) paths() []path {
 	return out
 }
 
-// CheckFiles looks whether the files that the configuration names are there and
-// can be read, for a check before a start; a running relay reads them where it
-// uses them. A directory that is an origin may come later.
+// CheckFiles returns an error if a file that the configuration names cannot be opened. It is for a
+// check before a start. It does not check directories of origins, which may come later.
 func (c *Config) CheckFiles() error {
 	var faults Faults
 	for _, p := range c.paths() {

@@ -2,8 +2,8 @@ package config
 
 import "time"
 
-// Config is the whole file. The yaml tags are the names that users write, and
-// Default has the values of what they leave out.
+// Config is the whole file. The yaml tags are the keys of the file. Default has the values of keys
+// that are left out.
 type Config struct {
 	Name        string      `yaml:"name"`
 	Downstream  Downstream  `yaml:"downstream"`
@@ -15,7 +15,7 @@ type Config struct {
 	Tracing     Tracing     `yaml:"tracing"`
 	Log         Log         `yaml:"log"`
 
-	// Places of everything that was given, and of nothing that is a default.
+	// Places has the positions of all given values, not of defaults.
 	Places *Places `yaml:"-"`
 }
 
@@ -41,9 +41,9 @@ const (
 	FormatJSON = "json"
 )
 
-// Downstream is the side of the clients.
+// Downstream configures the side of the clients.
 type Downstream struct {
-	// The four keys of one listener; not used if Listeners has any. See Listen.
+	// The four keys of the only listener; not used if Several is not empty. See Listen.
 	Address  string     `yaml:"address"`
 	TLS      ServerTLS  `yaml:"tls"`
 	Identity string     `yaml:"identity"`
@@ -63,19 +63,19 @@ type Downstream struct {
 	Limits           Limits          `yaml:"limits"`
 }
 
-// Listener is an address on which clients are served.
+// Listener is an address for clients.
 type Listener struct {
 	Address  string    `yaml:"address"`
 	TLS      ServerTLS `yaml:"tls"`
 	Identity string    `yaml:"identity"`
 	Secrets  string    `yaml:"secrets"`
 
-	// Key is where the listener stands, "downstream.listeners[0]" or
-	// "downstream", for faults that are found later.
+	// Key is the listener's place in the configuration, "downstream.listeners[0]" or "downstream",
+	// for faults.
 	Key string `yaml:"-"`
 }
 
-// Listen returns the listeners, whichever way they were written.
+// Listen returns the listeners, from Several or from the four keys.
 func (d *Downstream) Listen() []Listener {
 	if len(d.Several) > 0 {
 		return d.Several
@@ -83,21 +83,22 @@ func (d *Downstream) Listen() []Listener {
 	return []Listener{{Address: d.Address, TLS: d.TLS, Identity: d.Identity, Secrets: d.Secrets, Key: "downstream"}}
 }
 
-// ServerTLS: without CertFile plaintext, with ClientCAFile mTLS.
+// ServerTLS is TLS of a listener. Without CertFile it is plaintext; with ClientCAFile it is mTLS.
 type ServerTLS struct {
 	CertFile     string `yaml:"cert_file"`
 	KeyFile      string `yaml:"key_file"`
 	ClientCAFile string `yaml:"client_ca_file"`
 }
 
-// ServerKeepalive is what the relay asks of and grants to its clients.
+// ServerKeepalive is the keepalive of connections from clients, and the least time between their
+// pings.
 type ServerKeepalive struct {
 	Time    time.Duration `yaml:"time"`
 	Timeout time.Duration `yaml:"timeout"`
 	MinTime time.Duration `yaml:"min_time"`
 }
 
-// Limits on what clients can make the relay hold; 0 is none.
+// Limits bound what clients can make the relay hold; 0 is no limit.
 type Limits struct {
 	Connections          int   `yaml:"connections"`
 	Streams              int   `yaml:"streams"`
@@ -116,7 +117,7 @@ type Limits struct {
 	PinnedBytes          int64 `yaml:"pinned_bytes"`
 }
 
-// Upstream is the side of the origins.
+// Upstream configures the side of the origins.
 type Upstream struct {
 	Origins              []Origin        `yaml:"origins"`
 	Variant              string          `yaml:"variant"`
@@ -131,17 +132,16 @@ type Upstream struct {
 	Keepalive            ClientKeepalive `yaml:"keepalive"`
 }
 
-// Origin is a control plane, or a directory that stands for one.
+// Origin is a control plane, or a directory of files.
 type Origin struct {
-	// Address is a gRPC target, or file:///directory: what was written as
-	// file:x has become absolute. See Dir.
+	// Address is a gRPC target, or file:///directory. Load makes file:x absolute. See Dir.
 	Address string    `yaml:"address"`
 	Name    string    `yaml:"name"`
 	TLS     ClientTLS `yaml:"tls"`
 	Balance string    `yaml:"balance"`
 }
 
-// ClientTLS: with no field set plaintext. See Enabled.
+// ClientTLS is TLS to an origin. Without any field it is plaintext. See Enabled.
 type ClientTLS struct {
 	CAFile     string `yaml:"ca_file"`
 	CertFile   string `yaml:"cert_file"`
@@ -149,23 +149,23 @@ type ClientTLS struct {
 	ServerName string `yaml:"server_name"`
 }
 
-// Enabled reports whether TLS was asked for.
+// Enabled reports whether TLS is configured.
 func (t ClientTLS) Enabled() bool { return t != ClientTLS{} }
 
-// Backoff between attempts to reach an origin (P54).
+// Backoff bounds the time between attempts to reach an origin (P54).
 type Backoff struct {
 	Base time.Duration `yaml:"base"`
 	Max  time.Duration `yaml:"max"`
 }
 
-// ClientKeepalive is how the relay watches its connections to origins.
+// ClientKeepalive is the keepalive of connections to origins.
 type ClientKeepalive struct {
 	Time    time.Duration `yaml:"time"`
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Aggregation says which nodes share a key. Without rules and file, Rules is
-// the one rule "key: node.cluster".
+// Aggregation decides which nodes share a key. Without rules and file, Rules has the one rule "key:
+// node.cluster".
 type Aggregation struct {
 	Rules     []Rule `yaml:"rules"`
 	File      string `yaml:"file"`
@@ -179,10 +179,10 @@ type Rule struct {
 	Key   Strings `yaml:"key"`   // CEL, one for each element
 }
 
-// Strings is a list that may be written as a single string.
+// Strings is a list that may also be written as a single string.
 type Strings []string
 
-// Store is the last known good.
+// Store configures the last known good.
 type Store struct {
 	Path     string        `yaml:"path"`
 	Interval time.Duration `yaml:"interval"`
@@ -190,7 +190,7 @@ type Store struct {
 	MaxAge   time.Duration `yaml:"max_age"`
 }
 
-// Admin is what operators reach.
+// Admin configures the API for operators.
 type Admin struct {
 	Address     string   `yaml:"address"`
 	GRPCAddress string   `yaml:"grpc_address"`
@@ -198,33 +198,33 @@ type Admin struct {
 	TokenFile   string   `yaml:"token_file"`
 }
 
-// AdminTLS: without CertFile plaintext.
+// AdminTLS is TLS of the admin addresses. Without CertFile it is plaintext.
 type AdminTLS struct {
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
 }
 
-// Metrics as they leave the process.
+// Metrics configures the names and the export of metrics.
 type Metrics struct {
 	Prefix        string `yaml:"prefix"`
 	StatsdAddress string `yaml:"statsd_address"`
 	KeyLabel      bool   `yaml:"key_label"`
 }
 
-// Tracing as it leaves the process.
+// Tracing configures the export of traces.
 type Tracing struct {
 	OTLPEndpoint string  `yaml:"otlp_endpoint"`
 	Sample       float64 `yaml:"sample"`
 }
 
-// Log of the process, on standard error.
+// Log configures the process' log on standard error.
 type Log struct {
 	Level  string `yaml:"level"`
 	Format string `yaml:"format"`
 }
 
-// Default is the configuration of an empty file: no origin, and no name, which
-// Load takes from the host. Limits that are not named here are off.
+// Default is the configuration of an empty file. It has no origins, and no name: Load takes that
+// from the host. Limits that it does not set are off.
 func Default() Config {
 	return Config{
 		Downstream: Downstream{

@@ -16,27 +16,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode holds the YAML of a file against the struct or slice that into points
-// to, and fills it. Field names are those of the yaml tags. All faults are
-// returned as Faults: unknown, duplicate and wrongly typed keys. A key without
-// a value counts as left out. Places and faults name keys as parts of key,
-// which is empty for a file of its own.
+// Decode decodes a YAML file into the struct or slice that into points to. Field names are the yaml
+// tags. It returns all unknown, duplicate and wrongly typed keys as Faults. A key without a value
+// counts as left out. Places and Faults have keys below key, which is empty for a whole file.
 func Decode(file string, src []byte, key string, into any) (*Places, error) {
 	d := decoder{file: file, src: src, places: newPlaces(file)}
 	d.run(reflect.ValueOf(into).Elem(), key)
 	return d.places, d.faults.Err()
 }
 
-// DecodeProto is Decode for files whose schema is a protobuf message: fields
-// may also have their JSON names (andMatch for and_match).
+// DecodeProto is Decode for files with the schema of a protobuf message: fields may also have their
+// JSON names (andMatch for and_match).
 func DecodeProto(file string, src []byte, into any) (*Places, error) {
 	d := decoder{file: file, src: src, places: newPlaces(file), camel: true}
 	d.run(reflect.ValueOf(into).Elem(), "")
 	return d.places, d.faults.Err()
 }
 
-// What a file may hold, aliases followed: enough for any that was written by
-// hand or by a program for this purpose.
+// Bounds of a file, with aliases expanded. A legitimate file is far below.
 const (
 	maxDepth = 100
 	maxNodes = 1 << 15
@@ -47,21 +44,21 @@ type decoder struct {
 	file     string
 	src      []byte
 	text     string          // src, which the places share
-	camel    bool            // take lowerCamel names too
-	depth    int             // of the node under way; aliases can make it infinite
+	camel    bool            // also accept lowerCamel names
+	depth    int             // of the present node; aliases can make it infinite
 	nodes    int             // so far
-	over     bool            // and that was too much
+	over     bool            // maxDepth or maxNodes is exceeded
 	lines    []int           // offset of each line
 	reserved map[string]bool // keys without indices: "upstream.origins[].variant"
 	places   *Places
 	faults   Faults
-	fields   map[reflect.Type]map[string]int // by type, as far as met
-	// leaf, if set, is called for each value that is no struct, at the top or
-	// in structs only.
+	fields   map[reflect.Type]map[string]int // cache of fieldsOf
+	// leaf, if set, is called for each value that is no struct, at the top level or in structs
+	// only.
 	leaf func(key string, v reflect.Value)
 }
 
-// run decodes the whole text into v, as the value of key.
+// run decodes the text into v. key is the value's key.
 func (d *decoder) run(v reflect.Value, key string) {
 	dec := yaml.NewDecoder(bytes.NewReader(d.src))
 	var doc, more yaml.Node
@@ -86,7 +83,7 @@ func (d *decoder) run(v reflect.Value, key string) {
 	d.value(doc.Content[0], v, key, d.leaf != nil)
 }
 
-// syntax reports what yaml.v3 could not read.
+// syntax adds the fault of a syntax error.
 func (d *decoder) syntax(err error) {
 	line, reason := Syntax(d.src, err)
 	d.faults = append(d.faults, Fault{Pos: Pos{File: d.file, Line: line}, Reason: reason})
@@ -104,7 +101,7 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// value fills v from n; top says that leaf is to be told of it.
+// value decodes n into v. top: leaf has to be called.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -113,7 +110,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 			d.fault(n, key, "nested too deeply, or too much altogether")
 			d.over = true
 		}
-		d.nodes = maxNodes // nothing more is decoded
+		d.nodes = maxNodes // stops decoding
 		return
 	}
 	at := n
@@ -150,13 +147,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	default:
 		d.scalar(n, at, v, key)
 	}
-	// Of a list what could be read is still to be checked.
+	// A list with faults still has elements to check.
 	if top && (len(d.faults) == was || v.Kind() == reflect.Slice && v.Len() > 0) {
 		d.leaf(key, v)
 	}
 }
 
-// mapping fills the struct v.
+// mapping decodes a mapping into the struct v.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 	if n.Kind != yaml.MappingNode {
 		d.fault(n, key, "wants keys and values, got %s", kindOf(n))
@@ -237,7 +234,7 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	}
 }
 
-// scalar fills a string, number, bool or duration.
+// scalar decodes a string, number, bool or duration.
 func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
 		d.fault(at, key, "wants %s, got %s", wants(v.Type()), kindOf(n))
@@ -271,20 +268,19 @@ func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	}
 }
 
-// scan fills a value that reads any scalar by itself.
+// scan decodes a scalar by the value's UnmarshalText.
 func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
 		d.fault(at, key, "wants one value, got %s", kindOf(n))
 		return
 	}
-	// What has the method was checked by the caller.
+	// The caller has checked that v has the method.
 	if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
 		d.fault(at, key, "%v", err)
 	}
 }
 
-// setText fills a scalar from a text that has no YAML type: a variable's or
-// flag's.
+// setText sets a scalar from a text without a YAML type, from a variable or flag.
 func setText(v reflect.Value, s string) error {
 	switch {
 	case v.Type() == durationType:
@@ -326,7 +322,7 @@ func join(key, name string) string {
 	return key + "." + name
 }
 
-// snake is a protobuf field's own name, from its JSON name.
+// snake returns a protobuf field's name, given its JSON name.
 func snake(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -379,7 +375,7 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// nearest returns the known name within two edits of name, if there is one.
+// nearest returns the known name within two edits of name, or "".
 func nearest(name string, known map[string]int) string {
 	best, at := 3, ""
 	for k := range known {
@@ -393,7 +389,8 @@ func nearest(name string, known map[string]int) string {
 	return at
 }
 
-// edits is the Levenshtein distance; names over 64 bytes are nobody's typo.
+// edits is the Levenshtein distance. Names over 64 bytes are not compared, because no key is that
+// long.
 func edits(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

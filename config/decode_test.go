@@ -19,7 +19,7 @@ func all(t *testing.T, err error) []string {
 	var out []string
 	for _, f := range faults {
 		s := f.Error()
-		// The file is in the way; a variable's or flag's name is not.
+		// Cut the file's path, but keep a variable's or flag's name.
 		if i := strings.Index(s, ".yaml:"); i >= 0 {
 			s = s[i+len(".yaml:"):]
 		}
@@ -89,8 +89,7 @@ tracing: {sample: much}
 	}
 }
 
-// What cannot be read does not hide what is wrong elsewhere, and what follows
-// from it is not reported besides.
+// A fault hides no independent fault, and a fault that follows from another is not reported.
 func TestAllKindsOfFaultsAtOnce(t *testing.T) {
 	_, err := Load(write(t, `upstream:
   origins:
@@ -155,7 +154,7 @@ func TestEnvironmentAndFlagFaults(t *testing.T) {
 	}
 }
 
-// An alias that contains itself, or many of itself, ends.
+// Aliases that contain themselves, or expand to very many values, end.
 func TestAliasesAreBounded(t *testing.T) {
 	type nest struct {
 		A *nest  `yaml:"a"`
@@ -192,7 +191,7 @@ func TestDecodeProtoNames(t *testing.T) {
 	}
 }
 
-// Every way in which YAML writes a string leads back to the character's place.
+// Inside finds a character's place for each way in which YAML writes a string.
 func TestPlacesInsideValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		text         string

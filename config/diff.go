@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Diff returns the keys whose values differ between two configurations, in the
-// file's order. Of a list whose length is another it is the list, else what differs
-// in it. What a file that is named holds is not looked at.
+// Diff returns the keys with different values, in the file's order. For lists of different lengths
+// it is the list's key, otherwise the keys of the differing elements. It does not compare the
+// content of named files.
 func Diff(a, b *Config) []string {
 	var out []string
 	var walk func(a, b reflect.Value, key string)
@@ -33,7 +33,7 @@ func Diff(a, b *Config) []string {
 	return out
 }
 
-// Keys returns all keys of the file that are no sections, in its order.
+// Keys returns all keys of the file that are not sections, in its order.
 func Keys() []string {
 	var out []string
 	for _, l := range leaves() {
@@ -42,7 +42,7 @@ func Keys() []string {
 	return out
 }
 
-// Files returns the files that the configuration names, each once.
+// Files returns the files that the configuration names, without repetitions.
 func (c *Config) Files() []string {
 	var out []string
 	for _, p := range c.paths() {

@@ -1,19 +1,17 @@
-// Package config is the relay's configuration: the structs of its file, how
-// they are loaded, and what is checked before anything starts.
+// Package config is the relay's configuration: the structs of its file, how they are loaded, and
+// the checks before anything starts.
 //
-// A file is first held against the structs as a tree of YAML nodes (decode.go),
-// which finds unknown, duplicate and wrongly typed keys with line and column;
-// viper, which lets all of these pass, then layers flags over the environment
-// over the file over the defaults (load.go, its only importer); what the parts
-// have to say to each other is checked last (validate.go). Every value keeps
-// the place that it came from, so that also a fault found later, such as a
-// rule that does not compile, points into the file.
+// Loading has three steps. decode.go decodes the file as a tree of YAML nodes, and finds unknown,
+// duplicate and wrongly typed keys with line and column. load.go uses viper to put flags over the
+// environment over the file over the defaults; viper alone would accept all these faults.
+// validate.go checks values against each other. Every value keeps its place, so that a fault that
+// is found later, such as a rule that does not compile, also names file and line.
 //
-// Expressions and resource types are text here: this package imports nothing
-// internal, and aggregator compiles them.
+// Expressions and resource types are plain text here: this package imports nothing internal, and
+// aggregator compiles them.
 //
 // # Concurrency
 //
-// A Config and its Places do not change once Load has returned and may be
-// read by anyone. Load reads the process's environment and keeps nothing.
+// A Config and its Places do not change after Load has returned, and are safe for concurrent reads.
+// Load reads the process' environment and keeps no state.
 package config

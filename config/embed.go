@@ -2,7 +2,7 @@ package config
 
 import "embed"
 
-// Demo is config/demo: the filesystem origin of `relay demo`, which needs no
+// Demo has config/demo, the files of `relay demo`'s origin, so that the demo needs no
 // file beside the binary.
 //
 //go:embed demo

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// kubernetes injects such variables for each service: RELAY_PORT for one that is
-// called relay, RELAY_ADMIN_SERVICE_HOST for relay-admin.
+// kubernetes matches variables that Kubernetes sets for each service: RELAY_PORT for a service
+// named relay, RELAY_ADMIN_SERVICE_HOST for relay-admin.
 var kubernetes = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)$`)
 
-// UnknownEnv are the variables of the environment that look like a key's and are
-// none. They are ignored: what a container is given besides is not its owner's
-// to choose, so that a relay that did not start for one would be worse.
+// UnknownEnv returns the environment variables with EnvPrefix that belong to no key. They are
+// warnings and not faults: the user of a container may not control all its variables.
 func UnknownEnv() (out Faults) {
 	known := map[string]int{}
 	for _, l := range leaves() {

@@ -13,15 +13,14 @@ import (
 	"github.com/spf13/viper"
 )
 
-// DefaultFile is what --config is when nobody says.
+// DefaultFile is the default of --config.
 const DefaultFile = "config/relay.yaml"
 
-// EnvPrefix is that of the environment's variables: RELAY_UPSTREAM_VARIANT is
+// EnvPrefix begins the names of environment variables: RELAY_UPSTREAM_VARIANT sets
 // upstream.variant.
 const EnvPrefix = "RELAY_"
 
-// reserved are keys that a later version will know, so that nobody takes them
-// for typing mistakes.
+// reserved has keys of later versions. Their fault says so, since they are no typing errors.
 var reserved = map[string]bool{
 	"upstream.routes":            true,
 	"upstream.origins[].variant": true,
@@ -36,7 +35,7 @@ var removed = map[string]bool{
 	"upstream.absent_after": true,
 }
 
-// usage of the flags that --help shows; every other key has a hidden one.
+// usage has the help of the flags in --help; the flags of all other keys are hidden.
 var usage = map[string]string{
 	"name":                    "name of this replica (default: the host's)",
 	"downstream.address":      "address on which clients are served",
@@ -49,29 +48,27 @@ var usage = map[string]string{
 	"log.format":              "text or json",
 }
 
-// AddFlags gives fs one flag for each key that is not a section, named like
-// the key: --upstream.variant. Lists are given as one YAML value. --config is
-// for the caller to add, since what it means differs between commands.
+// AddFlags adds a flag for each key that is not a section, with the key's name: --upstream.variant.
+// A list is one YAML value. The caller adds --config, because its meaning differs between commands.
 func AddFlags(fs *pflag.FlagSet) {
 	for _, l := range leaves() {
 		fs.String(l.key, "", usage[l.key])
 		if usage[l.key] == "" {
-			// The flag exists: it was made in the line above.
+			// The line above has defined the flag.
 			_ = fs.MarkHidden(l.key)
 		}
 	}
 }
 
-// EnvName returns the variable that sets key.
+// EnvName returns the variable of a key.
 func EnvName(key string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Load reads and checks the file at path, and puts the environment and then
-// the flags of AddFlags over it; flags may be nil. What is wrong is returned as
-// Faults, all of it; another kind of error means that the file cannot be read.
-// With Faults there is a configuration too, unless nothing of the file could be
-// read: as far as it goes, for nothing but to find more that is wrong.
+// Load reads and checks the file at path, and puts the environment and then the flags of AddFlags
+// over it; flags may be nil. It returns all faults as Faults; another error means that the file
+// cannot be read. With Faults it also returns a configuration, unless the file has none at all. Use
+// that only to find more faults.
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && path == DefaultFile {
@@ -83,7 +80,7 @@ func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	return Parse(path, src, flags)
 }
 
-// Parse is Load for the text of a file that was read already.
+// Parse is Load for the text of a file.
 func Parse(path string, src []byte, flags *pflag.FlagSet) (*Config, error) {
 	l := layers{viper: viper.New(), places: newPlaces(path)}
 	l.file(path, src)
@@ -94,14 +91,14 @@ func Parse(path string, src []byte, flags *pflag.FlagSet) (*Config, error) {
 	}
 	for _, f := range l.faults {
 		if f.Key == "" && f.File == path {
-			return nil, l.faults.Err() // not what it should be at all
+			return nil, l.faults.Err() // the file is no configuration at all
 		}
 	}
 	cfg := &Config{Places: l.places}
 	if err := l.viper.Unmarshal(cfg, func(c *mapstructure.DecoderConfig) {
 		c.TagName, c.DecodeHook, c.WeaklyTypedInput = "yaml", l.fromText, false
 	}); err != nil {
-		// Everything was decoded once already.
+		// The values were decoded before, so this does not fail.
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	if err := cfg.complete(path); err != nil {
@@ -110,13 +107,13 @@ func Parse(path string, src []byte, flags *pflag.FlagSet) (*Config, error) {
 	return cfg, l.faults.With(cfg.validate()).Err()
 }
 
-// leaf is a key that is no section, with its default.
+// leaf is a key that is not a section, with its default.
 type leaf struct {
 	key   string
 	value reflect.Value
 }
 
-// leaves returns all keys of the file that are no sections, in its order.
+// leaves returns all keys of the file that are not sections, in its order.
 func leaves() []leaf {
 	var out []leaf
 	var walk func(v reflect.Value, key string)
@@ -138,14 +135,14 @@ func leaves() []leaf {
 	return out
 }
 
-// layers is viper and what it does not keep: the places and the faults.
+// layers has viper, and what viper does not keep: places and faults.
 type layers struct {
 	viper  *viper.Viper
 	places *Places
 	faults Faults
 }
 
-// file gives viper what stands in the file, by then in the structs' own types.
+// file gives viper the file's values, in the types of the structs.
 func (l *layers) file(path string, src []byte) {
 	d := decoder{file: path, src: src, places: l.places, reserved: reserved}
 	given := map[string]any{}
@@ -169,7 +166,7 @@ func (l *layers) file(path string, src []byte) {
 	}
 }
 
-// env binds the leaf's variable. An empty variable is one that is not set.
+// env binds the leaf's variable. An empty variable counts as not set.
 func (l *layers) env(leaf leaf) {
 	name := EnvName(leaf.key)
 	text := os.Getenv(name)
@@ -197,9 +194,8 @@ func (l *layers) flag(leaf leaf, flags *pflag.FlagSet) {
 	}
 }
 
-// given checks a text that was given for a leaf, and makes its source, a
-// variable or flag, the place of the leaf instead of the file. It reports
-// whether the text can be used.
+// given checks a variable's or flag's text for a leaf. It makes the source the leaf's place instead
+// of the file. It reports whether the text is valid.
 func (l *layers) given(leaf leaf, source, text string) bool {
 	for key := range l.places.at {
 		if rest, ok := strings.CutPrefix(key, leaf.key); ok && (rest == "" || rest[0] == '[') {
@@ -212,8 +208,8 @@ func (l *layers) given(leaf leaf, source, text string) bool {
 	return len(faults) == 0
 }
 
-// fromText is the hook by which viper turns a variable's or flag's text into
-// the type of the field; what comes from the file has its type already.
+// fromText is viper's hook for converting a variable's or flag's text to the field's type. Values
+// of the file have their type already.
 func (l *layers) fromText(from, to reflect.Value) (any, error) {
 	if from.Kind() != reflect.String || to.Kind() == reflect.String {
 		return from.Interface(), nil
@@ -225,7 +221,7 @@ func (l *layers) fromText(from, to reflect.Value) (any, error) {
 	return v.Interface(), nil
 }
 
-// fromText reads a text as a value of type t: lists as YAML, the rest as it is.
+// fromText converts a text to type t; lists are YAML.
 func fromText(key, source, text string, t reflect.Type, places *Places) (reflect.Value, Faults) {
 	v := reflect.New(t).Elem()
 	if t.Kind() == reflect.Slice {

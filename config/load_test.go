@@ -32,8 +32,7 @@ func load(t *testing.T, text string) *Config {
 	return cfg
 }
 
-// The annotated file says of each key what the default is, and says it of
-// each key.
+// relay.yaml has every key with its default.
 func TestDefaultFileHasEveryKeyAndItsDefault(t *testing.T) {
 	annotated, err := Load("relay.yaml", nil)
 	if err != nil {
@@ -59,14 +58,14 @@ func TestDefaultFileHasEveryKeyAndItsDefault(t *testing.T) {
 	bare := load(t, origin)
 	annotated.Upstream.Origins, bare.Upstream.Origins = nil, nil
 	annotated.Places, bare.Places = nil, nil
-	// An empty list that was written is as good as none.
+	// An empty list counts as none.
 	annotated.Downstream.Several = nil
 	if !reflect.DeepEqual(annotated, bare) {
 		t.Errorf("relay.yaml gives\n%+v\nthe defaults are\n%+v", annotated, bare)
 	}
 }
 
-// The defaults are those that users read in the documentation.
+// The defaults are those in the documentation.
 func TestDefaults(t *testing.T) {
 	cfg := load(t, origin)
 	host, err := os.Hostname()
@@ -206,7 +205,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// A section or a list whose whole content is commented out is one left out.
+// A section or list with only comments counts as left out.
 func TestKeyWithoutValueIsLeftOut(t *testing.T) {
 	cfg := load(t, origin+"downstream:\naggregation:\n  rules:\n  #- key: node.id\nlog: {level: }\n")
 	if cfg.Downstream.Address != "127.0.0.1:15010" || cfg.Aggregation.Rules[0].Key[0] != "node.cluster" || cfg.Log.Level != "info" {

@@ -14,14 +14,14 @@ import (
 
 var yamlError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)`)
 
-// maxSought is the size of a text, in bytes, in which the line of a fault is looked
-// for: it is read again and again for that.
+// maxSought bounds the size of a text, in bytes, in which Syntax searches for the line. It decodes
+// the text several times.
 const maxSought = 1 << 20
 
-// Syntax says what err, of the decoder of YAML, finds wrong with a text, and in which
-// line that shows. The decoder names that line, the one before, one in which what it was
-// reading begins, or none. But what it says does not depend on what comes behind the fault: so
-// the line is the first with which it says the same.
+// Syntax explains an error of the YAML decoder, and returns the line of the fault. The decoder
+// names that line, the one before, the first line of the present value, or none. But its error does
+// not depend on the text after the fault. So the fault's line is the first one at which the text,
+// cut there, has the same error.
 func Syntax(src []byte, err error) (line int, reason string) {
 	m := yamlError.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -38,7 +38,7 @@ func Syntax(src []byte, err error) (line int, reason string) {
 	return line, plainly(reason, src, line)
 }
 
-// mends reports whether a quote at the end of a line has the fault be gone, or elsewhere.
+// mends reports whether adding a quote at the end of line at removes or moves the fault.
 func mends(src []byte, at int, quote byte, fault int) bool {
 	rows := bytes.SplitAfterN(src, []byte("\n"), at+1)
 	row := bytes.TrimRight(rows[at-1], "\r\n")
@@ -48,7 +48,7 @@ func mends(src []byte, at int, quote byte, fault int) bool {
 	return err == nil || lineOf(closed, err) != fault
 }
 
-// lineOf is the first line with which the decoder says the same.
+// lineOf returns the first line at which the text, cut there, has the same error.
 func lineOf(src []byte, err error) int {
 	var ends []int
 	for i, b := range src {
@@ -65,9 +65,9 @@ func lineOf(src []byte, err error) int {
 	})
 }
 
-// unclosed is the line of a quote that is opened before the line of a fault and closed, if
-// at all, where another one is opened: what comes there next is no end of a value. 0: there
-// is none. It is no reader of YAML, and may find what is a part of a text.
+// unclosed returns the line of a quote that was opened before the fault and closed, if at all, by
+// the opening quote of another value. 0: there is none. It does not parse YAML, so it may be wrong;
+// Syntax checks it with mends.
 func unclosed(src []byte, fault int) (at int, quote byte) {
 	line, begins, begun := 1, true, 0 // begins: a value may begin here
 	for i := 0; i < len(src) && line <= fault; i++ {
@@ -103,7 +103,7 @@ func unclosed(src []byte, fault int) (at int, quote byte) {
 	return 0, 0
 }
 
-// meant is what is wrong most often where the decoder says so.
+// meant has the most common causes of the decoder's errors.
 var meant = map[string]string{
 	"did not find expected ',' or ']'":               "a [ is not closed, or a comma is missing",
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
@@ -112,7 +112,7 @@ var meant = map[string]string{
 	"found unexpected end of stream":                 "a quote is not closed",
 }
 
-// plainly adds to what the decoder says what people would.
+// plainly adds the most common cause to the decoder's error.
 func plainly(reason string, src []byte, line int) string {
 	help := meant[reason]
 	if rows := bytes.Split(src, []byte("\n")); line <= len(rows) {
@@ -127,7 +127,7 @@ func plainly(reason string, src []byte, line int) string {
 	return help + " (" + reason + ")"
 }
 
-// documents reads a text to its end, or to what is wrong with it.
+// documents decodes a text to its end or its first error.
 func documents(src []byte) error {
 	for d := yaml.NewDecoder(bytes.NewReader(src)); ; {
 		switch err := d.Decode(new(yaml.Node)); {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A fault of the syntax has the line in which a person finds it, whichever part of the
-// decoder sees it: an arrow shows where.
+// The line of a syntax error is the one that needs a change, marked by an arrow here, for each part
+// of the decoder.
 func TestTheLineOfASyntaxFault(t *testing.T) {
 	for what, text := range map[string]string{
 		"an unknown anchor":                  "name: a\nlog:\n  level: *none  # <--\nadmin: {}\n",
@@ -44,7 +44,7 @@ func TestTheLineOfASyntaxFault(t *testing.T) {
 			t.Errorf("%s: %v, want line %d", what, err, want)
 		}
 	}
-	// What people do wrong most often is said as they would.
+	// The most common mistakes have a plain explanation.
 	for text, want := range map[string]string{
 		"log:\n\tlevel: info\n": "f:2: a tab: indents are spaces (found character that cannot start any token)",
 		"a: [b\nc: d\n":         "a [ is not closed, or a comma is missing (did not find expected ',' or ']')",
@@ -59,7 +59,7 @@ func TestTheLineOfASyntaxFault(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	// Of a large one the decoder is believed.
+	// For a large text the decoder's own line is used.
 	if line, reason := Syntax(make([]byte, maxSought+1), errors.New("yaml: line 7: no")); line != 7 || reason != "no" {
 		t.Error(line, reason)
 	}

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// checks collects the faults of one configuration.
+// checks collects the faults of a configuration.
 type checks struct {
 	*Config
 	faults Faults
 }
 
-// validate checks what a value's type does not say. It reads no file.
+// validate checks what a value's type cannot express. It reads no file.
 func (c *Config) validate() Faults {
 	v := checks{Config: c}
 	v.downstream()
@@ -40,7 +40,7 @@ func (v *checks) oneOf(key, got string, of ...string) {
 	}
 }
 
-// notNegative is for durations whose zero means none or at once.
+// notNegative is for durations for which zero means none or at once.
 func (v *checks) notNegative(key string, d time.Duration) {
 	if d < 0 {
 		v.fault(key, "cannot be negative, got %v", d)
@@ -64,7 +64,7 @@ func (v *checks) downstream() {
 	if len(d.Several) > 0 {
 		for _, name := range []string{"address", "tls", "identity", "secrets"} {
 			if key := "downstream." + name; v.Places.Given(key) {
-				v.fault(key, "cannot be given beside downstream.listeners, since it is short for one of them")
+				v.fault(key, "cannot be given beside downstream.listeners, which replaces it")
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (v *checks) downstream() {
 		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsAllow, SecretsDeny)
 		v.pair(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
 		if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
-			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove who they are over TLS only")
+			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove an identity over TLS only")
 		}
 	}
 	if d.RESTAddress != "" {
@@ -162,8 +162,8 @@ func (v *checks) origin(key string, o *Origin) {
 	}
 }
 
-// target checks a gRPC target: host:port, or with a scheme that the relay's gRPC
-// knows. Others it would take for the name of a host.
+// target checks a gRPC target: host:port, or a scheme that the relay's gRPC supports. gRPC would
+// read another scheme as a host's name.
 func (v *checks) target(key, address string) {
 	if strings.ContainsAny(address, " \t\n") {
 		v.fault(key, "%q is no gRPC target: it has white space", address)
@@ -189,10 +189,10 @@ func (v *checks) target(key, address string) {
 	}
 }
 
-// targetSchemes are those of the resolvers that gRPC has built in.
+// targetSchemes are the schemes of gRPC's built-in resolvers.
 var targetSchemes = []string{"dns", "passthrough", "unix", "unix-abstract"}
 
-// endpoint checks the host and port of a target; dns: has a port by itself.
+// endpoint checks the host and port of a target. dns: has a default port.
 func (v *checks) endpoint(key, endpoint string, wantsPort bool) {
 	host, port, err := net.SplitHostPort(endpoint)
 	switch {
@@ -214,7 +214,7 @@ func (v *checks) aggregation() {
 	v.faults = append(v.faults, CheckRules("aggregation.rules", a.Rules, v.Places)...)
 }
 
-// CheckRules checks of rules what needs no compiler; key is that of the list.
+// CheckRules checks rules as far as that needs no compiler. key is the list's key.
 func CheckRules(key string, rules []Rule, places *Places) Faults {
 	var faults Faults
 	for i, r := range rules {
@@ -269,8 +269,8 @@ func (v *checks) operators() {
 	v.oneOf("log.format", v.Log.Format, FormatText, FormatJSON)
 }
 
-// collector checks where traces go. What goes in the clear over a network is to be
-// said.
+// collector checks the address for traces. Plaintext to another host must be requested explicitly,
+// by http://.
 func (v *checks) collector(key, endpoint string) {
 	scheme, address, said := strings.Cut(endpoint, "://")
 	if !said {
@@ -285,13 +285,13 @@ func (v *checks) collector(key, endpoint string) {
 	}
 }
 
-// distinct finds listeners that would take each other's port.
+// distinct finds listeners with conflicting addresses.
 func (v *checks) distinct() {
 	type listener struct{ key, address, host, port string }
 	var taken []listener
 	use := func(key, address string) {
 		host, port, err := net.SplitHostPort(address)
-		if err != nil || port == "0" { // off, or reported as no address
+		if err != nil || port == "0" { // off, or a fault of listen
 			return
 		}
 		l := listener{key, address, host, port}
@@ -313,9 +313,8 @@ func (v *checks) distinct() {
 	use("admin.grpc_address", v.Admin.GRPCAddress)
 }
 
-// overlap reports whether nobody can listen on a port of both hosts. One that is
-// not given, 0.0.0.0 and :: are all that this host has, of both families: so Go
-// listens.
+// overlap reports whether listening on both hosts with one port fails. An empty host, 0.0.0.0 and
+// :: are all addresses of both families, because Go listens on all of them.
 func overlap(a, b string) bool {
 	every := func(host string) bool {
 		ip, err := netip.ParseAddr(host)
@@ -349,7 +348,7 @@ func (v *checks) port(key, port string) {
 	}
 }
 
-// pair checks a certificate and its key.
+// pair checks that a certificate and its key are given together.
 func (v *checks) pair(key, cert, private string) {
 	switch {
 	case cert != "" && private == "":
@@ -359,11 +358,11 @@ func (v *checks) pair(key, cert, private string) {
 	}
 }
 
-// Loopback reports whether only this host reaches address.
+// Loopback reports whether only this host can reach address.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return true // reported as no address
+		return true // a fault of listen
 	}
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()

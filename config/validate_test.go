@@ -156,11 +156,11 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
     - {address: "127.0.0.1:2", tls: {client_ca_file: ca}}
     - {identity: "true"}
 `, []string{
-			"4:12: downstream.address: cannot be given beside downstream.listeners, since it is short for one of them",
-			"5:13: downstream.identity: cannot be given beside downstream.listeners, since it is short for one of them",
+			"4:12: downstream.address: cannot be given beside downstream.listeners, which replaces it",
+			"5:13: downstream.identity: cannot be given beside downstream.listeners, which replaces it",
 			`7:41: downstream.listeners[0].secrets: wants mtls, allow or deny, got "maybe"`,
 			"8:17: downstream.listeners[1].address: 127.0.0.1:2 is downstream.listeners[0].address already",
-			"8:54: downstream.listeners[1].tls.client_ca_file: needs tls.cert_file: clients prove who they are over TLS only",
+			"8:54: downstream.listeners[1].tls.client_ca_file: needs tls.cert_file: clients prove an identity over TLS only",
 			`9:7: downstream.listeners[2].address: wants host:port, got ""`,
 		}},
 		"rules": {origin + `aggregation:

@@ -13,13 +13,12 @@ import (
 	"xdsrelay/internal/fanout/listener"
 )
 
-// newAdmin makes the admin server over the parts that are there already. drain
-// is what POST /drain does.
+// newAdmin makes the admin server over the parts that exist already. POST /drain calls drain.
 func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
 		Clients: r.fanout, Keys: keystatus.New(r.registry), Origins: r.origins,
-		Rules:   func() admin.Rules { return r.now.Load().rules },
+		Rules:   func() admin.Rules { return r.active.Load().rules },
 		Metrics: r.meters, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration,
 	}
@@ -29,8 +28,8 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	return admin.New(o)
 }
 
-// openOperators opens the gRPC address for operators. Its connections are those of
-// the fanout's listeners, with admin's certificate and none of a client.
+// openOperators opens admin.grpc_address. It uses the connection settings of the client listeners
+// and admin's certificate, and asks for no client certificate.
 func (r *relay) openOperators() (err error) {
 	a := r.cfg.Admin.GRPCAddress
 	if a == "" {
@@ -47,11 +46,11 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.opr = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.operatorListener = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 
-// healthy says of each service, by which some ask, that it is served.
+// healthy sets the health status of the server and of each of its services to SERVING.
 func (r *relay) healthy() {
 	names := []string{""}
 	for service := range r.grpc.GetServiceInfo() {

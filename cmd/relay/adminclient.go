@@ -25,39 +25,41 @@ import (
 	"xdsrelay/internal/admin"
 )
 
-// adminFlags say how a running relay is reached.
+// adminFlags say how a command reaches a running relay.
 type adminFlags struct{ address, ca, token string }
 
-// addAdminFlags adds --admin and what belongs to it; otherwise is what is asked without.
+// addAdminFlags adds --admin, --admin-ca and --token-file. otherwise describes the default of
+// --admin.
 func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
 	var f adminFlags
 	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of a running relay, host:port or a URL (default: "+otherwise+")")
-	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file of the authorities that its certificate is trusted by (default: the system's)")
-	cmd.Flags().StringVar(&f.token, "token-file", "", "file of the token that it asks for (default: admin.token_file of the configuration)")
+	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with the authorities that signed its certificate (default: the system's)")
+	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the token that it asks for (default: admin.token_file of the configuration)")
 	completeNothing(cmd, "admin")
 	return &f
 }
 
-// adminClient asks a running relay.
+// adminClient is a client of a running relay's admin API.
 type adminClient struct {
 	base      string
 	token     string
-	tokenFile string // where it is from; empty: none was given
-	// places are those of the configuration that names tokenFile; nil: --token-file does.
+	tokenFile string // source of the token; empty: none
+	// places has the positions in the configuration that names tokenFile; nil: --token-file names
+	// it.
 	places *config.Places
 	http   *http.Client
-	// configuration says where the relay is; nil: none does. What is wrong with it is no
-	// reason not to ask, but may be why nobody answers.
+	// configuration is the one that gave the relay's address; nil: a flag gave it. Its faults do
+	// not prevent a request, but may explain why no relay listens.
 	configuration *config.Config
 }
 
-// answerTimeout is how long an answer may take: as long as the relay gives itself.
+// answerTimeout bounds a request and its answer; the relay uses the same bound.
 const answerTimeout = 30 * time.Second
 
-// maxAnswer bounds an answer, in bytes: a page has a few megabytes.
+// maxAnswer bounds an answer in bytes. A page has a few megabytes.
 const maxAnswer = 64 << 20
 
-// client makes a client, with what flags leave out from a configuration.
+// client makes a client. It takes what the flags leave out from cfg.
 func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	c := &adminClient{tokenFile: cmp.Or(f.token, cfg.Admin.TokenFile)}
 	if f.token == "" {
@@ -98,13 +100,13 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	}
 	c.http = &http.Client{
 		Transport: tr, Timeout: answerTimeout,
-		// The token is for this relay and nobody to whom it points.
+		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
 }
 
-// readToken takes the token that the file has now, if there is one.
+// readToken reads the current token from the token's file, if there is one.
 func (c *adminClient) readToken() error {
 	if c.tokenFile == "" {
 		return nil
@@ -117,8 +119,7 @@ func (c *adminClient) readToken() error {
 	return nil
 }
 
-// tokenFrom is what names the token's file: the flag, or the key of the configuration
-// with its place.
+// tokenFrom names the token's source for errors: the flag, or the configuration key with its place.
 func (c *adminClient) tokenFrom() string {
 	const key = "admin.token_file"
 	if c.places == nil {
@@ -129,7 +130,7 @@ func (c *adminClient) tokenFrom() string {
 	return at.String() + ": " + key
 }
 
-// here is where a listener is reached from this host.
+// here returns the address at which this host reaches a listener of its own.
 func here(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip, bad := netip.ParseAddr(host); err == nil && (host == "" || bad == nil && ip.IsUnspecified()) {
@@ -140,7 +141,7 @@ func here(address string) string {
 
 func (c *adminClient) close() { c.http.CloseIdleConnections() }
 
-// post sends a body, which is JSON, and decodes the answer.
+// post sends a JSON body and decodes the answer.
 func (c *adminClient) post(ctx context.Context, path string, body []byte, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -150,7 +151,6 @@ func (c *adminClient) post(ctx context.Context, path string, body []byte, into a
 	return c.do(req, into)
 }
 
-// do sends a request and decodes the answer.
 func (c *adminClient) do(req *http.Request, into any) error {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -168,36 +168,36 @@ func (c *adminClient) do(req *http.Request, into any) error {
 		return c.refused(resp, b)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+		return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
 	}
 	return nil
 }
 
-// unreached says why there is no answer, without what net/http puts around it.
+// unreached explains why there is no answer. It drops net/http's prefix.
 func (c *adminClient) unreached(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
 	switch unknown := (x509.UnknownAuthorityError{}); {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("--admin: nobody listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
+		return fmt.Errorf("--admin: nothing listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
 	case errors.As(err, &unknown):
 		return fmt.Errorf("--admin: %s: --admin-ca names the authorities to trust: %w", c.base, err)
-	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // of no type
-		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // it spoke before it was asked, as gRPC does
-		return fmt.Errorf("--admin: %s is no admin address: what answers there does not speak HTTP/1.1, as the addresses for gRPC do not; wants admin.address (%s by default)",
+	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // these errors have no type
+		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // a gRPC server sends its settings first
+		return fmt.Errorf("--admin: %s is no admin address: the server there does not speak HTTP/1.1, and may speak gRPC; wants admin.address (%s by default)",
 			c.base, config.Default().Admin.Address)
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // of no type
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // this error has no type
 		return fmt.Errorf("--admin: %s: there is no TLS: wants http://", c.base)
 	}
 	return fmt.Errorf("--admin: %s: %w", c.base, err)
 }
 
-// maxWrong is how many faults of a configuration are told.
+// maxWrong bounds how many faults of a configuration are listed.
 const maxWrong = 5
 
-// wrong says what is wrong with the configuration, with which no relay starts; empty:
-// nothing that its text tells.
+// wrong lists the faults that keep a relay from starting with this configuration; empty: none are
+// found in its text.
 func (c *adminClient) wrong() string {
 	if c.configuration == nil {
 		return ""
@@ -210,23 +210,23 @@ func (c *adminClient) wrong() string {
 	if !errors.As(err, &faults) {
 		return ""
 	}
-	out := "\nwith these faults of its configuration no relay starts, unless its flags or environment say otherwise:"
+	out := "\nno relay starts with these faults of its configuration, unless flags or environment override them:"
 	for i, f := range faults {
 		if i == maxWrong {
-			return out + fmt.Sprintf("\nand %d more: relay validate has them", len(faults)-i)
+			return out + fmt.Sprintf("\nand %d more: relay validate lists them", len(faults)-i)
 		}
 		out += "\n" + faultText(f)
 	}
 	return out
 }
 
-// refused says what a relay, or whoever it is, answers instead.
+// refused explains an answer with another status than 200, from a relay or another server.
 func (c *adminClient) refused(resp *http.Response, body []byte) error {
 	var said struct {
 		Error string
 		relay bool
 	}
-	_ = json.Unmarshal(body, &said) // whoever is no relay says something else
+	_ = json.Unmarshal(body, &said) // another server may answer no JSON
 	said.relay = said.Error != ""
 	if said.Error == "" {
 		text := strings.TrimSpace(string(body))
@@ -239,18 +239,18 @@ func (c *adminClient) refused(resp *http.Response, body []byte) error {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
 		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return refusedf(resp.StatusCode, "%s: the relay at %s asks for another token than that in %s", c.tokenFrom(), c.base, c.tokenFile)
+		return refusedf(resp.StatusCode, "%s: the relay at %s asks for another token than the one in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return refusedf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusBadRequest && said.relay:
 		return refusedf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return refusedf(resp.StatusCode, "--admin: %s is no relay, or an older one, which cannot do this: %s", c.base, said.Error)
+		return refusedf(resp.StatusCode, "--admin: %s is no relay, or is an older one that cannot do this: %s", c.base, said.Error)
 	}
 	return refusedf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
 }
 
-// refusedError is what a relay answers instead, with its HTTP status.
+// refusedError is an answer with another status than 200.
 type refusedError struct {
 	status int
 	error

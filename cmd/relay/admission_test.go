@@ -21,15 +21,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// oneListener and twoListeners differ in their number, and in whom the first lets
-// in.
+// oneListener and twoListeners differ in the number of listeners and in the first one's identity
+// rule.
 const (
 	head         = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\ndownstream:\n  drain: 0s\n  listeners:\n"
 	oneListener  = head + "  - {address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: allow}\n"
 	twoListeners = head + "  - {address: '127.0.0.1:0', identity: 'node.id != \"a\"', secrets: deny}\n  - {address: '127.0.0.2:0'}\n"
 )
 
-// replaceBy has another text be the whole of the file, and has it read.
+// replaceBy replaces the whole file and reloads.
 func (g *reloadFixture) replaceBy(text string) string {
 	g.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(text), 0o600); err != nil {
@@ -38,11 +38,11 @@ func (g *reloadFixture) replaceBy(text string) string {
 	return g.reload(false)
 }
 
-// What is said to be in force is what is: by its own key where a list is another,
-// and against what holds, not against what the file said before.
+// The log and the admin API name what is in force: a listener's own key if the list changed,
+// compared with the rules in force, not with the file's last content.
 func TestReloadOfTheNumberOfListeners(t *testing.T) {
 	g := newReloadFixtureOf(t, oneListener)
-	policy := g.r.down[0].policy
+	policy := g.r.listeners[0].policy
 	in := func() string { return fmt.Sprintf("a %v b %v", admits(t, policy, "a"), admits(t, policy, "b")) }
 	g.says(g.replaceBy(twoListeners),
 		`changed="downstream.listeners[0].identity downstream.listeners[0].secrets"`, "needs a restart\" keys=downstream.listeners\n")
@@ -54,7 +54,7 @@ func TestReloadOfTheNumberOfListeners(t *testing.T) {
 	if text := g.replaceBy(moved); strings.Contains(text, "changed=") || in() != "a false b true" {
 		t.Errorf("the rules of another address are in force: %s\n%s", in(), text)
 	}
-	// Its rules are those that the file had before, and not those in force.
+	// The file's rules are those of its former content, not those in force.
 	g.says(g.replaceBy(oneListener), `changed="downstream.listeners[0].identity downstream.listeners[0].secrets"`)
 	if got := in(); got != "a true b false" {
 		t.Errorf("back, in force is %s", got)
@@ -62,8 +62,7 @@ func TestReloadOfTheNumberOfListeners(t *testing.T) {
 	g.gauges(0, 0)
 }
 
-// What needs a restart is what is not in force, wherever it is said: also where the rules
-// in force are not those of the start, whether the file has them still or not.
+// Only what is not in force needs a restart, also after a reload changed the rules of the start.
 func TestReloadOfTheAddressAfterItsIdentity(t *testing.T) {
 	g := newReloadFixture(t, "")
 	const key = "downstream.identity"
@@ -84,15 +83,15 @@ func TestReloadOfTheAddressAfterItsIdentity(t *testing.T) {
 	g.says(g.reload(true), "needs_restart=downstream.address\n")
 	g.says(g.replaceBy(file("127.0.0.2", "b")), "needs a restart\" keys="+key+"\n")
 	needs("downstream.address", key)
-	// As at the start, which it is not in force any more.
+	// The value of the start is not in force any more.
 	g.says(g.replaceBy(strings.Replace(base, "127.0.0.1:0\n", "127.0.0.2:0\n", 1)), "needs a restart\" keys="+key+"\n")
 	needs("downstream.address", key)
 	g.says(g.replaceBy(file("127.0.0.1", "a")))
 	needs()
 }
 
-// Rules in force at a listener are nothing to hold that against which stands in its
-// place, where it stands in another.
+// A listener's rules in force are not compared with another listener's that has its position in the
+// file.
 func TestReloadOfListenersInAnotherOrder(t *testing.T) {
 	const a, b = "  - {address: '127.0.0.1:0', identity: 'node.id != \"a\"'}\n", "  - {address: '127.0.0.2:0'}\n"
 	g := newReloadFixtureOf(t, head+a+b)
@@ -105,8 +104,8 @@ func TestReloadOfListenersInAnotherOrder(t *testing.T) {
 	g.gauges(0, 1)
 }
 
-// Whom the rules of a listener that stays do not let in any more is ended, and
-// nobody else, also if there is another listener now.
+// A reload that adds a listener ends the clients that the remaining listener's new rules refuse,
+// and no others.
 func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	origin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(origin, "cds.yaml"), []byte("resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n"), 0o600); err != nil {
@@ -116,7 +115,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	g := newReloadFixtureOf(t, of(oneListener))
 	hangups := make(chan os.Signal, 1)
 	g.r.reloads.hangups = hangups
-	address := g.r.down[0].Addr().String()
+	address := g.r.listeners[0].Addr().String()
 	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -162,7 +161,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("a goes on, though it is not let in any more")
 	}
-	// It is told before it is forgotten.
+	// The log has it before the client is gone.
 	all := g.r.fanout.Clients()
 	for late := time.Now().Add(10 * time.Second); len(all) != 1 && time.Now().Before(late); all = g.r.fanout.Clients() {
 		<-time.After(time.Millisecond)
@@ -172,21 +171,20 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	}
 }
 
-// A token is taken whatever the rest of the file has come to; one that cannot be
-// used is not.
+// A new token applies although the configuration file has faults; an unusable one does not.
 func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 	for what, text := range map[string]string{"syntax": "  drain: [\n", "rule": "aggregation: {rules: [{key: nope}]}\n"} {
 		t.Run(what, func(t *testing.T) {
 			g := newReloadFixture(t, "")
 			asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
-			g.says(g.to("relay.yaml", text), "what was before stays in force")
-			g.says(g.to("token", "second"), `msg="another token is asked for at the admin address" file=DIR/token`)
+			g.says(g.to("relay.yaml", text), "the one before stays in force")
+			g.says(g.to("token", "second"), `msg="the admin address asks for another token" file=DIR/token`)
 			if asked("first") || !asked("second") {
 				t.Error("the token that was taken back opens still")
 			}
 			g.gauges(1, 0)
 			text := g.to("token", "")
-			g.says(text, `level=WARN msg="the token of the file cannot be used, the one before is still asked for at the admin address" file=DIR/token error="DIR/token: wants one token of printable ASCII without blanks"`)
+			g.says(text, `level=WARN msg="the token in the file cannot be used; the admin address still asks for the one before" file=DIR/token error="DIR/token: wants one token of printable ASCII without blanks"`)
 			if asked("") || !asked("second") {
 				t.Error("a file without a token has changed it")
 			}
@@ -196,7 +194,7 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 			if of := g.r.configuration().NotTaken; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "wants one token") {
 				t.Errorf("%+v is not taken", of)
 			}
-			g.says(g.to("token", "second"), `msg="the token of the file is that in force again" file=DIR/token`)
+			g.says(g.to("token", "second"), `msg="the token in the file is again the one in force" file=DIR/token`)
 			if of := g.r.configuration().NotTaken; of != nil {
 				t.Errorf("%+v is not taken", of)
 			}
@@ -207,9 +205,8 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 	}
 }
 
-// Who asks which clients would move is told where others would be let in, of whom
-// nothing is computed, where there is nothing to compare with, and that rules can be
-// too large to be asked about.
+// explain --diff says which listeners would admit other clients, which have no counterpart, and
+// that rules may be too large for a request.
 func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
 	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
@@ -224,8 +221,8 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	const keep = "all 0 clients keep their keys\n"
-	const others = keep + "identity or secrets are others at 127.0.0.1:0: whom they do not let in any more is ended as well, and not counted here\n"
-	const moved = "the relay has no listener at 127.0.0.2:0, which needs a restart: identity and secrets of it are compared with nothing\n"
+	const others = keep + "identity or secrets differ at 127.0.0.1:0: the clients that the new rules refuse are ended as well, and are not counted here\n"
+	const moved = "the relay has no listener at 127.0.0.2:0, and opens it only after a restart: its identity and secrets were not compared\n"
 	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others + moved, "moved.yaml": keep + moved} {
 		if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, name), "--admin", at); code != 0 || out != want {
 			t.Errorf("%s: %d, %q %s, want %q", name, code, out, errs, want)
@@ -235,7 +232,7 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "large.yaml"), "--admin", at)
-	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to hold clients against: ") || !strings.Contains(errs, "and a running relay takes 1048576; as its own configuration it would take it") {
+	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to compare clients with: ") || !strings.Contains(errs, "and a running relay takes 1048576 in a request; as its own configuration file it has no such limit") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// certificateFaults reads all certificates that the configuration names. What
-// is wrong with them has its place: at the start, nothing else would tell where
-// a file is named that cannot be used.
+// certificateFaults reads all certificates that the configuration names. Its faults have the place
+// of the key that names the unusable file.
 func certificateFaults(cfg *config.Config) (faults config.Faults) {
 	check := func(key string, f tlsfiles.Files) {
 		err := tlsfiles.Check(f)
@@ -28,7 +27,7 @@ func certificateFaults(cfg *config.Config) (faults config.Faults) {
 	return faults
 }
 
-// certificate is a place in the configuration that names certificates.
+// certificate is a key of the configuration that names certificate files.
 type certificate struct {
 	key   string
 	files tlsfiles.Files

@@ -9,8 +9,7 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 )
 
-// Certificates that cannot be used are faults at the key that names them,
-// before anything is started.
+// Unusable certificates are faults at the key that names them, before anything starts.
 func TestCertificateFaults(t *testing.T) {
 	dir := files(t, map[string]string{
 		"empty": "",
@@ -81,8 +80,7 @@ DIR/origin.yaml:12: admin.tls.cert_file: no certificate in DIR/good.key (column 
 	}
 }
 
-// Certificates that were to be renewed and cannot be used are shown for as long as that is
-// so, each by the key that names it.
+// The admin API shows a renewed certificate that cannot be used, by its key, until it is repaired.
 func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
 	dir := t.TempDir()
 	ca := tlstest.NewAuthority(t)

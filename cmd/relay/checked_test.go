@@ -10,8 +10,7 @@ import (
 	"xdsrelay/config"
 )
 
-// What validate finds wrong serve does not start with, and a reload does not take:
-// all three say all of it, at the same places.
+// validate, serve and a reload find the same faults with the same places.
 func TestFaultsAreTheSameEverywhere(t *testing.T) {
 	for what, text := range map[string]string{
 		"a value and a rule":     "  drain: -1s\naggregation:\n  rules:\n    - key: nope\n",
@@ -20,7 +19,7 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 		"syntax":                 "  drain: [\n",
 	} {
 		t.Run(what, func(t *testing.T) {
-			elsewhere := strings.ReplaceAll(base, "file:.", "127.0.0.1:1") // no files to be read
+			elsewhere := strings.ReplaceAll(base, "file:.", "127.0.0.1:1") // no files to read
 			g := newReloadFixtureOf(t, elsewhere)
 			file := filepath.Join(g.dir, "relay.yaml")
 			if err := os.WriteFile(file, []byte(elsewhere+text), 0o600); err != nil {
@@ -42,11 +41,11 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// An origin's directory that the relay follows is not checked at a reload: one that fails while
-// the relay runs keeps no rule from being changed.
+// A reload does not check an origin's directory that the relay follows: if it fails later, rules
+// can still change.
 func TestReloadOpensNothingAgain(t *testing.T) {
 	g := newReloadFixture(t, "")
-	cfg := *g.r.now.Load().cfg
+	cfg := *g.r.active.Load().cfg
 	cfg.Upstream.Origins = []config.Origin{{Address: "file://" + filepath.Join(g.dir, "token")}} // as if a file stood there now
 	if _, err := checked(&cfg, nil, &cfg); err != nil {
 		t.Error(err)

@@ -16,14 +16,14 @@ import (
 	"xdsrelay/config"
 )
 
-// relay runs the program with args, in a process that is this one.
+// runRelay runs the program with args in this process.
 func runRelay(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, &out, &err)
 	return code, out.String(), err.String()
 }
 
-// files writes files into a directory of their own, and returns it.
+// files writes files into a new directory and returns that.
 func files(t testing.TB, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 		if c.Example == "" || c.Short == "" {
 			t.Errorf("%s has no example or no description", c.CommandPath())
-		} else if s := c.Short[:1]; s != strings.ToUpper(s) { // as cobra's own
+		} else if s := c.Short[:1]; s != strings.ToUpper(s) { // like cobra's own
 			t.Errorf("%s: %q", c.CommandPath(), c.Short)
 		}
 		for _, sub := range c.Commands() {
@@ -61,7 +61,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
-		help string // what tells more
+		help string // where to find help
 	}{
 		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrelay --help says what there is\n"},
 		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrelay validate --help says what there is\n"},
@@ -138,7 +138,7 @@ DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such f
 	}
 }
 
-// Who gives no file is told how.
+// Without --config the error says how to name a file.
 func TestNoDefaultFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, cmd := range []string{"serve", "validate"} {
@@ -148,7 +148,7 @@ func TestNoDefaultFile(t *testing.T) {
 	}
 }
 
-// There is no word of a token that nobody has, beside what is wrong.
+// Without a token there is no warning about it.
 func TestNoWarningOfNoToken(t *testing.T) {
 	file := filepath.Join(files(t, map[string]string{"r.yaml": origins + "admin: {address: \"0.0.0.0:19000\"}\n"}), "r.yaml")
 	if code, out, _ := runRelay("validate", "-c", file); code != 1 || strings.Contains(out, "warning") || !strings.Contains(out, "admin.token_file") {
@@ -181,7 +181,7 @@ func TestValidateAsData(t *testing.T) {
 	}
 }
 
-// The environment and flags go over the file here as anywhere.
+// The environment and flags override the file, as for serve.
 func TestValidateLayers(t *testing.T) {
 	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
 	t.Setenv("RELAY_LOG_LEVEL", "loud")
@@ -273,7 +273,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 
-	// A bootstrap has a node; what is refused is an exit code in all formats.
+	// A bootstrap has a node; a refusal is an exit code in all formats.
 	if code, out, errs := runRelay(args("--node", "DIR/boot.yaml", "--type", "CDS")...); code != 0 || !strings.HasPrefix(out, "node     n3\ncluster  edge\n") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
@@ -281,7 +281,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 
-	// Without --type: all types, those that are alike together.
+	// Without --type all types are shown, equal ones together.
 	_, out, _ := runRelay(args("--node", "DIR/node.json")...)
 	if strings.Count(out, "\ntype ") != 2 || !strings.Contains(out, "type     CDS, LDS, SRDS, RDS, VHDS, SDS, RTDS, ECDS\n") || !strings.Contains(out, "type     EDS\n") {
 		t.Error(out)
@@ -331,7 +331,7 @@ func TestExplainReadsStandardInput(t *testing.T) {
 	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "key      \"b c\"\n") {
 		t.Errorf("%v %s", err, &out)
 	}
-	// The rule stands nowhere.
+	// The default rule has no place.
 	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "aggregation.rules[0] default match") {
 		t.Error(text)
 	}
@@ -362,8 +362,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Where nobody answers at the address that a configuration says, and no relay would start
-// with it, its faults are told with their places; not where the address is given.
+// If no relay listens at the configured address, the error lists the faults of the configuration;
+// with --admin it does not.
 func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
 	dir := files(t, map[string]string{
 		"key.yaml":  origins + "admin: {address: '127.0.0.1:1'}\ndownstream: {nope: 3}\n",
@@ -373,8 +373,8 @@ func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		args, want string
 	}{
-		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nwith these faults of its configuration no relay starts, unless its flags or environment say otherwise:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
-		{"dump --key k -c rule.yaml", "with these faults of its configuration no relay starts, unless its flags or environment say otherwise:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nno relay starts with these faults of its configuration, unless flags or environment override them:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
+		{"dump --key k -c rule.yaml", "no relay starts with these faults of its configuration, unless flags or environment override them:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{"wait --key k --type CDS --version v --timeout 50ms --every 10ms -c key.yaml", "\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
 		{"status -c good.yaml", ""},
 		{"status -c key.yaml --admin 127.0.0.1:1", ""},
@@ -387,7 +387,7 @@ func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
 		}
 		code, out, errs := runRelay(args...)
 		text := regexp.MustCompile(`yaml:\d+:`).ReplaceAllString(strings.ReplaceAll(out+errs, dir, "DIR"), "yaml:LINE:")
-		if code != 1 || !strings.Contains(text, "nobody listens at http://127.0.0.1:1") || !strings.Contains(text, c.want) || c.want == "" && strings.Contains(text, "faults") {
+		if code != 1 || !strings.Contains(text, "nothing listens at http://127.0.0.1:1") || !strings.Contains(text, c.want) || c.want == "" && strings.Contains(text, "faults") {
 			t.Errorf("%s: %d %s", c.args, code, text)
 		}
 		if strings.Count(text, "\nDIR/key.yaml:LINE: downstream.nope") > 1 {

@@ -11,18 +11,19 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// compiled is everything in the configuration that has to be compiled.
+// compiled has the compiled expressions and rules of a configuration.
 type compiled struct {
 	rules *aggregator.Rules
-	// node makes the node that is sent upstream; nil: the first client's (P58).
+	// node makes the node that the relay sends to origins; nil: the first client's node is sent
+	// (P58).
 	node *expr.Node
-	// identities are those of config.Downstream.Listen, in its order; nil
-	// where a listener has none.
+	// identities are in the order of config.Downstream.Listen; nil where a listener has no identity
+	// rule.
 	identities []*expr.Predicate
 }
 
-// compileConfig compiles rules and expressions, and looks at the certificates.
-// All that is wrong is returned as config.Faults.
+// compileConfig compiles rules and expressions, and reads the certificates. It returns all faults
+// as config.Faults.
 func compileConfig(cfg *config.Config) (*compiled, error) {
 	var c compiled
 	faults := certificateFaults(cfg)
@@ -55,12 +56,11 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 	return &c, nil
 }
 
-// checked compiles a configuration and finds all that is wrong with it, wherever it is
-// to be used: in what it says, which is err (see config.Load), what does not compile,
-// and the files and directories that it names. running is the configuration that a relay
-// was started with, nil before there is one: what that has opened is not opened again.
-// What is wrong is returned as config.Faults, unless nothing could be read; what
-// compiled is there nevertheless.
+// checked compiles a configuration and finds all its faults: those of its text, which are in err
+// (see config.Load), those of compiling it, and those of the files and directories that it names.
+// running is the configuration that the relay was started with, nil before the start: checked does
+// not look again at directories that are open already. It returns the faults as config.Faults,
+// unless the file could not be read, and what was compiled even if there are faults.
 func checked(cfg *config.Config, err error, running *config.Config) (*compiled, error) {
 	var all config.Faults
 	add := func(err error) error {
@@ -68,7 +68,7 @@ func checked(cfg *config.Config, err error, running *config.Config) (*compiled, 
 		if err != nil && !errors.As(err, &faults) {
 			return err
 		}
-		all = all.With(faults) // but for those that follow from others
+		all = all.With(faults) // drops faults that follow from others
 		return nil
 	}
 	if add(err) != nil || cfg == nil {

@@ -13,15 +13,15 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What completion asks a running relay for: not for long, and not for much.
+// completionTime bounds a request for completion, completionNames the names that it asks for.
 const (
 	completionTime  = 2 * time.Second
 	completionNames = "50"
 )
 
-// completeWith completes a flag with what names gives, and never with files. The flag
-// exists: the caller has made it. Names with what a terminal would take for an order,
-// or a shell for the end of a line, are left out: nobody could type them.
+// completeWith completes a flag with the result of names, never with files. The caller has defined
+// the flag. It leaves out names with control characters, which cannot be typed and which a terminal
+// would interpret.
 func completeWith(cmd *cobra.Command, flag string, names func(typed string) []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
 		for _, name := range names(typed) {
@@ -33,14 +33,13 @@ func completeWith(cmd *cobra.Command, flag string, names func(typed string) []st
 	})
 }
 
-// completeNothing has nothing completed where a number, a time or an address is wanted.
+// completeNothing turns completion off for flags that take a number, a time or an address.
 func completeNothing(cmd *cobra.Command, flags ...string) {
 	for _, f := range flags {
 		completeWith(cmd, f, func(string) []string { return nil })
 	}
 }
 
-// completeTypes completes --type.
 func completeTypes(cmd *cobra.Command) {
 	completeWith(cmd, "type", func(string) (out []string) {
 		for _, t := range xds.Types() {
@@ -50,8 +49,8 @@ func completeTypes(cmd *cobra.Command) {
 	})
 }
 
-// completeKeys completes --key with those of the running relay, the first few or those
-// with what is typed in them.
+// completeKeys completes --key with keys of the running relay: those that contain the typed text,
+// or the first few.
 func completeKeys(cmd *cobra.Command, flags *runningFlags) {
 	completeWith(cmd, "key", func(typed string) []string {
 		if typed != "" {
@@ -62,7 +61,7 @@ func completeKeys(cmd *cobra.Command, flags *runningFlags) {
 	})
 }
 
-// completeNodes completes --node.
+// completeNodes completes --node in the same way.
 func completeNodes(cmd *cobra.Command, flags *runningFlags) {
 	completeWith(cmd, "node", func(typed string) (out []string) {
 		if typed != "" {
@@ -93,7 +92,7 @@ func completeResources(cmd *cobra.Command, flags *runningFlags, key *string, typ
 	})
 }
 
-// completeVersions completes --version with those of --key and --type that the relay
+// completeVersions completes --version with the versions of --key and --type that the relay
 // remembers, the newest first.
 func completeVersions(cmd *cobra.Command, flags *runningFlags, key *string, typ *typeFlag) {
 	completeWith(cmd, "version", func(string) (out []string) {
@@ -112,7 +111,7 @@ func completeVersions(cmd *cobra.Command, flags *runningFlags, key *string, typ 
 	})
 }
 
-// named is an item of a list, foundNames what /find answers.
+// named is an item of a list, foundNames an answer of /find.
 type named struct{ Key, Node, Name string }
 
 type foundNames struct {
@@ -120,8 +119,8 @@ type foundNames struct {
 	Nodes []struct{ Node string }
 }
 
-// ask asks the running relay. Whatever goes wrong, there is nothing to choose from:
-// whoever types wants no error in their line.
+// ask sends a request to the running relay. It returns no error, since the shell would print it
+// into the command line that the user types.
 func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bool) {
 	c, err := flags.client()
 	if err != nil {
@@ -133,7 +132,7 @@ func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bo
 	return answer, c.get(ctx, path, q, &answer) == nil
 }
 
-// distinct are the first names of a list, each once.
+// distinct returns the first names of a list, without repetitions.
 func distinct(flags *runningFlags, path string, q url.Values, name func(*named) string) (out []string) {
 	of := url.Values{"limit": {completionNames}}
 	maps.Copy(of, q)

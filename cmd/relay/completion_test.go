@@ -23,7 +23,7 @@ func completed(t *testing.T, args ...string) (choices []string, files bool) {
 func TestCompletionAsksTheRelay(t *testing.T) {
 	o := operate(t, "")
 	o.client("web-0", "edge", xds.Delta).take().answer("")
-	// Names that a terminal would take for an order nobody is offered.
+	// Names with control characters are not offered.
 	o.client("web-\x1b[31m", "edge", xds.Delta).take().answer("")
 	o.client("web-\nx", "edge", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "3 SYNCED")
@@ -54,13 +54,13 @@ func TestCompletionAsksTheRelay(t *testing.T) {
 			t.Errorf("%v: %q, files %v", c.args, got, files)
 		}
 	}
-	// Nobody to ask is nothing to choose from, and no error.
+	// Without a relay there are no choices and no error.
 	if got, files := completed(t, "status", "--admin", "127.0.0.1:1", "--key", ""); len(got) > 0 || files {
 		t.Errorf("%q %v", got, files)
 	}
 }
 
-// Files are offered where files are wanted, and there only.
+// Only flags for files complete files.
 func TestCompletionOffersFilesForFiles(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

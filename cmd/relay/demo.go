@@ -49,7 +49,7 @@ other change of the routes.`,
 			return runDemo(ctx, hurry, cmd.OutOrStdout(), clients)
 		},
 	}
-	cmd.Flags().IntVar(&clients, "clients", 50, "how many clients")
+	cmd.Flags().IntVar(&clients, "clients", 50, "number of simulated clients")
 	cmd.Flags().DurationVar(&length, "for", 0, "end after this time; 0: on a signal")
 	completeNothing(cmd, "clients", "for")
 	return cmd
@@ -66,7 +66,7 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	// Errors only: what is worth seeing is printed below.
+	// Errors only: the demo prints the events itself.
 	log, level, err := newLog(out, config.Log{Level: "error"})
 	if err != nil {
 		return err
@@ -75,8 +75,8 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 	if err != nil {
 		return err
 	}
-	show := newDemoShow(out, r.adm.Addr().String(), addresses(r.down))
-	f, err := demoFleet(addresses(r.down), clients, show)
+	show := newDemoShow(out, r.adminListener.Addr().String(), addresses(r.listeners))
+	f, err := demoFleet(addresses(r.listeners), clients, show)
 	if err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 	return err
 }
 
-// demoRelay is the relay with the configuration of the demo. The admin address
-// is the usual one if it is free.
+// demoRelay makes the relay with the demo's configuration. It uses the default admin address if
+// that is free.
 func demoRelay(dir, origin string, log *slog.Logger, level *slog.LevelVar) (*relay, error) {
 	admin := config.Default().Admin.Address
 	if l, err := net.Listen("tcp", admin); err != nil {
@@ -128,7 +128,7 @@ admin: {address: %q}
 	return newRelay(cfg, log, level)
 }
 
-// The demo's clients, by their number.
+// Numbers of the demo's special clients.
 const (
 	demoRefuser  = 0  // refuses every other change of the routes
 	demoGRPCEach = 10 // each tenth is like gRPC
@@ -169,13 +169,14 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 	})
 }
 
-// demoEvery is the time between two changes, demoTakes how long one is watched.
+// demoEvery is the time between two changes. demoTakes is how long the demo waits before it reports
+// one.
 const (
 	demoEvery = 3 * time.Second
 	demoTakes = 500 * time.Millisecond
 )
 
-// demoChanges changes a resource now and then, until ctx ends.
+// demoChanges changes a resource every demoEvery until ctx ends.
 func demoChanges(ctx context.Context, r *relay, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
 	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
 		return ignoreEnd(ctx, err)
@@ -204,7 +205,7 @@ func demoChanges(ctx context.Context, r *relay, f *fleet.Fleet, origin *demoOrig
 	}
 }
 
-// ignoreEnd is err, unless ctx ended.
+// ignoreEnd drops err if ctx ended.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -14,18 +14,18 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// demoOrigin is a copy of config/demo, whose files it changes.
+// demoOrigin is a copy of config/demo, in which it changes files.
 type demoOrigin struct {
 	dir   string
 	turns []demoTurn
 }
 
-// demoTurn is one kind of change: all matches of find get another number.
+// demoTurn is one kind of change: it replaces the number in all matches of find.
 type demoTurn struct {
 	file string
 	typ  xds.TypeURL
 	find *regexp.Regexp // its group is a number
-	say  string         // with the number
+	say  string         // a format for the number
 }
 
 var demoVersion = regexp.MustCompile(`(?m)"?version_info"?: "(\d+)"`)
@@ -45,8 +45,8 @@ func newDemoOrigin(dir string) (*demoOrigin, error) {
 	}}, nil
 }
 
-// change makes the n-th change, from 1. begin is called with the type and the
-// new version just before the file is replaced.
+// change makes the n-th change, from 1. It calls begin with the type and the new version just
+// before it replaces the file.
 func (o *demoOrigin) change(n int, begin func(xds.TypeURL, string)) (what string, err error) {
 	turn := o.turns[(n-1)%len(o.turns)]
 	file := filepath.Join(o.dir, turn.file)
@@ -62,7 +62,7 @@ func (o *demoOrigin) change(n int, begin func(xds.TypeURL, string)) (what string
 	return fmt.Sprintf(turn.say, number), renameio.WriteFile(file, text, 0o600)
 }
 
-// replaceNumber replaces the group of each match.
+// replaceNumber replaces the number, the first group, in each match.
 func replaceNumber(text []byte, find *regexp.Regexp, n int) []byte {
 	return find.ReplaceAllFunc(text, func(m []byte) []byte {
 		at := find.FindSubmatchIndex(m)

@@ -15,7 +15,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// demoShow prints what happens. Its hooks are called from the clients.
+// demoShow prints the demo's output. The clients call its hooks, on their goroutines.
 type demoShow struct {
 	out         io.Writer
 	admin, down string
@@ -43,7 +43,7 @@ func (d *demoShow) printf(format string, args ...any) {
 func (d *demoShow) start(clients int, origin string) {
 	d.printf(`origin    %s  (files; change one by hand, if you like)
 relay     %s  (gRPC: point an Envoy or a gRPC client here)
-clients   %d, half SotW and half incremental
+clients   %d, half SotW and half delta
 
 look      http://%[4]s/ in a browser
           %[5]s status%[6]s                  shows which client has what
@@ -54,7 +54,7 @@ look      http://%[4]s/ in a browser
 `, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())
 }
 
-// adminFlag is what commands need to find it.
+// adminFlag is the flag with which commands find the demo's relay; empty: the default finds it.
 func (d *demoShow) adminFlag() string {
 	if d.admin == config.Default().Admin.Address {
 		return ""
@@ -62,12 +62,11 @@ func (d *demoShow) adminFlag() string {
 	return " --admin " + d.admin
 }
 
-// ready says that every client has what it asked for.
+// ready prints that every client has its configuration.
 func (d *demoShow) ready(f *fleet.Fleet) {
 	d.printf("%5.1fs  all %d clients have their configuration\n", time.Since(d.began).Seconds(), len(f.Clients()))
 }
 
-// begin starts the clock of a change.
 func (d *demoShow) begin(typ xds.TypeURL, version string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,7 +78,7 @@ func (d *demoShow) begin(typ xds.TypeURL, version string) {
 	d.since = time.Now()
 }
 
-// odd reports whether the newest change of the routes is one to refuse.
+// odd reports whether the client demoRefuser refuses the newest change of the routes.
 func (d *demoShow) odd() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,7 +89,7 @@ func (d *demoShow) changed(n int, what string) {
 	d.printf("%5.1fs  change %d: %s\n", time.Since(d.began).Seconds(), n, what)
 }
 
-// applied is fleet's hook: a client took a response.
+// applied is fleet's hook for an accepted response.
 func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, received time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +98,7 @@ func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, recei
 	}
 }
 
-// refused is fleet's hook: a client refused a response.
+// refused is fleet's hook for a refused response.
 func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,8 +107,7 @@ func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err e
 	}
 }
 
-// report says how far the last change came with the clients, as the relay sees
-// them.
+// report prints the result of the last change from the relay's view of the clients.
 func (d *demoShow) report(clients []inspect.ClientStatus) {
 	d.mu.Lock()
 	typ, took, refusals := d.typ, slices.Sorted(slices.Values(d.took)), d.refusals
@@ -136,7 +134,7 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// end says what it came to.
+// end prints the totals.
 func (d *demoShow) end(f *fleet.Fleet) {
 	c := f.Counters()
 	d.mu.Lock()
@@ -144,6 +142,6 @@ func (d *demoShow) end(f *fleet.Fleet) {
 	d.mu.Unlock()
 	d.printf("\n%d changes; the clients received %d responses, took %d and refused %d\n", n, c.Responses, c.Acks, c.Nacks)
 	for _, v := range f.Violations() {
-		d.printf("a client saw the protocol broken: %s\n", v)
+		d.printf("a client saw a protocol violation: %s\n", v)
 	}
 }

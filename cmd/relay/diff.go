@@ -14,7 +14,6 @@ import (
 	"xdsrelay/internal/fanout"
 )
 
-// newDiffCmd is `relay diff`.
 func newDiffCmd() *cobra.Command {
 	var (
 		flags *runningFlags
@@ -23,11 +22,11 @@ func newDiffCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff --node NODE",
 		Short: "Show what a client refused or has not taken yet, against what it has",
-		Long: `Show what a client of a running relay refused, with its message, or does not have
-yet, against what it has: each resource as a diff of its YAML, without secrets.
+		Long: `Show what a client of a running relay refused, with its message, or has not taken
+yet, compared with what it has. Each resource is a diff of its YAML, without secrets.
 
-A relay keeps what was replaced for a while only, in 4 MB for each type of a key: what
-is older is said to be not held any more.`,
+A relay keeps replaced resources for a while, in 4 MB for each type of a key. For
+older ones the command prints that the relay no longer holds them.`,
 		Example: `  relay diff --node sidecar~10.0.0.1~web-0
   relay diff --node web-0 --admin 127.0.0.1:19000 -o json`,
 		Args: cobra.NoArgs,
@@ -53,7 +52,7 @@ is older is said to be not held any more.`,
 		items := make([]untaken, len(all))
 		for i := range all {
 			if err := json.Unmarshal(all[i], &items[i]); err != nil {
-				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
 			}
 		}
 		printUntaken(cmd.OutOrStdout(), node, items, time.Now())
@@ -62,7 +61,7 @@ is older is said to be not held any more.`,
 	return cmd
 }
 
-// untaken is what /diff says of a type on a stream.
+// untaken is an item of /diff: a type on a stream with resources that the client has not accepted.
 type untaken struct {
 	Node         string       `json:"node"`
 	Stream       uint64       `json:"stream"`
@@ -113,7 +112,7 @@ func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
 			fmt.Fprintf(w, "%s\n", t.as(colour, onOneLine(u.Nack.Message)))
 		}
 		if u.NotHeld {
-			fmt.Fprintln(w, "what that was is not held any more: too much came since")
+			fmt.Fprintln(w, "the relay no longer holds that version's content: too much changed since")
 		}
 		for _, r := range u.Resources {
 			printDifference(w, t, r.Name, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
@@ -124,9 +123,9 @@ func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
 	}
 }
 
-// printAwaited writes what a client waits for, though not for the relay.
+// printAwaited prints the names for which the client waits until the origin answers.
 func printAwaited(w io.Writer, names []string, more int) {
-	fmt.Fprintln(w, "the origin has said nothing yet of")
+	fmt.Fprintln(w, "the origin has not answered yet for")
 	for _, n := range names {
 		fmt.Fprintf(w, "  %s\n", plain(n))
 	}
@@ -137,12 +136,12 @@ func printAwaited(w io.Writer, names []string, more int) {
 
 func printDifference(w io.Writer, t tint, name, diff string, gone bool) {
 	if gone {
-		fmt.Fprintf(w, "%s: what it was is not held any more\n", plain(name))
+		fmt.Fprintf(w, "%s: the relay no longer holds its content\n", plain(name))
 		return
 	}
 	fmt.Fprintf(w, "--- %s as it has it\n+++ %s as it was offered\n", plain(name), plain(name))
 	if diff == "" {
-		fmt.Fprintln(w, "nothing that is shown differs")
+		fmt.Fprintln(w, "no field that is shown differs")
 	}
 	for line := range strings.Lines(diff) {
 		colour := map[byte]string{'+': green, '-': red, '@': faint}[line[0]]

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// P80: what of an origin that is a directory cannot be served is known before a
-// start, with its place.
+// P80: validate finds files of a directory that cannot be served, with their places.
 func TestP80_ValidateReadsDirectories(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
@@ -40,7 +39,7 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	if code != 1 || errs != "" {
 		t.Fatalf("%d %s%s", code, out, errs)
 	}
-	// The file is the origin's, not the one that names the directory.
+	// The file is the origin's, not the configuration.
 	const key = "upstream.origins[0].address: "
 	for _, want := range []string{
 		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `the same name twice: "web", also in a.yaml` + "\n",

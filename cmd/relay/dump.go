@@ -9,7 +9,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// newDumpCmd is `relay dump`.
 func newDumpCmd() *cobra.Command {
 	var (
 		flags     *runningFlags
@@ -19,7 +18,7 @@ func newDumpCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump --key KEY",
 		Short: "Print the resources that a running relay holds of a key",
-		Long: `Print the resources that a running relay holds of a key, without secrets. Of a type
+		Long: `Print the resources that a running relay holds of a key, without secrets. For a type
 that the relay does not know, type and size are printed.`,
 		Example: `  relay dump --key edge
   relay dump --key edge --type CDS --name backend -o json`,
@@ -56,7 +55,7 @@ that the relay does not know, type and size are printed.`,
 	return cmd
 }
 
-// typeFlag is a resource type, as people write it.
+// typeFlag is a resource type as a URL or a short name.
 type typeFlag xds.TypeURL
 
 func (t *typeFlag) String() string { return string(*t) }
@@ -72,10 +71,9 @@ func (t *typeFlag) Set(s string) error {
 	return nil
 }
 
-// needed marks a flag that has to be given.
+// needed marks flags as required. The caller has defined them.
 func needed(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
-		// The flag exists: the caller has made it.
 		_ = cmd.MarkFlagRequired(name)
 	}
 }

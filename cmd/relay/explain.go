@@ -27,24 +27,24 @@ import (
 func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show which key a node gets, rule by rule, or whose would change",
+		Short: "Show which key a node gets, rule by rule, or which keys would change",
 		Long: `explain computes a node's aggregation key from the rules of a configuration, and
 shows what each rule made of the node, with the values that it saw.
 
 The node is an envoy.config.core.v3.Node as JSON or YAML, or a whole Envoy
-bootstrap, of which the node is taken; the peer has address, uri_sans, dns_sans
-and subject. Either file can be - for standard input. Without --type all types
-are shown, if the rules tell them apart. It exits with 1 if the node is refused
-for one of the types that are shown.
+bootstrap with a node in it. The peer has address, uri_sans, dns_sans and subject.
+Either file can be - for standard input. Without --type all types are shown, if
+the rules tell them apart. It exits with 1 if the node is refused for one of the
+types that are shown.
 
-With --diff it says instead which clients of a running relay would have other keys
-by the rules of another configuration: whom the relay would end, and have come
-again, if that were put in place of its own. The relay itself computes it, for the
-nodes and proven peers that it has, and nothing changes. It is asked at --admin, else
-at the admin.address of --config, which is then the one that it runs with, else at
-that of the new one. Identity rules and those
-for Secrets are not evaluated: it says only where they are others than in force.
-Whether any would move makes no difference to the exit code.`,
+With --diff it prints instead the clients of a running relay that would have other
+keys under the rules of another configuration. If the relay took that configuration,
+it would end these clients, and they would reconnect. The relay itself computes it,
+for its present nodes and proven peers, and changes nothing. Its address is --admin,
+else the admin.address of --config, which is then the configuration that it runs
+with, else the admin.address of the new one. Rules for identity and Secrets are not
+evaluated: it only prints where they differ from those in force. The exit code does
+not depend on whether any client would move.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
@@ -57,7 +57,7 @@ Whether any would move makes no difference to the exit code.`,
 	nodeFile := cmd.Flags().String("node", "", "file with the node")
 	peerFile := cmd.Flags().String("peer", "", "file with the peer (default: a peer that proved nothing)")
 	typ := cmd.Flags().String("type", "", "resource type: CDS, EDS … or a URL (default: all)")
-	diff := cmd.Flags().String("diff", "", "file with a configuration, to hold the clients of a running relay against")
+	diff := cmd.Flags().String("diff", "", "file with a configuration, to compare the clients of a running relay with")
 	flags := addAdminFlags(cmd, "with --diff, admin.address of --config if that is given, else of the new configuration")
 	completeTypes(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -67,7 +67,7 @@ Whether any would move makes no difference to the exit code.`,
 		case given("diff"):
 			for _, of := range []string{"node", "peer", "type"} {
 				if given(of) {
-					return usageError{fmt.Errorf("--diff: is for all nodes of a running relay, so --%s says nothing", of)}
+					return usageError{fmt.Errorf("--diff: is for all nodes of a running relay, so --%s has no effect", of)}
 				}
 			}
 			running := ""
@@ -127,15 +127,15 @@ Whether any would move makes no difference to the exit code.`,
 	return cmd
 }
 
-// explained is what explain prints: one explanation for each type asked for,
-// or a single one without a type where all types are the same.
+// explained is the output of explain. It has one explanation for each type, or a single one without
+// a type if the rules do not use the type.
 type explained struct {
 	Node    string                    `json:"node" yaml:"node"`
 	Cluster string                    `json:"cluster,omitempty" yaml:"cluster,omitempty"`
 	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
 }
 
-// typesToExplain are the types that --type asks for.
+// typesToExplain returns the types that --type selects.
 func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error) {
 	if flag != "" {
 		t, ok := xds.ParseType(flag)
@@ -154,7 +154,7 @@ func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error)
 	return all, nil
 }
 
-// maxInput bounds the files: a node has at most a megabyte by default.
+// maxInput bounds the input files in bytes. A node has at most a megabyte by default.
 const maxInput = 64 << 20
 
 func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
@@ -177,8 +177,8 @@ func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
 	return b, nil
 }
 
-// readNode reads a node, or a bootstrap with one, from JSON or YAML, of which JSON
-// is a part. A Node has no field of the name node.
+// readNode reads a node, or an Envoy bootstrap with one, from JSON or YAML. A Node has no field
+// named node, which tells the two apart.
 func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	b, err := readInput(stdin, "node", file)
 	if err != nil {
@@ -205,7 +205,7 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	m := new(corev3.Node)
 	if err := protojson.Unmarshal(b, m); err != nil {
 		err = xds.Plain(err)
-		if !isJSON { // its lines are not the file's
+		if !isJSON { // the JSON made here has other lines than the file
 			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
 		}
 		return fail(err)
@@ -221,10 +221,10 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	return m, n, nil
 }
 
-// jsonPlace is where protojson says the place.
+// jsonPlace matches the position in an error of protojson.
 var jsonPlace = regexp.MustCompile(` ?\(line \d+:\d+\):? ?`)
 
-// unknownPeerField is how yaml.v3 says that a peer has no such field.
+// unknownPeerField matches the error of yaml for an unknown field of a peer.
 var unknownPeerField = regexp.MustCompile(`field (\S+) not found in type expr\.Peer`)
 
 func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
@@ -242,7 +242,7 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 	return p, nil
 }
 
-// print writes the explanations as tables, types with equal ones together.
+// print writes the explanations as tables. Types with equal explanations share one.
 func (e *explained) print(w io.Writer) error {
 	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
 	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
@@ -263,7 +263,7 @@ func (e *explained) print(w io.Writer) error {
 	return nil
 }
 
-// alike reports whether only what the rules saw as type differs.
+// alike reports whether two explanations are equal but for their types.
 func alike(a, b *aggregator.Explanation) bool {
 	return a.Key == b.Key && a.Own == b.Own && a.Refused == b.Refused &&
 		slices.EqualFunc(a.Rules, b.Rules, func(x, y aggregator.RuleResult) bool {
@@ -311,7 +311,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 	return nil
 }
 
-// cut keeps a table readable; -o json has all of it.
+// cut shortens a value to keep the table readable; -o json has all of it.
 func cut(s string) string {
 	const most = 120
 	if len(s) <= most {
@@ -335,7 +335,7 @@ func shortTypes(urls []string) []string {
 	return out
 }
 
-// shortType is a type as people call it; one that others made up is for a terminal.
+// shortType is a type's short name, such as CDS. An unknown type's URL is made safe for a terminal.
 func shortType(url string) string {
 	if url == "" {
 		return "all"

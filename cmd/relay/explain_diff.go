@@ -21,22 +21,22 @@ import (
 	"xdsrelay/internal/aggregator"
 )
 
-// difference is what explain --diff prints: which clients of a running relay would
-// have other keys by the rules of a configuration.
+// difference is the output of explain --diff: the clients of a running relay that would have other
+// keys under the rules of another configuration.
 type difference struct {
-	Clients int         `json:"clients" yaml:"clients"` // streams, and who polls
+	Clients int         `json:"clients" yaml:"clients"` // streams and REST clients
 	Moving  []moving    `json:"moving" yaml:"moving"`
 	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
-	// Admission are the addresses at which others would be let in, or given Secrets:
-	// whom that ends is not in Moving.
+	// Admission has the addresses of listeners with other rules for identity or Secrets. Moving
+	// does not have the clients that those rules would end.
 	Admission []string `json:"admission,omitempty" yaml:"admission,omitempty"`
-	// Elsewhere are the addresses at which the relay has no listener to compare with.
+	// Elsewhere has the addresses at which the relay has no listener to compare with.
 	Elsewhere []string `json:"elsewhere,omitempty" yaml:"elsewhere,omitempty"`
 
 	drain time.Duration
 }
 
-// moving is a client that would end and come again.
+// moving is a client that the relay would end and that would reconnect.
 type moving struct {
 	Stream   uint64       `json:"stream" yaml:"stream"`
 	Node     string       `json:"node" yaml:"node"`
@@ -45,7 +45,8 @@ type moving struct {
 	Types    []typeChange `json:"types" yaml:"types"`
 }
 
-// typeChange is a type that would have another key; none where From or To is empty.
+// typeChange is a type with another key. From is empty if it had none, To if the node would be
+// refused.
 type typeChange struct {
 	Type    string `json:"type" yaml:"type"`
 	From    string `json:"from,omitempty" yaml:"from,omitempty"`
@@ -53,7 +54,7 @@ type typeChange struct {
 	Refused string `json:"refused,omitempty" yaml:"refused,omitempty"`
 }
 
-// keyChange counts clients by what their keys are and would be.
+// keyChange counts clients by their present and their new key.
 type keyChange struct {
 	From    string `json:"from,omitempty" yaml:"from,omitempty"`
 	To      string `json:"to,omitempty" yaml:"to,omitempty"`
@@ -61,9 +62,9 @@ type keyChange struct {
 	Nodes   int    `json:"nodes" yaml:"nodes"` // distinct ids
 }
 
-// explainDiff asks the running relay which of its clients would have other keys by
-// the configuration in file. running is the one that it runs with; empty: how it is
-// reached the new one says, where flags do not.
+// explainDiff asks the running relay which of its clients would have other keys under the
+// configuration in file. running is the file that the relay runs with, and gives its address. If
+// running is empty, file gives it.
 func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*difference, error) {
 	cfg, err := config.Load(file, cmd.Flags())
 	if err != nil {
@@ -75,7 +76,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 			return nil, err
 		}
 	}
-	// Here the faults have their places.
+	// The running relay would find the same faults, but not their places.
 	if _, err := aggregator.Compile(cfg); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 		if cfg.Aggregation.File != "" {
 			key = "aggregation.file"
 		}
-		return nil, config.Faults{cfg.Places.Fault(key, "too large to hold clients against: %d bytes as JSON, and a running relay takes %d; as its own configuration it would take it", len(body), admin.MaxBody)}
+		return nil, config.Faults{cfg.Places.Fault(key, "too large to compare clients with: %d bytes as JSON, and a running relay takes %d in a request; as its own configuration file it has no such limit", len(body), admin.MaxBody)}
 	}
 	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
 	ctx := cmd.Context()
@@ -130,7 +131,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 	return d, nil
 }
 
-// rulesText are the rules of a configuration as the text of a file.
+// rulesText returns the rules of a configuration as the text of a rules file.
 func rulesText(cfg *config.Config) ([]byte, error) {
 	if f := cfg.Aggregation.File; f != "" {
 		text, err := os.ReadFile(f)
@@ -142,7 +143,7 @@ func rulesText(cfg *config.Config) ([]byte, error) {
 	return yaml.Marshal(cfg.Aggregation.Rules)
 }
 
-// count sums the clients up by pairs of keys, the most frequent first.
+// count sums up the clients by pairs of keys, the most frequent first.
 func (d *difference) count() {
 	type pair struct{ from, to string }
 	clients, nodes := map[pair]int{}, map[pair]map[string]bool{}
@@ -168,8 +169,7 @@ func (d *difference) count() {
 	})
 }
 
-// row is a line of the table: a node whose types change alike, on however many
-// streams.
+// row is a line of the table: all streams of a node with the same change of a key.
 type row struct{ node, types, from, to string }
 
 func (d *difference) rows() []row {
@@ -214,18 +214,18 @@ func (d *difference) print(w io.Writer) error {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
-		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
+		fmt.Fprintf(w, "%d of %d clients would be ended and reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}
 	if len(d.Admission) > 0 {
-		fmt.Fprintf(w, "identity or secrets are others at %s: whom they do not let in any more is ended as well, and not counted here\n", strings.Join(d.Admission, ", "))
+		fmt.Fprintf(w, "identity or secrets differ at %s: the clients that the new rules refuse are ended as well, and are not counted here\n", strings.Join(d.Admission, ", "))
 	}
 	if len(d.Elsewhere) > 0 {
-		fmt.Fprintf(w, "the relay has no listener at %s, which needs a restart: identity and secrets of it are compared with nothing\n", strings.Join(d.Elsewhere, ", "))
+		fmt.Fprintf(w, "the relay has no listener at %s, and opens it only after a restart: its identity and secrets were not compared\n", strings.Join(d.Elsewhere, ", "))
 	}
 	return nil
 }
 
-// refusals says how many of those who come again are let in no more.
+// refusals counts the clients that would be refused when they reconnect.
 func (d *difference) refusals() string {
 	n := 0
 	for _, m := range d.Moving {
@@ -236,5 +236,5 @@ func (d *difference) refusals() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d of them would be refused then, all types or some", n)
+	return fmt.Sprintf("; %d of them would then be refused for some or all types", n)
 }

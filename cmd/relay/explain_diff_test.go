@@ -14,7 +14,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// load makes a relay of a file as serve does; it does not run.
+// load makes a relay from a file as serve does, without running it.
 func load(t testing.TB, file string) *relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
@@ -37,11 +37,10 @@ func running(t *testing.T, file string) string {
 	t.Helper()
 	r := load(t, file)
 	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
-	return r.adm.Addr().String()
+	return r.adminListener.Addr().String()
 }
 
-// What is wrong is said by what has to be changed: the flag, or the place in the
-// file.
+// An error names what to change: the flag, or the place in the file.
 func TestExplainDiff(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	pair := ca.Pair(t, tlstest.DNS("localhost"))
@@ -81,25 +80,25 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("token")}, 0, "all 0"},
 		{[]string{"token.yaml", "--admin", guarded}, 0, "all 0"}, // the configuration has it
 		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("ca.crt")}, 0, "all 0"},
-		// How it is reached says the configuration that it runs with, if that is given.
+		// --config, if given, has the address.
 		{[]string{"moved.yaml", "--config", in("here.yaml")}, 0, "all 0 clients keep their keys\n"},
-		{[]string{"moved.yaml"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1"},
+		{[]string{"moved.yaml"}, 1, "relay: --admin: nothing listens at http://127.0.0.1:1"},
 		{[]string{"moved.yaml", "--config", in("none.yaml")}, 1, "relay: configuration: open DIR/none.yaml"},
-		{[]string{"moved.yaml", "--config", in("here.yaml"), "--admin", "127.0.0.1:2"}, 1, "nobody listens at http://127.0.0.1:2"},
+		{[]string{"moved.yaml", "--config", in("here.yaml"), "--admin", "127.0.0.1:2"}, 1, "nothing listens at http://127.0.0.1:2"},
 		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{[]string{"none.yaml", "--admin", plain}, 1, "relay: configuration: open DIR/none.yaml"},
-		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1: does a relay run there?"},
+		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nothing listens at http://127.0.0.1:1: does a relay run there?"},
 		{[]string{"relay.yaml", "--admin", "ftp://x"}, 1, `relay: --admin: wants host:port, or a URL of http or https, got "ftp://x"`},
 		{[]string{"relay.yaml", "--admin", guarded}, 1, "relay: --token-file: the relay at http://" + guarded + " asks for a token"},
-		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("wrong")}, 1, "asks for another token than that in DIR/wrong"},
+		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("wrong")}, 1, "asks for another token than the one in DIR/wrong"},
 		{[]string{"relay.yaml", "--admin", plain, "--token-file", in("none")}, 1, "relay: --token-file: open DIR/none"},
 		{[]string{"relay.yaml", "--admin", secured}, 1, "it has TLS: wants https://"},
 		{[]string{"relay.yaml", "--admin", "https://" + secured}, 1, "--admin-ca names the authorities to trust"},
 		{[]string{"relay.yaml", "--admin", "https://" + plain}, 1, "there is no TLS: wants http://"},
 		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: no certificate in DIR/token"},
 		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: is for https"},
-		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is no relay, or an older one"},
-		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: is for all nodes of a running relay, so --node says nothing\nrelay explain --help"},
+		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is no relay, or is an older one"},
+		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: is for all nodes of a running relay, so --node has no effect\nrelay explain --help"},
 	} {
 		args := append([]string{"explain", "--diff", in(c.args[0])}, c.args[1:]...)
 		code, out, errs := runRelay(args...)
@@ -117,8 +116,8 @@ func TestExplainDiff(t *testing.T) {
 	}
 }
 
-// A node is one line for each way in which its types change, on however many
-// streams; what is counted are clients and nodes.
+// A node has one line for each change of a key, for any number of streams; the totals count clients
+// and nodes.
 func TestExplainDiffTable(t *testing.T) {
 	cds, eds := "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	d := &difference{Clients: 5, Moving: []moving{
@@ -143,7 +142,7 @@ CLIENTS  NODES  KEY  NEW KEY
 1        1      -    k
 1        1      k    refused
 
-4 of 5 clients would be ended and come again, over 0s; 1 of them would be refused then, all types or some
+4 of 5 clients would be ended and reconnect, over 0s; 1 of them would then be refused for some or all types
 `
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", &out, want)

@@ -11,19 +11,19 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// grpcLog has what grpc says of errors in the process' log: else it writes lines of its
-// own among them, that are neither text nor JSON. Of what is no error grpc says nothing.
-// It may be used by any goroutine.
+// grpcLog writes grpc's errors to the process' log. Without it, grpc would write lines of its own
+// format between those of the log. It drops warnings and information. It is safe for concurrent
+// use.
 type grpcLog struct {
-	grpclog.LoggerV2 // what is not of errors: discarded
+	grpclog.LoggerV2 // drops warnings and information
 	to               atomic.Pointer[slog.Logger]
 }
 
-// grpcErrors is where grpc's errors go to: serve sets it.
+// grpcErrors is the process' grpcLog. serve sets its destination.
 var grpcErrors = &grpcLog{LoggerV2: grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)}
 
-// logGRPC has grpc log to grpcErrors, unless its environment variable asks for its own
-// lines. grpc wants it called before anything else of it.
+// logGRPC makes grpc log to grpcErrors, unless grpc's environment variable asks for its own lines.
+// It must be called before any other function of grpc.
 func logGRPC() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpcErrors)
@@ -42,5 +42,4 @@ func (g *grpcLog) Error(args ...any)                 { g.say(fmt.Sprint(args...)
 func (g *grpcLog) Errorln(args ...any)               { g.say(fmt.Sprintln(args...)) }
 func (g *grpcLog) Errorf(format string, args ...any) { g.say(fmt.Sprintf(format, args...)) }
 
-// V implements grpclog.LoggerV2.
 func (g *grpcLog) V(int) bool { return false }

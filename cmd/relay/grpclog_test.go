@@ -10,8 +10,7 @@ import (
 	"xdsrelay/config"
 )
 
-// What grpc reports is a line of the log, without secrets as every one; of what is no
-// error there is none.
+// grpc's errors are lines of the log, without secrets; its other lines are dropped.
 func TestErrorsOfGRPCAreLinesOfTheLog(t *testing.T) {
 	var out bytes.Buffer
 	log, _, err := newLog(&out, config.Log{Level: "info", Format: config.FormatJSON})

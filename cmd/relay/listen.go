@@ -17,25 +17,24 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// entrance is where clients come in: a listener of the configuration.
-type entrance struct {
+// clientListener is a listener for clients, as the configuration defines it.
+type clientListener struct {
 	conf   config.Listener
 	policy *listener.Policy
 	certs  *tlsfiles.Source // nil: plaintext
-	// admits is the policy, as the configuration says it.
+	// admits is what the policy applies now, in the configuration's words.
 	admits atomic.Pointer[admission]
 
 	net.Listener // nil until it is open
 }
 
-// admission says who is let in by a listener, and who is given Secrets.
+// admission has a listener's rules for admitting clients and for giving them Secrets.
 type admission struct{ identity, secrets string }
 
 func admissionOf(l config.Listener) *admission { return &admission{l.Identity, l.Secrets} }
 
-// others returns the keys of the rules of another configuration's listener that are
-// not those that hold.
-func (e *entrance) others(l config.Listener) (keys []string) {
+// others returns the keys of l's admission rules that differ from those that apply.
+func (e *clientListener) others(l config.Listener) (keys []string) {
 	was, is := e.admits.Load(), admissionOf(l)
 	if was.identity != is.identity {
 		keys = append(keys, l.Key+".identity")
@@ -46,10 +45,10 @@ func (e *entrance) others(l config.Listener) (keys []string) {
 	return keys
 }
 
-// admitted is whom a listener at an address, as it was configured, lets in; false:
-// there is no such listener.
+// admitted returns the admission rules of the listener at a configured address; false: there is
+// none.
 func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		if e.conf.Address == address {
 			a := e.admits.Load()
 			return a.identity, a.secrets, true
@@ -58,12 +57,12 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 	return "", "", false
 }
 
-// newEntrances makes those of the configuration, with their identity rules in
-// the same order. None is open.
-func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*entrance, error) {
-	var out []*entrance
+// newClientListeners makes the listeners of the configuration without opening them. identities are in the
+// same order.
+func newClientListeners(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*clientListener, error) {
+	var out []*clientListener
 	for i, l := range d.Listen() {
-		e := &entrance{conf: l, policy: &listener.Policy{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
+		e := &clientListener{conf: l, policy: &listener.Policy{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
@@ -77,9 +76,8 @@ func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemet
 	return out, nil
 }
 
-// open opens the listener.
-func (e *entrance) open() error {
-	// gRPC's keepalive does the kernel's work (KeepAlive).
+func (e *clientListener) open() error {
+	// gRPC's keepalive replaces the kernel's (see listener.KeepAlive).
 	lc := net.ListenConfig{KeepAlive: listener.KeepAlive}
 	l, err := lc.Listen(context.Background(), "tcp", e.conf.Address)
 	if err != nil {
@@ -89,8 +87,8 @@ func (e *entrance) open() error {
 	return nil
 }
 
-// addresses of the open listeners, with commas between them.
-func addresses(es []*entrance) string {
+// addresses returns the addresses of the open listeners, separated by commas.
+func addresses(es []*clientListener) string {
 	var out []string
 	for _, e := range es {
 		out = append(out, where(e.conf.Address, e.Listener))
@@ -98,7 +96,7 @@ func addresses(es []*entrance) string {
 	return strings.Join(out, ",")
 }
 
-// secured says how the listeners are, in their order, with commas between them.
+// secured returns "on", "off" or "mtls" for each listener, separated by commas.
 func secured(listeners []config.Listener) string {
 	var out []string
 	for _, l := range listeners {
@@ -118,8 +116,8 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// originNames are the origins in their order, with commas between them: the
-// names, which the log has elsewhere, and where an address is another, it too.
+// originNames returns the names of the origins, separated by commas, with the address where it
+// differs from the name.
 func originNames(origins []config.Origin) string {
 	var out []string
 	for _, o := range origins {
@@ -131,8 +129,8 @@ func originNames(origins []config.Origin) string {
 	return strings.Join(out, ",")
 }
 
-// where a listener is: at the host that was configured, and the port that it got.
-// Go listens on 0.0.0.0 as [::], which is both families.
+// where is a listener's address: the configured host, and the port in use. The host is not the
+// listener's, because Go shows 0.0.0.0 as [::].
 func where(configured string, l net.Listener) string {
 	if l == nil {
 		return "off"
@@ -145,14 +143,14 @@ func where(configured string, l net.Listener) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// serveREST serves REST, whose clients have to pass the policies of all
-// listeners as they would in plaintext.
+// serveREST serves REST. A client has to pass the policies of all listeners, as a client in plaintext
+// would.
 func (r *relay) serveREST(ctx context.Context) error {
 	var policies []*listener.Policy
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		policies = append(policies, e.policy)
 	}
-	return r.fanout.ServeREST(ctx, r.rest, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
+	return r.fanout.ServeREST(ctx, r.restListener, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
 }
 
 func serverFiles(t config.ServerTLS) tlsfiles.Files {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A listener is shown at the host that was configured: Go listens on 0.0.0.0 as [::].
+// A listener is shown with the configured host: Go shows 0.0.0.0 as [::].
 func TestWhere(t *testing.T) {
 	if got := where("127.0.0.1:5", nil); got != "off" {
 		t.Error(got)

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/telemetry/redact"
 )
 
-// newLog makes the log of the process and the variable that changes its level. Secrets are
-// redacted, and lines that repeat are sampled.
+// newLog makes the log of the process and the variable with its level. The log hides secrets and
+// samples repeated lines.
 func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
@@ -27,12 +27,11 @@ func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	return slog.New(logsample.New(redact.Handler(out))), level, nil
 }
 
-// maxLogged is how much of a value is logged, in bytes. Much of what is logged
-// comes from clients and origins, which may send a megabyte of it.
+// maxLogged bounds a logged value in bytes. Clients and origins may send values of a megabyte.
 const maxLogged = 512
 
-// shortened is the attribute with at most maxLogged bytes of its value, and how
-// many more it had. This is the one place that sees to it: who logs need not.
+// shortened cuts the attribute's value to maxLogged bytes and adds how many bytes are missing. It
+// is the only place that does so: calls of the log need not.
 func shortened(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:

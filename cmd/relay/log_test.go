@@ -12,8 +12,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What clients and origins send cannot fill the log: of each value it has a
-// part, and how much is missing.
+// Long values from clients and origins are cut in the log, with the number of missing bytes.
 func TestLogValuesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 60_000)
 	for _, format := range []string{config.FormatText, config.FormatJSON} {
@@ -28,7 +27,7 @@ func TestLogValuesAreBounded(t *testing.T) {
 			}
 			log.With("of", v).WithGroup("g").Info("key in use", "node", v, "left_out", 3)
 			line := out.String()
-			// What cannot be written as it is takes more room: four bytes for one.
+			// An escaped byte takes four bytes.
 			if len(line) > 2*4*maxLogged+200 || !utf8.ValidString(line) {
 				t.Errorf("%s, %s: %d bytes", format, name, len(line))
 			}

@@ -19,7 +19,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program with its arguments; it returns the exit code.
+// run runs the program with its arguments and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCmd()
 	root.SetArgs(args)
@@ -36,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return int(exit)
 	case errors.Is(err, errReported):
 	case errors.As(err, &faults):
-		// One a line, as validate has them, so that editors find the places.
+		// One fault a line, as validate prints them, so that editors find the places.
 		for _, f := range faults {
 			fmt.Fprintln(stderr, faultText(f))
 		}
@@ -49,16 +49,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// usageError is a flag that is not known, or its value.
+// usageError is an unknown flag, or a flag's wrong value.
 type usageError struct{ error }
 
-// misused reports whether the command line is wrong. cobra has no type for what
-// it finds wrong with commands.
+// misused reports whether the command line is wrong. cobra has no type for its errors about
+// commands.
 func misused(err error) bool {
 	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ")
 }
 
-// errReported: the command has printed what is wrong as its output.
+// errReported says that the command's output already has the fault.
 var errReported = errors.New("reported")
 
 // exitError is errReported with an exit code of its own.
@@ -69,23 +69,23 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "relay",
-		Version: build().Version, // or there is no --version
+		Version: build().Version, // without it cobra adds no --version
 		Short:   "An xDS relay between control planes and a fleet",
 		Long: `relay stands between xDS control planes and a fleet of Envoys and gRPC
 processes. It groups nodes by aggregation rules, subscribes at the origin once
-for each group, and passes what comes on to everyone in the group.
+for each group, and passes changes on to every client of the group.
 
 Commands that read a configuration take each of its keys as a flag too, as in
 --upstream.linger=5s, and from the environment, as in RELAY_UPSTREAM_LINGER=5s;
 --help lists the flags that are needed most.`,
 		Example: "  relay demo\n  relay serve --config relay.yaml\n  relay validate --config relay.yaml",
-		// Errors are printed by run, and a usage text would bury them.
+		// run prints the errors, and a usage text would hide them.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate(build().String() + "\n") // as relay version
+	root.SetVersionTemplate(build().String() + "\n") // the same text as relay version
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	// One line a command, in the order in which people need them.
+	// In the order in which users need them.
 	root.AddCommand(
 		newServeCmd(),
 		newDemoCmd(),
@@ -100,8 +100,8 @@ Commands that read a configuration take each of its keys as a flag too, as in
 	return root
 }
 
-// addCompletionCmd adds `relay completion`, which writes to what is root's output by
-// then. As cobra has it, a shell that it does not know is a call for help.
+// addCompletionCmd adds `relay completion`. It is called after root.SetOut, because cobra takes
+// root's output now. An unknown shell prints the help, which is cobra's rule.
 func addCompletionCmd(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -25,7 +25,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// operated is a relay with an origin of files, and clients that do as they are told.
+// operated is a relay with an origin of files and scripted clients.
 type operated struct {
 	testing.TB
 	dir   string
@@ -34,7 +34,7 @@ type operated struct {
 	stop  func()
 }
 
-// operate runs a relay; address is that of its admin, "" for any.
+// operate runs a relay with this admin address; "": any.
 func operate(t testing.TB, address string) *operated {
 	t.Helper()
 	o := &operated{TB: t}
@@ -55,11 +55,11 @@ func operate(t testing.TB, address string) *operated {
 func (o *operated) start() {
 	o.Helper()
 	o.relay = load(o, filepath.Join(o.dir, "relay.yaml"))
-	o.admin = o.relay.adm.Addr().String()
+	o.admin = o.relay.adminListener.Addr().String()
 	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
 }
 
-// gives has the origin give clusters, as names and statistics' names in turn.
+// gives writes clusters to the origin: pairs of a name and an alt_stat_name.
 func (o *operated) gives(version string, clusters ...string) {
 	o.Helper()
 	text := fmt.Sprintf("version_info: %s\ntype_url: %s\nresources:\n", version, xds.ClusterType)
@@ -75,8 +75,8 @@ func (o *operated) gives(version string, clusters ...string) {
 	}
 }
 
-// told is a client of either variant. It takes a response when it is told to.
-type told struct {
+// scriptedClient is a scripted client of either variant.
+type scriptedClient struct {
 	t     testing.TB
 	send  func(nonce, refusal string) error
 	recv  func() (nonce string, err error)
@@ -84,9 +84,9 @@ type told struct {
 	nonce string
 }
 
-func (o *operated) client(node, cluster string, v xds.Variant) *told {
+func (o *operated) client(node, cluster string, v xds.Variant) *scriptedClient {
 	o.Helper()
-	conn, err := grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(o.relay.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 		}
 		return &rpcstatus.Status{Code: 3, Message: refusal}
 	}
-	c := &told{t: o.TB, leave: cancel}
+	c := &scriptedClient{t: o.TB, leave: cancel}
 	if v == xds.Delta {
 		st, err := ads.DeltaAggregatedResources(ctx)
 		if err != nil {
@@ -135,8 +135,8 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 	return c
 }
 
-// take receives a response; answer answers it.
-func (c *told) take() *told {
+// take receives a response; answer sends an ACK or a NACK.
+func (c *scriptedClient) take() *scriptedClient {
 	c.t.Helper()
 	var err error
 	if c.nonce, err = c.recv(); err != nil {
@@ -145,7 +145,7 @@ func (c *told) take() *told {
 	return c
 }
 
-func (c *told) answer(refusal string) {
+func (c *scriptedClient) answer(refusal string) {
 	c.t.Helper()
 	if err := c.send(c.nonce, refusal); err != nil {
 		c.t.Fatal(err)
@@ -158,7 +158,7 @@ func (o *operated) run(args ...string) (code int, out string) {
 	return code, stdout + stderr
 }
 
-// until runs a command until its output has all of this.
+// until runs a command until its output has all wanted texts.
 func (o *operated) until(args []string, want ...string) string {
 	o.Helper()
 	late := time.Now().Add(15 * time.Second)
@@ -245,7 +245,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			}
 			o.until([]string{"diff", "--node", "b\x1bad", "-o", "json"}, `"offered"`, `"alt_stat_name": "two"`)
 
-			// What was offered and what it has are told apart after more has come.
+			// The offered and the accepted version can be compared after more versions came.
 			o.gives("v3", "a", "two", "b", "three", "c", "new")
 			good.take().answer("")
 			o.until([]string{"diff", "--node", "b\x1bad"}, "-alt_stat_name: one\n+alt_stat_name: t")
@@ -271,7 +271,7 @@ func TestStatusDumpDiff(t *testing.T) {
 	}
 }
 
-// A client that has not answered is shown what it was sent.
+// diff shows a response that has no answer yet.
 func TestDiffOfWhatIsUnanswered(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		t.Run(v.String(), func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// A node's types are in one row, as far as they are different ones.
+// statusRows puts different types of a node into one row.
 func TestStatusRows(t *testing.T) {
 	typ := func(url xds.TypeURL) inspect.TypeStatus {
 		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.Synced}
@@ -322,8 +322,7 @@ func TestStatusRows(t *testing.T) {
 	}
 }
 
-// Without a word on which relay, it is the one that listens where relays listen by
-// default; a configuration that is there says where.
+// Without flags and a file the default address is asked; a file that exists has the address.
 func TestWhichRelayIsAsked(t *testing.T) {
 	t.Chdir(t.TempDir())
 	asked := func(want string, args ...string) {
@@ -358,17 +357,16 @@ func TestWhichRelayIsAsked(t *testing.T) {
 	asked("http://127.0.0.1:1", "--admin", "127.0.0.1:1")
 }
 
-// Ports are easily mixed up, and what gRPC answers to HTTP/1.1 says nothing to people.
+// The error for a gRPC port explains the mistake.
 func TestAdminAddressOfSomethingElse(t *testing.T) {
 	o := operate(t, "")
-	code, out, errs := runRelay("status", "--admin", o.relay.down[0].Addr().String())
-	if want := "relay: --admin: http://" + o.relay.down[0].Addr().String() + " is no admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
+	code, out, errs := runRelay("status", "--admin", o.relay.listeners[0].Addr().String())
+	if want := "relay: --admin: http://" + o.relay.listeners[0].Addr().String() + " is no admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 }
 
-// A file that has faults says where the relay is that runs with what was in it before:
-// when it is broken is when one asks.
+// A configuration with faults still gives the running relay's address.
 func TestAdminAddressOfABrokenFile(t *testing.T) {
 	o := operate(t, "")
 	for _, c := range []struct{ text, want string }{
@@ -390,8 +388,7 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 	}
 }
 
-// A token that cannot be used, or that the relay does not take, is told by what has it
-// be read: the key of the configuration, or the flag.
+// An error about the token names its source: the configuration's key or the flag.
 func TestTokenOfTheConfiguration(t *testing.T) {
 	dir := files(t, map[string]string{
 		"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nlog: {level: error}\nadmin: {address: '127.0.0.1:0', token_file: token}\n",
@@ -402,7 +399,7 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 		"empty":   "KEY: DIR/empty: wants one token of printable ASCII without blanks\n",
 		"damaged": "KEY: DIR/damaged: wants one token of printable ASCII without blanks\n",
 		"none":    "KEY: open DIR/none: ",
-		"wrong":   "KEY: the relay at http://" + at + " asks for another token than that in DIR/wrong\n",
+		"wrong":   "KEY: the relay at http://" + at + " asks for another token than the one in DIR/wrong\n",
 	} {
 		file, token := filepath.Join(dir, "other.yaml"), filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n"), 0o600); err != nil {
@@ -426,7 +423,7 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// The order of fields is the relay's, in YAML as well.
+// YAML keeps the order of the fields.
 func TestPrintData(t *testing.T) {
 	var out bytes.Buffer
 	if err := printData(&out, formatYAML, json.RawMessage(`{"z": 1, "a": "on"}`)); err != nil || out.String() != "z: 1\na: \"on\"\n" {

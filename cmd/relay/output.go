@@ -20,8 +20,7 @@ const (
 	formatYAML  = "yaml"
 )
 
-// addOutputFlag adds -o; the first of the formats is the default. What it
-// returns is checked before the command runs.
+// addOutputFlag adds -o; the first of the formats is the default. PreRunE checks the value.
 func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	format := cmd.Flags().StringP("output", "o", formats[0], strings.Join(formats, ", "))
 	completeWith(cmd, "output", func(string) []string { return formats })

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The README shows what commands print of `make demo CLIENTS=12`. README_RECORDING=1
-// writes it anew (make recording).
+// The README shows the output of commands on `make demo CLIENTS=12`. README_RECORDING=1 writes it
+// again (make recording).
 const (
 	readme           = "../../README.md"
 	recordingBegins  = "```console\n$ make demo CLIENTS=12 > /dev/null &\n"
@@ -60,7 +60,7 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 	if !ok || !ends {
 		t.Fatal("the README shows nothing")
 	}
-	// The second of six changes is refused by one, and stays so for three.
+	// One client refuses the second of six changes, until the fifth.
 	now, late := "", time.Now().Add(time.Minute)
 	for tick := time.NewTicker(50 * time.Millisecond); time.Now().Before(late); <-tick.C {
 		if out := relay("status"); !strings.Contains(out, " NACKED ") || strings.Contains(out, " STALE ") {
@@ -73,7 +73,7 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 			}
 			return
 		}
-		// A machine that is slow may see the next change too early.
+		// On a slow machine the next change may come too early.
 		if shape(recordingBegins+shown+recordingEnds) == shape(now) {
 			return
 		}
@@ -86,8 +86,7 @@ var (
 	anyBlanks = regexp.MustCompile(` +`)
 )
 
-// shape is a text without numbers, which are others each time, and without how wide they
-// are.
+// shape is a text without numbers and column widths, which differ each time.
 func shape(text string) string {
 	return anyBlanks.ReplaceAllString(anyNumber.ReplaceAllString(text, "N"), " ")
 }

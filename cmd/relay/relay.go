@@ -29,45 +29,43 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// relay is the whole program, put together: the one place that knows every
-// package.
+// relay is the whole program. It alone knows every package.
 type relay struct {
-	cfg      *config.Config          // with which it was started
-	now      atomic.Pointer[inForce] // of which what can change is in force
-	level    *slog.LevelVar
-	started  time.Time
-	log      *slog.Logger
-	meters   *telemetry.Metrics
-	tracer   *tracing.Tracer // nil: off
-	origins  *upstream.Client
-	store    *store.Store // nil: nothing is kept
-	registry *orchestrator.Registry
-	fanout   *fanout.Server
-	grpc     *grpc.Server
-	health   *health.Server
-	admin    *admin.Server
-	// operators are answered over gRPC; nil: that is off.
-	operators *grpcadmin.Server
+	cfg       *config.Config               // of the start
+	active    atomic.Pointer[activeConfig] // the one in force, as far as it can change
+	level     *slog.LevelVar
+	started   time.Time
+	log       *slog.Logger
+	meters    *telemetry.Metrics
+	tracer    *tracing.Tracer // nil: off
+	origins   *upstream.Client
+	store     *store.Store // nil: nothing is kept
+	registry  *orchestrator.Registry
+	fanout    *fanout.Server
+	grpc      *grpc.Server
+	health    *health.Server
+	admin     *admin.Server
+	operators *grpcadmin.Server // admin over gRPC; nil: it is off
 
-	down []*entrance  // where clients come in
-	rest net.Listener // nil: REST is off
-	adm  net.Listener // nil: admin is off
-	opr  net.Listener // nil: admin's gRPC is off
+	listeners        []*clientListener // listeners for clients
+	restListener     net.Listener      // nil: REST is off
+	adminListener    net.Listener      // nil: admin is off
+	operatorListener net.Listener      // nil: admin's gRPC is off
 
 	drained chan struct{} // closed by POST /drain
 	reloads *reloader     // nil: the file is not followed
 }
 
-// newRelay builds the relay of a configuration and opens its listeners. It
-// starts nothing. What is wrong with the configuration is config.Faults.
+// newRelay builds the relay of a configuration and opens its listeners. It starts nothing. The
+// faults of the configuration are config.Faults.
 func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *relay, err error) {
 	c, err := compileConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{})}
-	first := &inForce{cfg: cfg, compiled: c}
-	r.now.Store(first)
+	first := &activeConfig{cfg: cfg, compiled: c}
+	r.active.Store(first)
 	first.warn(log, nil)
 	r.meters, err = telemetry.New(telemetry.Options{
 		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
@@ -106,13 +104,13 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.down, err = newEntrances(d, c.identities, r.meters, log); err != nil {
+	if r.listeners, err = newClientListeners(d, c.identities, r.meters, log); err != nil {
 		return nil, err
 	}
 	return r, r.listen()
 }
 
-// newStore opens the last known good; nil if there is none.
+// newStore opens the store of the last known good; nil: store.path is not set.
 func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {
 	c := &cfg.Store
 	if c.Path == "" {
@@ -150,7 +148,7 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, lo
 func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
-		Settings: r.registrySettings(r.now.Load()),
+		Settings: r.registrySettings(r.active.Load()),
 		Open: func(id string, node []byte, sink upstream.Sink, first orchestrator.Stream) orchestrator.Stream {
 			if first != nil {
 				return first.(*upstream.Stream).Second(sink)
@@ -169,34 +167,33 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	return orchestrator.New(o)
 }
 
-// listen opens the listeners, so that what is wrong with them is known before
-// anything runs.
+// listen opens the listeners, so that their faults are known before anything runs.
 func (r *relay) listen() (err error) {
 	defer func() {
-		for _, e := range r.down {
+		for _, e := range r.listeners {
 			if err != nil && e.Listener != nil {
 				err = errors.Join(err, e.Close())
 			}
 		}
-		for _, l := range []net.Listener{r.rest, r.adm} {
+		for _, l := range []net.Listener{r.restListener, r.adminListener} {
 			if err != nil && l != nil {
 				err = errors.Join(err, l.Close())
 			}
 		}
 	}()
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		if err := e.open(); err != nil {
 			return err
 		}
 	}
 	if a := r.cfg.Downstream.RESTAddress; a != "" {
-		if r.rest, err = net.Listen("tcp", a); err != nil {
+		if r.restListener, err = net.Listen("tcp", a); err != nil {
 			return fmt.Errorf("downstream.rest_address: %w", err)
 		}
 	}
 	r.admin, err = r.newAdmin(func() { close(r.drained) })
 	if err == nil && r.cfg.Admin.Address != "" {
-		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)
+		r.adminListener, err = net.Listen("tcp", r.cfg.Admin.Address)
 	}
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
@@ -204,8 +201,8 @@ func (r *relay) listen() (err error) {
 	return r.openOperators()
 }
 
-// run serves until ctx ends, drains, and returns when everything has ended.
-// hurry ends the draining, and what else takes its time.
+// run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
+// of hurry cuts the draining short.
 func (r *relay) run(ctx, hurry context.Context) error {
 	// The parts outlive ctx until the streams are drained.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -214,29 +211,29 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.meters.Run(gctx) })
 	g.Go(func() error { return r.tracer.Run(gctx) })
 	g.Go(func() error { return r.origins.Run(gctx) })
-	// What clients give up while they are sent away is to stay: so nothing is kept
-	// any more from then on.
-	kctx, keepNoMore := context.WithCancel(gctx)
-	defer keepNoMore()
+	// While the relay drains, clients leave and their subscriptions go. The store must not record
+	// that, so it stops first.
+	kctx, stopStore := context.WithCancel(gctx)
+	defer stopStore()
 	if r.store != nil {
 		g.Go(func() error { return r.store.Run(kctx, hurry, r.registry.Generations) })
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
-	select { // the first clients are not to be refused
+	select { // before this the registry would refuse clients
 	case <-r.registry.Running():
 	case <-gctx.Done():
 	}
-	if r.rest != nil {
+	if r.restListener != nil {
 		g.Go(func() error { return r.serveREST(gctx) })
 	}
-	if r.adm != nil {
-		g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
+	if r.adminListener != nil {
+		g.Go(func() error { return serving(r.admin.Run(gctx, r.adminListener), "admin") })
 	}
-	if r.opr != nil {
-		g.Go(func() error { return serving(r.operators.Run(gctx, r.opr), "admin.grpc_address") })
+	if r.operatorListener != nil {
+		g.Go(func() error { return serving(r.operators.Run(gctx, r.operatorListener), "admin.grpc_address") })
 	}
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		g.Go(func() error { return r.serveClients(gctx, e) })
 	}
 	for _, c := range r.certs() {
@@ -250,17 +247,17 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	r.healthy()
 	r.admin.SetReady(true)
 	r.meters.Ready.Set(1)
-	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.opr), "name", r.cfg.Name,
-		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.now.Load().rules.Stats()),
+	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", where(r.cfg.Admin.Address, r.adminListener), "rest", where(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.operatorListener), "name", r.cfg.Name,
+		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.active.Load().rules.Stats()),
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
-			keepNoMore()
+			stopStore()
 			r.drain(hurry)
 		case <-r.drained:
-			keepNoMore()
+			stopStore()
 			r.drain(hurry)
 		case <-gctx.Done(): // a part failed
 			r.stopClients()
@@ -271,19 +268,20 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	return g.Wait()
 }
 
-// goodbye is how long clients have, after they were told, to take it.
-const goodbye = 2 * time.Second
+// closeTimeout is how long clients have to read the end of their streams before the relay closes their
+// connections.
+const closeTimeout = 2 * time.Second
 
-// drain ends the streams over the configured time, and then the server.
+// drain ends the streams over the configured time, and then stops the server.
 func (r *relay) drain(hurry context.Context) {
-	over := r.now.Load().cfg.Downstream.Drain
+	over := r.active.Load().cfg.Downstream.Drain
 	r.log.Info("draining", "over", over.String())
 	r.admin.SetReady(false)
 	r.meters.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
 	told, left := r.fanout.Drain(hurry, over)
-	hurry, cancel := context.WithTimeout(hurry, goodbye)
+	hurry, cancel := context.WithTimeout(hurry, closeTimeout)
 	defer cancel()
 	done := make(chan struct{})
 	go func() { r.grpc.GracefulStop(); close(done) }()
@@ -293,14 +291,14 @@ func (r *relay) drain(hurry context.Context) {
 		r.stopClients()
 	}
 	args := []any{"streams", told + left, "took", time.Since(began).Round(time.Millisecond).String()}
-	if left > 0 { // told to hurry
+	if left > 0 { // hurry ended
 		args = append(args, "at_once", left)
 	}
 	r.log.Info("drained", args...)
 }
 
 // serveClients serves a listener until the server has stopped or ctx ends.
-func (r *relay) serveClients(ctx context.Context, e *entrance) error {
+func (r *relay) serveClients(ctx context.Context, e *clientListener) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.grpc.Serve(e) }()
 	select {
@@ -322,7 +320,7 @@ func (r *relay) stopClients() {
 	}
 }
 
-// serving is nil for a server that was told to stop.
+// serving drops the error of a server that was stopped on purpose.
 func serving(err error, what string) error {
 	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil

@@ -19,23 +19,23 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// reloader follows the configuration's file, and what that names, and puts in force
-// what it says: all of what can be, or, if anything is wrong, nothing. Only the token
-// is taken by itself.
+// reloader follows the configuration file and the files that it names. A valid change applies as
+// far as it can without a restart; a change with any fault applies not at all. Only the admin token
+// is independent of that.
 type reloader struct {
 	relay   *relay
-	load    func() (*config.Config, error) // as at the start, flags and environment over the file
+	load    func() (*config.Config, error) // reads the file, with flags and environment over it, as at the start
 	hangups <-chan os.Signal
 
-	follow atomic.Pointer[[]string]            // the files
-	says   atomic.Pointer[admin.Configuration] // for people
-	token  atomic.Pointer[admin.NotTaken]      // why the token before is asked for still; nil: it is that of the file
+	follow atomic.Pointer[[]string]            // the files that are watched
+	says   atomic.Pointer[admin.Configuration] // for the admin API
+	token  atomic.Pointer[admin.NotTaken]      // why the token's file is not used; nil: it is
 
 	mu     sync.Mutex // held by reload
-	failed string     // why what the file says was rejected last; empty: it was not
+	failed string     // the fault that rejected the file's last content; empty: none
 }
 
-// newReloader makes the reloader of a relay, whose configuration load has given.
+// newReloader makes the reloader of a relay. load returned the relay's present configuration.
 func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
 	l := &reloader{relay: r, load: load, hangups: hangups}
 	l.follow.Store(l.followed(r.cfg, false))
@@ -43,7 +43,7 @@ func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan o
 	return l
 }
 
-// configuration is what came of the file, and of those that it names.
+// configuration returns the state of the configuration file and of the files that it names.
 func (r *relay) configuration() admin.Configuration {
 	out := admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
 	if r.reloads != nil {
@@ -62,7 +62,7 @@ func (r *relay) configuration() admin.Configuration {
 
 // certs returns the sources of the certificates of all listeners.
 func (r *relay) certs() (out []*tlsfiles.Source) {
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		if e.certs != nil {
 			out = append(out, e.certs)
 		}
@@ -73,8 +73,9 @@ func (r *relay) certs() (out []*tlsfiles.Source) {
 	return out
 }
 
-// followed returns the files whose change reloads the configuration. Sources of certificates follow
-// their own files, so those are followed here only while the configuration is rejected.
+// followed returns the files whose change reloads the configuration. The sources of certificates
+// watch their own files. Those are added here only while the configuration is rejected, since a new
+// certificate may repair it.
 func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 	out := []string{l.relay.cfg.Places.File()}
 	add := func(files ...string) {
@@ -84,7 +85,7 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 			}
 		}
 	}
-	add(l.relay.now.Load().cfg.Aggregation.File, l.relay.cfg.Admin.TokenFile)
+	add(l.relay.active.Load().cfg.Aggregation.File, l.relay.cfg.Admin.TokenFile)
 	if cfg != nil {
 		add(cfg.Aggregation.File, cfg.Admin.TokenFile)
 		if rejected {
@@ -113,7 +114,7 @@ func (l *reloader) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// reload reads all anew. Who asked for it is told also if there is nothing new.
+// reload reads all files again. With asked, on SIGHUP, it logs a line even if nothing changed.
 func (l *reloader) reload(asked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,16 +127,16 @@ func (l *reloader) reload(asked bool) {
 		l.reject(err, asked)
 		return
 	}
-	before := r.now.Load()
+	before := r.active.Load()
 	changed := config.Diff(before.cfg, cfg)
 	switch {
 	case slices.ContainsFunc(changed, aggregation.MatchString):
 	case next.rules.SameFile(before.rules):
-		next.rules = before.rules // with what they remember
+		next.rules = before.rules // keeps the statistics of the rules
 	default:
 		changed = append(changed, "aggregation.file")
 	}
-	mended := l.failed != ""
+	repaired := l.failed != ""
 	l.failed = ""
 	says := *l.says.Load()
 	says.Rejected = nil
@@ -150,11 +151,11 @@ func (l *reloader) reload(asked bool) {
 	l.says.Store(&says)
 	r.meters.ConfigRejected.Set(0)
 	r.meters.ConfigNeedsRestart.Set(len(says.NeedsRestart))
-	if mended || len(changed) > 0 {
+	if repaired || len(changed) > 0 {
 		r.meters.ReloadConfig(telemetry.Reloaded)
 	}
 	for _, key := range changed {
-		if atOnce.MatchString(key) {
+		if reloadable.MatchString(key) {
 			now = append(now, key)
 		}
 	}
@@ -162,24 +163,24 @@ func (l *reloader) reload(asked bool) {
 	switch {
 	case len(now) > 0:
 		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
-	case mended && len(says.NeedsRestart) > 0:
+	case repaired && len(says.NeedsRestart) > 0:
 		r.log.Info("configuration has no faults any more", "needs_restart", strings.Join(says.NeedsRestart, " "))
-	case mended:
-		r.log.Info("configuration is what is in force again")
+	case repaired:
+		r.log.Info("configuration is again the one in force")
 	case asked && len(changed) == 0 && len(says.NeedsRestart) > 0:
-		r.log.Info("configuration has not changed since it was read last", "needs_restart", strings.Join(says.NeedsRestart, " "))
+		r.log.Info("configuration has not changed since it was last read", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case asked && len(changed) == 0:
 		r.log.Info("configuration has not changed")
 	}
 	if len(restart) > 0 {
-		r.log.Warn("configuration: what changed here needs a restart", "keys", strings.Join(restart, " "))
+		r.log.Warn("configuration: this change needs a restart", "keys", strings.Join(restart, " "))
 	}
 }
 
-// takeToken has the token be asked for that is in the file in force now. Whatever
-// the configuration's own file has come to: a token that was taken back must not
-// stay good for as long as somebody's typing error. One that cannot be used is a
-// fault of the configuration that names it, and the one before is still asked for.
+// takeToken makes the admin address ask for the file's current token. It does so even if the
+// configuration file has faults: a typing error there must not keep a revoked token valid. A token
+// that cannot be used is a fault of the configuration that names it, and the one before stays
+// valid.
 func (l *reloader) takeToken() {
 	r := l.relay
 	f := r.cfg.Admin.TokenFile
@@ -190,7 +191,7 @@ func (l *reloader) takeToken() {
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
-		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", err.Error())
+		r.log.Warn("the token in the file cannot be used; the admin address still asks for the one before", "file", f, "error", err.Error())
 		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
@@ -200,28 +201,28 @@ func (l *reloader) takeToken() {
 	default:
 		l.token.Store(nil)
 		if r.admin.SetToken(token) {
-			r.log.Info("another token is asked for at the admin address", "file", f)
+			r.log.Info("the admin address asks for another token", "file", f)
 		} else if was != nil {
-			r.log.Info("the token of the file is that in force again", "file", f)
+			r.log.Info("the token in the file is again the one in force", "file", f)
 		}
 	}
 }
 
-// prepare makes of a configuration what could be put in force; err is what was found
-// wrong with it as it was read. It changes nothing.
-func (r *relay) prepare(cfg *config.Config, err error) (*inForce, error) {
+// prepare compiles a configuration and checks it. err has the faults found while reading it. It
+// changes nothing.
+func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 	c, err := checked(cfg, err, r.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &inForce{cfg: cfg, compiled: c}, nil
+	return &activeConfig{cfg: cfg, compiled: c}, nil
 }
 
-// maxFaults is how many faults of a file are logged and shown.
+// maxFaults bounds how many faults of a file are logged and shown.
 const maxFaults = 20
 
-// reject leaves in force what is, and says why; of the same faults once, unless
-// somebody asks.
+// reject keeps the configuration in force and logs the faults. It logs the same faults again only
+// with asked.
 func (l *reloader) reject(err error, asked bool) {
 	r := l.relay
 	if err.Error() == l.failed && !asked {
@@ -241,6 +242,6 @@ func (l *reloader) reject(err error, asked bool) {
 	r.meters.ReloadConfig(telemetry.ReloadFailed)
 	r.meters.ConfigRejected.Set(1)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded, what was before stays in force", "fault", line)
+		r.log.Error("configuration not reloaded, the one before stays in force", "fault", line)
 	}
 }

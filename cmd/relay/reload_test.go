@@ -21,7 +21,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// reloadFixture is a relay that does not run, whose file is changed.
+// reloadFixture is a relay that does not run, with a configuration file that tests change.
 type reloadFixture struct {
 	*testing.T
 	dir string
@@ -29,7 +29,7 @@ type reloadFixture struct {
 	log bytes.Buffer
 }
 
-// base is what every configuration here has.
+// base is the start of every configuration here.
 const base = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\ndownstream:\n  address: 127.0.0.1:0\n"
 
 func newReloadFixture(t *testing.T, text string) *reloadFixture {
@@ -37,7 +37,7 @@ func newReloadFixture(t *testing.T, text string) *reloadFixture {
 	return newReloadFixtureOf(t, base+text)
 }
 
-// newReloadFixtureOf makes one of the whole text.
+// newReloadFixtureOf makes one from the whole text.
 func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	t.Helper()
 	g := &reloadFixture{T: t, dir: files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
@@ -54,12 +54,12 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		all := []net.Listener{g.r.adm}
-		for _, e := range g.r.down {
+		all := []net.Listener{g.r.adminListener}
+		for _, e := range g.r.listeners {
 			all = append(all, e)
 		}
 		for _, l := range all {
-			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // it may have run
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // closed already if it ran
 				t.Error(err)
 			}
 		}
@@ -68,7 +68,7 @@ func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	return g
 }
 
-// to changes a file and has it read; it returns what the log says of that.
+// to changes a file and reloads; it returns the new lines of the log.
 func (g *reloadFixture) to(name, text string) string {
 	g.Helper()
 	if name == "relay.yaml" {
@@ -86,7 +86,7 @@ func (g *reloadFixture) reload(asked bool) string {
 	return strings.ReplaceAll(g.log.String(), g.dir, "DIR")
 }
 
-// says fails unless the text has all that is wanted, and nothing if nothing is.
+// says fails unless text has all wanted texts, or is empty if none are wanted.
 func (g *reloadFixture) says(text string, want ...string) {
 	g.Helper()
 	for _, w := range want {
@@ -99,8 +99,7 @@ func (g *reloadFixture) says(text string, want ...string) {
 	}
 }
 
-// gauges are rejected, needs_restart, and how many reloads there were of either
-// kind.
+// gauges checks the gauges for a rejected file and for keys that need a restart.
 func (g *reloadFixture) gauges(rejected, restart int) {
 	g.Helper()
 	if m := g.r.meters; m.ConfigRejected.Value() != rejected || m.ConfigNeedsRestart.Value() != restart {
@@ -108,7 +107,7 @@ func (g *reloadFixture) gauges(rejected, restart int) {
 	}
 }
 
-// admits reports whether a policy lets a node in.
+// admits reports whether a gate admits a node.
 func admits(t *testing.T, policy *listener.Policy, id string) bool {
 	t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: id})
@@ -122,7 +121,7 @@ func admits(t *testing.T, policy *listener.Policy, id string) bool {
 	return policy.Caller("127.0.0.1:1", nil).Admit(n) == nil
 }
 
-// authorized reports whether a token opens the admin address.
+// authorized reports whether the admin address accepts a token.
 func authorized(h http.Handler, token string) bool {
 	req := httptest.NewRequest(http.MethodGet, "/server_info", nil)
 	if token != "" {
@@ -133,21 +132,20 @@ func authorized(h http.Handler, token string) bool {
 	return w.Code == http.StatusOK
 }
 
-// What can be is in force at once, all else is named by its key, and what goes back
-// to how it was is not.
+// Keys that can change do at once. The log names the others, except those with the value in force.
 func TestReload(t *testing.T) {
 	g := newReloadFixture(t, "  drain: 10s\n")
 	g.says(g.reload(false))
 	g.says(g.to("relay.yaml", "  drain: 10s # a comment\n"))
 	g.says(g.to("relay.yaml", "  drain: 5s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"),
 		`msg="configuration reloaded" changed="downstream.drain downstream.limits.keys log.level"`,
-		`level=WARN msg="configuration: what changed here needs a restart" keys=downstream.limits.request_bytes`)
+		`level=WARN msg="configuration: this change needs a restart" keys=downstream.limits.request_bytes`)
 	g.gauges(0, 1)
-	now := g.r.now.Load()
+	now := g.r.active.Load()
 	if l := g.r.limits(now); l.Keys != 7 || l.RequestBytes != 16<<20 || now.cfg.Downstream.Drain.Seconds() != 5 || g.r.level.Level() != slog.LevelDebug {
 		t.Errorf("in force are %+v, %v", l, g.r.level.Level())
 	}
-	// Said once, and shown for as long as it is so.
+	// It is logged once, and shown while it lasts.
 	g.says(g.to("relay.yaml", "  drain: 6s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"), "changed=downstream.drain")
 	if strings.Contains(g.log.String(), "needs a restart") {
 		t.Error("what needs a restart is said again")
@@ -155,10 +153,10 @@ func TestReload(t *testing.T) {
 	if got := g.r.configuration(); !slices.Equal(got.NeedsRestart, []string{"downstream.limits.request_bytes"}) || got.Rejected != nil {
 		t.Errorf("%+v", got)
 	}
-	g.says(g.reload(true), "configuration has not changed since it was read last", "needs_restart=downstream.limits.request_bytes")
+	g.says(g.reload(true), "configuration has not changed since it was last read", "needs_restart=downstream.limits.request_bytes")
 	g.says(g.to("relay.yaml", ""), "changed=")
 	g.gauges(0, 0)
-	// Asked for: what needs a restart has changed all the same.
+	// On SIGHUP a change that needs a restart is still a change.
 	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(base+"  limits: {request_bytes: 6}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +167,8 @@ func TestReload(t *testing.T) {
 	g.says(g.reload(true), `"configuration has not changed"`)
 }
 
-// A file with a fault changes nothing, whatever else it says, and is reported by
-// the places, once; so is one that cannot be read.
+// A file that is faulty or unreadable changes nothing, and its faults are logged once with their
+// places.
 func TestReloadOfABrokenFile(t *testing.T) {
 	for what, c := range map[string]struct{ file, text, want string }{
 		"syntax":      {"relay.yaml", "  drain: [\n", "DIR/relay.yaml:6"},
@@ -185,10 +183,10 @@ func TestReloadOfABrokenFile(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			const good = "  drain: 10s\naggregation: {file: rules.yaml}\n"
 			g := newReloadFixture(t, good)
-			before := g.r.now.Load()
-			g.says(g.to(c.file, c.text), "level=ERROR", "what was before stays in force", c.want)
+			before := g.r.active.Load()
+			g.says(g.to(c.file, c.text), "level=ERROR", "the one before stays in force", c.want)
 			g.gauges(1, 0)
-			if g.r.now.Load() != before {
+			if g.r.active.Load() != before {
 				t.Error("something was put in force")
 			}
 			if r := g.r.configuration().Rejected; r == nil || !strings.Contains(strings.ReplaceAll(strings.Join(r.Faults, "\n"), g.dir, "DIR"), c.want) {
@@ -198,9 +196,9 @@ func TestReloadOfABrokenFile(t *testing.T) {
 			g.says(g.reload(true), c.want)
 			g.to("rules.yaml", "- key: node.id\n")
 			g.to("token", "first")
-			g.says(g.to("relay.yaml", good), map[bool]string{true: "is what is in force again"}[c.file == "relay.yaml"])
+			g.says(g.to("relay.yaml", good), map[bool]string{true: "is again the one in force"}[c.file == "relay.yaml"])
 			g.gauges(0, 0)
-			if g.r.now.Load() != before || g.r.configuration().Rejected != nil {
+			if g.r.active.Load() != before || g.r.configuration().Rejected != nil {
 				t.Error("the good one is another, or the broken one is still shown")
 			}
 		})
@@ -208,7 +206,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	g := newReloadFixture(t, "")
 	g.to("relay.yaml", "  drian: 1s\n")
 	if text := g.to("relay.yaml", "  limits: {request_bytes: 6}\n"); !strings.Contains(text, "has no faults any more") || strings.Contains(text, "in force again") {
-		t.Errorf("mended by what needs a restart: the log says\n%s", text)
+		t.Errorf("repaired, with a change that needs a restart: the log says\n%s", text)
 	}
 	if err := os.Remove(filepath.Join(g.dir, "relay.yaml")); err != nil {
 		t.Fatal(err)
@@ -216,8 +214,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	g.says(g.reload(false), "no such file")
 }
 
-// A certificate that is at fault is followed until it is mended; the rules' file
-// and the token always.
+// A faulty certificate is followed until it is repaired; the rules file and the token always are.
 func TestReloadFollows(t *testing.T) {
 	g := newReloadFixture(t, "")
 	follows := func(want ...string) {
@@ -237,7 +234,7 @@ func TestReloadFollows(t *testing.T) {
 	follows("relay.yaml", "rules.yaml", "token")
 }
 
-// The environment wins over the file, as at the start.
+// The environment overrides the file, as at the start.
 func TestReloadAndTheEnvironment(t *testing.T) {
 	t.Setenv("RELAY_LOG_LEVEL", "warn")
 	g := newReloadFixture(t, "log: {level: info}\n")
@@ -247,7 +244,7 @@ func TestReloadAndTheEnvironment(t *testing.T) {
 	}
 }
 
-// POST /logging keeps its word until the file has another level.
+// The level of POST /logging stays until the file's level changes.
 func TestReloadAndTheLogLevel(t *testing.T) {
 	g := newReloadFixture(t, "log: {level: warn}\n")
 	g.r.level.Set(slog.LevelDebug)
@@ -261,26 +258,24 @@ func TestReloadAndTheLogLevel(t *testing.T) {
 	}
 }
 
-// The rules' file counts by what is in it, and rules that did not change are the
-// same, with what they remember.
+// A change of the rules file changes the rules; unchanged rules keep their statistics.
 func TestReloadOfRules(t *testing.T) {
 	g := newReloadFixture(t, "aggregation: {file: rules.yaml}\n")
-	rules := g.r.now.Load().rules
+	rules := g.r.active.Load().rules
 	g.to("relay.yaml", "  drain: 1s\naggregation: {file: rules.yaml}\n")
-	if g.r.now.Load().rules != rules {
+	if g.r.active.Load().rules != rules {
 		t.Error("the rules are others")
 	}
 	g.says(g.to("rules.yaml", "- key: node.cluster\n"), "changed=aggregation.file")
-	if g.r.now.Load().rules == rules {
+	if g.r.active.Load().rules == rules {
 		t.Error("the rules are the same")
 	}
 }
 
-// Who is let in changes with the file only where the listener stays as it is: what
-// is right for its new address, or with its new TLS, is not for the old.
+// Admission rules change only at a listener that keeps its address and TLS.
 func TestReloadOfListeners(t *testing.T) {
 	g := newReloadFixture(t, "  identity: node.id == \"a\"\n")
-	policy := g.r.down[0].policy
+	policy := g.r.listeners[0].policy
 	g.says(g.to("relay.yaml", "  identity: node.id == \"b\"\n"), "changed=downstream.identity")
 	in := func(id string) bool { return admits(t, policy, id) }
 	if in("a") || !in("b") {
@@ -297,7 +292,7 @@ func TestReloadOfListeners(t *testing.T) {
 	g.gauges(0, 2)
 }
 
-// The token that is asked for is that of the file; another file needs a restart.
+// The current content of the token's file applies; another file needs a restart.
 func TestReloadOfTheToken(t *testing.T) {
 	g := newReloadFixture(t, "")
 	asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
@@ -318,8 +313,7 @@ func TestReloadOfTheToken(t *testing.T) {
 	}
 }
 
-// What the file says is at once in force, is so: the keys of the comment in the
-// annotated file are those of the program.
+// The keys that relay.yaml lists as changing without a restart are those of the program.
 func TestAnnotatedFileNamesWhatIsInForceAtOnce(t *testing.T) {
 	src, err := os.ReadFile("../../config/relay.yaml")
 	if err != nil {
@@ -350,7 +344,7 @@ func TestAnnotatedFileNamesWhatIsInForceAtOnce(t *testing.T) {
 	}
 	var can []string
 	for _, k := range config.Keys() {
-		if atOnce.MatchString(k) || who.MatchString(k) {
+		if reloadable.MatchString(k) || admissionKey.MatchString(k) {
 			can = append(can, k)
 		}
 	}

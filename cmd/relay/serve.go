@@ -18,25 +18,23 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// newServeCmd is `relay serve`.
 func newServeCmd() *cobra.Command {
 	var file *string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the relay until SIGTERM, then drain",
-		Long: `Run the relay until SIGTERM or SIGINT. It then refuses new streams, ends those
-there are evenly over downstream.drain, and exits 0. A second signal ends it at
+		Long: `Run the relay until SIGTERM or SIGINT. It then refuses new streams, ends the
+present ones evenly over downstream.drain, and exits 0. A second signal ends it at
 once.
 
-The configuration is followed: rules, limits, identity rules, the log's level and
-some times of what its file says are in force as soon as it is written, or at
-SIGHUP. Clients whose key is another by changed rules are ended over
-downstream.drain, and come again; relay explain --diff says before which. What
-needs a restart the log and /server_info name by its key. A file with any fault
-changes nothing.
+The relay follows the configuration file. Rules, limits, identity rules, the log's
+level and some times are in force as soon as the file is written, or at SIGHUP.
+Clients with another key under changed rules are ended over downstream.drain, and
+reconnect; relay explain --diff lists them beforehand. The log and /server_info name
+the keys whose changes need a restart. A file with any fault changes nothing.
 
-Every key of the file can be set by a flag or an environment variable as well:
-flags win over the environment, the environment over the file.`,
+Every key of the file can also be set by a flag or an environment variable. Flags
+override the environment, and the environment overrides the file.`,
 		Example: `  relay serve
   relay serve --config /etc/relay/relay.yaml
   RELAY_UPSTREAM_VARIANT=sotw relay serve --config relay.yaml`,
@@ -68,8 +66,8 @@ flags win over the environment, the environment over the file.`,
 	return cmd
 }
 
-// signals returns a context that the first SIGTERM or SIGINT ends, and one that
-// the second ends. A third ends the process, whatever keeps it.
+// signals returns a context that the first SIGTERM or SIGINT ends, and one that the second ends. A
+// third ends the process at once.
 func signals(parent context.Context, log *slog.Logger) (first, second context.Context, stop func()) {
 	first, end1 := context.WithCancel(parent)
 	second, end2 := context.WithCancel(context.WithoutCancel(parent))
@@ -87,7 +85,7 @@ func signals(parent context.Context, log *slog.Logger) (first, second context.Co
 			return
 		}
 		signal.Stop(ch)
-		log.Warn("told to end a second time: ending at once", "signal", got.String())
+		log.Warn("second signal: ending at once", "signal", got.String())
 		end2()
 	}()
 	return first, second, func() {
@@ -99,14 +97,15 @@ func signals(parent context.Context, log *slog.Logger) (first, second context.Co
 	}
 }
 
-// hangups has one for SIGHUP, which would end the process, until it is deaf.
+// hangups receives SIGHUP, which would otherwise end the process, until the returned function is
+// called.
 func hangups() (heard <-chan os.Signal, deaf func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGHUP)
 	return ch, func() { signal.Stop(ch) }
 }
 
-// nodeOf makes the node that is sent upstream from a key's first client (P58).
+// nodeOf makes the node that is sent to origins from a key's first client (P58).
 func nodeOf(program *expr.Node) func(*xds.Node) ([]byte, error) {
 	return func(n *xds.Node) (wire []byte, err error) {
 		err = n.With(func(m *corev3.Node) error {

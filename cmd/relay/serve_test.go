@@ -24,8 +24,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The demo shows clients that get their configuration, changes that reach them,
-// one that refuses, and where to look; and leaves nothing behind.
+// The demo shows clients that get their configuration, changes, a refusal and addresses, and leaves
+// no files.
 func TestDemo(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	code, out, errs := runRelay("demo", "--clients", "10", "--for", "7s")
@@ -45,11 +45,11 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// signalledEnv has the process that TestSignals starts wait for signals.
+// signalledEnv makes the process that TestSignals starts wait for signals.
 const signalledEnv = "RELAY_TEST_SIGNALLED"
 
-// The first SIGTERM ends one context, the second the other, which is logged, and the
-// third the process.
+// The first SIGTERM ends one context; the second ends the other and is logged; the third ends the
+// process.
 func TestSignals(t *testing.T) {
 	if os.Getenv(signalledEnv) != "" {
 		first, second, stop := signals(context.Background(), slog.New(slog.NewTextHandler(os.Stdout, nil)))
@@ -59,7 +59,7 @@ func TestSignals(t *testing.T) {
 		fmt.Println("first", second.Err())
 		<-second.Done()
 		fmt.Println("second")
-		select {} // whatever keeps it
+		select {} // a program that does not end
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSignals$")
 	cmd.Env = append(os.Environ(), signalledEnv+"=1")
@@ -90,14 +90,14 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// The relay runs without admin, answers gRPC health, and ends when it is told.
+// The relay runs without admin, answers gRPC health, and ends with its context.
 func TestRelayRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', drain: 0s}\nadmin: {address: ''}\nlog: {level: error}\n"})
 	r := load(t, filepath.Join(dir, "relay.yaml"))
 	stop := xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
-	conn, err := grpc.NewClient(r.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(r.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestRelayRunsAndEnds(t *testing.T) {
 	if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", got, err)
 	}
-	// By name as well, as some ask: of each service that there is, and no other.
+	// Health by name: for each service, and for no other.
 	health := grpc_health_v1.NewHealthClient(conn)
 	services := r.grpc.GetServiceInfo()
 	if _, ok := services["envoy.service.discovery.v3.AggregatedDiscoveryService"]; !ok {

@@ -17,7 +17,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// newStatusCmd is `relay status`.
 func newStatusCmd() *cobra.Command {
 	var (
 		flags     *runningFlags
@@ -26,25 +25,27 @@ func newStatusCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show which client has what of a running relay",
+		Short: "Show what each client of a running relay has",
 		Long: `Show the clients of a running relay: for each type its state and version.
 
-  SYNCED    it took all that the newest has for it
-  NOT SENT  nothing was sent to it yet, or the origin has said nothing of some of
-            what it asks for, and it has all else; relay diff --node has the names
-  STALE     it has not answered, or not been sent all of the newest, for so long
-  NACKED    it refused the version; relay diff --node says what of it
+  SYNCED    the client took everything of the newest version that it asks for
+  NOT SENT  nothing was sent to it yet, or the origin has not answered for some of
+            the names that it asks for, and it has all others; relay diff --node
+            lists the names
+  STALE     it has not answered, or was not sent all of the newest version, for the
+            time that is shown
+  NACKED    it refused the version; relay diff --node shows which resources
 
---state leaves out the clients that are in none of the states with any type.
+--state selects the clients that are in one of the states for any type.
 
-A row is a node under a key. A node that has the same type on several streams has
-several rows. A key is written as it is shown, or, if that is no key, by its
-elements with / between them; a node's id is written whole. A key that is not in use, and a node that is not
-connected, are errors.
+A row is a node under a key. A node with the same type on several streams has
+several rows. Write a key as it is shown, or, if that is no key, by its elements
+with / between them; write a node's id in full. A key that is not in use, and a node
+that is not connected, are errors.
 
-What is wrong with the relay itself is told on stderr: an origin that is away or says
-nothing, files that are not taken, what is served from the last known good; and whom
-it refused in the last minute, who are no clients.`,
+Standard error has the faults of the relay itself: an origin that is away or silent,
+files that cannot be used, types served from the last known good, and the streams
+that were refused in the last minute.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE
@@ -77,7 +78,7 @@ it refused in the last minute, who are no clients.`,
 			return err
 		}
 		if len(items) == 0 && cmd.Flags().Changed("key") {
-			// A list may be empty; a key that is not there is a mistake, most often.
+			// An empty list is fine for a known key; an unknown key is most likely a mistake.
 			if err := c.get(commandContext(cmd), "/keys/"+url.PathEscape(key), nil, new(json.RawMessage)); err != nil {
 				return err
 			}
@@ -87,7 +88,7 @@ it refused in the last minute, who are no clients.`,
 		for _, item := range items {
 			var one inspect.ClientStatus
 			if err := json.Unmarshal(item, &one); err != nil {
-				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
 			}
 			if only.has(&one) {
 				clients, shown = append(clients, one), append(shown, item)
@@ -101,7 +102,7 @@ it refused in the last minute, who are no clients.`,
 		} else {
 			printStatus(cmd.OutOrStdout(), clients, time.Now())
 		}
-		return printTroubles(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
+		return printProblems(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
 	}
 	return cmd
 }
@@ -112,8 +113,7 @@ type statusRow struct {
 	types              map[string]inspect.TypeStatus
 }
 
-// statusRows puts the streams of a node together, as far as they have different
-// types.
+// statusRows puts the streams of a node under a key into one row, unless two have the same type.
 func statusRows(clients []inspect.ClientStatus) []*statusRow {
 	type place struct{ node, key, variant string }
 	var out []*statusRow
@@ -122,7 +122,7 @@ func statusRows(clients []inspect.ClientStatus) []*statusRow {
 		url string
 	}
 	at := map[place][]*statusRow{}
-	filled := map[typed]int{} // how many rows of a place have the type: its first
+	filled := map[typed]int{} // how many rows of a place have the type; always the first rows
 	put := func(p place, t *inspect.TypeStatus) {
 		n := filled[typed{p, t.Type}]
 		filled[typed{p, t.Type}]++
@@ -201,8 +201,7 @@ func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 	printNacks(w, t, rows)
 }
 
-// statusText is a state with its version, and for how long it is one that should
-// not last.
+// statusText is a state with its version, and with its age if it should not last.
 func statusText(s *inspect.TypeStatus, now time.Time) string {
 	version := s.Acked
 	switch {
@@ -220,13 +219,13 @@ func statusText(s *inspect.TypeStatus, now time.Time) string {
 
 // shortVersion is enough of a version to tell it from others.
 func shortVersion(v string) string {
-	if len(v) == 32 && strings.Trim(v, "0123456789abcdef") == "" { // made of the content
+	if len(v) == 32 && strings.Trim(v, "0123456789abcdef") == "" { // a hash that the relay made
 		return v[:8]
 	}
 	return cut(v)
 }
 
-// counted is a number of things.
+// counted is a number with its noun, in the plural unless it is 1.
 func counted(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -234,7 +233,7 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// age is a time for people.
+// age formats a duration for users.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -245,7 +244,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// maxNacksShown is how many messages are printed; the rest relay status -o json has.
+// maxNacksShown bounds the printed messages; relay status -o json has all.
 const maxNacksShown = 10
 
 func printNacks(w io.Writer, t tint, rows []*statusRow) {

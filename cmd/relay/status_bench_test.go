@@ -25,9 +25,9 @@ var bare = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 var nextPage = regexp.MustCompile(`"next_page_token": "([^"]+)"}\s*$`)
 
-// What operators read of 20,000 clients over 100 keys, on real streams of which a
-// hundred share a connection, each with three types: all of /clients, page by page,
-// as relay status reads it; a key with its versions; how far a version has come.
+// Operators read the state of 20,000 clients over 100 keys, with three types each, on real streams,
+// a hundred on a connection: all pages of /clients as relay status does, a key with its versions,
+// and a version's progress.
 func BenchmarkStatusOf20000Clients(b *testing.B) {
 	const clients, keys, each = 20_000, 100, 100
 	o := operate(b, "")
@@ -38,7 +38,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	for i := range clients {
 		if i%each == 0 {
 			var err error
-			if conn, err = grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			if conn, err = grpc.NewClient(o.relay.listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 				b.Fatal(err)
 			}
 			b.Cleanup(func(c *grpc.ClientConn) func() { return func() { _ = c.Close() } }(conn))
@@ -107,7 +107,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			return bytes
 		})
 	})
-	// The same by a reader that only reads, as curl does.
+	// A reader that does not decode, such as curl.
 	b.Run("clients/bytes", func(b *testing.B) {
 		read(b, func(b *testing.B) (bytes int) {
 			for page := "/clients?limit=10000"; page != ""; {

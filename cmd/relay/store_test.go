@@ -30,10 +30,10 @@ func TestStorePath(t *testing.T) {
 		t.Errorf("%d %s", code, out)
 	}
 	without := running(t, filepath.Join(dir, "bad.yaml"))
-	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "is switched off, and is tried again each minute") {
+	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "is off; the relay tries it again each minute") {
 		t.Errorf("%s", errs)
 	}
-	// Whom it is open to is a warning.
+	// Access for other users is a warning.
 	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})
 	for mode, want := range map[os.FileMode]string{0o700: "", 0o750: "others may look into ", 0o707: "others may write into "} {
 		kept := filepath.Join(open, "kept")
@@ -46,7 +46,7 @@ func TestStorePath(t *testing.T) {
 			t.Errorf("%v: %d %s", mode, code, out)
 		}
 	}
-	// In use: serve does not start, and validate may look all the same.
+	// The store is in use: serve does not start, and validate ignores it.
 	path := filepath.Join(dir, "new", "one")
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
@@ -67,12 +67,12 @@ func TestStorePath(t *testing.T) {
 	}
 }
 
-// What was opened is given back where something else is wrong with the start.
+// A start that fails later closes the store.
 func TestStoreIsGivenBack(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', rest_address: '192.0.2.1:1'}\nadmin: {address: ''}\nstore: {path: kept}\n"})
-	for range 2 { // the second is not told that it is in use
+	for range 2 { // the second Open would fail if the first were not closed
 		cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -20,19 +20,19 @@ func newValidateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check configuration and rules without starting",
-		Long: `validate reads the configuration as serve would, with environment and flags over
-it, compiles its rules and expressions, reads the certificates, token and rules
-that it names, and every file of an origin that is a directory, and looks whether
-the store's directory can be used. It makes nothing, opens no socket and asks no
-origin. It prints each fault as "file:line: key: reason" and
-exits with 1 if there is any.
+		Long: `validate reads the configuration as serve would, with flags and environment over
+it. It compiles the rules and expressions, and reads the certificates, the token and
+the rules file. It reads every file of an origin that is a directory, and checks
+whether the store's directory can be used. It creates nothing, opens no socket and
+asks no origin. It prints each fault as "file:line: key: reason" and exits with 1 if
+there is any.
 
-A fault is what serve would not start with and a reload not take, with the same
-words, and what is wrong with the files of an origin: of those serve would serve
-nothing until they are mended, and says so in its log. Warnings, such as of a
-directory that cannot be used yet, do not change the exit code: serve starts, and
-its log has them. Whether another relay uses the store's directory is seen only by
-serve, which does not start then.`,
+With a fault serve does not start and a reload changes nothing; both print the same
+text. Faults in the files of an origin are the exception: serve starts, logs them,
+and serves nothing from such files until they are repaired. Warnings, such as about a
+directory that cannot be used yet, do not change the exit code: serve starts and logs
+them. validate does not check whether another relay uses the store's directory; serve
+does, and does not start then.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -56,7 +56,7 @@ serve, which does not start then.`,
 	return cmd
 }
 
-// validation is what validate prints.
+// validation is the output of validate.
 type validation struct {
 	File     string        `json:"file" yaml:"file"`
 	Valid    bool          `json:"valid" yaml:"valid"`
@@ -64,7 +64,7 @@ type validation struct {
 	Warnings config.Faults `json:"warnings,omitempty" yaml:"warnings,omitempty"`
 }
 
-// validate checks all that can be checked without a socket.
+// validate makes all checks that need no socket.
 func validate(cmd *cobra.Command, file string) (*validation, error) {
 	v := &validation{File: file}
 	cfg, err := config.Load(file, cmd.Flags())
@@ -87,9 +87,9 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	return v, nil
 }
 
-// directoryFaults are those of the files that origins would serve which are directories.
-// One that cannot be read, or has none, is an origin that is away, which may come later: serve
-// starts, says so, and looks again; it does as well where files have faults.
+// directoryFaults checks the files of origins that are directories. A directory that cannot be read
+// or has no files is a warning, because it may come later. serve starts in each case, also with
+// faulty files, logs the fault and looks again.
 func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	for i := range cfg.Upstream.Origins {
 		dir, ok := cfg.Upstream.Origins[i].Dir()
@@ -105,10 +105,10 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		case err != nil:
 			warnings = append(warnings, cfg.Places.Fault(key, "%v: until it can be read, the origin is away", err))
 		case is.IsDir():
-			// At the place in the origin's file, not at that where it is named.
+			// f.File is the origin's file; the key names the directory in the configuration.
 			for _, f := range filesource.CheckDirectory(dir) {
 				if errors.Is(f.Err, filesource.ErrNoFiles) {
-					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: until there is one, the origin is away", dir, f.Err))
+					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: the origin is away until there is one", dir, f.Err))
 					continue
 				}
 				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File}, Key: key, Reason: f.Err.Error()})
@@ -118,8 +118,8 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	return faults, warnings
 }
 
-// storeWarnings say that the directory of the last known good cannot be used, or that others
-// have access to it. serve starts all the same, and creates a directory that does not exist.
+// storeWarnings warn of a store directory that cannot be used, or that other users may access.
+// serve starts nevertheless, and creates a directory that does not exist.
 func storeWarnings(cfg *config.Config) config.Faults {
 	p := cfg.Store.Path
 	if p == "" {
@@ -130,12 +130,12 @@ func storeWarnings(cfg *config.Config) config.Faults {
 	case err != nil:
 		return config.Faults{cfg.Places.Fault("store.path", "%v: until it can be used, nothing is stored and nothing stored is served", err)}
 	case may != "":
-		return config.Faults{cfg.Places.Fault("store.path", "others may %s %s, which should be of mode 0700", may, p)}
+		return config.Faults{cfg.Places.Fault("store.path", "others may %s %s, which should have mode 0700", may, p)}
 	}
 	return nil
 }
 
-// tokenFaults is that of a token that cannot be used.
+// tokenFaults is the fault of a token that cannot be used.
 func tokenFaults(cfg *config.Config) (faults config.Faults) {
 	if f := cfg.Admin.TokenFile; f != "" {
 		if _, err := admin.ReadToken(f); err != nil {
@@ -158,8 +158,8 @@ func (v *validation) print(w io.Writer) {
 	}
 }
 
-// faultText is "file:line: key: reason", in whatever says what is wrong with a
-// configuration. The column comes last, so that what reads the line need not know of it.
+// faultText is "file:line: key: reason". Every output of a fault uses it. The column comes last, so
+// that tools that parse the line can ignore it.
 func faultText(f config.Fault) string {
 	column := ""
 	if f.Line > 0 {

@@ -30,7 +30,7 @@ func newVersionCmd() *cobra.Command {
 	return cmd
 }
 
-// buildInfo says what is running.
+// buildInfo describes the running binary.
 type buildInfo struct {
 	Version  string `json:"version" yaml:"version"`
 	Revision string `json:"revision,omitempty" yaml:"revision,omitempty"`
@@ -40,7 +40,7 @@ type buildInfo struct {
 	Platform string `json:"platform" yaml:"platform"`
 }
 
-// build reads what the linker and the Go command left in the binary.
+// build reads what the linker and the Go command recorded in the binary.
 func build() buildInfo {
 	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {

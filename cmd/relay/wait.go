@@ -16,30 +16,29 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 )
 
-// newWaitCmd is `relay wait`.
 func newWaitCmd() *cobra.Command {
 	w := &waiter{}
 	var flags *runningFlags
 	cmd := &cobra.Command{
 		Use:   "wait --key KEY --type TYPE --version VERSION",
-		Short: "Wait until a version has come to so many of a key's clients",
-		Long: `Wait until so many of a key's clients have a version of a type. The version is what
-the relay or the origin calls it; it need not be there yet. A client has it if it
-acknowledged it or a later version, or if nothing in it is for the client. A client
-that refused the version counts as refusing it until it acknowledges a later response.
-Names that the origin leaves unanswered are not waited for. A node that has several
-streams of the type counts once.
+		Short: "Wait until enough of a key's clients have a version",
+		Long: `Wait until enough of a key's clients have a version of a type. Give the version as
+the relay or the origin calls it; it need not exist yet. A client has the version if
+it acknowledged it or a later one, or if the version has nothing for the client. A
+client that refused the version counts as refusing it until it acknowledges a later
+response. Names that the origin leaves unanswered are not waited for. A node with
+several streams of the type counts once.
 
-A version counts from when it is the newest. Later is what came later, whatever it is
-called: a client that acknowledged a roll-back has the versions before it. A version
+A version counts from when it is the newest. Later means later in time, whatever the
+name: a client that acknowledged a roll-back has the versions before it. A version
 that was replaced before the wait began does not count until it comes again; with
 --or-newer it does.
 
-A version may end the very clients that take it. So those who were there since the
-wait began are expected back, and count as not reached, until they have been away for
---settle. If the version is there by then, and more than --lost percent of them have
-gone for good, that is no success, whoever has it of the rest. Who takes clients out
-while a version is rolled, or has them replaced, says so by a higher --lost.
+A bad version may crash the clients that take it. Therefore clients that were there
+since the wait began are expected back. They count as not reached until they have
+been away for --settle. The wait fails if the version is there by then and more than
+--lost percent of them are gone, however many of the others have it. Set a higher
+--lost if you remove or replace clients during the wait.
 
 It exits with
   0  reached
@@ -48,11 +47,11 @@ It exits with
   3  cannot be reached: too many clients refuse it, another version replaced it before
      the wait began, or more clients than --lost left and did not come back
 
-A key is taken as it is shown: a/b is a key of two elements, "a/b" another, of one.
+A key is taken as it is shown: a/b is a key of two elements, "a/b" one of one element.
 
-A token that is renewed is read again from its file. While the relay stops, is restarted or cannot be reached, it goes on trying, and
-what a relay that stops says of its last clients does not count. What came before a
-restart has to come again.`,
+The wait reads a renewed token again from its file. It goes on while the relay stops,
+restarts or cannot be reached. It ignores the numbers of a relay that is stopping.
+After a restart, a version that came before it has to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
   relay wait --key edge --type CDS --version v42 --or-newer -o json
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
@@ -64,11 +63,11 @@ restart has to come again.`,
 	f.StringVarP(&w.key, "key", "k", "", "the key")
 	f.VarP(&w.typ, "type", "t", "the type: a URL, or a short name such as CDS")
 	f.StringVar(&w.version, "version", "", "the version")
-	f.Float64Var(&w.percent, "percent", 100, "of the clients, that are to have it")
-	f.IntVar(&w.clients, "clients", 1, "how many are to be there at least")
+	f.Float64Var(&w.percent, "percent", 100, "percent of the clients that must have it")
+	f.IntVar(&w.clients, "clients", 1, "least number of clients")
 	f.BoolVar(&w.newer, "or-newer", false, "count the version also if another one replaced it before the wait began")
-	f.DurationVar(&w.settle, "settle", settle, "how long clients that were there are expected back")
-	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that were there that may leave for good")
+	f.DurationVar(&w.settle, "settle", settle, "how long clients that left are expected back")
+	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that may leave for good")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
 	f.DurationVar(&w.every, "every", time.Second, "how often to ask")
 	needed(cmd, "key", "type", "version")
@@ -104,14 +103,14 @@ restart has to come again.`,
 	return cmd
 }
 
-// waiter waits for a version. It has one user.
+// waiter waits for a version. It is not safe for concurrent use.
 type waiter struct {
 	key, version   string
 	typ            typeFlag
 	percent        float64
 	clients        int
 	timeout, every time.Duration
-	settle         time.Duration // how long those who were there are expected back
+	settle         time.Duration // how long clients that left are expected back
 	lost           float64       // percent of them that may leave for good
 
 	newer bool
@@ -119,36 +118,36 @@ type waiter struct {
 	relay     *adminClient
 	out, errs io.Writer
 	format    string
-	bar       bool       // progress is one line that is written again and again
+	bar       bool       // progress is one line that is overwritten
 	width     func() int // of that line
 
-	last     keystatus.Progress
-	answered bool      // last is what a relay said, which did not stop just then
-	stopping bool      // it does now
-	away     error     // why the last question has no answer; nil: it has one
-	barred   time.Time // since when the token is none; zero: it is one
-	futile   int       // answers in a row by which it cannot be reached
-	members  members   // who was there
-	note     string    // what the relay said of the key
-	said     string    // the last line
-	saidAt   time.Time
-	noted    string // the last that was said of what is in the way
+	last              keystatus.Progress
+	answered          bool      // last is an answer of a relay that was not stopping
+	stopping          bool      // the relay is stopping
+	away              error     // the error of the last request; nil: it has an answer
+	unauthorizedSince time.Time // since when the relay refuses the token; zero: it accepts it
+	unreachable       int       // successive answers by which the version cannot be reached
+	members           members   // how many clients were there
+	note              string    // the relay's remark about the key
+	said              string    // the last line that was written
+	saidAt            time.Time
+	noted             string // the last obstacle that was written
 }
 
-// settle is how long clients that were there are expected back, and a token that was one
-// to be one again: Envoy waits for up to half of it before it connects again.
+// settle is how long clients that left are expected back, and how long a refused token may take to
+// be renewed. Envoy waits for up to half of it before it reconnects.
 const settle = time.Minute
 
-// linesEvery is how often numbers are written that are others.
+// linesEvery is the shortest time between two lines that differ only in numbers.
 const linesEvery = 2 * time.Second
 
-// What a wait exits with beside 0 and 1.
+// The exit codes of a wait beside 0 and 1.
 const (
-	exitLate   = 2
-	exitFutile = 3
+	exitLate        = 2
+	exitUnreachable = 3
 )
 
-// The results of a wait, as JSON has them.
+// The results of a wait in JSON.
 const (
 	isReached    = "reached"
 	isLate       = "timeout"
@@ -172,13 +171,13 @@ func (w *waiter) wait(ctx context.Context) error {
 		if w.newer {
 			q.Set("or_newer", "true")
 		}
-		err := w.relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // the same key each time
+		err := w.relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
 		var said refusedError
 		switch {
 		case err == nil:
 			w.note = p.Note
-			w.hear(p.Progress, time.Now())
-		case errors.As(err, &said) && said.status < 500 && !w.renews(said.status, time.Now()): // it will say the same again
+			w.record(p.Progress, time.Now())
+		case errors.As(err, &said) && said.status < 500 && !w.renews(said.status, time.Now()): // it would answer the same again
 			return w.fail(err)
 		case ctx.Err() == nil:
 			w.away = err
@@ -189,9 +188,9 @@ func (w *waiter) wait(ctx context.Context) error {
 		case err == nil && w.gone() > 0:
 			w.clear()
 			fmt.Fprintf(w.errs, "relay: %d of %d clients left since the wait began, and did not come back in %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
-			return w.end(isLost, "too many clients are gone", exitError(exitFutile))
-		case w.futile > 1:
-			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitFutile))
+			return w.end(isLost, "too many clients are gone", exitError(exitUnreachable))
+		case w.unreachable > 1:
+			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitUnreachable))
 		}
 		w.show(time.Now())
 		select {
@@ -202,63 +201,63 @@ func (w *waiter) wait(ctx context.Context) error {
 	}
 }
 
-// progress is what /progress answers.
+// progress is an answer of /progress.
 type progress struct {
 	keystatus.Progress
 	Note string `json:"note"`
 }
 
-// renews reports whether a refusal is one that passes: the token was one before, and
-// its file is being renewed, here or at the relay.
+// renews reports whether a refusal may pass: the relay accepted the token before, and the token's
+// file is being renewed, here or at the relay.
 func (w *waiter) renews(status int, now time.Time) bool {
 	if status != http.StatusUnauthorized || !w.answered && !w.stopping {
 		return false
 	}
-	if w.barred.IsZero() {
-		w.barred = now
+	if w.unauthorizedSince.IsZero() {
+		w.unauthorizedSince = now
 	}
-	_ = w.relay.readToken() // in the midst of being written, it may be none
-	return now.Sub(w.barred) < settle
+	_ = w.relay.readToken() // a file that is just being written may have no token
+	return now.Sub(w.unauthorizedSince) < settle
 }
 
-// late is the end of the time.
+// late ends a wait that ran out of time.
 func (w *waiter) late() error {
 	what := "not reached in " + w.timeout.String()
 	switch {
 	case !w.answered && !w.stopping && w.away != nil:
 		return w.fail(w.away)
 	case w.last.SupersededBy != "" && !w.last.Known:
-		return w.end(isSuperseded, what, exitError(exitFutile))
+		return w.end(isSuperseded, what, exitError(exitUnreachable))
 	}
 	return w.end(isLate, what, exitError(exitLate))
 }
 
-// hear takes an answer. Of a relay that stops, the clients that it still has say
-// nothing of the others.
-func (w *waiter) hear(p keystatus.Progress, now time.Time) {
-	again := w.away != nil || w.stopping // it could not tell meanwhile who left
-	w.away, w.barred, w.stopping = nil, time.Time{}, p.Draining
+// record adds an answer. It ignores the numbers of a stopping relay, because they say nothing
+// about the clients that left it.
+func (w *waiter) record(p keystatus.Progress, now time.Time) {
+	again := w.away != nil || w.stopping // clients may have left unseen
+	w.away, w.unauthorizedSince, w.stopping = nil, time.Time{}, p.Draining
 	if p.Draining {
-		w.futile = 0
+		w.unreachable = 0
 		return
 	}
 	restarted := w.answered && !p.Started.Equal(w.last.Started)
-	w.members.hear(&p, again || restarted, restarted, w.settle, now)
+	w.members.record(&p, again || restarted, restarted, w.settle, now)
 	w.last, w.answered = p, true
 	if w.possible() {
-		w.futile = 0
+		w.unreachable = 0
 	} else {
-		w.futile++
+		w.unreachable++
 	}
 }
 
-// expected is how many clients count. Those that were there a moment ago are on their
-// way back, or the version has ended them: who is left is not all of them.
+// expected is the number of clients that percentages refer to. It includes clients that left a
+// moment ago: they may come back, or the version may have crashed them.
 func (w *waiter) expected() int {
 	return max(w.members.lately(), w.last.Clients, w.clients)
 }
 
-// gone is how many clients are gone for good, if they are more than may be.
+// gone is the number of clients that left for good, or 0 if --lost allows so many.
 func (w *waiter) gone() int {
 	n := w.members.gone()
 	if 100*float64(n) <= w.lost*float64(w.members.peak) {
@@ -271,13 +270,13 @@ func (w *waiter) reached() bool {
 	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && w.gone() == 0 && 100*float64(w.last.Reached) >= w.percent*float64(w.expected())
 }
 
-// possible reports whether the clients that do not refuse are enough.
+// possible reports whether enough clients do not refuse the version.
 func (w *waiter) possible() bool {
 	p := &w.last
 	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)
 }
 
-// text is how far it has come.
+// text describes the progress.
 func (w *waiter) text() string {
 	p := &w.last
 	by := shortVersion(plain(p.SupersededBy))
@@ -288,7 +287,7 @@ func (w *waiter) text() string {
 	case !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
 	case !p.Known && p.SupersededBy != "":
-		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %s", by, counted(p.Clients, "client"))
+		return fmt.Sprintf("superseded by %s before the wait began, and not seen again; %s", by, counted(p.Clients, "client"))
 	case !p.Known:
 		newest := "nothing is held of it"
 		if p.Newest != "" {
@@ -325,16 +324,16 @@ func (w *waiter) text() string {
 	return b.String()
 }
 
-// inTheWay is what has to change before anything can be reached; empty: nothing.
-func (w *waiter) inTheWay() string {
+// obstacle describes the obstacle to any progress; empty: there is none.
+func (w *waiter) obstacle() string {
 	p := &w.last
 	switch {
-	case !w.barred.IsZero():
-		return "trying again with what the file of the token has: " + firstLine(w.away)
+	case !w.unauthorizedSince.IsZero():
+		return "trying again with the token in the file: " + firstLine(w.away)
 	case w.away != nil:
-		return "the relay does not answer, trying again: " + firstLine(w.away)
+		return "the relay does not answer; trying again: " + firstLine(w.away)
 	case w.stopping:
-		return "the relay is stopping, waiting for it to be back"
+		return "the relay is stopping; waiting for it to come back"
 	case w.answered && !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + ": no client has it; waiting for one"
 	case w.answered && p.SupersededBy != "" && !p.Known:
@@ -346,10 +345,10 @@ func (w *waiter) inTheWay() string {
 	return ""
 }
 
-// show writes where it stands: on a terminal always, else what is another, and
-// numbers not too often. What is in the way is written to standard error, once.
+// show writes the progress: on a terminal each time, otherwise when the text changed and, for
+// numbers, at most once in linesEvery. It writes an obstacle to standard error, once.
 func (w *waiter) show(now time.Time) {
-	obstacle := w.inTheWay()
+	obstacle := w.obstacle()
 	if obstacle != w.noted {
 		w.noted = obstacle
 		if obstacle != "" {
@@ -373,7 +372,7 @@ func (w *waiter) show(now time.Time) {
 	}
 }
 
-// line writes one: on a terminal in the place of the one before.
+// line writes a line. On a terminal it overwrites the one before.
 func (w *waiter) line(text string) {
 	if w.bar {
 		fmt.Fprintf(w.out, "\r\x1b[K%s", text)
@@ -382,13 +381,13 @@ func (w *waiter) line(text string) {
 	}
 }
 
-// firstLine is what an error says in short.
+// firstLine is the first line of an error's text.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
 }
 
-// clear takes a line away that stands on the terminal.
+// clear removes the line on the terminal.
 func (w *waiter) clear() {
 	if w.bar {
 		w.line("")
@@ -402,7 +401,7 @@ func drawBar(percent float64) string {
 	return "[" + strings.Repeat("#", n) + strings.Repeat(".", barWidth-n) + "]"
 }
 
-// end says what came of it.
+// end writes the result and returns err.
 func (w *waiter) end(result, what string, err error) error {
 	if w.format != formatText {
 		said := w.outcome(result)
@@ -416,7 +415,7 @@ func (w *waiter) end(result, what string, err error) error {
 		colour = red
 	}
 	text := w.text()
-	if obstacle := w.inTheWay(); w.away != nil || w.stopping {
+	if obstacle := w.obstacle(); w.away != nil || w.stopping {
 		text = obstacle
 	}
 	w.line(fmt.Sprintf("%s: %s", tintOf(w.out).as(colour, what), text))

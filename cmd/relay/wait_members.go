@@ -6,29 +6,30 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 )
 
-// members is how many clients were there while somebody waits for a version. It has one
-// user.
+// members tracks how many clients of the key were there during a wait. It is not safe for
+// concurrent use.
 type members struct {
-	counts []headcount // of the last answers, as far as no later one is as high
-	peak   int         // since the wait began; before the version came, lately
-	known  bool        // it came
-	until  time.Time   // that the peak is what was there lately; zero: see known
+	counts []clientCount // of recent answers, strictly falling: a lower one before a higher one is dropped
+	peak   int           // the highest count since the version came; before that, of the settle time
+	known  bool          // the version came
+	until  time.Time     // end of the time after a restart in which peak follows lately; zero: none
 }
 
-// headcount is how many there were at a time.
-type headcount struct {
+// clientCount is how many clients there were at a time.
+type clientCount struct {
 	n  int
 	at time.Time
 }
 
-// hear takes an answer. Those who were there before a time without answers are expected
-// anew; after a restart they may have gone to another relay, which is nobody's fault.
-func (c *members) hear(p *keystatus.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
+// record adds an answer. With anew, requests failed before it: clients of that time get the whole
+// settle time to come back. With restarted, the peak starts anew, because clients may have moved to
+// another relay.
+func (c *members) record(p *keystatus.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
 	if restarted {
 		c.known, c.until = false, now.Add(settle)
 	}
 	if was := c.lately(); anew && was > 0 {
-		c.counts = []headcount{{was, now}}
+		c.counts = []clientCount{{was, now}}
 	}
 	for len(c.counts) > 0 && now.Sub(c.counts[0].at) >= settle {
 		c.counts = c.counts[1:]
@@ -36,9 +37,8 @@ func (c *members) hear(p *keystatus.Progress, anew, restarted bool, settle time.
 	for len(c.counts) > 0 && c.counts[len(c.counts)-1].n <= p.Clients {
 		c.counts = c.counts[:len(c.counts)-1]
 	}
-	c.counts = append(c.counts, headcount{p.Clients, now})
-	// A key that no client has any more is not in use: it tells nothing else of the
-	// version.
+	c.counts = append(c.counts, clientCount{p.Clients, now})
+	// A key without clients is not in use, and /progress knows nothing of its versions then.
 	c.known = p.Known || c.known && !p.InUse
 	if !c.known || !c.until.IsZero() || c.lately() > c.peak {
 		c.peak = c.lately()
@@ -48,7 +48,7 @@ func (c *members) hear(p *keystatus.Progress, anew, restarted bool, settle time.
 	}
 }
 
-// lately is the most there were within the time that clients take to come back.
+// lately is the highest count within the settle time.
 func (c *members) lately() int {
 	if len(c.counts) == 0 {
 		return 0
@@ -56,5 +56,6 @@ func (c *members) lately() int {
 	return c.counts[0].n
 }
 
-// gone is how many did not come back in that time, since the version came.
+// gone is how many clients left since the version came and did not come back within the settle
+// time.
 func (c *members) gone() int { return c.peak - c.lately() }

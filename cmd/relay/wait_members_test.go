@@ -13,11 +13,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A version that ends who takes it is no success, whoever is left; that some clients
-// leave for good is none of its business.
+// A version that crashes clients is not reached, whatever the rest have; a few clients may leave.
 func TestWaitWhenClientsVanish(t *testing.T) {
 	type answer struct {
-		after            time.Duration // the one before
+		after            time.Duration // since the answer before
 		clients, reached int
 		restarted        bool
 		unknown, unused  bool
@@ -49,7 +48,7 @@ func TestWaitWhenClientsVanish(t *testing.T) {
 				if now = now.Add(a.after); a.restarted {
 					started = now
 				}
-				w.hear(keystatus.Progress{Started: started, InUse: !a.unused, Known: !a.unknown, Clients: a.clients, Reached: a.reached, Pending: a.clients - a.reached}, now)
+				w.record(keystatus.Progress{Started: started, InUse: !a.unused, Known: !a.unknown, Clients: a.clients, Reached: a.reached, Pending: a.clients - a.reached}, now)
 			}
 			if w.reached() != c.reached || w.gone() != c.gone {
 				t.Errorf("reached: %v, want %v; gone: %d, want %d: %+v", w.reached(), c.reached, w.gone(), c.gone, w.members)
@@ -58,29 +57,29 @@ func TestWaitWhenClientsVanish(t *testing.T) {
 	}
 }
 
-// A time without answers tells nothing of who left: they have as long as ever.
+// After a time without answers, clients have the whole settle time to come back.
 func TestWaitWhenClientsVanishUnseen(t *testing.T) {
 	w := &waiter{percent: 99, clients: 1, settle: settle, lost: 10}
 	now := time.Unix(1e9, 0)
-	w.hear(keystatus.Progress{InUse: true, Known: true, Clients: 100, Reached: 20}, now)
+	w.record(keystatus.Progress{InUse: true, Known: true, Clients: 100, Reached: 20}, now)
 	w.away = context.DeadlineExceeded
 	now = now.Add(2 * settle)
-	w.hear(keystatus.Progress{InUse: true, Known: true, Clients: 40, Reached: 40}, now)
+	w.record(keystatus.Progress{InUse: true, Known: true, Clients: 40, Reached: 40}, now)
 	if w.reached() || w.gone() > 0 {
 		t.Errorf("reached: %v, gone: %d", w.reached(), w.gone())
 	}
 	if text := w.text(); !strings.Contains(text, "60 more were there lately") {
 		t.Error(text)
 	}
-	w.hear(w.last, now.Add(settle))
+	w.record(w.last, now.Add(settle))
 	var out bytes.Buffer
 	w.out, w.format = &out, formatJSON
-	if err := w.end(isLost, "", exitError(exitFutile)); err != exitError(exitFutile) || !strings.Contains(out.String(), `"clients_expected": 40`) || !strings.Contains(out.String(), `"clients_gone": 60`) {
+	if err := w.end(isLost, "", exitError(exitUnreachable)); err != exitError(exitUnreachable) || !strings.Contains(out.String(), `"clients_expected": 40`) || !strings.Contains(out.String(), `"clients_gone": 60`) {
 		t.Errorf("%v %s", err, &out)
 	}
 }
 
-// The same of a real relay: it fails and says why, unless that many may leave.
+// A real relay: the wait fails with the reason, unless --lost allows it.
 func TestWaitWhenAClientLeaves(t *testing.T) {
 	o := operate(t, "")
 	one, two := o.client("one", "edge", xds.Delta), o.client("two", "edge", xds.SotW)
@@ -90,18 +89,17 @@ func TestWaitWhenAClientLeaves(t *testing.T) {
 	ended, code := o.waiting("--version", "v2", "--settle", "300ms")
 	may, mayCode := o.waiting("--version", "v2", "--settle", "300ms", "--lost", "50")
 	o.gives("v2", "a", "two")
-	two.take() // and falls
+	two.take() // one leaves
 	one.take()
 	o.until([]string{"status", "-o", "json"}, `"sent": "v2"`)
 	two.leave()
 	o.until([]string{"status"}, "1 stream")
 	one.answer("")
-	o.ends(ended, code, exitFutile, "relay: 1 of 2 clients left since the wait began, and did not come back in 300ms; --lost allows 10 %", "too many clients are gone: 1 of 1 client")
+	o.ends(ended, code, exitUnreachable, "relay: 1 of 2 clients left since the wait began, and did not come back in 300ms; --lost allows 10 %", "too many clients are gone: 1 of 1 client")
 	o.ends(may, mayCode, 0, "reached: 1 of 1 client")
 }
 
-// A key of one element that reads like two is another one than that of the two; and
-// the key that is waited for stays the same.
+// "a/b" of one element differs from a/b of two, and the wait keeps its key.
 func TestWaitForAKeyThatReadsAlike(t *testing.T) {
 	o := operate(t, "")
 	o.stop()
@@ -130,8 +128,7 @@ func TestWaitForAKeyThatReadsAlike(t *testing.T) {
 	o.ends(ended, code, 0, "reached: 1 of 1")
 }
 
-// A token that is renewed in the midst of a wait is read again; what never was one ends
-// it.
+// A token that is renewed during a wait is read again; one that was never valid ends it.
 func TestWaitWhileTheTokenIsRenewed(t *testing.T) {
 	o := operate(t, "")
 	o.stop()

@@ -7,11 +7,11 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 )
 
-// outcome is what came of a wait, as JSON has it: the relay's last answer, if there
-// was one, and what the wait made of it.
+// outcome is the result of a wait in JSON: the relay's last answer, if any, and the wait's own
+// result.
 type outcome struct {
 	Result string `json:"result"`
-	// Reason is why it was not reached, for people.
+	// Reason explains to the user why the version was not reached.
 	Reason string `json:"reason,omitempty"`
 	keystatus.Progress
 	Expected int `json:"clients_expected"`
@@ -20,7 +20,7 @@ type outcome struct {
 
 func (w *waiter) outcome(result string) outcome {
 	out := outcome{Result: result, Progress: w.last, Expected: w.expected(), Gone: w.members.gone()}
-	if !w.answered { // it is known what was asked for
+	if !w.answered { // without an answer, the question
 		out.Key, out.Type, out.Version = w.key, string(w.typ), w.version
 	}
 	switch result {
@@ -28,12 +28,12 @@ func (w *waiter) outcome(result string) outcome {
 	case isLost:
 		out.Reason = fmt.Sprintf("%d of %d clients left since the wait began, and did not come back in %s", w.gone(), w.members.peak, w.settle)
 	default:
-		out.Reason = cmp.Or(w.inTheWay(), w.text())
+		out.Reason = cmp.Or(w.obstacle(), w.text())
 	}
 	return out
 }
 
-// fail is the end by an error: whoever reads data has it as data too.
+// fail ends the wait with an error. JSON and YAML output has it as data too.
 func (w *waiter) fail(err error) error {
 	w.clear()
 	if w.format == formatText {

@@ -17,8 +17,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// waiting runs relay wait until it ends; it has said something by then, if it is to
-// say something.
+// waiting runs relay wait until it ends. It returns after the first output, if any is expected.
 func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int32) {
 	ended, code = make(chan string, 1), new(atomic.Int32)
 	said := new(xdstest.Log)
@@ -40,7 +39,7 @@ func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int3
 	return ended, code
 }
 
-// ends fails unless it ends so.
+// ends fails unless the command ends with this code and these texts.
 func (o *operated) ends(ended chan string, code *atomic.Int32, want int32, texts ...string) {
 	o.Helper()
 	select {
@@ -70,7 +69,7 @@ func TestWait(t *testing.T) {
 			ended, code := o.waiting("--version", "v1")
 			o.ends(ended, code, 0, "reached: 2 of 2 clients (100.0 %)")
 
-			// A version that is yet to come, and then takes its time.
+			// A version that comes later and takes its time.
 			ended, code = o.waiting("--version", "v2")
 			half, halfCode := o.waiting("--version", "v2", "--percent", "50", "-o", "json")
 			o.gives("v2", "a", "two")
@@ -85,25 +84,25 @@ func TestWait(t *testing.T) {
 			two.answer("")
 			o.ends(ended, code, 0, "the version has not come yet: the newest is v1", "reached: 2 of 2")
 
-			// Not in time, and nobody there.
+			// Not in time, and never seen.
 			ended, code = o.waiting("--version", "v9", "--timeout", "500ms")
 			o.ends(ended, code, exitLate, "not reached in 500ms: the version has not come yet")
 			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "500ms")
 			o.ends(ended, code, exitLate, "not reached in 500ms: 2 of 2")
 
-			// Refused: it is not waited for in vain, unless the rest is enough.
+			// Refused: the wait ends, unless enough clients remain.
 			ended, code = o.waiting("--version", "v3")
 			half, halfCode = o.waiting("--version", "v3", "--percent", "50")
 			o.gives("v3", "a", "three")
 			one.take().answer("no")
-			o.ends(ended, code, exitFutile, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuses it (one)")
+			o.ends(ended, code, exitUnreachable, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuses it (one)")
 			two.take().answer("")
 			o.ends(half, halfCode, 0, "reached: 1 of 2 clients (50.0 %)")
 		})
 	}
 }
 
-// A relay that is restarted is waited for, and its first client is not taken for all.
+// The wait goes on over a restart, and does not take the first client for all.
 func TestWaitOverARestart(t *testing.T) {
 	address := xdstest.FreeAddress(t)
 	o := operate(t, address)
@@ -115,7 +114,7 @@ func TestWaitOverARestart(t *testing.T) {
 	go func() {
 		ended <- run([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--version", "v2", "--admin", address}, said, said)
 	}()
-	said.Until(t, 0, "\n") // it has heard of both
+	said.Until(t, 0, "\n") // it has counted both
 	o.stop()
 	o.gives("v2", "a", "two")
 	o.start()
@@ -133,13 +132,13 @@ func TestWaitOverARestart(t *testing.T) {
 	}
 }
 
-// What a wait concludes from what it hears.
+// The waiter expects the clients that it has seen.
 func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	first, second := now.Add(-time.Hour), now.Add(-time.Second)
 	w := &waiter{percent: 99, clients: 1, settle: settle}
-	hear := func(started time.Time, clients, reached, refusing int) bool {
-		w.hear(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+	record := func(started time.Time, clients, reached, refusing int) bool {
+		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
 		return w.reached()
 	}
 	for _, c := range []struct {
@@ -154,20 +153,20 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 		{second, 150, 148, 2, false},
 		{second, 150, 149, 1, true},
 	} {
-		if got := hear(c.started, c.clients, c.reached, c.refusing); got != c.want {
+		if got := record(c.started, c.clients, c.reached, c.refusing); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	if w.futile != 0 {
-		t.Errorf("%d answers by which it cannot be reached", w.futile)
+	if w.unreachable != 0 {
+		t.Errorf("%d answers by which it cannot be reached", w.unreachable)
 	}
-	hear(second, 100, 90, 2)
-	hear(second, 100, 90, 2)
-	if w.futile != 2 {
-		t.Errorf("%d answers by which it cannot be reached", w.futile)
+	record(second, 100, 90, 2)
+	record(second, 100, 90, 2)
+	if w.unreachable != 2 {
+		t.Errorf("%d answers by which it cannot be reached", w.unreachable)
 	}
 	now = now.Add(settle)
-	if !hear(second, 1, 1, 0) {
+	if !record(second, 1, 1, 0) {
 		t.Error("those that do not come back are waited for longer")
 	}
 }
@@ -182,14 +181,14 @@ func TestWaitFaults(t *testing.T) {
 		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
 		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
 		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
-		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
+		{"nothing listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
 	} {
 		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
 		if code != 1 || !strings.Contains(out+errs, c[0]) {
 			t.Errorf("%v: %d %s%s", c, code, out, errs)
 		}
 	}
-	// Who is not let in need not wait.
+	// A client without a valid token does not wait.
 	guarded := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -213,8 +212,7 @@ func TestWaitFaults(t *testing.T) {
 	<-done
 }
 
-// A version that was replaced before is waited for to come again, and one that is taken
-// back is not reached.
+// A version that was replaced before the wait has to come again, unless --or-newer is set.
 func TestWaitForWhatWasReplaced(t *testing.T) {
 	o := operate(t, "")
 	one := o.client("one", "edge", xds.Delta)
@@ -224,10 +222,10 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.take().answer("")
 	o.until([]string{"status"}, "SYNCED v2")
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitFutile, "relay: version v1 was superseded by v2 before the wait began: waiting for it to come again; --or-newer",
+	o.ends(ended, code, exitUnreachable, "relay: version v1 was superseded by v2 before the wait began: waiting for it to come again; --or-newer",
 		"not reached in 500ms: superseded by v2 before the wait began")
 	ended, code = o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
-	o.ends(ended, code, exitFutile, `"result": "superseded"`, `"superseded_by": "v2"`)
+	o.ends(ended, code, exitUnreachable, `"result": "superseded"`, `"superseded_by": "v2"`)
 	ended, code = o.waiting("--version", "v1", "--or-newer")
 	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v2, which counts as well")
 
@@ -243,11 +241,11 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.answer("")
 	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %)\n")
 
-	// Going back is something that came after it.
+	// A roll-back is a later version.
 	ended, code = o.waiting("--version", "v2", "--or-newer")
 	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v1, which counts as well")
 
-	// Superseded by something newer, it counts by who has that.
+	// A newer version replaces it: clients that have that count.
 	ended, code = o.waiting("--version", "v4")
 	o.gives("v4", "a", "four", "b", "one")
 	one.take()
@@ -259,7 +257,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %)")
 }
 
-// A key that no client has is said at once, and waited for.
+// A key without clients is reported at once, and waited for.
 func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o := operate(t, "")
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
@@ -271,34 +269,34 @@ func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 client")
 }
 
-// A relay that stops has fewer clients each moment: the last of them are no success, and
-// no failure.
+// A stopping relay has fewer clients each moment: the last of them are neither a success nor a
+// failure.
 func TestWaitWhileTheRelayStops(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, last := range map[string]keystatus.Progress{
 		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
 		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
-		"nobody is left":          {Known: true, InUse: true, Draining: true},
+		"no client is left":       {Known: true, InUse: true, Draining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
-			w.hear(keystatus.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
+			w.record(keystatus.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
 			for range 3 {
-				w.hear(last, now)
+				w.record(last, now)
 				w.show(now)
-				if w.reached() || w.futile > 0 {
+				if w.reached() || w.unreachable > 0 {
 					t.Fatalf("%+v", w)
 				}
 			}
-			if got := errs.String(); got != "relay: the relay is stopping, waiting for it to be back\n" {
+			if got := errs.String(); got != "relay: the relay is stopping; waiting for it to come back\n" {
 				t.Errorf("%q", got)
 			}
 			if err := w.late(); err != exitError(exitLate) || !strings.Contains(out.String(), "not reached in 1m0s: the relay is stopping") {
 				t.Errorf("%v %q", err, out.String())
 			}
-			// It is back, and so is one of those who were there.
-			w.hear(keystatus.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
+			// It is back with one of the clients.
+			w.record(keystatus.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
 			if w.reached() {
 				t.Error("one of a hundred is taken for all")
 			}
@@ -306,7 +304,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	}
 }
 
-// The same of a real one: it ends streams one by one, and whoever is left is not all.
+// A real relay that drains ends streams one by one; the remaining ones are not all.
 func TestWaitWhileARelayDrains(t *testing.T) {
 	address := xdstest.FreeAddress(t)
 	o := operate(t, address)
@@ -320,7 +318,7 @@ func TestWaitWhileARelayDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.start()
-	o.client("one", "edge", xds.Delta).take() // says nothing
+	o.client("one", "edge", xds.Delta).take() // no answer
 	o.client("two", "edge", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "1 SYNCED, 1 STALE")
 	ended, code := o.waiting("--version", "v1")
@@ -334,10 +332,10 @@ func TestWaitWhileARelayDrains(t *testing.T) {
 	default:
 	}
 	o.client("one", "edge", xds.Delta).take().answer("")
-	o.ends(ended, code, 0, "relay: the relay is stopping, waiting for it to be back", "reached: 2 of 2 clients")
+	o.ends(ended, code, 0, "relay: the relay is stopping; waiting for it to come back", "reached: 2 of 2 clients")
 }
 
-// The same of the answer: it says that it drains, as long as it does.
+// A real /progress says that the relay drains.
 func TestProgressOfARelayThatDrains(t *testing.T) {
 	o := operate(t, "")
 	o.client("one", "edge", xds.Delta).take().answer("")
@@ -361,12 +359,12 @@ func TestBar(t *testing.T) {
 	if got := show(); got != "\r\x1b[K[#######.......................] 1 of 4 clients (25.0 %), 3 pending" {
 		t.Errorf("%q", got)
 	}
-	// A line that went on in the next would leave that there.
+	// A longer line would leave its beginning on the terminal.
 	width = 40
 	if got := show(); got != "\r\x1b[K[#######.......................] 1 of …" {
 		t.Errorf("%q", got)
 	}
-	// What stands there is taken away before something is said beside it.
+	// The line is removed before other output.
 	width = 80
 	w.last = keystatus.Progress{}
 	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use: no client has it; waiting for one" || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
@@ -383,8 +381,7 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// Who reads the outcome as data is told why it was not reached as well, also where the
-// relay has said nothing else.
+// JSON has the reason for a failure, also without an answer of the relay.
 func TestWaitSaysWhyAsData(t *testing.T) {
 	o := operate(t, "")
 	one := o.client("one", "edge", xds.Delta)
@@ -401,13 +398,13 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 		ended, code := o.waiting(append(c.args, "--timeout", "200ms", "-o", "json")...)
 		o.ends(ended, code, exitLate, c.want...)
 	}
-	// What is wrong with the origin is why nothing new comes.
+	// A fault of the origin explains why no version comes.
 	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.until([]string{"status"}, "bad.yaml")
 	ended, code := o.waiting("--version", "v9", "--timeout", "200ms", "-o", "json")
-	o.ends(ended, code, exitLate, `"reason": "the version has not come: origin file:origin has files that are not taken: `, "bad.yaml")
+	o.ends(ended, code, exitLate, `"reason": "the version has not come: origin file:origin has files that cannot be used: `, "bad.yaml")
 	ended, code = o.waiting("--version", "v1", "-o", "json")
 	o.ends(ended, code, 0)
 	text := <-ended
@@ -418,11 +415,11 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 
 	var out, errs bytes.Buffer
 	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: formatJSON, out: &out, errs: &errs}
-	w.hear(keystatus.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
+	w.record(keystatus.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
 	if err := w.late(); err != exitError(exitLate) {
 		t.Error(err)
 	}
-	for _, want := range []string{`"reason": "the relay is stopping, waiting for it to be back"`, `"key": "edge"`, `"type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"`, `"version": "v1"`} {
+	for _, want := range []string{`"reason": "the relay is stopping; waiting for it to come back"`, `"key": "edge"`, `"type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"`, `"version": "v1"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, &out)
 		}

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// warnings are what is allowed and seldom meant: serve logs them, and validate
-// prints them. Without c, what did not compile, nothing is said of expressions.
+// warnings are about settings that are allowed but seldom intended. serve logs them, and validate
+// prints them. Without c, which is nil if compiling failed, there are none about expressions.
 func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	warn := func(key, format string, args ...any) {
 		out = append(out, cfg.Places.Fault(key, format, args...))
@@ -24,11 +24,11 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 		if l.TLS.CertFile != "" {
 			secured = append(secured, l.Key)
 		} else if l.Secrets == config.SecretsAllow {
-			warn(l.Key+".secrets", "whoever reaches %s is given Secrets, in plaintext", l.Address)
+			warn(l.Key+".secrets", "any client that reaches %s gets Secrets in plaintext", l.Address)
 		}
 		if c != nil && c.identities[i] != nil && l.TLS.ClientCAFile == "" {
 			if proven := c.identities[i].Proven(); len(proven) > 0 {
-				warn(l.Key+".identity", "looks at %s, which nobody has here: clients prove who they are only where tls.client_ca_file is given", strings.Join(proven, ", "))
+				warn(l.Key+".identity", "uses %s, which no client has here: clients prove an identity only where tls.client_ca_file is set", strings.Join(proven, ", "))
 			}
 		}
 		for i, o := range cfg.Upstream.Origins {
@@ -41,7 +41,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 		warn("downstream.max_connection_age", "is 0: a connection outlives its client's certificate and its authority without bound")
 	}
 	if d.RESTAddress != "" && len(secured) > 0 {
-		warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", strings.Join(secured, ", "))
+		warn("downstream.rest_address", "has no TLS, unlike %s: the relay answers any client that reaches it, if the identity rules admit a client that proves nothing", strings.Join(secured, ", "))
 	}
 	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
 		warn("admin.address", "the token travels to %s in plaintext; admin.tls would protect it", a.Address)
@@ -50,8 +50,8 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	return append(out, config.UnknownEnv()...)
 }
 
-// certificateWarnings are of certificates that the other side will refuse. When
-// it opens them, serve logs them by itself; those that cannot be read are faults.
+// certificateWarnings are about certificates that the other side will refuse. serve logs the same
+// when it opens them. Certificates that cannot be read are faults.
 func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) {
 	for _, c := range certificates(cfg) {
 		if from, until, ok := tlsfiles.Validity(c.files); ok && (now.Before(from) || now.After(until)) {
@@ -62,7 +62,7 @@ func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) 
 	return out
 }
 
-// reaches reports whether a gRPC target is plainly what listens on address.
+// reaches reports whether a gRPC target names the listener at address. It resolves no names.
 func reaches(target, address string) bool {
 	if i := strings.LastIndexByte(target, '/'); i >= 0 {
 		target = target[i+1:]

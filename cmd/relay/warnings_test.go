@@ -15,8 +15,7 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 )
 
-// One run says all that is wrong: what cannot be read, what does not fit, what
-// does not compile, and what is not there.
+// One run prints all faults: unreadable, of a wrong type, not compiling, and missing.
 func TestValidateSaysAllAtOnce(t *testing.T) {
 	dir := files(t, map[string]string{"r.yaml": `downstream:
   long_pol: 1s
@@ -59,7 +58,7 @@ admin: {token_file: none}
 	}
 }
 
-// What serve warns of validate says too, and its exit code stays 0.
+// validate prints the warnings of serve, and exits with 0.
 func TestWarnings(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	dir := files(t, map[string]string{"r.yaml": `downstream:
@@ -110,11 +109,11 @@ upstream:
 	}
 	code, out, _ = runRelay("validate", "-c", file)
 	if code != 0 || strings.Count(out, ": warning: ") != len(want) || !strings.HasSuffix(out, "r.yaml is valid\n") ||
-		!strings.Contains(out, "r.yaml:6: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext (column 45)\n") {
+		!strings.Contains(out, "r.yaml:6: downstream.listeners[1].secrets: warning: any client that reaches 127.0.0.1:15010 gets Secrets in plaintext (column 45)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 
-	// The addresses are as good as any other's; here they would be taken.
+	// Other addresses do as well; these may be taken here.
 	cfg, err := config.Load(file, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,18 +127,18 @@ upstream:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range r.down {
+	for _, e := range r.listeners {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(r.rest.Close(), r.adm.Close()); err != nil {
+	if err := errors.Join(r.restListener.Close(), r.adminListener.Close()); err != nil {
 		t.Error(err)
 	}
 	for text, times := range map[string]int{
-		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "is given Secrets": 1, "certificate is not valid now": 3,
+		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1, "certificate is not valid now": 3,
 		"listeners[0], downstream.listeners[4], downstream.listeners[5]": 1,
-		"listeners[2].identity: looks at peer.dns_sans, which nobody":    1, "listeners[4].identity: looks at peer.uri_sans, which nobody": 1,
+		"listeners[2].identity: uses peer.dns_sans, which no client":     1, "listeners[4].identity: uses peer.uri_sans, which no client": 1,
 		"admin.address: the token travels to 0.0.0.0:0 in plaintext": 1,
 	} {
 		if strings.Count(log.String(), text) != times {
@@ -148,8 +147,7 @@ upstream:
 	}
 }
 
-// A directory without any file that counts is an origin that is away, as one that is not
-// there: what is wrong may be that nothing is mounted on it.
+// A directory without files of an origin is a warning: it may not be mounted yet.
 func TestP80_ADirectoryWithoutFilesIsWarnedOf(t *testing.T) {
 	dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: \"file:d\"}]}\naggregation: {rules: [{key: node.cluster}]}\n"})
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {

@@ -20,9 +20,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// max_connection_age bounds how long a client has access after the authority of its
-// certificate was taken out of client_ca_file: its connection is closed, and no other
-// handshake succeeds.
+// max_connection_age bounds a client's access after its authority was removed from client_ca_file:
+// the relay closes the connection, and no other handshake succeeds.
 func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	dir := t.TempDir()
 	secret := "resources:\n- {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: s, generic_secret: {secret: {inline_string: x}}}\n"
@@ -35,7 +34,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	ca := tlstest.File(t, dir, "ca.crt", was.PEM())
 	g := newReloadFixtureOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
 		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  max_connection_age: 100ms\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
-	address := g.r.down[0].Addr().String()
+	address := g.r.listeners[0].Addr().String()
 	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	const id = "spiffe://test/n"
@@ -82,7 +81,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	}
 }
 
-// Two listeners of one text are told apart by their places: each keeps its own rule.
+// Two listeners with the same address and TLS match by position: each keeps its own rule.
 func TestReloadOfListenersOfOneText(t *testing.T) {
 	two := func(first, second string) string {
 		const l = "  - {address: '127.0.0.1:0', identity: 'node.id == %q'}\n"
@@ -90,7 +89,7 @@ func TestReloadOfListenersOfOneText(t *testing.T) {
 	}
 	g := newReloadFixtureOf(t, two("a", "b"))
 	in := func() (out string) {
-		for _, e := range g.r.down {
+		for _, e := range g.r.listeners {
 			for _, id := range []string{"a", "b", "c"} {
 				if admits(t, e.policy, id) {
 					out += id
@@ -103,12 +102,12 @@ func TestReloadOfListenersOfOneText(t *testing.T) {
 	if got := in(); got != "ac" {
 		t.Errorf("they let in %q, want a and c", got)
 	}
-	// Of another number nobody knows which is which.
+	// With another number of them there is no match.
 	g.says(g.replaceBy(head+"  - {address: '127.0.0.1:0', identity: 'node.id == \"b\"'}\n"), "needs a restart")
 	if got := in(); got != "ac" {
 		t.Errorf("they let in %q, want a and c", got)
 	}
-	// Another one before them changes nothing.
+	// A listener before them changes nothing.
 	g.replaceBy(head + "  - {address: '127.0.0.2:0'}\n" + two("b", "a")[len(head):])
 	if got := in(); got != "ba" {
 		t.Errorf("they let in %q, want b and a", got)

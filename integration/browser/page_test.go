@@ -23,7 +23,7 @@ func TestTheFleetIsLive(t *testing.T) {
 	w.join(edge(12)...)
 	p := w.open()
 	p.visit("/")
-	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 incremental")
+	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 delta")
 	p.shows(".flow", "files", "edge/eu-1", "SYNCED")
 	p.is("document.querySelectorAll('.flow .ribbon.synced').length === 2 && document.querySelectorAll('.flow .up.connected').length === 2")
 	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "reached")
@@ -156,7 +156,7 @@ func TestANackAppears(t *testing.T) {
 	w.join(edge(4)...)
 	p := w.open()
 	p.visit("/ui/refusals")
-	p.shows("main", "Nobody refused anything")
+	p.shows("main", "No client refused anything")
 	same := p.marked()
 	w.refusing("cluster web: no such transport socket")
 	w.clusters("2", "web", "api", "new")
@@ -183,8 +183,8 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards", "still refuses it")
 	w.refusing("")
 	w.clusters("4", "web", "api")
-	p.shows(".cards > li:nth-child(1)", "nobody refuses it any more")
-	p.shows(".cards > li:nth-child(2)", "nobody refuses it any more")
+	p.shows(".cards > li:nth-child(1)", "no client refuses it any more")
+	p.shows(".cards > li:nth-child(2)", "no client refuses it any more")
 }
 
 func TestWhereANodeGoes(t *testing.T) {
@@ -259,7 +259,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},
 		{"/ui/nodes/edge-001", "main", "edge/eu-2"},
-		{"/ui/refusals", "main", "Nobody refused anything"},
+		{"/ui/refusals", "main", "No client refused anything"},
 		{"/ui/where", "h1", "Where does this node go?"},
 		{"/ui/nonsense", "main", "There is no such page"},
 	} {

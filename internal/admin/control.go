@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// readiness is what /ready says.
+// readiness is the answer to /ready.
 type readiness struct {
 	Ready bool   `json:"ready"`
 	State string `json:"state"`
@@ -27,8 +27,7 @@ func (s *Server) live(*http.Request) (int, any) {
 	}{true}
 }
 
-// drain tells the relay to drain, and does not wait for it: the connection that
-// asks for it ends with the relay.
+// drain tells the relay to drain, and does not wait: the relay's end also ends this connection.
 func (s *Server) drain(r *http.Request) (int, any) {
 	if s.phase.Swap(draining) != draining {
 		s.opts.Log.Info("admin: told to drain", "by", r.RemoteAddr)
@@ -39,14 +38,14 @@ func (s *Server) drain(r *http.Request) (int, any) {
 	}{phases[draining]}
 }
 
-// levels are the log's, by their names in the configuration.
+// levels are the log's levels by their names in the configuration.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }
 
 func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
-// logging is what /logging says.
+// logging is the answer to /logging.
 type logging struct {
 	Level string `json:"level"`
 }

@@ -16,23 +16,23 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// dumped is a resource as it is shown.
+// dumped is a resource in an answer.
 type dumped struct {
 	Type    string   `json:"type"`
 	Name    string   `json:"name"`
 	Aliases []string `json:"aliases,omitempty"`
-	// TypeVersion is that of the type at that moment, as clients that take all of it have
-	// it; OriginTypeVersion what the origin calls it, if it is another.
+	// TypeVersion is the type's version at that moment, as a client with all of its resources has
+	// it. OriginTypeVersion is the origin's name of it, if that differs.
 	TypeVersion       string `json:"type_version"`
 	OriginTypeVersion string `json:"type_origin_version,omitempty"`
-	// Version is what clients are given where it is made of the content, OriginVersion
-	// what the origin calls it, if it does.
+	// Version is the relay's version of the resource, made of its content. OriginVersion is the
+	// origin's, if it gave one.
 	Version       string  `json:"version"`
 	OriginVersion string  `json:"origin_version,omitempty"`
 	Bytes         int64   `json:"bytes"`
 	TTL           float64 `json:"ttl_seconds,omitempty"`
-	// Resource is the message, without secrets; of a type that the program does not
-	// know, type and size.
+	// Resource is the message without secrets. For a type that the program does not know it has
+	// only type and size.
 	Resource json.RawMessage `json:"resource,omitempty"`
 
 	held *xds.Resource
@@ -40,7 +40,7 @@ type dumped struct {
 
 func (d *dumped) place() string { return d.Type + "\x00" + d.Name }
 
-// dump is the answer to /config_dump, resources to /resources.
+// dump answers /config_dump, listNames /resources.
 func (s *Server) dump(r *http.Request) (int, any)      { return s.resources(r, true) }
 func (s *Server) listNames(r *http.Request) (int, any) { return s.resources(r, false) }
 
@@ -99,7 +99,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 	})
 }
 
-// each has the resource of a name, or all, until f returns false.
+// each calls f with the resource of a name, or with all, until f returns false.
 func each(snap *snapshot.Snapshot, name string, f func(*xds.Resource) bool) {
 	if name == "" {
 		snap.Resources(f)
@@ -117,7 +117,7 @@ func (d *dumped) describe(decode bool) {
 	}
 }
 
-// shown is a resource as JSON, without secrets; nil for none.
+// shown returns a resource as JSON without secrets; nil for none.
 func shown(r *xds.Resource) json.RawMessage {
 	if r == nil {
 		return nil

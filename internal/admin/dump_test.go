@@ -20,7 +20,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// resourceOf is a message as it is held.
+// resourceOf makes a resource from a message.
 func resourceOf(t *testing.T, typ xds.TypeURL, name string, m proto.Message) *xds.Resource {
 	t.Helper()
 	a := &anypb.Any{TypeUrl: string(typ), Value: []byte("unknown")}
@@ -162,7 +162,7 @@ func TestDiffOfANode(t *testing.T) {
 		t.Errorf("%+v", rs[2])
 	}
 
-	// Of what is very large the size is shown, and that it is another.
+	// For a very large resource only size and version are shown.
 	large := func(text string) *xds.Resource { return cluster(t, "a", strings.Repeat(text, maxCompared/5+1)) }
 	r.shown.differences = []keystatus.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
 	body := r.get("/diff/"+escape(odd), &got).body
@@ -171,7 +171,7 @@ func TestDiffOfANode(t *testing.T) {
 		t.Errorf("%d bytes: %.3000s", len(body), body)
 	}
 
-	// Bounded in number, and in bytes.
+	// Bounded in number and in bytes.
 	r.shown.differences = nil
 	for range maxDifferences + 3 {
 		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
@@ -190,14 +190,13 @@ func TestDiffOfANode(t *testing.T) {
 	r.want(404, "GET", "/diff/nobody", nil)
 }
 
-// What many streams of one node have not taken comes page by page, and names of which
-// nothing is known are named, as far as they are few.
+// A node with many streams has several pages. Names without an answer are listed up to a bound.
 func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 7 {
 		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i + 1), Node: "n"})
 		u := inspect.Unacknowledged{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: inspect.NotSent, Awaits: []string{"x"}}
-		if i != 3 { // which has all
+		if i != 3 { // it has everything
 			r.shown.untaken = append(r.shown.untaken, u)
 		}
 	}
@@ -222,7 +221,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	if fmt.Sprint(streams) != "[1 2 3 5 6 7]" {
 		t.Errorf("%v", streams)
 	}
-	// By size as well.
+	// Bounded in bytes too.
 	r.shown.differences = nil
 	for range 5 {
 		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})

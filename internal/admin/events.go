@@ -10,12 +10,11 @@ import (
 	"xdsrelay/internal/admin/overview"
 )
 
-// eventTimeout is how long a page may take for one event.
+// eventTimeout bounds the time in which a page has to read an event.
 const eventTimeout = 10 * time.Second
 
-// events has the newest of the fleet for each open page, as server-sent events.
-// A page that reads slowly is told the newest whenever it has read; one that
-// does not read is cut.
+// events sends the newest overview to each open page as server-sent events. A slow page gets the
+// newest one whenever it has read the one before; the server closes a page that does not read.
 func (s *Server) events() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.hub.Open() {
@@ -24,7 +23,7 @@ func (s *Server) events() http.Handler {
 		}
 		defer s.hub.Close()
 		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("X-Accel-Buffering", "no") // by a proxy
+		w.Header().Set("X-Accel-Buffering", "no") // tells proxies not to buffer
 		if r.Method == http.MethodHead {
 			return
 		}
@@ -33,16 +32,16 @@ func (s *Server) events() http.Handler {
 		var said string
 		for {
 			e, err := s.hub.Next(r.Context(), seen)
-			if err != nil || !s.Authorized(r.Header.Get("Authorization")) { // the token may be another by now
+			if err != nil || !s.Authorized(r.Header.Get("Authorization")) { // the token may have changed
 				return
 			}
-			// A line without an event finds out whether the page is still there.
+			// A comment line without an event detects a page that has gone.
 			message := ":\n\n"
 			if data := string(e.Data); data != said {
 				message, said = "event: fleet\nid: "+e.Made.UTC().Format(time.RFC3339Nano)+"\ndata: "+data+"\n\n", data
 			}
 			seen = e
-			_ = out.SetWriteDeadline(time.Now().Add(eventTimeout)) // of a server without deadlines there is none to set
+			_ = out.SetWriteDeadline(time.Now().Add(eventTimeout)) // fails only on a server without deadlines
 			if _, err := w.Write([]byte(message)); err != nil || out.Flush() != nil {
 				return
 			}
@@ -52,7 +51,7 @@ func (s *Server) events() http.Handler {
 
 var errBusy = errors.New("other requests took too long")
 
-// relay is what pages are told of the relay itself.
+// relay returns the relay's own state for the page.
 func (s *Server) relay() overview.Relay {
 	r := overview.Relay{
 		Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started,
@@ -71,8 +70,8 @@ func (s *Server) relay() overview.Relay {
 	return r
 }
 
-// overview computes what pages are told, when it is its turn to read, and says how
-// long that took.
+// overview computes an event when no other request reads. It returns the time of the computation,
+// without the wait.
 func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	give, ok := s.Turn(ctx)
 	if !ok {
@@ -99,5 +98,5 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("overview: %w", err)
 	}
-	return b[:len(b)-1], time.Since(began), nil // without the end of the line
+	return b[:len(b)-1], time.Since(began), nil // without the newline
 }

@@ -17,7 +17,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// visitor reads the events of a page.
+// visitor reads a page's events.
 type visitor struct {
 	*serverFixture
 	body   *http.Response
@@ -35,7 +35,7 @@ func (r *serverFixture) listen(headers ...string) *visitor {
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	// No timeout: it would count the whole answer.
+	// No timeout: it would cover the whole answer.
 	res, err := (&http.Client{Transport: r.client.Transport}).Do(req)
 	if err != nil {
 		r.Fatal(err)
@@ -44,7 +44,7 @@ func (r *serverFixture) listen(headers ...string) *visitor {
 	return &visitor{serverFixture: r, body: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
 }
 
-// next is the next event; false: there are no more.
+// next returns the next event; false: there are no more.
 func (l *visitor) next() (overview.Overview, bool) {
 	l.Helper()
 	for l.lines.Scan() {
@@ -82,7 +82,7 @@ func TestPagesAreToldWhatChanges(t *testing.T) {
 		r.shown.clients = append(r.shown.clients, synced("b", "k"))
 		r.shown.clients[0].Types[0].State = inspect.Refused
 	})
-	// The next event is of the change: without one there is none.
+	// The next event has the change: without a change there is none.
 	if o, ok := l.next(); !ok || o.Clients != 2 || o.States.Nacked != 1 {
 		t.Errorf("%+v", o)
 	}
@@ -119,7 +119,7 @@ func TestPagesAreNotManyAndLeaveRoomAgain(t *testing.T) {
 		t.Errorf("%s", res.body)
 	}
 	all[0].cancel()
-	// The relay sees it when it next has something to say.
+	// The relay notices it at its next write.
 	for range 100 {
 		if l := r.listen(); l.body.StatusCode == http.StatusOK {
 			return
@@ -146,7 +146,7 @@ func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
 	if _, ok := l.next(); !ok {
 		t.Fatal("no event")
 	}
-	// Who has the old token is not told any more.
+	// A stream with the old token ends.
 	r.SetToken("second")
 	r.shown.set(func() { r.shown.clients = []inspect.ClientStatus{synced("a", "k")} })
 	if o, ok := l.next(); ok {
@@ -164,6 +164,6 @@ func TestThePageIsForBrowsers(t *testing.T) {
 	}
 	r.want(http.StatusMethodNotAllowed, http.MethodPost, "/events", nil)
 	r.want(http.StatusMethodNotAllowed, http.MethodPost, "/ui/fleet", nil)
-	// A page of another name that leads here reads nothing of the relay.
+	// A page with another name that resolves here gets no data.
 	r.want(http.StatusForbidden, http.MethodGet, "/events", nil, "Host", "evil.example")
 }

@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// explained is what `relay explain -o json` prints as well: an explanation for
-// each type asked for, or one without a type where all types are the same.
+// explained is the answer to POST /explain, and the JSON of `relay explain`. It has one explanation
+// for each type, or a single one without a type if the rules do not use the type.
 type explained struct {
 	Node    string                    `json:"node"`
 	Cluster string                    `json:"cluster,omitempty"`
@@ -67,8 +67,8 @@ func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 	return all, nil
 }
 
-// readNode reads a node, or an object with a node and its peer; a Node has no
-// field of the name node.
+// readNode reads a node, or an object with a node and a peer. A Node has no field named node, which
+// tells the two apart.
 func (s *Server) readNode(body []byte) (*xds.Node, expr.Peer, error) {
 	var peer expr.Peer
 	var fields map[string]json.RawMessage

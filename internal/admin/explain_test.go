@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 
-	// These rules tell types apart, so all of the table are shown.
+	// These rules depend on the type, so all types are shown.
 	got = r.explainTo("/explain", node)
 	if len(got.Types) != len(xds.Types()) {
 		t.Fatalf("%d types", len(got.Types))
@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("with a peer: %+v", got.Types[0])
 	}
 
-	// A node that is refused is an answer.
+	// A refusal is an answer with status 200.
 	got = r.explainTo("/explain?type=CDS", `{"id": "n"}`)
 	if got.Types[0].Refused == "" || got.Types[0].Key != "" {
 		t.Errorf("%+v", got.Types[0])

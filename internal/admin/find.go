@@ -9,28 +9,28 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 )
 
-// maxFound is how many keys, and how many nodes, a search finds at most; and
-// longer names are of no use to people.
+// maxFound bounds the keys, and the nodes, that a search returns. maxFoundName bounds the names
+// that it examines, in bytes.
 const (
 	maxFound     = 12
 	maxFoundName = 1024
 )
 
-// found is what a search found.
+// found is the answer to /find.
 type found struct {
 	Keys  []string    `json:"keys"`
 	Nodes []foundNode `json:"nodes"`
-	More  bool        `json:"more"` // than are here
+	More  bool        `json:"more"` // there are more matches
 }
 
 type foundNode struct {
 	Node  string `json:"node"`
 	Key   string `json:"key,omitempty"`
-	State string `json:"state,omitempty"` // the worst of its types
+	State string `json:"state,omitempty"` // the worst of its types' states
 }
 
-// find looks for keys and nodes whose names have a text in them, in any case.
-// Names that begin with it come first.
+// find searches for keys and nodes with a text in their names, in any case. Names that begin with
+// it come first.
 func (s *Server) find(r *http.Request) (int, any) {
 	text := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("text")))
 	if text == "" || len(text) > maxFoundName {
@@ -74,7 +74,7 @@ func has(name, text string) bool {
 	return len(name) <= maxFoundName && strings.Contains(strings.ToLower(name), text)
 }
 
-// byPlace orders by where a name has the text, and then by name.
+// byPlace orders by the position of the text in the name, then by name.
 func byPlace[T any](all []T, text string, name func(T) string) {
 	slices.SortFunc(all, func(a, b T) int {
 		x, y := name(a), name(b)
@@ -84,7 +84,7 @@ func byPlace[T any](all []T, text string, name func(T) string) {
 	})
 }
 
-// badness orders states; what is not known comes before all.
+// badness orders states; an unknown state is the least.
 func badness(state string) int {
 	return slices.Index([]string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}, state)
 }

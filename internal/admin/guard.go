@@ -19,20 +19,20 @@ import (
 	"time"
 )
 
-// endpoint is what one method of a path does.
+// endpoint handles one method of a path.
 type endpoint struct {
-	// answer returns a status and what to write.
+	// answer returns a status and a body to encode.
 	answer func(*http.Request) (int, any)
-	// raw writes by itself, in a format of its own; instead of answer.
+	// raw writes the whole response itself; it replaces answer.
 	raw http.Handler
-	// query has what is known besides format. Not looked at for raw.
+	// query has the allowed parameters besides format. It does not apply to raw.
 	query []string
-	// reads: it waits for its turn, since it costs by what the relay holds.
+	// reads: it waits for its turn, because its cost depends on what the relay holds.
 	reads bool
-	// json: the body is JSON, and has to say so.
+	// json: the body must be declared as JSON.
 	json bool
-	// unlinked: a link on somebody else's page does not lead here, since it costs much or
-	// goes on for long.
+	// unlinked: a link from another site is refused, because the answer costs much or goes on for
+	// long.
 	unlinked bool
 }
 
@@ -45,7 +45,7 @@ type route struct {
 	post *endpoint
 }
 
-// allow are the methods of a path, for people and for the header Allow.
+// allow returns the methods of a path.
 func (r *route) allow() []string {
 	var out []string
 	if r.get != nil {
@@ -57,7 +57,7 @@ func (r *route) allow() []string {
 	return out
 }
 
-// method returns what r does by this method; nil: nothing.
+// method returns the endpoint for a method; nil: there is none.
 func (r *route) method(name string) *endpoint {
 	switch name {
 	case http.MethodGet, http.MethodHead:
@@ -70,20 +70,20 @@ func (r *route) method(name string) *endpoint {
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// foreign refuses what browsers send for pages of another origin, also if it only reads:
-// such a page sees nothing of the answer, but could hold what few may hold at a time, or
-// have profiles made. What is left to it is a link that somebody follows.
+// foreign refuses requests that browsers send for another site's page, also reading ones. Such a
+// page cannot see the answer, but it could occupy the few turns or start profiles. Only a link that
+// a user follows is allowed.
 func (e *endpoint) foreign(r *http.Request) error {
 	h := r.Header
 	followed := r.Method == http.MethodGet && h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Purpose") == ""
 	if followed && !e.unlinked {
 		return nil
 	}
-	// Of what it takes for reading it would refuse nothing.
+	// Check allows every GET, so it is asked about a POST.
 	return crossOrigin.Check(&http.Request{Method: http.MethodPost, Header: h, Host: r.Host, URL: r.URL})
 }
 
-// guard lets to a route's endpoints who may, with what they take.
+// guard wraps a route's endpoints with the checks of access, method, query and body.
 func (s *Server) guard(r *route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
@@ -91,7 +91,7 @@ func (s *Server) guard(r *route) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		if req.ContentLength != 0 {
 			req.Body = http.MaxBytesReader(w, req.Body, MaxBody)
-			// Of a server that has no deadlines there is none to set.
+			// fails only on a server without deadlines
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		query, err := url.ParseQuery(req.URL.RawQuery)
@@ -127,7 +127,7 @@ func (s *Server) guard(r *route) http.Handler {
 		}
 		if err == nil {
 			if err = understood(query, e.query); err != nil && e == r.get && r.post != nil && understood(query, r.post.query) == nil {
-				h.Set("Allow", http.MethodPost) // to change it, as one that only changes says of itself
+				h.Set("Allow", http.MethodPost) // a GET of a path that only takes POST gets the same answer
 				refuse(http.StatusMethodNotAllowed, req.URL.Path+": what is asked for is a change, and wants POST, not "+req.Method)
 				return
 			}
@@ -143,7 +143,7 @@ func (s *Server) guard(r *route) http.Handler {
 		leave := func() {}
 		if e.json {
 			if !enter(req.Context(), s.bodies) {
-				return // it hung up
+				return // the client has gone
 			}
 			leave = sync.OnceFunc(func() { <-s.bodies })
 			defer leave()
@@ -159,13 +159,13 @@ func (s *Server) guard(r *route) http.Handler {
 			}
 			defer func() { <-s.held }()
 		}
-		leave() // what is held of bodies is bounded by the turns from now on
+		leave() // from here on, held bounds the memory for bodies
 		s.send(w, s.turn(e, req, f))
 	})
 }
 
-// readBody reads a body before its request waits for its turn: who sends it slowly
-// holds up those who send one as well, and nobody else.
+// readBody reads the body before the request waits for its turn, so that a slow client delays only
+// other requests with a body.
 func readBody(req *http.Request) (int, error) {
 	b, err := io.ReadAll(req.Body)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -178,8 +178,8 @@ func readBody(req *http.Request) (int, error) {
 	return 0, nil
 }
 
-// turn answers, if need be when others have been answered. To write it down is a
-// part of that: it takes about as long as to read it.
+// turn answers when it is the request's turn. Encoding is a part of the turn, since it takes about
+// as long as reading.
 func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	if e.reads {
 		give, ok := s.Turn(req.Context())
@@ -192,8 +192,8 @@ func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	return s.encode(f, status, body)
 }
 
-// Turn waits until no other request reads what the relay holds, by HTTP or gRPC. It reports
-// false if ctx ends first.
+// Turn waits until no other request reads what the relay holds, over HTTP or gRPC. It reports false
+// if ctx ends first. The caller has to call give.
 func (s *Server) Turn(ctx context.Context) (give func(), ok bool) {
 	if !enter(ctx, s.reads) {
 		return nil, false
@@ -201,7 +201,7 @@ func (s *Server) Turn(ctx context.Context) (give func(), ok bool) {
 	return func() { <-s.reads }, true
 }
 
-// enter waits until there is room, and reports false if ctx ends before.
+// enter waits for room, and reports false if ctx ends first.
 func enter(ctx context.Context, room chan struct{}) bool {
 	select {
 	case room <- struct{}{}:
@@ -211,7 +211,7 @@ func enter(ctx context.Context, room chan struct{}) bool {
 	}
 }
 
-// understood reports what of a query is not known, or there twice.
+// understood returns an error for an unknown or repeated parameter.
 func understood(query url.Values, known []string) error {
 	for name, values := range query {
 		if name != "format" && !slices.Contains(known, name) {
@@ -224,9 +224,8 @@ func understood(query url.Values, known []string) error {
 	return nil
 }
 
-// Authorized reports whether what a request has as Authorization is the token, if
-// one is needed. Hashes are compared, so that the time taken tells nothing of the
-// token, nor of its length.
+// Authorized reports whether an Authorization header has the token, if one is needed. It compares
+// hashes, so that the time reveals neither the token nor its length.
 func (s *Server) Authorized(authorization string) bool {
 	want := s.token.Load()
 	if want == nil {
@@ -237,8 +236,8 @@ func (s *Server) Authorized(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// Named reports whether the relay may be called so. Where no token is needed,
-// a name that someone else can point here is not enough.
+// Named reports whether a request may use this host name. Without a token only localhost and IP
+// addresses are allowed, because any other name can be made to resolve to this host.
 func (s *Server) Named(host string) bool {
 	if s.token.Load() != nil {
 		return true

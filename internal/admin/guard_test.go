@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// every path, with the methods that it has.
+// every path with its methods
 var every = []struct {
 	path  string
 	allow string
@@ -85,8 +85,7 @@ func TestIndexHasAllPaths(t *testing.T) {
 	}
 }
 
-// What is open although there is a token is what the annotated file says is: nothing is
-// held back, nor is anything said to be open that is not.
+// relay.yaml lists exactly the paths that need no token.
 func TestAnnotatedFileNamesWhatIsOpen(t *testing.T) {
 	src, err := os.ReadFile("../../config/relay.yaml")
 	if err != nil {
@@ -133,7 +132,7 @@ func TestToken(t *testing.T) {
 				t.Errorf("%s %s: WWW-Authenticate: %q", method, p.path, h)
 			}
 		}
-		// Not even the methods are told.
+		// Without the token the methods stay unknown.
 		r.want(401, "DELETE", p.path, nil)
 		if got := r.do(method, p.path+"?x=1", "", "Authorization", "bearer s3cret"); got.StatusCode == 401 || got.StatusCode == 403 {
 			t.Errorf("%s %s with the token: %s", method, p.path, got.Status)
@@ -145,7 +144,7 @@ func TestToken(t *testing.T) {
 	if len(r.drains) > 1 || r.level.Level() != slog.LevelInfo {
 		t.Error("something was done without the token")
 	}
-	// With a token the relay may have any name.
+	// With a token any host name is allowed.
 	r.want(200, "GET", "/keys", nil, "Authorization", "Bearer s3cret", "Host", "relay.example.com")
 }
 
@@ -168,7 +167,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// A page whose name was made to point here is told nothing.
+// Without a token a page whose name resolves here gets no answer.
 func TestNameOfTheRelay(t *testing.T) {
 	r := serve(t, nil)
 	for host, ok := range map[string]bool{
@@ -200,7 +199,7 @@ func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
 	if len(r.drains) > 0 || r.level.Level() != slog.LevelInfo {
 		t.Error("something was done")
 	}
-	// A link is followed by somebody, and a frame or a look ahead by nobody.
+	// A user follows a link; a frame or a prefetch needs no user.
 	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	for _, path := range []string{"/", "/ui/keys/web", "/nacks", "/live"} {
 		r.want(200, "GET", path, nil, link...)
@@ -220,8 +219,7 @@ func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
 	}
 }
 
-// What the page has no view for is not there, for browsers in words and for others as
-// any path.
+// An address without a view answers 404: with the page for browsers, with an error for others.
 func TestViewsThatAreNotThere(t *testing.T) {
 	r := serve(t, nil)
 	for _, path := range []string{"/ui/", "/ui/fleet", "/ui/keys/a/b", "/ui/nodes/x"} {
@@ -255,7 +253,7 @@ func TestLogging(t *testing.T) {
 	for _, q := range []string{"", "?level=", "?level=loud", "?level=info&level=debug", "?level=info&x=1", "?level=info&format=xml"} {
 		r.want(400, "POST", "/logging"+q, nil)
 	}
-	// A change that is asked for by GET is told how it is made, as /drain would.
+	// A GET of a change answers 405 with the right method, as /drain does.
 	for _, method := range []string{"GET", "HEAD"} {
 		if got := r.do(method, "/logging?level=debug", ""); got.StatusCode != 405 || got.Header.Get("Allow") != "POST" {
 			t.Errorf("%s: %d, Allow %q", method, got.StatusCode, got.Header.Get("Allow"))
@@ -306,8 +304,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// Who reads status holds up neither probes nor scrapes, and the relay's data is
-// read by a few at a time.
+// Reading requests take turns, and delay neither probes nor scrapes.
 func TestReadsTakeTurns(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.block, r.shown.asked = make(chan struct{}), make(chan struct{}, 20)
@@ -326,7 +323,7 @@ func TestReadsTakeTurns(t *testing.T) {
 		}()
 	}
 	<-r.shown.asked
-	// Wait until the others have come as well.
+	// Wait until the others wait as well.
 	for len(r.held) < readers {
 		r.get("/live", nil)
 	}
@@ -347,7 +344,7 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// stuck takes nothing of an answer until it is let.
+// stuck blocks writes until it is released.
 type stuck struct {
 	*httptest.ResponseRecorder
 	writing, let chan struct{}
@@ -359,7 +356,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Who takes an answer slowly has no turn.
+// A client that reads its answer slowly does not hold the turn.
 func TestSlowReadersHoldNobodyUp(t *testing.T) {
 	r := serve(t, nil)
 	w := &stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
@@ -375,7 +372,7 @@ func TestSlowReadersHoldNobodyUp(t *testing.T) {
 	<-done
 }
 
-// Bodies that come slowly hold up nobody but each other.
+// Slow bodies delay only other requests with a body.
 func TestSlowBodiesHoldUpNobodyWhoReads(t *testing.T) {
 	r := serve(t, nil)
 	var all sync.WaitGroup
@@ -409,7 +406,7 @@ func TestBodies(t *testing.T) {
 	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`), 415, nil)
 	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`, "Content-Type", "text/plain"), 415, nil)
 	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`, "Content-Type", "application/json; charset=utf-8"), 200, nil)
-	// What has no use for a body does not read it.
+	// An endpoint without a body does not read one.
 	if got := r.do("POST", "/logging?level=info", "{}"); got.StatusCode != 200 {
 		t.Errorf("%s", got.Status)
 	}

@@ -36,7 +36,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The relay's parts are what a Server shows.
+// Fakes of the relay's parts.
 var (
 	_ Clients = (*fanout.Server)(nil)
 	_ Keys    = (*keystatus.Reader)(nil)
@@ -44,20 +44,20 @@ var (
 	_ Rules   = (*aggregator.Rules)(nil)
 )
 
-// fakeRelay is what a Server shows.
+// fakeRelay has the data that a Server shows.
 type fakeRelay struct {
 	mu          sync.Mutex
 	clients     []inspect.ClientStatus
-	nodes       []*xds.Node // of streams that speak for clusters, under the key "old"
+	nodes       []*xds.Node // of streams with clusters, under the key "old"
 	standings   []inspect.Standing
 	held        map[xds.Key][]*snapshot.Snapshot
 	untaken     []inspect.Unacknowledged
-	differences []keystatus.Difference // of all
+	differences []keystatus.Difference // of all clients
 	keys        []keystatus.Key
 	origins     []upstream.OriginStatus
 	away        []refusal.Recent
 	block       chan struct{} // if set, Clients waits for it
-	asked       chan struct{} // and says so
+	asked       chan struct{} // receives when Clients blocks
 }
 
 func (f *fakeRelay) Clients() []inspect.ClientStatus {
@@ -160,7 +160,7 @@ func (f *fakeRelay) Key(key xds.Key) (keystatus.Key, bool) {
 	defer f.mu.Unlock()
 	for _, k := range f.keys {
 		if k.Key == key.String() {
-			k.Types = slices.Clone(k.Types) // they are counted in
+			k.Types = slices.Clone(k.Types) // the caller counts in them
 			for i := range k.Types {
 				k.Types[i].Versions = slices.Clone(k.Types[i].Versions)
 			}
@@ -175,7 +175,7 @@ func (f *fakeRelay) Used(key xds.Key) bool {
 	return ok
 }
 
-// Nacks are those of the keys, of the first the newest.
+// Nacks yields the NACKs of the keys, the newest of the first.
 func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,20 +208,20 @@ func (f *fakeRelay) set(change func()) {
 	change()
 }
 
-// serverFixture is a Server that answers on loopback.
+// serverFixture is a Server on a loopback address.
 type serverFixture struct {
 	*testing.T
 	*Server
 	shown  *fakeRelay
 	level  slog.LevelVar
 	meters *telemetry.Metrics
-	drains chan struct{} // has one for each time
+	drains chan struct{} // receives one for each call of Drain
 	url    string
 	client *http.Client
 	stop   func() error
 }
 
-// rules that tell types apart, as a user writes them.
+// rules that depend on the type
 const rules = `
 upstream: {origins: [{address: "127.0.0.1:1"}]}
 aggregation:
@@ -234,7 +234,7 @@ aggregation:
     - key: node.cluster
 `
 
-// compile compiles the rules of a file.
+// compile compiles rules.
 func compile(t *testing.T, text string) *aggregator.Rules {
 	t.Helper()
 	file := write(t, "relay.yaml", text)
@@ -249,7 +249,7 @@ func compile(t *testing.T, text string) *aggregator.Rules {
 	return r
 }
 
-// write makes a file for one test.
+// write writes a file of a test.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -312,13 +312,13 @@ func serve(t *testing.T, change func(*Options)) *serverFixture {
 	return r
 }
 
-// reply is what came.
+// reply is a response.
 type reply struct {
 	*http.Response
 	body []byte
 }
 
-// do sends a request; headers are names and values in turn.
+// do sends a request; headers are pairs of a name and a value.
 func (r *serverFixture) do(method, path, body string, headers ...string) reply {
 	r.Helper()
 	req, err := http.NewRequest(method, r.url+path, bytes.NewReader([]byte(body)))
@@ -343,8 +343,7 @@ func (r *serverFixture) do(method, path, body string, headers ...string) reply {
 	return reply{res, b}
 }
 
-// want fails unless path answers so, and decodes the answer into v if it is
-// given.
+// want fails unless path answers with status. It decodes the answer into v if that is given.
 func (r *serverFixture) want(status int, method, path string, v any, headers ...string) reply {
 	r.Helper()
 	got := r.do(method, path, "", headers...)

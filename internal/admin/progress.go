@@ -13,13 +13,13 @@ import (
 // progress is the answer to /progress.
 type progress struct {
 	keystatus.Progress
-	// Note says of a key that is not in use which one is that reads alike, and of a
-	// version that has not come what keeps new ones from coming, as far as that is known.
+	// Note names another key that reads alike if the key is not in use. For a version that has not
+	// come it names the known obstacle.
 	Note string `json:"note,omitempty"`
 }
 
-// progress says how far a version of a key's type has come. A key that is not in use
-// is no fault: its clients may be yet to come, or to come again.
+// progress answers with the progress of a version. A key that is not in use is no error: its
+// clients may come later.
 func (s *Server) progress(r *http.Request) (int, any) {
 	q := r.URL.Query()
 	name := r.PathValue("key")
@@ -42,7 +42,7 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	}
 	of := keystatus.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
 	p := s.opts.Keys.Progress(of, s.opts.Clients.Standings)
-	// Looked at afterwards: none of those that are missing was sent away before.
+	// The phase is read afterwards: if it is not draining, no client that is missing was sent away.
 	p.Draining = s.phase.Load() == draining
 	out := progress{Progress: p}
 	switch {
@@ -54,8 +54,7 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-// hindrance says what keeps new versions of a key from coming; empty: nothing that is
-// known.
+// hindrance returns what keeps new versions of a key from coming; empty: nothing is known.
 func (s *Server) hindrance(key xds.Key) string {
 	k, ok := s.opts.Keys.Key(key)
 	if !ok {
@@ -67,17 +66,17 @@ func (s *Server) hindrance(key xds.Key) string {
 	case up.Failed && !up.Connected:
 		return "no origin can be reached: " + up.Error
 	case up.SilentSince != nil:
-		return fmt.Sprintf("origin %s accepts streams and says nothing", up.Origin)
+		return fmt.Sprintf("origin %s accepts streams and sends nothing", up.Origin)
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
-			return fmt.Sprintf("origin %s has files that are not taken: %s", o.Name, strings.Join(show(o).Faults, "; "))
+			return fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(show(o).Faults, "; "))
 		}
 	}
 	return ""
 }
 
-// typeCalled is the type that people mean: by its URL or its short name.
+// typeCalled returns the type with a URL or short name.
 func typeCalled(name string) (xds.TypeURL, error) {
 	t, ok := xds.ParseType(name)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"xdsrelay/internal/admin/web"
 )
 
-// routes are all paths but / and what is not there.
+// routes returns all paths but / and unknown ones.
 func (s *Server) routes() []route {
 	list := func(answer func(*http.Request) (int, any), query ...string) *endpoint {
 		return &endpoint{answer: answer, reads: true, query: append(query, paging...)}
@@ -22,7 +22,7 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.live}},
 		{path: "/server_info", says: "version, phase, and numbers in short",
 			get: &endpoint{answer: s.serverInfo, reads: true}},
-		{path: "/keys", says: "the aggregation keys in use; clients are streams and who polls, members their types under the key: a client of three types is three members",
+		{path: "/keys", says: "the aggregation keys in use; clients are streams and REST clients, members their types under the key: a client of three types is three members",
 			get: list(s.listKeys)},
 		{path: "/keys/{key...}", says: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and what was refused",
 			get: &endpoint{answer: s.oneKey, reads: true}},
@@ -32,7 +32,7 @@ func (s *Server) routes() []route {
 			get: list(s.listNode, "key")},
 		{path: "/nacks", says: "what clients refused, the newest first, a row for each key, type, version and message, with how many refuse it still; ?key= that of a key",
 			get: list(s.listNacks, "key")},
-		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= of the answer before: by it is known since when you wait; ?or_newer=true also takes what replaced it before",
+		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= repeats the mark of the answer before, which says when the wait began; ?or_newer=true also accepts what replaced it before that",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},
 		{path: "/diff/{node...}", says: "what a node refused or does not have yet, against what it has, resource by resource",
 			get: list(s.untaken)},
@@ -42,9 +42,9 @@ func (s *Server) routes() []route {
 			get: list(s.listNames, "key", "type", "name", "find")},
 		{path: "/origins", says: "the origins, in order of preference",
 			get: &endpoint{answer: s.listOrigins, reads: true}},
-		{path: "/events", says: "the fleet in numbers, as server-sent events, for as long as one reads",
+		{path: "/events", says: "the fleet in numbers, as server-sent events, for as long as the request lasts",
 			get: &endpoint{raw: s.events(), unlinked: true}},
-		{path: "/find", says: "keys and nodes whose names have ?text= in them; the first few",
+		{path: "/find", says: "the first few keys and nodes with ?text= in their names",
 			get: &endpoint{answer: s.find, reads: true, query: []string{"text"}}},
 		{path: "/explain", says: `which key a node gets, rule by rule; ?type= for one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.explain, reads: true, json: true, query: []string{"type"}}},
@@ -61,14 +61,14 @@ func (s *Server) routes() []route {
 			get: &endpoint{raw: s.profiles(), unlinked: true}},
 		{path: "/ui/{view...}", open: true, says: "the page for browsers, as / is for them",
 			get: &endpoint{raw: http.HandlerFunc(s.view)}},
-		{path: assetsPath, open: true, says: "what the page is made of",
+		{path: assetsPath, open: true, says: "the page's files",
 			get: &endpoint{raw: http.HandlerFunc(s.asset)}},
 	}
 }
 
 const assetsPath = "/assets/{file...}"
 
-// view answers with the page, as one that is not there if it has no such view.
+// view answers with the page. The status is 404 if the page has no such view.
 func (s *Server) view(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case web.IsView(r.PathValue("view")):
@@ -86,23 +86,23 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// NoSuchPath is how the error ends where a path is not there, unlike what is looked for
-// at a path.
+// NoSuchPath ends the error for an unknown path. Clients use it to tell that from an unknown item
+// at a known path.
 const NoSuchPath = " is not there; / has all paths"
 
 func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
 	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + NoSuchPath})
 }
 
-// tail is a path whose rest is one value, whatever is in it.
+// tail is a path that ends in one value with any characters.
 type tail struct {
 	prefix, name string
 	handler      http.Handler
 }
 
-// mux sends requests to their routes. The rest of a path may be a node's id such
-// as spiffe://d/ns/a, or a key, so it is taken as it is: http.ServeMux would
-// clean it, and redirect to something else.
+// mux dispatches requests to their routes. A path may end in a node's id such as spiffe://d/ns/a,
+// or in a key. http.ServeMux would clean such a path and redirect, so mux matches these routes
+// itself.
 func (s *Server) mux() http.Handler {
 	m := http.NewServeMux()
 	routes := s.routes()
@@ -124,8 +124,7 @@ func (s *Server) mux() http.Handler {
 		w.Header().Add("Vary", "Accept")
 		home.ServeHTTP(w, r)
 	})
-	// The methods are those that any path has: what is not there is not found,
-	// whatever the method.
+	// An unknown path is not found with any method of other paths.
 	nowhere := &endpoint{raw: http.HandlerFunc(s.nowhere)}
 	m.Handle("/", s.guard(&route{get: nowhere, post: nowhere}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +139,7 @@ func (s *Server) mux() http.Handler {
 	})
 }
 
-// index is the list of paths, as text.
+// index is the list of paths as text.
 func index(routes []route) http.Handler {
 	var b strings.Builder
 	for _, r := range routes {
@@ -154,11 +153,11 @@ func index(routes []route) http.Handler {
 	all := b.String()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(all)) // who hung up wants no answer
+		_, _ = w.Write([]byte(all)) // an error means that the client has gone
 	})
 }
 
-// profile is net/http/pprof, which registers itself with a mux that is not
+// profile calls net/http/pprof directly. Its own handlers are registered with a mux that is not
 // served.
 func profile(w http.ResponseWriter, r *http.Request) {
 	switch r.PathValue("profile") {
@@ -175,12 +174,12 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// profileRest is for how long at least there is no profile after one that stops the whole
-// program while it looks, so that clients wait for few of them.
+// profileRest is the least pause after a profile that stops the whole program, so that clients wait
+// for few of them.
 const profileRest = 500 * time.Millisecond
 
-// profiles are made one at a time, and after each there is none for four times as
-// long as it took, but for those that wait most of their time.
+// profiles makes one profile at a time. The next one waits four times as long as the last one took,
+// except after profiles that mostly wait.
 func (s *Server) profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !enter(r.Context(), s.profile) {

@@ -35,24 +35,23 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// MaxBody is how large a request's body may be, in bytes.
+// MaxBody bounds a request's body in bytes.
 const MaxBody = 1 << 20
 
-// What a client may take, in time and in bytes. A profile may take longer, by
-// the time that it asks for.
+// Bounds for clients, in time and bytes. A profile may take longer, by the time that it asks for.
 const (
 	maxConnections = 512
-	maxHeld        = 16 // answers of what is read, until they are written
-	maxBodies      = 16 // that are read at a time
+	maxHeld        = 16 // answers of reading requests, until they are written
+	maxBodies      = 16 // bodies that are read at a time
 	maxHeader      = 64 << 10
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
 	answerTimeout  = 30 * time.Second
 	idleTimeout    = time.Minute
-	grace          = 2 * time.Second // for what is being answered when Run ends
+	grace          = 2 * time.Second // for requests in progress when Run ends
 )
 
-// Clients are the open streams, as fanout.Server has them.
+// Clients gives the open streams, as fanout.Server does.
 type Clients interface {
 	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
 	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
@@ -61,7 +60,7 @@ type Clients interface {
 	RecentRefusals() []refusal.Recent
 }
 
-// Keys are the keys in use, as keystatus.Reader has them.
+// Keys gives the keys in use, as keystatus.Reader does.
 type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
@@ -72,12 +71,12 @@ type Keys interface {
 	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress
 }
 
-// Origins are those of the configuration, as upstream.Client has them.
+// Origins gives the configured origins, as upstream.Client does.
 type Origins interface {
 	Origins() []upstream.OriginStatus
 }
 
-// Store is the last known good on disk, as store.Store has it.
+// Store gives the state of the last known good on disk, as store.Store does.
 type Store interface{ Status() store.Status }
 
 // Rules give nodes their keys, as aggregator.Rules do.
@@ -86,37 +85,36 @@ type Rules interface {
 	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
 }
 
-// Configuration is what came of the relay's own file.
+// Configuration is the state of the relay's configuration file.
 type Configuration struct {
 	File string `json:"file"`
-	// Since is when what is in force was read.
+	// Since is when the configuration in force was read.
 	Since time.Time `json:"since"`
-	// NeedsRestart are the keys that the file has other values for than are in force.
+	// NeedsRestart are the keys with new values that need a restart.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
-	// Rejected: the file, as it is now, has faults, and what was before is in force.
+	// Rejected: the file has faults, and the configuration before it is in force.
 	Rejected *Rejection `json:"rejected,omitempty"`
-	// NotTaken are files that it names whose content, as it is now, cannot be used: what
-	// they had before is in force.
+	// NotTaken are files that the configuration names and that cannot be used now. Their former
+	// content is in force.
 	NotTaken []NotTaken `json:"not_taken,omitempty"`
 }
 
-// NotTaken is a file, or some together, whose content cannot be used.
+// NotTaken is a file, or a group of them, that cannot be used.
 type NotTaken struct {
-	Of    string    `json:"of"` // the key that names it
+	Of    string    `json:"of"` // the configuration key that names it
 	Error string    `json:"error"`
 	Since time.Time `json:"since"`
 }
 
-// Rejection is a file that has faults.
+// Rejection describes a faulty file.
 type Rejection struct {
-	At     time.Time `json:"at"` // when they were found
+	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`
 }
 
-// Options of a Server. All are needed but Admitted, Store, Configuration and Log.
+// Options of a Server. All but Admitted, Store, Configuration and Log are required.
 type Options struct {
-	// Config has the files of token and certificate; the address is the
-	// listener's.
+	// Config has the files of token and certificate. Run's listener has the address.
 	Config config.Admin
 	// Name of this replica, and the program's version.
 	Name, Version string
@@ -124,27 +122,25 @@ type Options struct {
 	Clients Clients
 	Keys    Keys
 	Origins Origins
-	// Rules are those in force now.
+	// Rules returns the rules in force.
 	Rules func() Rules
-	// Admitted is whom the listener at a configured address lets in: its identity
-	// rule and its rule for Secrets; false: there is none. nil: nobody knows.
+	// Admitted returns the identity rule and the rule for Secrets of the listener at a configured
+	// address; false: there is none. nil: /explain/diff compares no listeners.
 	Admitted func(address string) (identity, secrets string, ok bool)
 	// Store is the last known good; nil: nothing is stored.
 	Store   Store
 	Metrics *telemetry.Metrics
 	// Level of the log, which POST /logging sets.
 	Level *slog.LevelVar
-	// Drain makes the relay drain and end. It returns at once, and is called at
-	// most once.
+	// Drain makes the relay drain and end. It returns at once. The server calls it at most once.
 	Drain func()
-	// Configuration says what came of the relay's file; nil: it has none that is
-	// followed.
+	// Configuration returns the state of the configuration file; nil: no file is followed.
 	Configuration func() Configuration
 
 	Log *slog.Logger // nil: slog.Default
 }
 
-// Server answers operators.
+// Server serves the admin API.
 type Server struct {
 	// Fixed once made.
 	opts    Options
@@ -157,14 +153,13 @@ type Server struct {
 	phase   atomic.Int32
 	nodes   xds.NodeTable
 	hub     *overview.Hub // for open pages
-	held    chan struct{} // has one for each request whose answer costs by what the relay holds
-	reads   chan struct{} // has one for the one of them that reads
-	bodies  chan struct{} // has one for each request whose body is read
-	profile chan struct{} // for the one that is profiled for, and for as long again
+	held    chan struct{} // has one element for each request with reads set, from its turn until it is written
+	reads   chan struct{} // has one element while a request reads
+	bodies  chan struct{} // has one element for each request body that is read
+	profile chan struct{} // has one element while a profile is made and in the pause after it
 }
 
-// New makes a Server. It reads the files of token and certificate, and starts
-// nothing.
+// New makes a Server. It reads the files of token and certificate. It starts nothing.
 func New(o Options) (*Server, error) {
 	switch {
 	case o.Clients == nil, o.Keys == nil, o.Origins == nil, o.Rules == nil, o.Metrics == nil, o.Level == nil, o.Drain == nil:
@@ -200,16 +195,15 @@ func New(o Options) (*Server, error) {
 // plaintext.
 func (s *Server) Certificates() *tlsfiles.Source { return s.certs }
 
-// SetToken has another token be asked for from now on. It is for a server that has
-// one: what others may reach is not to be opened by a file. It reports whether it is
-// another.
+// SetToken changes the token, and reports whether it differs from the one before. Use it only for a
+// server with a token file.
 func (s *Server) SetToken(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	was := s.token.Swap(&sum)
 	return was == nil || *was != sum
 }
 
-// ReadToken reads the file's one line. An empty token would be no token.
+// ReadToken reads a token from a file. An empty token is an error, since any request would have it.
 func ReadToken(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -222,12 +216,11 @@ func ReadToken(file string) (string, error) {
 	return token, nil
 }
 
-// Handler answers everything, for whoever may ask.
+// Handler returns the handler of all paths, with their checks of access.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run serves l, with TLS if it is configured, until ctx ends; then it returns
-// nil. It closes l. An address that others than this host reach is refused
-// without a token.
+// Run serves l, with TLS if it is configured, until ctx ends; then it returns nil. It closes l.
+// Without a token it refuses an address that is not loopback.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.MayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -244,15 +237,15 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
-		// HTTP/1 only: a connection ends after its request, and can be waited for.
+		// With HTTP/1 a connection ends after its request, so Run can wait for it.
 		Protocols: new(http.Protocols),
-		// No ReadTimeout: it would end the context of a long profile. What has a
-		// body gets its time in guard.
+		// No ReadTimeout: it would end the context of a long profile. guard sets the deadline for a
+		// body.
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew: // in Serve, before the connection's goroutine
 				conns.Add(1)
-			case http.StateClosed: // the last that goroutine does
+			case http.StateClosed: // the goroutine's last call
 				conns.Done()
 			}
 		},
@@ -263,23 +256,23 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	select {
 	case err := <-ended:
 		// The listener failed.
-		_ = srv.Close() // closes it once more, at most
+		_ = srv.Close() // closes the listener again, at most
 		conns.Wait()
 		return fmt.Errorf("admin %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.hub.End() // pages read for as long as they may
+	s.hub.End() // otherwise /events never ends
 	hurry, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer done()
 	if srv.Shutdown(hurry) != nil {
-		_ = srv.Close() // what did not end in time
+		_ = srv.Close() // closes what did not end in time
 	}
 	<-ended
 	conns.Wait()
 	return nil
 }
 
-// TLS is that of the configuration, for these protocols; nil: plaintext.
+// TLS returns the configured TLS for these protocols; nil: plaintext.
 func (s *Server) TLS(protocols ...string) *tls.Config {
 	if s.certs == nil {
 		return nil
@@ -287,7 +280,7 @@ func (s *Server) TLS(protocols ...string) *tls.Config {
 	return s.certs.Server(protocols...)
 }
 
-// MayServe checks that an address is for this host only, or a token needed.
+// MayServe returns an error for an address other hosts can reach, unless there is a token.
 func (s *Server) MayServe(a net.Addr) error {
 	if s.token.Load() != nil {
 		return nil
@@ -298,7 +291,7 @@ func (s *Server) MayServe(a net.Addr) error {
 	return fmt.Errorf("admin %s: not a loopback address, so admin.token_file has to be given", a)
 }
 
-// The phases of a relay's life, in order.
+// The phases of the relay, in order.
 const (
 	starting int32 = iota
 	serving
@@ -307,8 +300,8 @@ const (
 
 var phases = [...]string{starting: "starting", serving: "serving", draining: "draining"}
 
-// SetReady says that the listeners are open, or, after that, that the relay
-// drains; from then on it is never ready again.
+// SetReady changes the phase: with true to serving, with false to draining. The relay never leaves
+// draining.
 func (s *Server) SetReady(ready bool) {
 	if ready {
 		s.phase.CompareAndSwap(starting, serving)

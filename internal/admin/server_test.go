@@ -76,7 +76,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Run ends with all connections, also such as ask for nothing or take long.
+// Run ends with all connections, also idle and slow ones.
 func TestRunEnds(t *testing.T) {
 	r := serve(t, nil)
 	r.get("/live", nil)
@@ -108,7 +108,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// Run does not return before what it serves has, though its connection is cut.
+// Run does not return before its handlers have, although it cuts their connections.
 func TestRunWaitsForWhatItServes(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.block, r.shown.asked = make(chan struct{}), make(chan struct{}, 1)

@@ -20,7 +20,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// serverInfo is the relay in short.
+// serverInfo is the answer to /server_info.
 type serverInfo struct {
 	Name            string      `json:"name"`
 	Version         string      `json:"version"`
@@ -35,7 +35,7 @@ type serverInfo struct {
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
-	// SentAway is who was refused, or ended by a fault, in the last minute.
+	// SentAway has the streams that were refused, or ended by a fault, in the last minute.
 	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
@@ -45,10 +45,10 @@ type serverInfo struct {
 type streamCount struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
-	REST  int `json:"rest"` // who polls, or did until a moment ago
+	REST  int `json:"rest"` // clients that polled recently
 }
 
-// storeInfo is the last known good on disk.
+// storeInfo is the state of the last known good on disk.
 type storeInfo struct {
 	Path      string `json:"path"`
 	Files     int    `json:"files"`
@@ -103,7 +103,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 
 func keyPlace(k *keystatus.Key) string { return k.Key }
 
-// keys returns all, in order.
+// keys returns all keys in order.
 func (s *Server) keys() []keystatus.Key {
 	return s.opts.Keys.Keys()
 }
@@ -133,11 +133,10 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, one[0]
 }
 
-// keyCalled returns the key that people mean by name: as it is shown. What is so no key
-// is one as JSON shows it, with backslashes, or its elements without quotes, if that is
-// one key in use. What is a key as it stands is no other one, in use or not: whoever
-// waits for it would be answered for somebody else's. It reports false for what can be
-// no key.
+// keyCalled returns the key that a user means by name. A name in the form of xds.Key.String is that
+// key, in use or not: otherwise /progress could answer for the wrong key. Another name may be a key
+// in use as JSON shows it, with backslashes, or its elements without quotes if no other key in use
+// reads so. It reports false if the name means no key.
 func (s *Server) keyCalled(name string) (xds.Key, bool) {
 	if key, is := xds.ParseKey(name); is {
 		return key, true
@@ -155,7 +154,7 @@ func (s *Server) keyCalled(name string) (xds.Key, bool) {
 	return xds.Key{}, false
 }
 
-// spelled are the keys in use whose elements, without quotes, read so.
+// spelled returns the keys in use whose elements, joined without quotes, are name.
 func (s *Server) spelled(name string) (keys []xds.Key) {
 	for _, k := range s.keys() {
 		if name != "" && strings.Join(k.Elements, "/") == name {
@@ -165,7 +164,7 @@ func (s *Server) spelled(name string) (keys []xds.Key) {
 	return keys
 }
 
-// notUsed says that a key is not in use, and which one may have been meant.
+// notUsed is the error for a key that is not in use. It names keys that read alike.
 func (s *Server) notUsed(key xds.Key) string {
 	text := fmt.Sprintf("key %s is not in use", key)
 	for _, k := range s.spelled(strings.Join(key.Elements(), "/")) {
@@ -180,14 +179,14 @@ func notKey(name string) string {
 	return fmt.Sprintf("key: %q is no key, or means several: wants elements as /keys shows them, joined by / and percent-encoded", name)
 }
 
-// nack is something that clients of a key refused.
+// nack is an item of /nacks.
 type nack struct {
 	Key string `json:"key"`
 	history.Nack
 }
 
-// listNacks has one item for each key, type, version and message, the newest first, with
-// how many refuse it still. They are read as the page needs them.
+// listNacks answers with one item for each key, type, version and message, the newest first, with
+// how many clients still refuse it. Rows are made as the page needs them.
 func (s *Server) listNacks(r *http.Request) (int, any) {
 	only, isOnly, refusal := s.keyAsked(r)
 	if refusal != nil {
@@ -219,7 +218,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	})
 }
 
-// keyAsked is the key that ?key= names, if it names any.
+// keyAsked returns the key of ?key=, if there is one.
 func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *failure) {
 	q := r.URL.Query()
 	if !q.Has("key") {
@@ -232,8 +231,8 @@ func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *fa
 	return key, true, nil
 }
 
-// clientPlace is the stream's number: a node's id comes from the client, and
-// may be longer than a URL.
+// clientPlace is the stream's number. A node's id would not do: the client chooses it, and it may
+// be longer than a URL.
 func clientPlace(c *inspect.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
 
 func (s *Server) listClients(r *http.Request) (int, any) {
@@ -267,17 +266,16 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	return status, p
 }
 
-// ofKey reports whether a client has a type of the key.
+// ofKey reports whether a client has a type under the key.
 func ofKey(c *inspect.ClientStatus, key xds.Key) bool {
 	name := key.String()
 	return slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Key == name })
 }
 
-// clients answers with those that are wanted. No more are looked at than the page
-// needs.
+// clients answers with the wanted clients. It examines only as many as the page needs.
 func (s *Server) clients(r *http.Request, wanted func(*inspect.ClientStatus) bool) (int, any) {
 	_, after, err := pageOf(r)
-	from := uint64(0) // nothing is before 1
+	from := uint64(0) // numbers begin at 1
 	if after != "" && err == nil {
 		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
 			return fail(http.StatusBadRequest, errPageToken.Error())
@@ -294,7 +292,7 @@ func (s *Server) clients(r *http.Request, wanted func(*inspect.ClientStatus) boo
 	}, clientPlace, whole)
 }
 
-// origin is an upstream.OriginStatus as it is shown.
+// origin is an item of /origins.
 type origin struct {
 	Name        string     `json:"name"`
 	Address     string     `json:"address"`
@@ -307,7 +305,7 @@ type origin struct {
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	Silent      int        `json:"silent_streams"`
 	SilentSince *time.Time `json:"silent_since,omitempty"`
-	// Faults of the files that it is made of.
+	// Faults of the origin's files.
 	Faults []string `json:"faults,omitempty"`
 }
 
@@ -328,7 +326,7 @@ func show(o upstream.OriginStatus) origin {
 	return out
 }
 
-// listOrigins is one page: there are as many as the configuration has.
+// listOrigins answers with one page: there are only as many as are configured.
 func (s *Server) listOrigins(*http.Request) (int, any) {
 	out := struct {
 		Items []origin `json:"items"`

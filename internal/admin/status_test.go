@@ -46,7 +46,7 @@ func TestReadyFromOpenListenersUntilDrain(t *testing.T) {
 	is(200, "serving")
 	r.SetReady(false)
 	is(503, "draining")
-	r.SetReady(true) // it is too late
+	r.SetReady(true) // no effect any more
 	is(503, "draining")
 }
 
@@ -67,12 +67,12 @@ func TestServerInfo(t *testing.T) {
 	}
 }
 
-// storeOf is a store of this status.
+// storeOf is a store with this status.
 type storeOf store.Status
 
 func (s storeOf) Status() store.Status { return store.Status(s) }
 
-// What is on the disk, if anything is.
+// /server_info has the store's status, if there is a store.
 func TestServerInfoOfTheStore(t *testing.T) {
 	var none serverInfo
 	serve(t, nil).get("/server_info", &none)
@@ -120,7 +120,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("/keys/%s is %+v", escape(k.Key), one)
 		}
 	}
-	// So it is found by what a person sees, or takes from JSON, of it.
+	// A key is found by its elements, and by its JSON.
 	for name, want := range map[string]xds.Key{
 		`"edge/eu"/1`: oddKeys[1], `\"edge/eu\"/1`: oddKeys[1],
 		"edge/eu-1": oddKeys[0], "../live": oddKeys[5], "..": oddKeys[6], "a//b/%2F": oddKeys[8], `""`: oddKeys[4],
@@ -140,14 +140,14 @@ func TestKeys(t *testing.T) {
 			t.Errorf("/clients?key=%s: %+v", name, of.Items)
 		}
 	}
-	// Which of two keys is meant must not be guessed.
+	// A name that fits two keys is refused.
 	r.shown.set(func() {
 		for _, k := range []xds.Key{xds.NewKey("x y/z"), xds.NewKey("x y", "z")} {
 			r.shown.keys = append(r.shown.keys, keystatus.Key{Key: k.String(), Elements: k.Elements()})
 		}
 	})
 	r.want(400, "GET", "/keys/x%20y/z", nil)
-	// What is a key as it stands is no other one, though that is not in use.
+	// A name that is a key never means another one.
 	for name, want := range map[string]string{
 		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
 		`"\"edge/eu\"/1"`: `key "\"edge/eu\"/1" is not in use`,
@@ -172,8 +172,7 @@ func TestKeys(t *testing.T) {
 	r.want(400, "GET", "/keys/", nil)
 }
 
-// escape is percent-encoding of a path's element that leaves no dots, which
-// would be taken for a way up.
+// escape percent-encodes a path's element, also dots, which would be read as a parent path.
 func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), ".", "%2E") }
 
 func TestClients(t *testing.T) {
@@ -202,7 +201,7 @@ func TestClients(t *testing.T) {
 	streams("/clients/"+escape(odd), 10, 11)
 	streams("/clients/"+escape(odd)+"?limit=1", 10)
 	streams("/clients/b", 9)
-	streams("/clients/", 12) // the client that has no id
+	streams("/clients/", 12) // the client without an id
 	streams("/clients?key="+url.QueryEscape(key), 10)
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
@@ -226,7 +225,7 @@ func TestNacks(t *testing.T) {
 		{Key: "a"},
 		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
-	for range 3 { // and one that has no room to be among the rows
+	for range 3 { // one more than are kept
 		r.shown.standings = append(r.shown.standings, inspect.Standing{Key: xds.NewKey("b"), Type: "t", State: inspect.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
@@ -263,8 +262,7 @@ func TestNacks(t *testing.T) {
 	r.want(400, "GET", "/nacks?key=", nil)
 }
 
-// A key says how many clients are in which state, in a list as well, and how far its
-// versions have come.
+// A key has the number of clients in each state, in lists too, and the progress of its versions.
 func TestKeysCountTheirClients(t *testing.T) {
 	r := serve(t, nil)
 	web, db := xds.NewKey("web"), xds.NewKey("db")
@@ -345,8 +343,7 @@ func TestNothingThereIsAnEmptyList(t *testing.T) {
 	}
 }
 
-// All pages together have each item once, whatever the limit, also when items
-// come and go between them.
+// All pages together have each item once, for each limit, while items come and go.
 func TestPaging(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 25 {
@@ -374,7 +371,7 @@ func TestPaging(t *testing.T) {
 	var p list[keystatus.Key]
 	r.get("/keys?limit=3", &p)
 	r.shown.set(func() {
-		r.shown.keys = append(r.shown.keys[:1:1], r.shown.keys[3:]...) // k01, k02 go
+		r.shown.keys = append(r.shown.keys[:1:1], r.shown.keys[3:]...) // k01 and k02 go
 		r.shown.keys = append(r.shown.keys, keystatus.Key{Key: "a"})
 	})
 	r.get("/keys?limit=3&page_token="+p.Next, &p)
@@ -385,7 +382,7 @@ func TestPaging(t *testing.T) {
 	r.shown.clients = []inspect.ClientStatus{{Stream: 1}, {Stream: 2}}
 	var c list[inspect.ClientStatus]
 	r.get("/clients?limit=1", &c)
-	clientsToken := c.Next // of another list
+	clientsToken := c.Next // a token of another list
 	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=10001", "page_token=%21", "page_token=zz", "page_token=a2V5", "page_token=" + clientsToken, "limit=1&limit=2", "page-token=x", "format=xml", "x=%zz"} {
 		r.want(400, "GET", "/keys?"+q, nil)
 	}
@@ -407,7 +404,7 @@ func TestDefaultLimit(t *testing.T) {
 	}
 }
 
-// A long page has an item a line, and says the same.
+// A long page has one item a line, and the same content.
 func TestLongPagesAreLines(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 2000 {
@@ -430,7 +427,7 @@ func TestLongPagesAreLines(t *testing.T) {
 	}
 }
 
-// A page is bounded in bytes too, and has an item however large that is.
+// A page is bounded in bytes, and has at least one item of any size.
 func TestPageBytes(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 4 {
@@ -454,7 +451,7 @@ func TestPageBytes(t *testing.T) {
 	}
 }
 
-// YAML has the same as JSON, whatever strings there are.
+// YAML has the content of JSON for any strings.
 func TestYAML(t *testing.T) {
 	r := serve(t, nil)
 	for i, s := range []string{
@@ -474,7 +471,7 @@ func TestYAML(t *testing.T) {
 	if a, b := normal(t, j), normal(t, y); a != b {
 		t.Errorf("YAML differs:\n%s\nJSON:\n%s", b, a)
 	}
-	// Readers of YAML 1.1 take an on for true.
+	// YAML 1.1 reads on as true.
 	if s := string(got.body); !strings.Contains(s, "\n    node: \"on\"\n") || !strings.Contains(s, "\n    node: plain\n") {
 		t.Errorf("quotes: %s", s)
 	}
@@ -514,7 +511,7 @@ func normal(t *testing.T, v any) string {
 	return string(b)
 }
 
-// docs/operations.md says of each field of the store what it means.
+// docs/operations.md explains each field of the store.
 func TestOperatorsAreToldOfEachFieldOfTheStore(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

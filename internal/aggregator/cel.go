@@ -11,8 +11,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// celRules are the rules of the configuration: the first that matches gives
-// the key.
+// celRules are the CEL rules of a configuration. The first matching rule gives the key.
 type celRules struct{ list []*celRule }
 
 type celRule struct {
@@ -24,14 +23,14 @@ type celRule struct {
 
 var errEmpty = errors.New("the value is empty")
 
-// compileCEL compiles rules, which are the value of key.
+// compileCEL compiles rules. key is the configuration key of their list.
 func compileCEL(key string, rules []config.Rule, places *config.Places) (*celRules, error) {
 	set := &celRules{}
 	var faults config.Faults
 	for i, r := range rules {
 		name := fmt.Sprintf("%s[%d]", key, i)
 		c := &celRule{rule: rule{name: name, place: places.Of(name)}}
-		if !places.Given(key) { // the rule of a configuration without rules
+		if !places.Given(key) { // the default rule of a configuration without rules
 			c.place = config.Pos{File: "default"}
 		}
 		if strings.TrimSpace(r.Match) != "" {
@@ -91,8 +90,8 @@ func (s *celRules) rules() []*rule {
 	return out
 }
 
-func (s *celRules) evaluate(in expr.Input) verdict {
-	var v verdict
+func (s *celRules) evaluate(in expr.Input) evaluation {
+	var v evaluation
 	for _, r := range s.list {
 		did, err := r.try(in)
 		if did != matched {
@@ -103,9 +102,8 @@ func (s *celRules) evaluate(in expr.Input) verdict {
 		for i := range r.key {
 			e, err := r.element(in, i)
 			if err != nil {
-				// A later rule may not take the node: whoever wrote this one
-				// meant it, and a node that is let in under another key sees
-				// what is not for it.
+				// No later rule may take the node: this rule is meant for it, and under another key
+				// the node could see other nodes' resources.
 				v.failed = true
 				v.steps = append(v.steps, step{&r.rule, keyFailed, fmt.Errorf("key[%d]: %w", i, err)})
 				return v
@@ -119,7 +117,7 @@ func (s *celRules) evaluate(in expr.Input) verdict {
 	return v
 }
 
-// try says whether the rule is one for in.
+// try reports whether the rule matches in.
 func (r *celRule) try(in expr.Input) (outcome, error) {
 	if r.types != nil && !slices.Contains(r.types, in.Type) {
 		return otherType, nil
@@ -145,7 +143,7 @@ func (r *celRule) element(in expr.Input, i int) (string, error) {
 	return e, err
 }
 
-func (s *celRules) explain(in expr.Input, v verdict) []RuleResult {
+func (s *celRules) explain(in expr.Input, v evaluation) []RuleResult {
 	var out []RuleResult
 	for i, r := range s.list {
 		res := RuleResult{Rule: r.name, Place: r.place, Types: r.types, Match: "true", Result: notTried.String()}

@@ -15,7 +15,7 @@ const (
 	Failed
 )
 
-// String names the reason, as metrics have it.
+// String returns the reason's name in metrics.
 func (r Reason) String() string {
 	if r == Failed {
 		return "key_failed"
@@ -23,21 +23,21 @@ func (r Reason) String() string {
 	return "unmatched"
 }
 
-// Error says that a node is refused, and which rules were tried (P5). It goes
-// to the client, so it names rules as they are numbered, and no file.
+// Error is the refusal of a node, with the rules that were tried (P5). Clients get its text, so it
+// names rules by number, and no files.
 type Error struct {
 	Reason Reason
-	Tried  []string // a line for each rule, bounded
-	cause  error    // what has nothing to do with a rule
+	Tried  []string // a line for each rule, up to maxTried
+	cause  error    // an error that belongs to no rule
 }
 
-// A gRPC status travels in a header, of which clients take 8 KiB.
+// A gRPC status travels in a header, and clients accept 8 KiB of headers.
 const (
 	maxTried = 20
 	maxLine  = 200
 )
 
-func newError(why Reason, v verdict) *Error {
+func newError(why Reason, v evaluation) *Error {
 	e := &Error{Reason: why}
 	for i, s := range v.steps {
 		if i == maxTried && len(v.steps) > maxTried+1 && why == Unmatched {
@@ -45,7 +45,7 @@ func newError(why Reason, v verdict) *Error {
 			break
 		}
 		if why == Failed && s.did != keyFailed {
-			continue // the rule that matched is what matters
+			continue // only the rule that matched matters
 		}
 		line := s.rule.name + ": " + s.did.String()
 		if s.err != nil {
@@ -73,16 +73,16 @@ func (e *Error) Error() string {
 	return what + "; tried: " + strings.Join(e.Tried, "; ")
 }
 
-// outcome of a rule.
+// outcome is the result of trying a rule.
 type outcome uint8
 
 const (
 	notTried outcome = iota // an earlier rule gave the key
 	otherType
 	noMatch
-	matchFailed // taken for no match
+	matchFailed // counts as no match
 	matched
-	keyFailed // matched, and refuses
+	keyFailed // matched, and refuses the node
 )
 
 func (o outcome) String() string {

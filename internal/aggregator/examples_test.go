@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The examples that come with the program compile and do what they say.
+// The examples of the repository compile and give the documented keys.
 func TestExamples(t *testing.T) {
 	const dir = "../../config/rules"
 	tried := map[string]bool{}

@@ -9,21 +9,21 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Explanation is how a node came to its key for a type, or to none.
+// Explanation shows how a node got its key for a type, or why it has none.
 type Explanation struct {
 	Type string `json:"type,omitempty" yaml:"type,omitempty"`
-	// Key as people read it, and its elements; neither if Refused is set.
+	// Key is the key as text, Elements its elements; both are empty if Refused is set.
 	Key      string   `json:"key,omitempty" yaml:"key,omitempty"`
 	Elements []string `json:"elements,omitempty" yaml:"elements,omitempty"`
-	// Own: no rule matched, and the node got a key of its own.
+	// Own: no rule matched, and the node has a key of its own.
 	Own bool `json:"own,omitempty" yaml:"own,omitempty"`
-	// Refused is what a client would be told.
+	// Refused is the error that a client would get.
 	Refused string       `json:"refused,omitempty" yaml:"refused,omitempty"`
 	Reason  string       `json:"reason,omitempty" yaml:"reason,omitempty"`
 	Rules   []RuleResult `json:"rules" yaml:"rules"`
 }
 
-// RuleResult is what one rule made of the node.
+// RuleResult is the result of one rule for the node.
 type RuleResult struct {
 	Rule   string       `json:"rule" yaml:"rule"`
 	Place  config.Pos   `json:"place" yaml:"place"`
@@ -35,14 +35,14 @@ type RuleResult struct {
 	Key    []Element    `json:"key,omitempty" yaml:"key,omitempty"`
 }
 
-// Element is one part of a key.
+// Element is one element of a key.
 type Element struct {
 	Expr  string `json:"expr" yaml:"expr"`
 	Value string `json:"value,omitempty" yaml:"value,omitempty"`
 	Error string `json:"error,omitempty" yaml:"error,omitempty"`
 }
 
-// shown are values as people may see them: a node's metadata may hold a token.
+// shown hides secrets in values: a node's metadata may have a token.
 func shown(values []expr.Value) []expr.Value {
 	for i := range values {
 		v := &values[i]
@@ -51,8 +51,8 @@ func shown(values []expr.Value) []expr.Value {
 	return values
 }
 
-// Explain computes a node's key anew and shows each step of it. It counts
-// nothing and remembers nothing. The error is that the node cannot be read.
+// Explain computes a node's key without the cache and shows each step. It changes no counters. It
+// fails if the node cannot be decoded.
 func (r *Rules) Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*Explanation, error) {
 	m, err := node.Decode()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// fragments are the rules of an xds-relay file. Each fragment gives an element
-// of the key: that of the rule that matches, or of all that do.
+// fragments are the rules of an xds-relay file. Each fragment gives an element of the key, from all
+// its rules that match.
 type fragments struct {
 	list     [][]*fragmentRule
 	warnings config.Faults
@@ -45,8 +45,8 @@ func (s *fragments) usesType() bool {
 	return uses
 }
 
-func (s *fragments) evaluate(in expr.Input) verdict {
-	var v verdict
+func (s *fragments) evaluate(in expr.Input) evaluation {
+	var v evaluation
 	var elements []string
 	used := 0
 	var last *fragmentRule
@@ -89,7 +89,7 @@ func (s *fragments) evaluate(in expr.Input) verdict {
 	case used > 0:
 		v.elements = elements[:used]
 	case last != nil:
-		// A key of nothing would be shared by all tenants.
+		// All tenants would share a key without elements.
 		v.failed = true
 		for i := range v.steps {
 			if v.steps[i].rule == &last.rule {
@@ -100,7 +100,7 @@ func (s *fragments) evaluate(in expr.Input) verdict {
 	return v
 }
 
-func (s *fragments) explain(in expr.Input, v verdict) []RuleResult {
+func (s *fragments) explain(in expr.Input, v evaluation) []RuleResult {
 	var out []RuleResult
 	i := 0
 	for _, f := range s.list {
@@ -124,7 +124,7 @@ func (s *fragments) explain(in expr.Input, v verdict) []RuleResult {
 					if st.err != nil {
 						el.Error = st.err.Error()
 					} else if val, err := r.result.value(&in); err == nil {
-						el.Value = val // the error of another would be the step's
+						el.Value = val // the error of another one is the step's
 					}
 					res.Key = append(res.Key, el)
 				}
@@ -136,7 +136,7 @@ func (s *fragments) explain(in expr.Input, v verdict) []RuleResult {
 	return out
 }
 
-// parseFragments reads an xds-relay file.
+// parseFragments compiles an xds-relay file.
 func parseFragments(file string, src []byte) (*fragments, error) {
 	var f keyerFile
 	places, err := config.DecodeProto(file, src, &f)
@@ -152,19 +152,19 @@ func parseFragments(file string, src []byte) (*fragments, error) {
 	return set, nil
 }
 
-// fragmentCompiler checks what the schema demands and collects the faults.
+// fragmentCompiler checks a file against its schema and collects the faults.
 type fragmentCompiler struct {
 	places *config.Places
 	faults config.Faults
 	names  []string // keys of resource_names_fragments
-	empty  []string // keys of string_fragments of nothing
+	empty  []string // keys of empty string_fragments
 }
 
 func (c *fragmentCompiler) fault(key, format string, args ...any) {
 	c.faults = append(c.faults, c.places.Fault(key, format, args...))
 }
 
-// one checks that of the members of a oneof exactly one is given.
+// one checks that exactly one member of a oneof is given.
 func (c *fragmentCompiler) one(key string, members map[string]bool) {
 	var names, given []string
 	for n, ok := range members {
@@ -266,7 +266,7 @@ func (c *fragmentCompiler) node(key string, m *nodeMatchFile) predicate {
 	return nil
 }
 
-// oldField is the enum's field; its zero value, as any enum's, if left out.
+// oldField returns the enum's field. If it is left out, it is the enum's zero value.
 func oldField(f *nodeField) field {
 	if f == nil {
 		return fieldID
@@ -274,7 +274,7 @@ func oldField(f *nodeField) field {
 	return nodeFields[*f]
 }
 
-// locality wants all that is given. With nothing given it wants nothing.
+// locality matches nodes that match all given parts. Without parts it matches every node.
 func (c *fragmentCompiler) locality(key string, m *localityMatchFile) predicate {
 	all := andMatch{}
 	for _, p := range []struct {
@@ -325,7 +325,7 @@ func (c *fragmentCompiler) pattern(key string, m *stringMatchFile) pattern {
 	case m.Regex != nil && *m.Regex != "":
 		return pattern{regex: c.regex(key+".regex_match", *m.Regex)}
 	}
-	return pattern{} // like an exact match of nothing
+	return pattern{} // matches nothing, like an empty exact match
 }
 
 func (c *fragmentCompiler) regex(key, text string) *regexp.Regexp {

@@ -197,8 +197,8 @@ func TestFragmentsUnmatchedNode(t *testing.T) {
 	}
 }
 
-// Whatever two nodes differ in that a file looks at, they differ in their keys,
-// where the program would join both to the same text.
+// Nodes that differ in a value that a file uses have different keys, also if xds-relay would join
+// both to the same text.
 func TestFragmentKeysNeverCollide(t *testing.T) {
 	exact := func(field string) string {
 		return `{match: {any_match: true}, result: {request_node_fragment: {` + field + `: {exact: true}}}}`
@@ -239,7 +239,7 @@ func TestFragmentKeysNeverCollide(t *testing.T) {
 			t.Errorf("%s: both are %s", name, ka)
 		}
 	}
-	// Rules of one fragment that give the same text put their nodes together.
+	// Rules of one fragment with the same text give their nodes the same key.
 	r := compose(t, `[`+onlyIf("^1", `{match: {any_match: true}, result: {string_fragment: s}}`)+`, `+onlyIf("^2", `{match: {any_match: true}, result: {string_fragment: s}}`)+`]`)
 	if a, b := key(r, node(t, n("1", "", "", "", "")), ""), key(r, node(t, n("2", "", "", "", "")), ""); a != "s" || b != "s" {
 		t.Errorf("%s, %s", a, b)
@@ -383,7 +383,7 @@ func FuzzParse(f *testing.F) {
 			in := expr.Input{Node: m, Type: cds}
 			v := set.evaluate(in)
 			if (v.elements != nil) && (v.failed || v.elements[len(v.elements)-1] == "" || v.elements[0] == "") {
-				t.Errorf("verdict %+v", v)
+				t.Errorf("evaluation %+v", v)
 			}
 			if got := len(set.explain(in, v)); got != len(set.rules()) {
 				t.Errorf("explains %d of %d rules", got, len(set.rules()))

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/config"
 )
 
-// warn collects what an operator should know of a file that is in order.
+// warn collects the warnings about a valid file.
 func (s *fragments) warn(places *config.Places, names, empty []string) {
 	if len(names) > 0 {
 		s.warnings = append(s.warnings, places.Fault(names[0],
@@ -33,8 +33,8 @@ func (s *fragments) warn(places *config.Places, names, empty []string) {
 	_ = s.warnings.Err()
 }
 
-// overlap returns the first two rules that no reason is found for why they
-// could not both match. It errs to the side of the warning.
+// overlap returns the first two rules that may both match a node. If it cannot decide, it returns
+// them, because that only causes a warning.
 func overlap(rules []*fragmentRule) (a, b int, ok bool) {
 	conds := make([]conditions, len(rules))
 	for i, r := range rules {
@@ -50,12 +50,12 @@ func overlap(rules []*fragmentRule) (a, b int, ok bool) {
 	return 0, 0, false
 }
 
-// conditions have to hold for a predicate to be fulfilled.
+// conditions are necessary for a predicate to match.
 type conditions struct {
 	types    []string          // the type is one of these; nil: any
 	notTypes []string          // the type is none of these
-	exact    map[string]string // fields that have this value
-	holds    map[string]bool   // predicates that are, or are not, fulfilled
+	exact    map[string]string // the value of each field, as text
+	holds    map[string]bool   // the result of each predicate, by its text
 }
 
 func necessary(p predicate) conditions {
@@ -64,7 +64,7 @@ func necessary(p predicate) conditions {
 	return c
 }
 
-// require adds what has to hold for p to be as wanted.
+// require adds the conditions under which p's result is want.
 func (c *conditions) require(p predicate, want bool) {
 	c.holds[p.String()] = want
 	switch p := p.(type) {
@@ -83,7 +83,7 @@ func (c *conditions) require(p predicate, want bool) {
 			}
 			return
 		}
-		// Each way there is may have its types; then it is one of all these.
+		// Each alternative may need a type; then the type is one of all these.
 		var types []string
 		for _, q := range p {
 			n := necessary(q)
@@ -121,7 +121,7 @@ func (c *conditions) onlyTypes(types []string) {
 	c.types = slices.DeleteFunc(c.types, func(t string) bool { return !slices.Contains(types, t) })
 }
 
-// excludes reports whether c and o cannot both hold.
+// excludes reports whether c and o exclude each other.
 func (c conditions) excludes(o conditions) bool {
 	if c.types != nil && o.types != nil && !slices.ContainsFunc(c.types, func(t string) bool { return slices.Contains(o.types, t) }) {
 		return true
@@ -142,7 +142,7 @@ func (c conditions) excludes(o conditions) bool {
 	return false
 }
 
-// within reports whether there are types, and all are among these.
+// within reports whether types is not nil and all its elements are in among.
 func within(types, among []string) bool {
 	return types != nil && !slices.ContainsFunc(types, func(t string) bool { return !slices.Contains(among, t) })
 }

@@ -14,15 +14,13 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// predicate is a match of an xds-relay rule.
+// predicate is the match of an xds-relay rule.
 type predicate interface {
-	// match reports whether in fulfils it. An error makes the whole rule one
-	// that does not match.
+	// match reports whether in matches. With an error the whole rule does not match.
 	match(in *expr.Input) (bool, error)
-	// String is the predicate as CEL would have it; equal predicates have
-	// equal strings.
+	// String returns the predicate as CEL. Equal predicates have equal strings.
 	String() string
-	// reads calls f for each value that the predicate looks at.
+	// reads calls f for each value that the predicate uses.
 	reads(in *expr.Input, f func(expr.Value))
 }
 
@@ -32,8 +30,8 @@ func (anyMatch) match(*expr.Input) (bool, error)          { return true, nil }
 func (anyMatch) String() string                           { return "true" }
 func (anyMatch) reads(in *expr.Input, f func(expr.Value)) {}
 
-// andMatch is fulfilled if all are, orMatch if any is: the comments in the
-// schema have it the other way round, the program does not.
+// andMatch matches if all its predicates match, orMatch if one does. This is what xds-relay's
+// program does; comments in its schema say the opposite.
 type andMatch []predicate
 
 func (m andMatch) match(in *expr.Input) (bool, error) {
@@ -70,7 +68,7 @@ func (m orMatch) reads(in *expr.Input, f func(expr.Value)) { andMatch(m).reads(i
 
 func joined(m []predicate, op string) string {
 	switch len(m) {
-	case 0: // a locality of which nothing is wanted
+	case 0: // a locality without parts
 		return anyMatch{}.String()
 	case 1:
 		return m[0].String()
@@ -82,7 +80,7 @@ func joined(m []predicate, op string) string {
 	return "(" + strings.Join(s, op) + ")"
 }
 
-// notMatch: an error stays an error.
+// notMatch negates a predicate; an error stays an error.
 type notMatch struct{ predicate }
 
 func (m notMatch) match(in *expr.Input) (bool, error) {
@@ -108,10 +106,10 @@ func (m typeMatch) reads(in *expr.Input, f func(expr.Value)) {
 	f(expr.Value{Expr: "type", Value: in.Type})
 }
 
-// field is a value of a node that rules look at.
+// field is a value of a node that rules use.
 type field struct {
 	name string
-	get  func(n *corev3.Node) *structpb.Value // nil: not there
+	get  func(n *corev3.Node) *structpb.Value // nil: the node has none
 }
 
 func text(get func(n *corev3.Node) string) func(n *corev3.Node) *structpb.Value {
@@ -131,10 +129,10 @@ var (
 	fieldSubZone = field{"node.locality.sub_zone", text(func(n *corev3.Node) string { return n.GetLocality().GetSubZone() })}
 )
 
-// nodeFields are those of the enum, in its order.
+// nodeFields are the fields of the enum, in its order.
 var nodeFields = []field{fieldID, fieldCluster, fieldRegion, fieldZone, fieldSubZone}
 
-// metadataField is what a path leads to.
+// metadataField is the value at a path of the metadata.
 func metadataField(path []string) field {
 	name := "node.metadata"
 	for _, p := range path {
@@ -174,7 +172,7 @@ func (p pattern) match(s string) bool {
 	if p.regex != nil {
 		return p.regex.MatchString(s)
 	}
-	// An exact match of nothing is fulfilled by nothing.
+	// An empty exact match matches nothing.
 	return p.exact != "" && s == p.exact
 }
 
@@ -185,8 +183,8 @@ func (p pattern) text(name string) string {
 	return "(" + name + " == " + strconv.Quote(p.exact) + ")"
 }
 
-// fieldMatch compares a field of the node. A node without it is an error, as in
-// the program: not_match does not make a match of it.
+// fieldMatch compares a field of the node. A node without the field is an error, as in xds-relay,
+// so not_match does not match it either.
 type fieldMatch struct {
 	field
 	pattern
@@ -204,9 +202,9 @@ func (m fieldMatch) String() string { return m.text(m.name) }
 
 func (m fieldMatch) reads(in *expr.Input, f func(expr.Value)) { m.read(in, f) }
 
-// metadataMatch compares what stands at a path of the node's metadata. A node
-// without it, or with a value of another type there, is no match, and no error:
-// fleets are mixed, and not_match is how a file names those without.
+// metadataMatch compares the value at a path of the metadata. A node without it, or with a value of
+// another type, does not match, without an error: not_match can then select such nodes in a mixed
+// fleet.
 type metadataMatch struct {
 	field
 	pattern

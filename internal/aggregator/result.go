@@ -9,30 +9,28 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// result is what an xds-relay rule adds to the key.
+// result is the part of an xds-relay rule that adds to the key.
 type result interface {
-	// value returns the text; an empty one adds nothing. A node that does not
-	// have what the result is made of is an error.
+	// value returns the text; an empty one adds nothing. It fails if the node lacks a value that it
+	// needs.
 	value(in *expr.Input) (string, error)
 	String() string
 	reads(in *expr.Input, f func(expr.Value))
 }
 
-// A fragment's element of the key is the text of its result if that is one
-// text, so that keys read like those of the program. What is made of several
-// parts is a tuple: the program joins parts with "", "|" and "_", by which
-// different nodes get the same key; a tuple cannot be mistaken for another one,
-// nor for a text.
+// An element with one part is that part's text, as in xds-relay's keys. An element with several
+// parts is a tuple. xds-relay joins parts with "", "|" and "_", by which different nodes can get
+// the same key. A tuple cannot equal another tuple or a text.
 const (
 	tupleAnd      = "and" // the parts of an and_result
-	tupleLocality = "loc" // region, zone and sub-zone, empty where not asked for
+	tupleLocality = "loc" // region, zone and sub-zone; empty if not asked for
 	tupleAll      = "all" // the results of several rules of one fragment
-	// nothing stands for a fragment that adds nothing, so that what another
-	// fragment adds keeps its place.
+	// nothing stands for a fragment that adds nothing. So the elements of other fragments keep
+	// their positions.
 	nothing = "@"
 )
 
-// plainText is the element of a result that is one text.
+// plainText returns the element for one text.
 func plainText(s string) string {
 	if strings.HasPrefix(s, "@") {
 		return "@" + s
@@ -42,7 +40,7 @@ func plainText(s string) string {
 
 var escapeTuple = strings.NewReplacer("@", "@@", ":", "@:")
 
-// tuple is the element of a result that has parts.
+// tuple returns the element for several parts.
 func tuple(kind string, parts []string) string {
 	var b strings.Builder
 	b.WriteString("@" + kind)
@@ -54,30 +52,29 @@ func tuple(kind string, parts []string) string {
 	return b.String()
 }
 
-// stringResult is the same for all.
+// stringResult is a constant text.
 type stringResult string
 
 func (r stringResult) value(*expr.Input) (string, error)        { return plainText(string(r)), nil }
 func (r stringResult) String() string                           { return strconv.Quote(string(r)) }
 func (r stringResult) reads(in *expr.Input, f func(expr.Value)) {}
 
-// namesResult adds nothing: what a client asks for is its subscription and not
-// its key.
+// namesResult adds nothing: a client's names are its subscription, not its key.
 type namesResult struct{}
 
 func (namesResult) value(*expr.Input) (string, error)        { return "", nil }
 func (namesResult) String() string                           { return `""` }
 func (namesResult) reads(in *expr.Input, f func(expr.Value)) {}
 
-// fieldResult is a field of the node, as it is or with a pattern replaced.
+// fieldResult is a field of the node, with a pattern replaced if the action has one.
 type fieldResult struct {
 	field
 	action
 }
 
-// action is what is done to a field's text.
+// action is the conversion of a field's text.
 type action struct {
-	regex   *regexp.Regexp // nil: it is taken as it is
+	regex   *regexp.Regexp // nil: the text stays as it is
 	replace string
 }
 
@@ -86,7 +83,7 @@ func (r fieldResult) value(in *expr.Input) (string, error) {
 	return plainText(s), err
 }
 
-// plain is the text before it becomes an element.
+// plain returns the text before it is made an element.
 func (r fieldResult) plain(in *expr.Input) (string, error) {
 	v := r.get(in.Node)
 	if v == nil {
@@ -111,7 +108,7 @@ func (r fieldResult) String() string {
 
 func (r fieldResult) reads(in *expr.Input, f func(expr.Value)) { r.read(in, f) }
 
-// localityResult has three parts, nil where not asked for.
+// localityResult has three parts, nil if not asked for.
 type localityResult [3]*fieldResult
 
 func (r localityResult) value(in *expr.Input) (string, error) {
@@ -146,7 +143,7 @@ func (r localityResult) reads(in *expr.Input, f func(expr.Value)) {
 	}
 }
 
-// andResult puts results together.
+// andResult combines results into one element.
 type andResult []result
 
 func (r andResult) value(in *expr.Input) (string, error) {
@@ -156,7 +153,7 @@ func (r andResult) value(in *expr.Input) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Which parts add nothing stands in the file, and not in the node.
+		// The file alone decides which parts add nothing, not the node.
 		if s != "" {
 			parts = append(parts, s)
 		}

@@ -23,70 +23,69 @@ import (
 )
 
 const (
-	// remembered is how many keys are kept, of nodes that are there. An entry is a
-	// few hundred bytes, and keeps no node alive.
-	remembered = 16384
-	// maxKey bounds a key's elements together: a key names files and metrics
-	// and is kept for as long as anyone uses it, while a node's fields may be
-	// as large as a node may be.
+	// cacheSize bounds the cached keys. An entry has a few hundred bytes, and does not keep its
+	// node alive.
+	cacheSize = 16384
+	// maxKey bounds the bytes of a key's elements together. A key names files and metrics and lives
+	// as long as it is used, while a node's fields may be as large as the whole node.
 	maxKey = 4096
-	// maxType: longer types are computed each time, not remembered.
+	// maxType is the length of the longest type in the cache; keys of longer types are computed
+	// each time.
 	maxType = 256
 )
 
 // Rules map nodes to keys.
 type Rules struct {
 	set      ruleset
-	own      bool // unmatched: a key of its own for every node
+	own      bool // unmatched: node, a key of its own for every node
 	warnings config.Faults
 	usesType bool
 	usesPeer bool
-	text     []byte // of aggregation.file; nil: there is none
+	text     []byte // of aggregation.file; nil: the rules are in the configuration
 
-	// keys has a lock of its own. What a node that is gone asked goes with it.
-	keys *lru.Cache[question, remembrance]
+	// keys has its own lock. An entry is removed when its node is collected.
+	keys *lru.Cache[cacheKey, cacheEntry]
 }
 
-// ruleset is one kind of rules.
+// ruleset is a kind of rules.
 type ruleset interface {
-	// evaluate computes the key of in, without looking at what was computed
-	// before, and says of each rule what came of it.
-	evaluate(in expr.Input) verdict
-	// rules are the rules, for their counters.
+	// evaluate computes the key of in, with the result of each rule.
+	evaluate(in expr.Input) evaluation
+	// rules returns the rules, for their counters.
 	rules() []*rule
-	// explain adds to a verdict what the rules saw.
-	explain(in expr.Input, v verdict) []RuleResult
+	// explain adds to an evaluation the values that the rules used.
+	explain(in expr.Input, v evaluation) []RuleResult
 }
 
-// rule is what both kinds of rules have.
+// rule is the common part of both kinds of rules.
 type rule struct {
 	name    string     // "aggregation.rules[0]", "fragments[1].rules[0]"
-	place   config.Pos // where it stands
+	place   config.Pos // its position in the file
 	matches atomic.Uint64
-	errors  atomic.Uint64 // of its match: each was taken for no match
+	errors  atomic.Uint64 // of its match; each counts as no match
 }
 
-// verdict is the outcome of one evaluation.
-type verdict struct {
-	elements []string // of the key; nil if there is none
-	failed   bool     // a rule matched, and gave no key
-	steps    []step   // of the rules in order, as far as they were tried
+// evaluation is the result of evaluating all rules for a node.
+type evaluation struct {
+	elements []string // of the key; nil: there is none
+	failed   bool     // a rule matched, and its key failed
+	steps    []step   // in order, as far as rules were tried
 }
 
-// step is what came of one rule.
+// step is the result of one rule.
 type step struct {
 	rule *rule
 	did  outcome
-	err  error // why, with matchFailed and keyFailed
+	err  error // the reason for matchFailed and keyFailed
 }
 
-// question is what a key is computed from. The pointer stands for the node's
-// content, of which a NodeTable has one; it is weak, so that no node
-// is held by what it asked.
-type question struct {
+// cacheKey is the key of the cache: everything that a key depends on. The pointer stands for the
+// node's content, because a NodeTable has one Node for each content. It is weak, so that the cache
+// keeps no node alive.
+type cacheKey struct {
 	node weak.Pointer[xds.Node]
-	typ  xds.TypeURL // if any rule depends on it
-	peer [32]byte    // if any rule depends on it
+	typ  xds.TypeURL // empty if no rule depends on it
+	peer [32]byte    // zero if no rule depends on it
 }
 
 type answer struct {
@@ -94,15 +93,14 @@ type answer struct {
 	err *Error
 }
 
-// remembrance is an answer that is kept for as long as its node is.
-type remembrance struct {
+// cacheEntry is a cached answer, which is removed when its node is collected.
+type cacheEntry struct {
 	answer
 	gone runtime.Cleanup
 }
 
-// Compile compiles the rules of cfg, reading their file if there is one. What
-// is wrong with them is returned as config.Faults that point into the
-// configuration or the file.
+// Compile compiles the rules of cfg, and reads their file if there is one. It returns faults as
+// config.Faults with places in the configuration or the file.
 func Compile(cfg *config.Config) (*Rules, error) {
 	a := &cfg.Aggregation
 	if a.File == "" {
@@ -119,8 +117,8 @@ func Compile(cfg *config.Config) (*Rules, error) {
 	return CompileText(a.File, src, a.Unmatched)
 }
 
-// CompileText compiles the text of a rules' file: a list of rules, by itself or
-// under rules:, or fragments:. unmatched is as in the configuration.
+// CompileText compiles the text of a rules file: a list of rules, alone or under rules:, or
+// fragments:. unmatched is the configuration's value.
 func CompileText(file string, src []byte, unmatched string) (*Rules, error) {
 	set, err := parse(file, src)
 	if err != nil {
@@ -138,20 +136,19 @@ func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
 		r.usesType = set.usesType()
 		r.warnings = set.warnings
 	}
-	// New fails only for a size that is not positive.
+	// It fails only for a size that is not positive.
 	var err error
-	r.keys, err = lru.NewWithEvict(remembered, func(_ question, m remembrance) { m.gone.Stop() })
+	r.keys, err = lru.NewWithEvict(cacheSize, func(_ cacheKey, m cacheEntry) { m.gone.Stop() })
 	return r, err
 }
 
-// SameFile reports whether the rules of both come from files that say the same, or
-// from none.
+// SameFile reports whether both have the same text of a rules file, or both have none.
 func (r *Rules) SameFile(o *Rules) bool { return bytes.Equal(r.text, o.text) }
 
-// parse compiles the text of a rules file of either kind.
+// parse compiles a rules file of either kind.
 func parse(file string, src []byte) (ruleset, error) {
 	var doc yaml.Node
-	// A syntax error is found again, and reported, by whoever decodes below.
+	// Decoding below finds and reports a syntax error again.
 	_ = yaml.Unmarshal(src, &doc)
 	list := len(doc.Content) > 0 && doc.Content[0].Kind == yaml.SequenceNode
 	if !list && len(doc.Content) > 0 {
@@ -188,18 +185,18 @@ func parse(file string, src []byte) (ruleset, error) {
 	return compileCEL("rules", rules, places)
 }
 
-// Warnings are what is worth telling an operator once, though nothing is wrong.
+// Warnings are about settings that are valid but seldom intended.
 func (r *Rules) Warnings() config.Faults { return r.warnings }
 
 // UsesType reports whether a node's key can differ between types.
 func (r *Rules) UsesType() bool { return r.usesType }
 
-// UsesPeer reports whether a node's key can depend on who sent it.
+// UsesPeer reports whether a node's key can depend on its peer.
 func (r *Rules) UsesPeer() bool { return r.usesPeer }
 
-// Key returns the key of a node for a type. The error is an *Error (P5).
+// Key returns the key of a node for a type. Its error is an *Error (P5).
 func (r *Rules) Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error) {
-	q := question{node: weak.Make(node)}
+	q := cacheKey{node: weak.Make(node)}
 	if r.usesType {
 		q.typ = typ
 	}
@@ -211,7 +208,7 @@ func (r *Rules) Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, e
 	if !ok {
 		a = r.answer(node, peer, typ)
 		if len(q.typ) <= maxType {
-			r.remember(q, a, node)
+			r.addToCache(q, a, node)
 		}
 	}
 	if a.err != nil {
@@ -220,27 +217,27 @@ func (r *Rules) Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, e
 	return a.key, nil
 }
 
-// remember keeps an answer. A node does not keep the rules alive by it, of which
-// there may be others by now.
-func (r *Rules) remember(q question, a answer, node *xds.Node) {
-	m := remembrance{answer: a, gone: runtime.AddCleanup(node, forget, forgotten{weak.Make(r.keys), q})}
+// addToCache caches an answer. The node's cleanup has only a weak pointer to the cache, so that a
+// node does not keep replaced rules alive.
+func (r *Rules) addToCache(q cacheKey, a answer, node *xds.Node) {
+	m := cacheEntry{answer: a, gone: runtime.AddCleanup(node, evict, evictedKey{weak.Make(r.keys), q})}
 	if _, other, _ := r.keys.PeekOrAdd(q, m); other {
 		m.gone.Stop()
 	}
 }
 
-type forgotten struct {
-	of weak.Pointer[lru.Cache[question, remembrance]]
-	q  question
+type evictedKey struct {
+	of weak.Pointer[lru.Cache[cacheKey, cacheEntry]]
+	q  cacheKey
 }
 
-func forget(f forgotten) {
+func evict(f evictedKey) {
 	if keys := f.of.Value(); keys != nil {
 		keys.Remove(f.q)
 	}
 }
 
-// answer computes a key.
+// answer computes a key and counts it.
 func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answer) {
 	if err := node.With(func(m *corev3.Node) error {
 		a = r.compute(m, peer, typ)
@@ -264,8 +261,8 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 	return r.conclude(m, v)
 }
 
-// conclude makes of a verdict what the caller gets.
-func (r *Rules) conclude(m *corev3.Node, v verdict) answer {
+// conclude turns an evaluation into a key or an error.
+func (r *Rules) conclude(m *corev3.Node, v evaluation) answer {
 	switch {
 	case v.failed:
 		return answer{err: newError(Failed, v)}
@@ -288,11 +285,11 @@ func (r *Rules) conclude(m *corev3.Node, v verdict) answer {
 	return answer{err: newError(Unmatched, v)}
 }
 
-// ownKey is the key of a node that shares none. Its first element is empty,
-// which no rule's is, so that it cannot be a rule's key. The node's id alone
-// would not do: clients of different clusters may have the same, or none. The
-// dynamic parameters do not count, since they change within a client's life
-// (P1), and neither does the order in which a client encodes a map.
+// ownKey is the key of a node that shares its key with no other content. Its first element is
+// empty, unlike that of any rule, so it cannot equal a rule's key. It has a hash of the node,
+// because nodes of different clusters may have the same id, or none. The hash ignores the dynamic
+// parameters, which change within a client's life (P1), and the order in which a client encodes a
+// map.
 func ownKey(m *corev3.Node) (xds.Key, error) {
 	if len(m.Id) > maxKey {
 		return xds.Key{}, fmt.Errorf("the key would have a node id of %d bytes, and has %d at most", len(m.Id), maxKey)
@@ -307,7 +304,7 @@ func ownKey(m *corev3.Node) (xds.Key, error) {
 	return xds.NewKey("", m.Id, hex.EncodeToString(sum[:16])), nil
 }
 
-// digest stands for a peer's content.
+// digest is a hash of a peer's content.
 func digest(p expr.Peer) [32]byte {
 	var b []byte
 	put := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
@@ -324,12 +321,12 @@ func digest(p expr.Peer) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// Stat counts what came of a rule. A key that was remembered counts no more.
+// Stat counts the results of a rule. A cached key is not counted again.
 type Stat struct {
 	Rule    string     `json:"rule"`
 	Place   config.Pos `json:"place"`
 	Matches uint64     `json:"matches"`
-	Errors  uint64     `json:"errors"` // in match, taken for no match
+	Errors  uint64     `json:"errors"` // in match; each counts as no match
 }
 
 // Stats returns the counters of all rules.
@@ -341,8 +338,8 @@ func (r *Rules) Stats() []Stat {
 	return out
 }
 
-// ExprFaults turns the error of an expression, which is the value of key, into
-// faults that point to the characters meant.
+// ExprFaults turns the error of an expression, the value of key, into faults at the position in the
+// file.
 func ExprFaults(places *config.Places, key string, err error) config.Faults {
 	var e *expr.Error
 	if !errors.As(err, &e) {

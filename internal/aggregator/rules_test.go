@@ -125,7 +125,7 @@ func TestDefaultRule(t *testing.T) {
 	}
 }
 
-// A node that maps to nothing is told which rules were tried.
+// The error for a node without a key has the rules that were tried.
 func TestP5_UnmatchedSaysWhatWasTried(t *testing.T) {
 	r := compile(t, `
   rules:
@@ -148,7 +148,7 @@ func TestP5_UnmatchedSaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// What goes into a gRPC status is bounded. A list is cut by two rules at least.
+// The text of a gRPC status is bounded. A list is shortened by at least two rules.
 func TestP5_LongListsAreCut(t *testing.T) {
 	for n, want := range map[int]string{500: "; and 480 more", 22: "; and 2 more", 21: "; aggregation.rules[20]: no match"} {
 		rules := "  rules:\n" + strings.Repeat("    - {match: 'node.cluster == \"a\"', key: node.id}\n", n)
@@ -158,8 +158,7 @@ func TestP5_LongListsAreCut(t *testing.T) {
 	}
 }
 
-// An error or an empty value in key refuses, whatever comes after it and
-// whatever unmatched is.
+// An error or an empty value in a key refuses the node, whatever later rules and unmatched are.
 func TestP5_KeyThatFailsRefuses(t *testing.T) {
 	for _, unmatched := range []string{"reject", "node"} {
 		for _, c := range []struct{ rule, want string }{
@@ -231,12 +230,12 @@ func TestUnmatchedNodeGetsAKeyOfItsOwn(t *testing.T) {
 	if got := a.Elements(); len(got) != 3 || got[0] != "" || got[1] != "n" {
 		t.Errorf("%q", got)
 	}
-	// No rule can give the key that a node has for itself: it is empty where
-	// no element of a rule may be.
+	// No rule can give a node's own key: its first element is empty, and an element of a rule never
+	// is.
 	if _, err := r.Key(node(t, `{"cluster": "shared", "metadata": {"k": ""}}`), expr.Peer{}, ""); err == nil {
 		t.Error("a rule gave an empty element")
 	}
-	// The order in which a map was encoded does not make another node.
+	// A map encoded in another order is the same node.
 	m := &corev3.Node{Id: "n"}
 	raw, err := proto.Marshal(m)
 	if err != nil {
@@ -276,7 +275,7 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 }
 
-// The memory holds no node, and nothing of one that is gone.
+// The cache keeps no node alive, and has no entries of collected nodes.
 func TestRememberingHoldsNoNode(t *testing.T) {
 	r := compile(t, "  rules: [{key: node.id}]\n")
 	var own xds.NodeTable
@@ -294,15 +293,15 @@ func TestRememberingHoldsNoNode(t *testing.T) {
 			return
 		}
 		runtime.GC()
-		runtime.Gosched() // a node is forgotten in cleanups after it
+		runtime.Gosched() // the cleanup of a node runs after it
 	}
 	t.Errorf("%d nodes and %d keys are held", own.Len(), r.keys.Len())
 }
 
-// A key is computed once for what it is computed from.
+// A key is computed once for the same input.
 func TestKeysAreRemembered(t *testing.T) {
 	peers := []expr.Peer{{Address: "a"}, {Address: "b"}, {URISANs: []string{"a"}}, {DNSSANs: []string{"a"}}, {Subject: "a"}}
-	// Held: the memory does not keep nodes alive, and a new one is another.
+	// The cache does not keep nodes alive; a new node is computed again.
 	nodes := []*xds.Node{node(t, edge), node(t, `{"id": "n", "cluster": "c", "metadata": {"tenant": "t"}}`)}
 	types := []xds.TypeURL{xds.ClusterType, xds.EndpointType, "type.googleapis.com/x"}
 	for _, c := range []struct {

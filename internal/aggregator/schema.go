@@ -2,9 +2,8 @@ package aggregator
 
 import "fmt"
 
-// The schema of xds-relay's KeyerConfiguration, as its YAML has it
-// (aggregation/v1/aggregation.proto). A pointer is a member of a oneof, or a
-// message that may be left out.
+// The schema of xds-relay's KeyerConfiguration in YAML (aggregation/v1/aggregation.proto). A
+// pointer is a member of a oneof, or an optional message.
 type keyerFile struct {
 	Fragments []fragmentFile `yaml:"fragments"`
 }
@@ -41,8 +40,8 @@ type nodeMatchFile struct {
 	Locality *localityMatchFile `yaml:"locality_match"`
 	Metadata *metadataMatchFile `yaml:"node_metadata_match"`
 
-	// As it was before the four above: a field by number or name, and the
-	// members of a string match beside it.
+	// The schema before the four fields above: a field by number or name, with the members of a
+	// string match.
 	Field *nodeField `yaml:"field"`
 	Exact *string    `yaml:"exact_match"`
 	Regex *string    `yaml:"regex_match"`
@@ -94,7 +93,7 @@ type nodeResultFile struct {
 	Locality *localityActionFile `yaml:"locality_action"`
 	Metadata *metadataActionFile `yaml:"node_metadata_action"`
 
-	// As it was before.
+	// The schema before the four fields above.
 	Field  *nodeField  `yaml:"field"`
 	Action *actionFile `yaml:"action"`
 }

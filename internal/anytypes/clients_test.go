@@ -28,12 +28,11 @@ import (
 	"xdsrelay/config"
 )
 
-// relayPort is that of downstream.address as it is by default.
+// relayPort is the default port of downstream.address.
 const relayPort = 15010
 
-// The Envoy samples are bootstraps that Envoy's API allows, point to the
-// relay's default port, and have what a fleet needs: keepalives on both layers,
-// and a connection of its own for each stream.
+// The Envoy samples are valid bootstraps, use the relay's default port, and have what a fleet
+// needs: keepalives on both layers, and a connection for each stream.
 func TestEnvoyBootstraps(t *testing.T) {
 	for file, variant := range map[string]corev3.ApiConfigSource_ApiType{
 		"envoy-sotw.yaml":  corev3.ApiConfigSource_GRPC,
@@ -83,8 +82,8 @@ func TestEnvoyBootstraps(t *testing.T) {
 	}
 }
 
-// The sample without ADS is a bootstrap that Envoy's API allows, and its cluster
-// "relay" is that of the ADS samples.
+// The sample without ADS is a valid bootstrap, and its cluster "relay" equals that of the ADS
+// samples.
 func TestEnvoyTypesBootstrap(t *testing.T) {
 	const file = "envoy-types.yaml"
 	b, ads := new(bootstrapv3.Bootstrap), new(bootstrapv3.Bootstrap)
@@ -103,8 +102,8 @@ func TestEnvoyTypesBootstrap(t *testing.T) {
 	}
 }
 
-// The sample for REST is a bootstrap that Envoy's API allows, polls the port that
-// it tells the relay to open, and waits for longer than the relay holds a poll.
+// The sample for REST is a valid bootstrap. It polls the port that its comment tells the relay to
+// open, with a longer timeout than the relay's wait.
 func TestEnvoyRESTBootstrap(t *testing.T) {
 	const file = "envoy-rest.yaml"
 	text, err := os.ReadFile("../../config/clients/" + file)
@@ -131,8 +130,8 @@ func TestEnvoyRESTBootstrap(t *testing.T) {
 	}
 }
 
-// A gRPC process that has the sample as its bootstrap resolves the demo's
-// service with grpc-go's own xDS client, and calls it.
+// A gRPC process with the sample as its bootstrap resolves and calls the demo's service by
+// grpc-go's own xDS client.
 func TestGRPCBootstrapResolvesDemo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -151,7 +150,7 @@ func TestGRPCBootstrapResolvesDemo(t *testing.T) {
 	backendAt := serve(t, backend)
 
 	d := readDemo(t)
-	// The one change to the demo: where the service listens today.
+	// The only change to the demo: the port of the service.
 	greeter := d.assignments["greeter"]
 	greeter.Endpoints = greeter.Endpoints[:1]
 	greeter.Endpoints[0].LbEndpoints = []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{

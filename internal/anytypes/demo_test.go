@@ -66,16 +66,15 @@ func put[T any](t *testing.T, into map[string]T, name string, m T) {
 	into[name] = m
 }
 
-// Every resource of the demo keeps the constraints of Envoy's API, also within
-// its extensions.
+// Every resource of the demo satisfies the constraints of Envoy's API, also in its extensions.
 func TestDemoIsValid(t *testing.T) {
 	for file, response := range demoResponses(t) {
 		validate(t, file, response)
 	}
 }
 
-// Whatever a resource of the demo names is there, comes over ADS, and is named
-// by something: a client that follows references ends with all of it.
+// Every resource that the demo refers to exists, comes over ADS, and every one is referred to: a
+// client that follows references gets all.
 func TestDemoReferencesResolve(t *testing.T) {
 	d := readDemo(t)
 	overADS := func(place string, c *corev3.ConfigSource) {
@@ -133,7 +132,7 @@ func TestDemoReferencesResolve(t *testing.T) {
 	for name, a := range d.assignments {
 		use("the demo", "load assignment", name, used["load assignment"+name])
 		for _, l := range a.Endpoints {
-			// gRPC passes over a locality without weight.
+			// gRPC ignores a locality without weight.
 			if l.Locality == nil || l.LoadBalancingWeight.GetValue() == 0 || len(l.LbEndpoints) == 0 {
 				t.Errorf("load assignment %s: a locality without name, weight or endpoints", name)
 			}

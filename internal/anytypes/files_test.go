@@ -39,8 +39,8 @@ func readFile(t *testing.T, path string, m proto.Message) {
 	}
 }
 
-// demoResponses reads config/demo as the filesystem origin does (P80): each
-// file is one DiscoveryResponse.
+// demoResponses reads config/demo as an origin of files does (P80): each file is a
+// DiscoveryResponse.
 func demoResponses(t *testing.T) map[string]*discoveryv3.DiscoveryResponse {
 	t.Helper()
 	const dir = "../../config/demo"
@@ -57,8 +57,7 @@ func demoResponses(t *testing.T) map[string]*discoveryv3.DiscoveryResponse {
 	return out
 }
 
-// validate runs the constraints of Envoy's API over m and over every message
-// that an Any anywhere below it holds.
+// validate checks the constraints of Envoy's API for m and for every message in an Any below it.
 func validate(t *testing.T, place string, m proto.Message) {
 	t.Helper()
 	if v, ok := m.(interface{ ValidateAll() error }); ok {
@@ -76,7 +75,7 @@ func validate(t *testing.T, place string, m proto.Message) {
 	})
 }
 
-// eachAny calls f for each Any in m, but not for those within another.
+// eachAny calls f for each Any in m, except those in another Any.
 func eachAny(m protoreflect.Message, f func(*anypb.Any)) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		f(a)
@@ -100,8 +99,7 @@ func eachAny(m protoreflect.Message, f func(*anypb.Any)) {
 	})
 }
 
-// Files written for stock Envoys name these; one for each group of types.go,
-// and those that are easily forgotten.
+// Types that files for Envoy use: one for each group of types.go, and those that are easily missed.
 func TestFilesMayName(t *testing.T) {
 	wellKnown := map[string]string{
 		"google.protobuf.StringValue": `"x"`,

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A message is in one piece, whatever its size; the memory of a large one is not
-// kept, and a small one has little more than it needs.
+// A message of any size is in one buffer. The buffer of a large one is not pooled, and that of a
+// small one is not much larger.
 func TestOne(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, 40_000, 100_000, 1 << largest, 1<<largest + 1, 3 << largest} {
 		want := bytes.Repeat([]byte("x"), size)
@@ -27,7 +27,7 @@ func TestOne(t *testing.T) {
 	}
 }
 
-// A large message leaves nothing behind that later ones would be put into.
+// A large message leaves no buffer in the pool.
 func TestLargeIsNotKept(t *testing.T) {
 	piece := make([]byte, 2<<largest)
 	One(mem.BufferSlice{mem.SliceBuffer(piece), mem.SliceBuffer(piece)}).Free()

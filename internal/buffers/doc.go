@@ -1,7 +1,6 @@
-// Package buffers has the memory that received messages are put together in.
+// Package buffers has the memory pool for received messages.
 //
 // # Concurrency
 //
-// One is safe for concurrent use. A buffer belongs to who asked for it, until it
-// is freed.
+// One is safe for concurrent use. A buffer belongs to its caller until the caller frees it.
 package buffers

@@ -6,60 +6,26 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"cel.dev/cel-go/cel"
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/ext"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// CostLimit bounds one evaluation. A rule that compares a few fields costs
-// less than 100, a regular expression over a kilobyte some hundreds; at the
-// limit, some tens of milliseconds, the evaluation ends with an error.
+// CostLimit bounds an evaluation, in CEL's units. Comparing a few fields costs less than 100, a
+// regular expression over a kilobyte some hundreds. At the limit, after some tens of milliseconds,
+// the evaluation fails.
 const CostLimit = 100_000
 
-// Peer is the other end of a connection, as expressions see it. The names are
-// empty where nothing was proven.
-type Peer struct {
-	Address string   `cel:"address" json:"address" yaml:"address"`
-	URISANs []string `cel:"uri_sans" json:"uri_sans" yaml:"uri_sans"`
-	DNSSANs []string `cel:"dns_sans" json:"dns_sans" yaml:"dns_sans"`
-	Subject string   `cel:"subject" json:"subject" yaml:"subject"`
-}
-
-// Input is what expressions are evaluated over. A nil Node is an empty one.
-type Input struct {
-	Node *corev3.Node
-	Type string
-	Peer Peer
-}
-
-// The names of the variables.
-const (
-	varNode = "node"
-	varType = "type"
-	varPeer = "peer"
-)
-
-func (in *Input) activation() map[string]any {
-	node := in.Node
-	if node == nil {
-		node = new(corev3.Node)
-	}
-	return map[string]any{varNode: node, varType: in.Type, varPeer: in.Peer}
-}
-
-// Error is why an expression does not compile.
+// Error is the error of an expression that does not compile.
 type Error struct {
 	Text   string
 	Issues []Issue
 }
 
-// Issue is one reason, and where in the expression: line and column count from
-// 1, columns in characters.
+// Issue is one fault of an expression. Line and column count from 1, columns in characters.
 type Issue struct {
 	Line, Column int
 	Message      string
@@ -73,41 +39,6 @@ func (e *Error) Error() string {
 	return "expression " + fmt.Sprintf("%q", e.Text) + ": " + strings.Join(lines, "; ")
 }
 
-// environments, made once: what rules see, what identity sees, what upstream
-// sees.
-var (
-	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varType, varPeer) })
-	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varPeer) })
-	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode) })
-)
-
-func environment(vars ...string) (*cel.Env, error) {
-	opts := []cel.EnvOption{
-		cel.Types(new(corev3.Node)),
-		ext.NativeTypes(reflect.TypeFor[Peer](), ext.ParseStructTags(true)),
-		ext.Strings(),
-		cel.Container("envoy.config.core.v3"),
-		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
-	}
-	for _, v := range vars {
-		t := cel.StringType
-		switch v {
-		case varNode:
-			t = nodeType
-		case varPeer:
-			t = cel.ObjectType("expr.Peer")
-		}
-		opts = append(opts, cel.Variable(v, t))
-	}
-	env, err := cel.NewEnv(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("expression environment: %w", err)
-	}
-	return env, nil
-}
-
-var nodeType = cel.ObjectType("envoy.config.core.v3.Node")
-
 // program is a compiled expression.
 type program struct {
 	text string
@@ -117,8 +48,7 @@ type program struct {
 	uses map[string]bool
 }
 
-// compile wants an expression of type want, or of one that only its evaluation
-// shows.
+// compile compiles an expression of type want, or of a type that only its evaluation shows.
 func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*program, error) {
 	env, err := newEnv()
 	if err != nil {
@@ -156,7 +86,7 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 // macro has a variable of that name.
 func ident(e celast.Expr) string { return strings.TrimPrefix(e.AsIdent(), ".") }
 
-// name is a type as users know it.
+// name is a type's name for users.
 func name(t *cel.Type) string {
 	if t.IsExactType(nodeType) {
 		return "a Node"
@@ -172,7 +102,7 @@ func (p *program) eval(in *Input) (ref.Val, error) {
 	return out, nil
 }
 
-// Text is the expression as it was written.
+// Text is the text of the expression.
 func (p *program) Text() string { return p.text }
 
 // UsesType reports whether the result can depend on the resource type.
@@ -181,15 +111,13 @@ func (p *program) UsesType() bool { return p.uses[varType] }
 // UsesPeer reports whether the result can depend on the peer.
 func (p *program) UsesPeer() bool { return p.uses[varPeer] }
 
-// Predicate is an expression that is true or false.
+// Predicate is an expression with a bool.
 type Predicate struct{ program }
 
-// NewMatch compiles the match of a rule, over node, type and peer. The error is
-// an *Error.
+// NewMatch compiles the match of a rule, over node, type and peer. Its error is an *Error.
 func NewMatch(text string) (*Predicate, error) { return newPredicate(ruleEnv, text) }
 
-// NewIdentity compiles an identity rule, over node and peer. The error is an
-// *Error.
+// NewIdentity compiles an identity rule, over node and peer. Its error is an *Error.
 func NewIdentity(text string) (*Predicate, error) { return newPredicate(peerEnv, text) }
 
 func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error) {
@@ -200,8 +128,8 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 	return &Predicate{*p}, nil
 }
 
-// Proven are the peer's names that p looks at, as they are written: those that
-// are empty where nothing was proven.
+// Proven returns the names of the peer that p uses, except the address. They are empty for a peer
+// that proved nothing.
 func (p *Predicate) Proven() (out []string) {
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if e.Kind() != celast.SelectKind {
@@ -216,7 +144,7 @@ func (p *Predicate) Proven() (out []string) {
 	return out
 }
 
-// Eval returns whether in fulfils p. An error is neither.
+// Eval reports whether in matches p.
 func (p *Predicate) Eval(in Input) (bool, error) {
 	out, err := p.eval(&in)
 	if err != nil {
@@ -229,11 +157,10 @@ func (p *Predicate) Eval(in Input) (bool, error) {
 	return b, nil
 }
 
-// String is an expression that gives a string.
+// String is an expression with a string.
 type String struct{ program }
 
-// NewKey compiles an element of a rule's key, over node, type and peer. The
-// error is an *Error.
+// NewKey compiles an element of a rule's key, over node, type and peer. Its error is an *Error.
 func NewKey(text string) (*String, error) {
 	p, err := compile(ruleEnv, text, cel.StringType)
 	if err != nil {
@@ -255,11 +182,11 @@ func (p *String) Eval(in Input) (string, error) {
 	return s, nil
 }
 
-// Node is an expression that gives a node.
+// Node is an expression with a node.
 type Node struct{ program }
 
-// NewNode compiles the expression of the node that is sent upstream, over a
-// client's node. The error is an *Error.
+// NewNode compiles the expression of the node that is sent to origins, over a client's node. Its
+// error is an *Error.
 func NewNode(text string) (*Node, error) {
 	p, err := compile(nodeEnv, text, nodeType)
 	if err != nil {
@@ -268,7 +195,7 @@ func NewNode(text string) (*Node, error) {
 	return &Node{*p}, nil
 }
 
-// Eval returns the node made of node; it may be node itself.
+// Eval returns the node for a client's node; it may be the same one.
 func (p *Node) Eval(node *corev3.Node) (*corev3.Node, error) {
 	out, err := p.eval(&Input{Node: node})
 	if err != nil {

@@ -65,7 +65,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// A node without metadata, and no node at all, are as if they were empty.
+// A node without metadata, and a missing node, behave like an empty one.
 func TestEmptyNode(t *testing.T) {
 	for _, n := range []*corev3.Node{nil, {}, {Id: "x"}} {
 		p, err := NewMatch(`has(node.metadata.tenant)`)
@@ -278,7 +278,7 @@ func BenchmarkKey(b *testing.B) {
 	}
 }
 
-// What an expression looks at of what only a certificate proves.
+// Proven returns the values that only a certificate proves.
 func TestProven(t *testing.T) {
 	for text, want := range map[string]string{
 		`node.id in peer.uri_sans`: "peer.uri_sans",

@@ -10,23 +10,22 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Value is a part of an expression that reads a variable, and what it gave.
+// Value is a part of an expression that reads a variable, with its value.
 type Value struct {
 	Expr  string `json:"expr" yaml:"expr"`
-	Value any    `json:"value,omitempty" yaml:"value,omitempty"` // as JSON has it
+	Value any    `json:"value,omitempty" yaml:"value,omitempty"` // as in JSON
 	Error string `json:"error,omitempty" yaml:"error,omitempty"`
 }
 
-// Values returns what the expression read of in: node.cluster,
-// node.metadata["zone"], peer.uri_sans; each once, in order, also what the
-// evaluation did not get to.
+// Values returns the values that the expression uses of in: node.cluster, node.metadata["zone"],
+// peer.uri_sans. Each is there once, in order, also if the evaluation did not reach it.
 func (p *program) Values(in Input) []Value {
 	var out []Value
 	seen := map[string]bool{}
 	for _, e := range selectors(p.ast.Expr()) {
 		text, err := cel.ExprToString(e, p.ast.SourceInfo())
 		if err != nil || seen[text] {
-			continue // a part that cannot be written as text: show the others
+			continue // this part has no text; show the others
 		}
 		seen[text] = true
 		out = append(out, p.value(text, &in))
@@ -34,7 +33,7 @@ func (p *program) Values(in Input) []Value {
 	return out
 }
 
-// value evaluates a part by itself, under the same limit.
+// value evaluates a part alone, under the same limit.
 func (p *program) value(text string, in *Input) Value {
 	v := Value{Expr: text}
 	part, err := compile(func() (*cel.Env, error) { return p.env, nil }, "dyn("+text+")", cel.DynType)
@@ -56,7 +55,7 @@ func (p *program) value(text string, in *Input) Value {
 	return v
 }
 
-// String is the value as text, in JSON's notation.
+// String is the value in JSON, or the error.
 func (v Value) String() string {
 	if v.Error != "" {
 		return v.Error
@@ -105,7 +104,7 @@ func selectors(e celast.Expr) []celast.Expr {
 			c := e.AsComprehension()
 			walk(c.IterRange(), scope)
 			walk(c.AccuInit(), scope)
-			// The loop's own variables may have the name of one of ours.
+			// A loop's own variable may have the name of ours.
 			inner := map[string]bool{c.IterVar(): true, c.IterVar2(): true, c.AccuVar(): true}
 			for k := range scope {
 				inner[k] = true
@@ -119,8 +118,8 @@ func selectors(e celast.Expr) []celast.Expr {
 	return out
 }
 
-// chain reports whether e is a variable, a field of a chain or a constant
-// index of one. scope has the names that stand for something else.
+// chain reports whether e is a variable, a field of a chain, or a constant index of one. scope has
+// names that are hidden by a loop's variables.
 func chain(e celast.Expr, scope map[string]bool) bool {
 	for {
 		switch e.Kind() {

@@ -1,4 +1,4 @@
-// Package filewatch tells when files have changed: written in place, replaced by a rename, or
+// Package filewatch reports when files have changed: written in place, replaced by a rename, or
 // reached through a symlink that was swapped, as Kubernetes does.
 //
 // It watches the directories of the files, and of each symlink on the way to them, with

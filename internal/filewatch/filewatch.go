@@ -23,10 +23,9 @@ const (
 	pollEvery = 10 * time.Second
 )
 
-// Run calls changed at once, and then each time that a file of paths() is another one, or has
-// another size, modification time or permissions, than at the call before. A path may be a directory: its
-// modification time changes with the names in it. Run and its calls use one goroutine. Run
-// returns nil when ctx ends.
+// Run calls changed at once, and then after each change of a file of paths(): another file, size,
+// modification time or permissions. A path may be a directory: its modification time changes with
+// the names in it. Run calls changed on its own goroutine. It returns nil when ctx ends.
 func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func()) error {
 	w := watcher{log: log}
 	defer w.close()

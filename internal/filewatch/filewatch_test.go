@@ -138,8 +138,8 @@ func TestP80_Trail(t *testing.T) {
 	}
 }
 
-// A symlink to a directory may be swapped, and its path may be followed no more: fsnotify's Remove
-// panics then (fsnotify#652).
+// A symlink to a directory may be swapped, and then not be followed any more: fsnotify's Remove
+// would panic (fsnotify#652).
 func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	dir := t.TempDir()
 	version := func(v string) {

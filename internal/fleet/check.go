@@ -11,10 +11,10 @@ import (
 
 const (
 	maxViolations = 100
-	maxNonces     = 1 << 16 // remembered per stream
+	maxNonces     = 1 << 16 // for each stream
 )
 
-// violate records what the server did wrong. Needs mu.
+// violate records a violation by the server. Needs mu.
 func (c *Client) violate(s *stream, t xds.TypeURL, format string, args ...any) {
 	c.count.Violations++
 	if len(c.violations) >= maxViolations {
@@ -27,9 +27,9 @@ func (c *Client) violate(s *stream, t xds.TypeURL, format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf("stream %d: %s", s.number, msg))
 }
 
-// check records what is wrong with a response. The error is for what a real
-// client refuses; what one only ignores is recorded and gives none. Needs mu.
-func (c *Client) check(s *stream, url xds.TypeURL, f *frame) error {
+// check records the violations in a response. It returns an error if a real client refuses the
+// response, and none if it ignores the fault. Needs mu.
+func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
 	var fault error
 	wrong := func(refused bool, format string, args ...any) {
 		c.violate(s, url, format, args...)
@@ -38,7 +38,7 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *frame) error {
 		}
 	}
 	t := c.types[url]
-	if t == nil || !t.spoken {
+	if t == nil || !t.requested {
 		wrong(false, "a response of a type that was not asked for on this stream: %q", f.typeURL)
 		return nil
 	}
@@ -68,7 +68,7 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *frame) error {
 			continue
 		}
 		f.seen[h] = i
-		if !t.covers(it) && !t.knew(it) {
+		if !t.covers(it) && !t.wantedBefore(it) {
 			wrong(false, "resource %q was not asked for", it.name)
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *frame) error {
 			wrong(true, "name %q both in resources and in removed_resources", name)
 		}
 		it := item{name: name}
-		if e := t.held[string(name)]; !t.covers(&it) && !t.knew(&it) && e == nil {
+		if e := t.held[string(name)]; !t.covers(&it) && !t.wantedBefore(&it) && e == nil {
 			wrong(false, "removed name %q was not asked for", name)
 		}
 	}

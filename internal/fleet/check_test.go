@@ -9,13 +9,12 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Each violation is seen, and refused where a real client refuses it; a
-// response that violates nothing is neither.
+// Each violation is recorded, and refused if a real client refuses it. A valid response is neither.
 func TestCheckerSeesViolations(t *testing.T) {
 	const eds, cds = xds.EndpointType, xds.ClusterType
 	cases := []struct {
 		name    string
-		variant Variant // the violation is of both, unless delta is set
+		variant Variant // of both variants, unless delta is set
 		delta   bool
 		do      func(t *testing.T, p *peer)
 		want    string // "": none
@@ -81,8 +80,7 @@ func TestCheckerSeesViolations(t *testing.T) {
 	}
 }
 
-// What was under way when its name was given up is late, and no violation;
-// it is not kept.
+// A resource on its way when its name was removed is no violation, and is not kept.
 func TestCheckerForgivesLateResources(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

@@ -21,26 +21,25 @@ import (
 type Client struct {
 	cfg ClientConfig
 
-	// wake makes Run look again at what it waits for between streams.
+	// wake makes Run check again what it waits for between streams.
 	wake chan struct{}
 
 	mu sync.Mutex
-	// All below is guarded by mu. Changed between lock and unlock, which wakes
-	// those who wait.
-	waiters chan struct{} // closed at the next change; nil: nobody waits
+	// mu guards all fields below. Change them between lock and unlock, which wakes Wait.
+	waiters chan struct{} // closed at the next change; nil: no Wait runs
 	running bool
 	stream  *stream // nil between streams
-	lastErr error   // of the last stream that ended
+	lastErr error   // of the last stream
 	next    Memory  // for the next stream
 	offline bool
 	stalled chan struct{} // closed by Resume; nil: not stalled
 
 	types map[xds.TypeURL]*typeState
-	order []*typeState // in the order in which they were first asked for
+	order []*typeState // in the order of their first request
 
-	warming   map[string]*warmth // by the load assignment's name
+	warming   map[string]*awaitedAssignment // by the load assignment's name
 	warmTimer *time.Timer
-	started   bool // Listener was asked for
+	started   bool // the request for Listener was sent
 
 	refuse   func(xds.TypeURL, []Resource) error
 	ackDelay time.Duration
@@ -48,10 +47,10 @@ type Client struct {
 	ackTimer *time.Timer
 
 	violations []string
-	count      Counters // those that no type has
+	count      Counters // of events without a type
 }
 
-// NewClient makes a client; Run starts it.
+// NewClient makes a client. Run starts it.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Target == "" && cfg.Conn == nil {
 		return nil, errors.New("client: no target")
@@ -76,7 +75,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		wake:     make(chan struct{}, 1),
 		next:     KeepVersions,
 		types:    make(map[xds.TypeURL]*typeState),
-		warming:  make(map[string]*warmth),
+		warming:  make(map[string]*awaitedAssignment),
 		refuse:   cfg.Refuse,
 		ackDelay: cfg.AckDelay,
 	}
@@ -84,7 +83,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// begin is what the client wants before it has been told anything.
+// begin sets the subscriptions that do not depend on a response.
 func (c *Client) begin() {
 	switch c.cfg.Behaviour {
 	case Envoy:
@@ -102,7 +101,7 @@ func (c *Client) begin() {
 	}
 }
 
-// typ is the state of a type, made when first asked for. Needs mu.
+// typ returns the state of a type. It makes it if there is none. Needs mu.
 func (c *Client) typ(url xds.TypeURL) *typeState {
 	t := c.types[url]
 	if t == nil {
@@ -113,12 +112,11 @@ func (c *Client) typ(url xds.TypeURL) *typeState {
 	return t
 }
 
-// lock begins a change.
+// lock begins a change of state.
 func (c *Client) lock() { c.mu.Lock() }
 
-// unlock ends a change, and does what must not be done under the lock: it wakes
-// those who wait, starts a writer if there is something to write and none is at
-// it, and ends a stream whose outbox overflowed.
+// unlock ends a change of state. After unlocking it wakes Wait, starts a writer if there are
+// requests and no writer, and ends a stream with a full outbox.
 func (c *Client) unlock() {
 	waiters := c.waiters
 	c.waiters = nil
@@ -128,7 +126,7 @@ func (c *Client) unlock() {
 		s.writing = true
 		s.writers.Add(1)
 	}
-	drowned := s != nil && s.drowned
+	overflowed := s != nil && s.overflowed
 	c.mu.Unlock()
 	if waiters != nil {
 		close(waiters)
@@ -136,14 +134,13 @@ func (c *Client) unlock() {
 	if start {
 		go c.write(s)
 	}
-	if drowned {
+	if overflowed {
 		s.cancel()
 	}
 }
 
-// Run keeps a stream open until ctx ends, and then returns nil. With
-// NoReconnect it returns the error with which the first stream ended, which
-// has that stream's gRPC status.
+// Run keeps a stream open until ctx ends, and then returns nil. With NoReconnect it returns the
+// error of the first stream, which has that stream's gRPC status.
 func (c *Client) Run(ctx context.Context) error {
 	c.lock()
 	again := c.running
@@ -158,7 +155,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("client %s: %w", c.ID(), err)
 		}
-		defer func() { _ = own.Close() }() // nothing is left to be said on it
+		defer func() { _ = own.Close() }() // no request is pending
 		conn = own
 	}
 	defer c.stopTimers()
@@ -185,8 +182,8 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// dial makes a connection whose own backoff is no longer than the client's:
-// else the two would add up. It connects with the first stream.
+// dial makes a connection. Its backoff is no longer than the client's, because the two add up. It
+// connects at the first stream.
 func dial(target string, b Backoff, opts []grpc.DialOption) (*grpc.ClientConn, error) {
 	all := []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -204,9 +201,9 @@ func dial(target string, b Backoff, opts []grpc.DialOption) (*grpc.ClientConn, e
 	return conn, nil
 }
 
-// Wait returns when cond holds. It is asked at once and after each change,
-// without a lock: two calls in it may see different moments. An error says
-// what the client held when ctx ended.
+// Wait returns when cond holds. It calls cond at once and after each change, without a lock, so
+// that two calls within cond may see different states. An error describes what the client held when
+// ctx ended.
 func (c *Client) Wait(ctx context.Context, cond func(c *Client) bool) error {
 	for {
 		c.mu.Lock()
@@ -226,32 +223,31 @@ func (c *Client) Wait(ctx context.Context, cond func(c *Client) bool) error {
 	}
 }
 
-// ID is the node's.
+// ID returns the node's id.
 func (c *Client) ID() string { return c.cfg.Node.GetId() }
 
-// Variant is the client's.
+// Variant returns the client's variant.
 func (c *Client) Variant() Variant { return c.cfg.Variant }
 
-// Behaviour is the client's.
+// Behaviour returns the client's behaviour.
 func (c *Client) Behaviour() Behaviour { return c.cfg.Behaviour }
 
-// Connected reports whether a stream is open; the server need not have
-// answered on it.
+// Connected reports whether a stream is open; the server may not have answered on it.
 func (c *Client) Connected() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stream != nil
 }
 
-// LastError is the error with which the last stream ended, with its gRPC
-// status; nil if none has ended, io.EOF if the server ended it with OK.
+// LastError returns the error of the last stream, with its gRPC status. It is nil if no stream has
+// ended, and io.EOF if the server ended it with OK.
 func (c *Client) LastError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lastErr
 }
 
-// Held is what the client holds of a type, by name.
+// Held returns the resources of a type that the client holds, by name.
 func (c *Client) Held(t xds.TypeURL) map[string]Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,7 +262,7 @@ func (c *Client) Held(t xds.TypeURL) map[string]Resource {
 	return out
 }
 
-// Get is one resource that the client holds.
+// Get returns one resource that the client holds.
 func (c *Client) Get(t xds.TypeURL, name string) (Resource, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +274,7 @@ func (c *Client) Get(t xds.TypeURL, name string) (Resource, bool) {
 	return Resource{}, false
 }
 
-// Len is how many resources of a type the client holds.
+// Len returns the number of resources of a type that the client holds.
 func (c *Client) Len(t xds.TypeURL) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,8 +284,7 @@ func (c *Client) Len(t xds.TypeURL) int {
 	return 0
 }
 
-// Version is the version_info or system_version_info of the last response of
-// a type that the client took.
+// Version returns the version_info or system_version_info of the last accepted response of a type.
 func (c *Client) Version(t xds.TypeURL) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +294,7 @@ func (c *Client) Version(t xds.TypeURL) string {
 	return ""
 }
 
-// Answered reports whether the client ever took a response of a type.
+// Answered reports whether the client has accepted any response of a type.
 func (c *Client) Answered(t xds.TypeURL) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,8 +302,7 @@ func (c *Client) Answered(t xds.TypeURL) bool {
 	return s != nil && s.answered
 }
 
-// Names is what the client asks for by name, sorted, and whether it asks for
-// the wildcard.
+// Names returns the subscribed names, sorted, and whether the wildcard is subscribed.
 func (c *Client) Names(t xds.TypeURL) (names []string, wildcard bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,8 +312,8 @@ func (c *Client) Names(t xds.TypeURL) (names []string, wildcard bool) {
 	return nil, false
 }
 
-// Absent is the names asked for that the server said on this stream not to
-// have, sorted (incremental only).
+// Absent returns the subscribed names, sorted, that the server reported as missing on this stream.
+// Only delta reports them.
 func (c *Client) Absent(t xds.TypeURL) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,8 +323,8 @@ func (c *Client) Absent(t xds.TypeURL) []string {
 	return nil
 }
 
-// Complete reports whether all that the client asks for was answered: each
-// wildcard, each name (held, or absent), and no cluster is warming.
+// Complete reports whether everything subscribed is answered: each wildcard, and each name (held or
+// absent). No cluster may be warming.
 func (c *Client) Complete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +345,7 @@ func (c *Client) Complete() bool {
 	return true
 }
 
-// Counters are the client's, of all types together.
+// Counters returns the client's counters, summed over all types.
 func (c *Client) Counters() Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -362,7 +356,7 @@ func (c *Client) Counters() Counters {
 	return sum
 }
 
-// TypeCounters are those of one type.
+// TypeCounters returns the counters of a type.
 func (c *Client) TypeCounters(t xds.TypeURL) Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -372,14 +366,14 @@ func (c *Client) TypeCounters(t xds.TypeURL) Counters {
 	return Counters{}
 }
 
-// Violations is what the server did that the protocol forbids, the first 100.
+// Violations returns the server's first 100 violations of the protocol.
 func (c *Client) Violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.violations)
 }
 
-// String says what the client is and holds, for messages.
+// String describes the client and what it holds, for error messages.
 func (c *Client) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

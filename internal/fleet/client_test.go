@@ -25,7 +25,7 @@ func linear(typ xds.TypeURL, resources map[string]types.Resource) *cache.LinearC
 	return cache.NewLinearCache(string(typ), cache.WithInitialResources(resources))
 }
 
-// Raw against go-control-plane's linear cache: names change at run time.
+// Raw with go-control-plane's linear cache: names change at run time.
 func TestRawNamesAgainstLinearCache(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRawNamesAgainstLinearCache(t *testing.T) {
 			c.SetNames(xds.EndpointType, "b", "c", "later")
 			wait(t, c, "c", func(c *Client) bool { return c.Len(xds.EndpointType) == 2 })
 			if v == Delta {
-				// go-control-plane sends what it does not have only when it comes.
+				// go-control-plane sends a missing resource only when it comes.
 				holds(t, c, xds.EndpointType, "b", "c")
 			}
 			if err := lin.UpdateResource("later", load("later", 1)); err != nil {
@@ -61,8 +61,8 @@ func TestRawNamesAgainstLinearCache(t *testing.T) {
 	}
 }
 
-// Raw by the wildcard: a full state without a resource removes it, in
-// incremental the removal does.
+// Raw with the wildcard: a complete SotW response without a resource removes it; in delta the
+// removal does.
 func TestRawWildcardAgainstLinearCache(t *testing.T) {
 	for _, v := range variants {
 		for _, names := range [][]string{nil, {"*"}} {
@@ -86,7 +86,7 @@ func TestRawWildcardAgainstLinearCache(t *testing.T) {
 	}
 }
 
-// A refused response changes nothing that is held; the next one is taken.
+// A refused response changes no held resource; the next one is accepted.
 func TestRefuse(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A stalled client answers nothing; when it reads again it has all.
+// A stalled client answers nothing. After Resume it has everything.
 func TestStall(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestStall(t *testing.T) {
 			c.Stall()
 			p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
 			p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
-			// The client still writes: its next request overtakes the ACKs.
+			// The client still sends: its next request comes before the ACKs.
 			c.Subscribe(xds.EndpointType, "b")
 			if q := p.next(t); q.nonce != "" || !slices.Contains(q.names, "b") {
 				t.Fatalf("request of a stalled client: %+v", q)
@@ -177,8 +177,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Withheld ACKs: responses are taken, names change meanwhile under the old
-// nonce, and the release answers.
+// With withheld ACKs responses are applied, requests for changed names have the old nonce, and the
+// release sends the ACKs.
 func TestHoldAcks(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestHoldAcks(t *testing.T) {
 	}
 }
 
-// Delayed ACKs come in order, and not before their time.
+// Delayed ACKs come in order, and not early.
 func TestAckDelay(t *testing.T) {
 	s := newScript(t)
 	const delay = 30 * time.Millisecond
@@ -236,8 +236,8 @@ func TestAckDelay(t *testing.T) {
 	}
 }
 
-// An incremental client that comes back with its versions is sent nothing
-// again; without them, everything.
+// A delta client that reconnects with its versions is sent nothing again; without versions,
+// everything.
 func TestReconnectDelta(t *testing.T) {
 	lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a"), "b": static("b")})
 	o := newOrigin(t, lin)
@@ -270,8 +270,8 @@ func TestReconnectDelta(t *testing.T) {
 	noViolations(t, c)
 }
 
-// The first requests of a stream: the node once, versions as told, and the
-// empty lists that an Envoy sends.
+// The first requests of a stream have the node once, the versions that the mode says, and Envoy's
+// empty lists.
 func TestFirstRequests(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestFirstRequests(t *testing.T) {
 			if v == Delta {
 				version, initial = "", 1
 			}
-			// The server ends the stream: the client comes back by itself.
+			// If the server ends the stream, the client reconnects by itself.
 			p.end <- nil
 			p = first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
 			p.end <- status.Error(codes.Unavailable, "away")
@@ -330,7 +330,7 @@ func TestFirstRequests(t *testing.T) {
 	}
 }
 
-// What each call of a Raw client sends.
+// The requests for each call of a Raw client.
 func TestRawRequests(t *testing.T) {
 	const cds = xds.ClusterType
 	s := newScript(t)
@@ -362,7 +362,7 @@ func TestRawRequests(t *testing.T) {
 	delta.Subscribe(cds, "a")
 	check("name", []string{"a"}, nil)
 	if _, wild := delta.Names(cds); !wild {
-		t.Error("in incremental a name ends the legacy wildcard")
+		t.Error("in delta a name ends the legacy wildcard")
 	}
 	delta.Subscribe(cds, "a")
 	check("again", []string{"a"}, nil)
@@ -378,8 +378,8 @@ func TestRawRequests(t *testing.T) {
 	}
 	check("as it is", []string{"raw"}, nil)
 
-	// Types without a legacy wildcard: an empty first list is sent, and is no
-	// interest, so what comes is a violation.
+	// For types without a legacy wildcard an empty first list is no subscription, so any resource
+	// is a violation.
 	for _, v := range variants {
 		none := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.EndpointType}}})
 		p = s.accept(t, v)
@@ -394,7 +394,7 @@ func TestRawRequests(t *testing.T) {
 	}
 }
 
-// A server that reads nothing costs the client a bounded number of requests.
+// A server that reads nothing has a bounded number of requests in the client.
 func TestServerThatReadsNothing(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.ClusterType}}})
@@ -410,8 +410,8 @@ func TestServerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// Incremental under the wildcard: a name given up is kept until the server has
-// said whether the wildcard covers it.
+// Delta with the wildcard: a removed name is kept until the server says whether the wildcard covers
+// it.
 func TestUnsubscribeUnderWildcard(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
@@ -431,7 +431,7 @@ func TestUnsubscribeUnderWildcard(t *testing.T) {
 	noViolations(t, c)
 }
 
-// Wrapped resources, versions of their own, heartbeats, aliases.
+// Wrapped resources, resource versions, heartbeats, aliases.
 func TestWrappedResources(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: SotW, Behaviour: Raw,
@@ -456,7 +456,7 @@ func TestWrappedResources(t *testing.T) {
 	noViolations(t, c)
 }
 
-// A resource may be asked for by an alias.
+// A resource may be requested by an alias.
 func TestAliases(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
@@ -475,7 +475,7 @@ func TestAliases(t *testing.T) {
 	noViolations(t, c)
 }
 
-// With NoReconnect the first stream's end is Run's.
+// With NoReconnect, Run returns the error of the first stream.
 func TestNoReconnect(t *testing.T) {
 	for _, want := range []error{status.Error(codes.ResourceExhausted, "too much"), nil} {
 		s := newScript(t)
@@ -500,7 +500,7 @@ func TestNoReconnect(t *testing.T) {
 	}
 }
 
-// A client of a server that is not there goes on trying.
+// A client of an unreachable server retries.
 func TestServerComesLater(t *testing.T) {
 	var mu sync.Mutex
 	failed := make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Variant of the protocol.
+// Variant is the variant of the protocol.
 type Variant uint8
 
 const (
@@ -24,7 +24,7 @@ func (v Variant) String() string {
 	return "sotw"
 }
 
-// Behaviour is how a client finds out what to ask for; see the package.
+// Behaviour is how a client chooses its subscriptions; see the package.
 type Behaviour uint8
 
 const (
@@ -44,38 +44,38 @@ func (b Behaviour) String() string {
 	}
 }
 
-// Memory is what a client takes along to its next stream.
+// Memory is what a client keeps for its next stream.
 type Memory uint8
 
 const (
-	// KeepVersions: what it holds, and the versions of it are sent
-	// (initial_resource_versions; version_info), as real clients do.
+	// KeepVersions keeps the resources and sends their versions (initial_resource_versions;
+	// version_info), as real clients do.
 	KeepVersions Memory = iota
-	// DropVersions: what it holds, but no versions are sent.
+	// DropVersions keeps the resources and sends no versions.
 	DropVersions
-	// Forget: nothing, as a process that was started anew. Names that were
-	// found by following references are forgotten as well.
+	// Forget keeps nothing, like a restarted process. The client also forgets names that it found
+	// by references.
 	Forget
 )
 
-// Subscription is what a Raw client asks for of one type. No names: the
-// legacy wildcard; "*" among them: the wildcard.
+// Subscription is a Raw client's subscription to a type. Without names it is the legacy wildcard;
+// "*" is the wildcard.
 type Subscription struct {
 	Type  xds.TypeURL
 	Names []string
 }
 
-// ClientConfig says what a Client is. Only Target or Conn is required.
+// ClientConfig configures a Client. Only Target or Conn is required.
 type ClientConfig struct {
-	Target      string                   // any gRPC target; the client has a connection of its own
+	Target      string                   // any gRPC target; the client makes a connection of its own
 	Conn        grpc.ClientConnInterface // instead of Target: a connection that the caller owns
 	DialOptions []grpc.DialOption        // with Target; none: plaintext
 	CallOptions []grpc.CallOption
-	Node        *corev3.Node // of the first request; nil: none is sent. Not changed, not to be changed
+	Node        *corev3.Node // of the first request; nil: none is sent. It must not change
 
 	Variant   Variant
 	Behaviour Behaviour
-	Listener  string         // GRPC: where it starts
+	Listener  string         // GRPC: the first subscription
 	Subscribe []Subscription // Raw: requested in this order
 
 	// Envoy.
@@ -83,15 +83,14 @@ type ClientConfig struct {
 	AckCold       bool          // the ACK of clusters does not wait for warming
 	KeepWarm      bool          // a changed cluster whose load assignment is held is warm at once (Envoy's EDS cache)
 	WarmTimeout   time.Duration // initial_fetch_timeout of load assignments; 0: 15s
-	ListenersLast bool          // Listener is first asked for when the first clusters are warm, as at Envoy's start
+	ListenersLast bool          // request Listener only when the first clusters are warm, as Envoy does at its start
 
-	// WildcardIsFull: a SotW response under the wildcard holds everything,
-	// whatever the type. Else only Listener, Cluster and
-	// ScopedRouteConfiguration are taken so.
+	// WildcardIsFull: a SotW response under the wildcard is complete for every type. Otherwise it
+	// is complete only for Listener, Cluster and ScopedRouteConfiguration.
 	WildcardIsFull bool
 
-	// Refuse, if not nil, is asked about each response; an error is a NACK
-	// with that message. SetRefuse changes it.
+	// Refuse, if not nil, is called for each response. Its error is sent as a NACK with that
+	// message. SetRefuse changes it.
 	Refuse        func(t xds.TypeURL, resources []Resource) error
 	AckDelay      time.Duration // before each ACK and NACK
 	DiscardBodies bool          // keep names, versions and hashes only
@@ -100,7 +99,7 @@ type ClientConfig struct {
 	Reconnect   Memory
 	Backoff     Backoff
 
-	// Hooks; nil: none. Called on the reader, in the order of the responses.
+	// Hooks; nil: none. The reader calls them in the order of the responses.
 
 	OnStream   func(c *Client, err error) // a stream opened (nil) or ended
 	OnResponse func(c *Client, r Response)
@@ -110,14 +109,14 @@ type ClientConfig struct {
 	refs *refCache // shared within a Fleet
 }
 
-// Backoff between streams: a random time up to Base, doubled at each failure
-// up to Max. A stream that had a response starts again at Base.
+// Backoff is the time between streams: random up to Base, which doubles at each failure up to Max.
+// After a stream with a response it starts at Base again.
 type Backoff struct {
 	Base time.Duration // 0: 100ms
 	Max  time.Duration // 0: 5s
 }
 
-// Response is what OnResponse sees, before the client has judged it.
+// Response is a response before the client accepts or refuses it, for OnResponse.
 type Response struct {
 	Type       xds.TypeURL
 	Version    string // version_info or system_version_info
@@ -128,14 +127,14 @@ type Response struct {
 	Size       int
 	Received   time.Time
 
-	frame *frame
+	scannedResponse *scannedResponse
 }
 
-// Contents are the resources that the response brings, without hashes, and the
-// names that it removes. Only OnResponse may call it, before it returns.
+// Contents returns the response's resources, without hashes, and the names that it removes. Call it
+// only in OnResponse, before that returns.
 func (r Response) Contents() (resources []Resource, removed []string) {
-	for _, name := range r.frame.removed {
+	for _, name := range r.scannedResponse.removed {
 		removed = append(removed, string(name))
 	}
-	return copies(r.frame), removed
+	return copies(r.scannedResponse), removed
 }

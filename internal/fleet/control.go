@@ -11,10 +11,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Stall stops the client from reading, until Resume. What the server sent is
-// then in the transport's windows; one response may already be in the reader's
-// hand, and is not taken or answered before Resume. A stalled client does not
-// see that the server ended its stream.
+// Stall stops reading until Resume. The server's responses then wait in the transport's windows.
+// The reader may have one response already; it neither applies nor answers it before Resume. A
+// stalled client does not notice that the server ended its stream.
 func (c *Client) Stall() {
 	c.lock()
 	defer c.unlock()
@@ -34,8 +33,8 @@ func (c *Client) Resume() {
 	}
 }
 
-// HoldAcks withholds the ACKs and NACKs of these types, of all if none is
-// named. Responses are taken meanwhile.
+// HoldAcks withholds the ACKs and NACKs of these types, or of all types if none is given. Responses
+// are still applied.
 func (c *Client) HoldAcks(types ...xds.TypeURL) {
 	c.lock()
 	defer c.unlock()
@@ -47,9 +46,8 @@ func (c *Client) HoldAcks(types ...xds.TypeURL) {
 	}
 }
 
-// ReleaseAcks ends HoldAcks for these types, for all if none is named, and
-// sends what was withheld: in incremental each ACK, in SotW each NACK and the
-// newest ACK.
+// ReleaseAcks ends HoldAcks for these types, or for all if none is given. It sends what was
+// withheld: in delta each ACK, in SotW each NACK and the newest ACK.
 func (c *Client) ReleaseAcks(types ...xds.TypeURL) {
 	c.lock()
 	defer c.unlock()
@@ -62,10 +60,10 @@ func (c *Client) ReleaseAcks(types ...xds.TypeURL) {
 	for _, t := range types {
 		c.typ(t).holdAcks = false
 	}
-	c.settle(nil)
+	c.sendPending(nil)
 }
 
-// SetAckDelay delays the ACKs and NACKs of the responses to come.
+// SetAckDelay delays the ACKs and NACKs of later responses.
 func (c *Client) SetAckDelay(d time.Duration) {
 	c.lock()
 	defer c.unlock()
@@ -79,12 +77,10 @@ func (c *Client) SetRefuse(refuse func(t xds.TypeURL, resources []Resource) erro
 	c.refuse = refuse
 }
 
-// Disconnect ends the stream, and the client stays away until Reconnect. The
-// connection stays open.
+// Disconnect ends the stream, and opens none until Reconnect. The connection stays open.
 func (c *Client) Disconnect() { c.detach(true, nil) }
 
-// Reconnect ends the stream, if there is one, and opens another at once, with
-// what memory says of the client.
+// Reconnect ends the stream, if there is one, and opens another at once with this memory.
 func (c *Client) Reconnect(memory Memory) { c.detach(false, &memory) }
 
 func (c *Client) detach(offline bool, next *Memory) {
@@ -108,10 +104,9 @@ func (c *Client) detach(offline bool, next *Memory) {
 	}
 }
 
-// Subscribe asks for more names of a type; "*" is the wildcard, and no names
-// at all on a type not asked for yet is the legacy wildcard. In incremental the
-// names are sent also if the client asks for them already. For Raw clients;
-// others follow references, and take it back with the next one.
+// Subscribe adds names of a type. "*" is the wildcard; no names for a type without a request is the
+// legacy wildcard. In delta it sends the names even if they are subscribed. Use it for Raw clients:
+// others follow references, and replace it with the next one.
 func (c *Client) Subscribe(t xds.TypeURL, names ...string) {
 	c.lock()
 	defer c.unlock()
@@ -127,7 +122,7 @@ func (c *Client) Subscribe(t xds.TypeURL, names ...string) {
 	if c.stream == nil {
 		return
 	}
-	if s.spoken {
+	if s.requested {
 		s.add = slices.Clone(names)
 		for _, n := range names {
 			delete(s.absent, n)
@@ -136,8 +131,8 @@ func (c *Client) Subscribe(t xds.TypeURL, names ...string) {
 	c.send(s, nil)
 }
 
-// Unsubscribe asks for fewer names of a type; "*" is the wildcard. In
-// incremental names are sent also if the client does not ask for them.
+// Unsubscribe removes names of a type; "*" is the wildcard. In delta it sends the names even if
+// they are not subscribed.
 func (c *Client) Unsubscribe(t xds.TypeURL, names ...string) {
 	c.lock()
 	defer c.unlock()
@@ -150,15 +145,15 @@ func (c *Client) Unsubscribe(t xds.TypeURL, names ...string) {
 		}
 	}
 	s.prune()
-	if c.stream != nil && s.spoken {
+	if c.stream != nil && s.requested {
 		s.drop = slices.Clone(names)
 		c.send(s, nil)
 	}
 }
 
-// SetNames makes what the client asks for of a type exactly these names, and
-// sends the difference (in SotW, the list). No names: nothing more is asked
-// for; as the first request of a type, the legacy wildcard.
+// SetNames replaces the subscription to a type by these names, and sends the difference (in SotW,
+// the list). Without names it subscribes to nothing; as the first request of a type, to the legacy
+// wildcard.
 func (c *Client) SetNames(t xds.TypeURL, names ...string) {
 	c.lock()
 	defer c.unlock()
@@ -179,29 +174,28 @@ func (c *Client) SetNames(t xds.TypeURL, names ...string) {
 	}
 }
 
-// Send sends any message as it is, after what waits to be sent: for tests of
-// what no real client would send. The client does not take note of it.
+// Send sends any message unchanged, after the waiting requests. It is for tests of messages that no
+// real client sends. The client's state does not change.
 func (c *Client) Send(m proto.Message) error {
 	c.lock()
 	defer c.unlock()
 	if c.stream == nil {
 		return errors.New("client: no stream")
 	}
-	c.post(m)
+	c.enqueue(m)
 	return nil
 }
 
-// wantWildcard asks for the legacy wildcard; for the types that have none, for
-// nothing.
+// wantWildcard subscribes to the legacy wildcard; for types without one, to nothing.
 func (t *typeState) wantWildcard() {
 	t.active = true
 	t.legacy = !t.noLegacy
 }
 
-// wildcard turns the wildcard on, by "*", or off.
+// wildcard subscribes to "*", or ends any wildcard.
 func (t *typeState) wildcard(on bool) {
 	if !on {
-		t.wasWild = t.wasWild || t.spoken && t.wild()
+		t.wasWild = t.wasWild || t.requested && t.wild()
 		t.legacy = false
 	}
 	t.star = on
@@ -219,12 +213,12 @@ func (t *typeState) subscribe(v Variant, names []string) {
 	}
 	if v == SotW && t.legacy {
 		t.legacy = false
-		t.wasWild = t.wasWild || t.spoken
+		t.wasWild = t.wasWild || t.requested
 		t.prune()
 	}
 }
 
-// replace makes the names these, and returns the difference in plain names.
+// replace sets the names, and returns the difference without "*".
 func (t *typeState) replace(names []string) (add, drop []string) {
 	if len(names) == 0 && !t.active {
 		t.wantWildcard()

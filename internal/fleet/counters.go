@@ -1,19 +1,19 @@
 package fleet
 
-// Counters count what happened since the client was made.
+// Counters count events since the client was made.
 type Counters struct {
 	Responses  uint64
 	Bytes      uint64 // of responses
 	Acks       uint64 // sent
 	Nacks      uint64 // sent
-	Added      uint64 // resources that were new
-	Changed    uint64 // resources that differed from what was held
-	Removed    uint64 // resources held that the server removed, or left out of a full state
-	Resends    uint64 // resources sent again with the content that was held
+	Added      uint64 // new resources
+	Changed    uint64 // resources with another content than the held one
+	Removed    uint64 // held resources that the server removed, or left out of a complete response
+	Resends    uint64 // resources sent again with the held content
 	Heartbeats uint64 // held resources sent without a body
-	Late       uint64 // resources ignored: not asked for, or no longer
-	TimedOut   uint64 // clusters taken for warm by WarmTimeout
-	// Of the client, zero for a type.
+	Late       uint64 // ignored resources: not subscribed, or no longer
+	TimedOut   uint64 // clusters that became warm by WarmTimeout
+	// Of the client; 0 for a type.
 	Streams    uint64 // opened
 	Reconnects uint64 // streams after the first
 	Violations uint64

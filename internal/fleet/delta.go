@@ -6,14 +6,14 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// deltaRequest carries the change of names since the last request; the first
-// of a stream carries all names, and what the client holds at which version.
+// deltaRequest makes a request with the change of names since the last one. The first request of a
+// stream has all names, and the versions of the held resources.
 func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.DeltaDiscoveryRequest {
 	m := &discoveryv3.DeltaDiscoveryRequest{Node: c.node(s), TypeUrl: string(t.url), ErrorDetail: detail(r)}
 	if r != nil {
 		m.ResponseNonce = r.nonce
 	}
-	if t.spoken {
+	if t.requested {
 		slices.Sort(t.add)
 		slices.Sort(t.drop)
 		m.ResourceNamesSubscribe, m.ResourceNamesUnsubscribe = t.add, t.drop
@@ -21,7 +21,7 @@ func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.De
 	}
 	m.ResourceNamesSubscribe = t.sorted()
 	if t.legacy && !t.star && len(t.names) > 0 {
-		// An empty list says wildcard, a list with names does not.
+		// An empty list means the wildcard, a list with names does not.
 		m.ResourceNamesSubscribe = append([]string{"*"}, t.sorted()...)
 	}
 	if s.versions && len(t.held) > 0 {
@@ -33,8 +33,8 @@ func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.De
 	return m
 }
 
-// applyDelta takes a response: resources, then removals.
-func (c *Client) applyDelta(t *typeState, f *frame) {
+// applyDelta applies a response: first the resources, then the removals.
+func (c *Client) applyDelta(t *typeState, f *scannedResponse) {
 	c.applyItems(t, f)
 	for _, b := range f.removed {
 		name := string(b)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config says what a Fleet is.
+// Config configures a Fleet.
 type Config struct {
 	Target      string
 	DialOptions []grpc.DialOption // none: plaintext
@@ -21,30 +21,28 @@ type Config struct {
 	// Ramp spreads the first streams evenly over this time; 0: all at once.
 	Ramp time.Duration
 
-	// Client is what all clients have in common. Its Target, Conn,
-	// DialOptions and Node are not used.
+	// Client is the configuration of all clients. Target, Conn, DialOptions and Node are not used.
 	Client ClientConfig
-	// DeltaShare of the clients, from 0 to 1, speak incremental and the others
-	// SotW, mixed evenly; negative: all speak Client.Variant.
+	// DeltaShare of the clients, from 0 to 1, use delta and the others SotW, evenly mixed;
+	// negative: all use Client.Variant.
 	DeltaShare float64
-	// Nodes gives client i its node; nil: "client-<i>" in cluster "fleet".
+	// Nodes returns the node of client i; nil: "client-<i>" in cluster "fleet".
 	Nodes func(i int) *corev3.Node
-	// Configure, if not nil, has the last word on client i.
+	// Configure, if not nil, changes the configuration of client i.
 	Configure func(i int, c *ClientConfig)
 }
 
-// Fleet is many clients of one target.
+// Fleet is a set of clients of one target.
 type Fleet struct {
 	cfg     Config
 	clients []*Client
 	conns   []*sharedConn
 }
 
-// sharedConn is a connection that several clients use; made by Run, before it
-// starts any of them.
+// sharedConn is a connection of several clients. Run makes it before it starts them.
 type sharedConn struct{ *grpc.ClientConn }
 
-// New makes a fleet; Run starts it.
+// New makes a fleet. Run starts it.
 func New(cfg Config) (*Fleet, error) {
 	if cfg.Target == "" {
 		return nil, errors.New("fleet: no target")
@@ -83,15 +81,15 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Run runs all clients, and returns when all have ended: nil when ctx ended,
-// else what the clients that do not reconnect failed with.
+// Run runs all clients until all have ended. It returns nil if ctx ended, and otherwise the errors
+// of clients with NoReconnect.
 func (f *Fleet) Run(ctx context.Context) error {
 	for _, sc := range f.conns {
 		conn, err := dial(f.cfg.Target, f.clients[0].cfg.Backoff, f.cfg.DialOptions)
 		if err != nil {
 			return fmt.Errorf("fleet: %w", err)
 		}
-		defer func() { _ = conn.Close() }() // nothing is left to be said on it
+		defer func() { _ = conn.Close() }() // no request is pending
 		sc.ClientConn = conn
 	}
 	errs := make([]error, len(f.clients))
@@ -114,11 +112,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Clients are the fleet's, in order; not to be changed.
+// Clients returns the clients in order. Do not change the slice.
 func (f *Fleet) Clients() []*Client { return f.clients }
 
-// WaitAll returns when cond has held for each client, each at its own moment.
-// The error names the first client for which it did not, and how many others.
+// WaitAll waits until cond has held for each client, each at its own time. The error names the
+// first client for which it did not hold, and the number of others.
 func (f *Fleet) WaitAll(ctx context.Context, cond func(c *Client) bool) error {
 	for i, c := range f.clients {
 		if err := c.Wait(ctx, cond); err != nil {
@@ -134,7 +132,7 @@ func (f *Fleet) WaitAll(ctx context.Context, cond func(c *Client) bool) error {
 	return nil
 }
 
-// Counters are the sums over all clients.
+// Counters returns the sums over all clients.
 func (f *Fleet) Counters() Counters {
 	var sum Counters
 	for _, c := range f.clients {
@@ -143,7 +141,7 @@ func (f *Fleet) Counters() Counters {
 	return sum
 }
 
-// Violations are those of all clients, with the client's node id.
+// Violations returns those of all clients, with the node's id.
 func (f *Fleet) Violations() []string {
 	var out []string
 	for _, c := range f.clients {

@@ -14,8 +14,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// A fleet of both variants and both behaviours on shared and on own
-// connections ends with what the origin has.
+// A fleet of both variants and behaviours, on shared and own connections, ends with the origin's
+// resources.
 func TestFleet(t *testing.T) {
 	for _, perConn := range []int{0, 10} {
 		t.Run(fmt.Sprint(perConn), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestFleet(t *testing.T) {
 				}
 			}
 			if delta != 10 {
-				t.Errorf("%d of 40 speak incremental", delta)
+				t.Errorf("%d of 40 use delta", delta)
 			}
 			n := f.Counters()
 			if n.Streams != 40 || n.Reconnects != 0 || n.Nacks != 0 || n.Responses != responses.Load() || n.Acks != applied.Load() {
@@ -62,7 +62,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// An error of WaitAll says what is missing.
+// The error of WaitAll describes what is missing.
 func TestWaitAllSaysWhatIsMissing(t *testing.T) {
 	f, err := New(Config{Target: "127.0.0.1:1", Clients: 3, DeltaShare: -1, Client: ClientConfig{Variant: Delta}})
 	if err != nil {

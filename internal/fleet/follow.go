@@ -7,14 +7,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// warmth is a load assignment that clusters wait for.
-type warmth struct {
+// awaitedAssignment is a load assignment for which clusters wait.
+type awaitedAssignment struct {
 	since    time.Time
 	clusters []string
 }
 
-// follow asks for what the resources of t refer to, and no longer for what
-// they don't.
+// follow subscribes to the names that the resources of t refer to, and to no others.
 func (c *Client) follow(t *typeState) {
 	switch c.cfg.Behaviour {
 	case Envoy:
@@ -45,7 +44,7 @@ func (c *Client) followEnvoy(t *typeState) {
 	}
 }
 
-// followGRPC walks from the listener down.
+// followGRPC follows references from the listener.
 func (c *Client) followGRPC(t *typeState) {
 	if decoders[t.url] == nil {
 		return
@@ -88,19 +87,18 @@ func (c *Client) followGRPC(t *typeState) {
 	c.typ(xds.EndpointType).setNames(endpoints)
 }
 
-// cold reports whether the ACKs of t wait for clusters to warm.
-func (c *Client) cold(t *typeState) bool {
+// acksWait reports whether the ACKs of t wait for clusters that are warming.
+func (c *Client) acksWait(t *typeState) bool {
 	return t.url == xds.ClusterType && len(c.warming) > 0 && !c.cfg.AckCold
 }
 
-// chill makes a new or changed cluster wait for its load assignment. Envoy
-// asks for it again in SotW, with the same names; in incremental the name is
-// subscribed already, and nothing is sent.
-func (c *Client) chill(before, now *entry) {
+// startWarming makes a new or changed cluster wait for its load assignment. Envoy requests it again in
+// SotW, with the same names. In delta the name is subscribed, and Envoy sends nothing.
+func (c *Client) startWarming(before, now *entry) {
 	if c.cfg.Behaviour != Envoy {
 		return
 	}
-	c.unchill(before)
+	c.stopWarming(before)
 	name := now.refs.endpoint
 	if name == "" {
 		return
@@ -109,12 +107,12 @@ func (c *Client) chill(before, now *entry) {
 	if c.cfg.KeepWarm && eds.held[name] != nil {
 		return
 	}
-	if _, ok := eds.names[name]; ok && c.cfg.Variant == SotW && eds.spoken {
+	if _, ok := eds.names[name]; ok && c.cfg.Variant == SotW && eds.requested {
 		eds.again = true
 	}
 	w := c.warming[name]
 	if w == nil {
-		w = &warmth{}
+		w = &awaitedAssignment{}
 		c.warming[name] = w
 	}
 	w.since = time.Now()
@@ -124,8 +122,8 @@ func (c *Client) chill(before, now *entry) {
 	}
 }
 
-// unchill forgets that a cluster that went or changed is warming.
-func (c *Client) unchill(e *entry) {
+// stopWarming ends the warming of a cluster that was removed or changed.
+func (c *Client) stopWarming(e *entry) {
 	if e == nil || e.refs == nil {
 		return
 	}
@@ -139,20 +137,19 @@ func (c *Client) unchill(e *entry) {
 	}
 }
 
-// removed drops a resource that the server took away. A load assignment that
-// the server says not to have warms its clusters, as in Envoy: they start
-// without endpoints.
+// removed drops a resource that the server removed. A removed load assignment warms its clusters,
+// as in Envoy: they start without endpoints.
 func (c *Client) removed(t *typeState, name string) {
 	switch t.url {
 	case xds.ClusterType:
-		c.unchill(t.held[name])
+		c.stopWarming(t.held[name])
 	case xds.EndpointType:
 		delete(c.warming, name)
 	}
 	t.remove(name)
 }
 
-// warmDue takes for warm what waited too long.
+// warmDue ends warming that took longer than WarmTimeout.
 func (c *Client) warmDue() {
 	c.lock()
 	defer c.unlock()
@@ -173,5 +170,5 @@ func (c *Client) warmDue() {
 	if !oldest.IsZero() {
 		c.warmTimer = time.AfterFunc(time.Until(oldest.Add(c.cfg.WarmTimeout)), c.warmDue)
 	}
-	c.settle(nil)
+	c.sendPending(nil)
 }

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// An Envoy follows all references, takes changes, and drops what is no longer
-// referred to, in both variants.
+// Envoy follows all references, takes changes, and drops resources without a reference, in both
+// variants.
 func TestEnvoyFollowsReferences(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 	}
 }
 
-// gRPC asks for one listener and what follows from it, and no more.
+// gRPC subscribes to one listener and its references, and to nothing else.
 func TestGRPCFollowsOneListener(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 			holds(t, c, xds.ClusterType, "a")
 			holds(t, c, xds.EndpointType, "elsewhere")
 
-			// Without its listener nothing is left, and all names are given up.
+			// Without its listener it holds nothing, and subscribes to no other name.
 			set(t, snaps, snapshot(t, "3", xdstest.APIListener("other", "r2"), route("r1", xdstest.RouteTo("/", "a")),
 				eds("a", "elsewhere"), load("elsewhere", 1)))
 			wait(t, c, "third", func(c *Client) bool { return c.Len(xds.ListenerType) == 0 })
@@ -97,8 +97,8 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 	}
 }
 
-// The ACK of clusters waits for load assignments, which are asked for
-// meanwhile; a changed cluster is cold again.
+// The ACK of clusters waits for load assignments, which are requested meanwhile. A changed cluster
+// warms again.
 func TestWithheldACKOfClusters(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestWithheldACKOfClusters(t *testing.T) {
 			}
 			wait(t, c, "complete", func(c *Client) bool { return c.TypeCounters(xds.ClusterType).Acks == 1 })
 
-			// b changes: cold, although its load assignment is held.
+			// b changes: it warms, although its load assignment is held.
 			changed := eds("b", "")
 			changed.AltStatName = "changed"
 			if v == SotW {
@@ -150,7 +150,7 @@ func TestWithheldACKOfClusters(t *testing.T) {
 	}
 }
 
-// A load assignment that does not come is given up after WarmTimeout.
+// Warming ends after WarmTimeout without a load assignment.
 func TestWarmTimeout(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta, WarmTimeout: 20 * time.Millisecond, ListenersLast: true})
@@ -167,7 +167,7 @@ func TestWarmTimeout(t *testing.T) {
 	}
 }
 
-// A warming cluster that goes, or is no longer of type EDS, holds back nothing.
+// A warming cluster that is removed, or changes its type, does not delay the ACK.
 func TestWarmingClusterGoes(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta, WarmTimeout: time.Hour})
@@ -190,7 +190,7 @@ func TestWarmingClusterGoes(t *testing.T) {
 			t.Errorf("ACK %+v, want %s", q, want)
 		}
 	}
-	// An answer that there is no load assignment warms, as in Envoy.
+	// A missing load assignment warms its cluster, as in Envoy.
 	p.send(t, xds.ClusterType, "4", "c4", eds("b", "none"))
 	p.expect(t, xds.EndpointType)
 	p.sendDelta(t, xds.EndpointType, "4", "e4", []string{"none"})
@@ -205,7 +205,7 @@ func TestWarmingClusterGoes(t *testing.T) {
 	noViolations(t, c)
 }
 
-// With AckCold nothing is withheld.
+// With AckCold no ACK waits.
 func TestAckCold(t *testing.T) {
 	s := newScript(t)
 	run(t, ClientConfig{Target: s.target, AckCold: true})
@@ -232,7 +232,7 @@ func TestInlineRoutes(t *testing.T) {
 	}
 }
 
-// What cannot be decoded is refused, and what was held stays.
+// A response that cannot be decoded is refused, and changes nothing.
 func TestUndecodableIsRefused(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta})
@@ -240,7 +240,7 @@ func TestUndecodableIsRefused(t *testing.T) {
 	p.expect(t, xds.ClusterType)
 	p.expect(t, xds.ListenerType)
 	bad := &listenerv3.Listener{Name: "l"}
-	bad.ProtoReflect().SetUnknown([]byte{0x1a, 0x02, 0x0a, 0x7f}) // field 3 with a broken inside
+	bad.ProtoReflect().SetUnknown([]byte{0x1a, 0x02, 0x0a, 0x7f}) // field 3 with broken content
 	p.send(t, xds.ListenerType, "1", "1", bad)
 	if q := p.next(t); q.err == "" || q.nonce != "1" {
 		t.Fatalf("answer: %+v", q)

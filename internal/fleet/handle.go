@@ -13,11 +13,10 @@ import (
 
 var errDetached = errors.New("the client left the stream")
 
-// handle takes one response, or refuses it as a whole. Only the reader calls
-// it, so what a type holds does not change between its two critical sections
-// but by the names the client gives up.
+// handle accepts or refuses a response. Only the reader calls it. So between its two critical
+// sections only names are removed, and nothing else of a type changes.
 func (c *Client) handle(s *stream, b []byte, received time.Time) error {
-	f := frames.Get().(*frame)
+	f := scannedPool.Get().(*scannedResponse)
 	defer f.release()
 	scan := scanSotW
 	if c.cfg.Variant == Delta {
@@ -32,7 +31,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	url := xds.TypeURL(f.typeURL)
 	if c.cfg.OnResponse != nil {
 		c.cfg.OnResponse(c, Response{Type: url, Version: f.version, Nonce: f.nonce, Identifier: f.identifier,
-			Resources: len(f.items), Removed: len(f.removed), Size: f.size, Received: received, frame: f})
+			Resources: len(f.items), Removed: len(f.removed), Size: f.size, Received: received, scannedResponse: f})
 	}
 	undecoded := c.hash(url, f)
 
@@ -44,8 +43,8 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	s.answered = true
 	fault := c.check(s, url, f)
 	t := c.types[url]
-	if t == nil || !t.spoken {
-		c.unlock() // recorded as a violation; there is nothing to answer
+	if t == nil || !t.requested {
+		c.unlock() // a recorded violation; no type can answer it
 		return nil
 	}
 	t.count.Responses++
@@ -81,7 +80,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	if fault == nil {
 		c.follow(t)
 	}
-	c.settle(t)
+	c.sendPending(t)
 	c.unlock()
 
 	if fault != nil {
@@ -94,9 +93,9 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	return nil
 }
 
-// hash hashes the bodies and reads their references, where they are followed.
-// The error is what the client refuses the response for.
-func (c *Client) hash(url xds.TypeURL, f *frame) error {
+// hash hashes the bodies, and decodes the references of types that are followed. With its error the
+// client refuses the response.
+func (c *Client) hash(url xds.TypeURL, f *scannedResponse) error {
 	follows := c.cfg.Behaviour != Raw && decoders[url] != nil
 	var fault error
 	for i := range f.items {
@@ -112,9 +111,9 @@ func (c *Client) hash(url xds.TypeURL, f *frame) error {
 	return fault
 }
 
-// copies are the response's resources, as Refuse sees them; bodies are copied,
-// since the frame goes back to the transport.
-func copies(f *frame) []Resource {
+// copies returns the response's resources for Refuse. It copies bodies, because the buffer goes
+// back to the transport.
+func copies(f *scannedResponse) []Resource {
 	out := make([]Resource, 0, len(f.items))
 	for i := range f.items {
 		it := &f.items[i]
@@ -130,8 +129,8 @@ func copies(f *frame) []Resource {
 	return out
 }
 
-// applyItems takes the resources of a response.
-func (c *Client) applyItems(t *typeState, f *frame) {
+// applyItems applies the resources of a response.
+func (c *Client) applyItems(t *typeState, f *scannedResponse) {
 	t.gen++
 	for i := range f.items {
 		it := &f.items[i]
@@ -140,8 +139,8 @@ func (c *Client) applyItems(t *typeState, f *frame) {
 			continue
 		}
 		if !it.hasBody {
-			// A heartbeat. Without a held resource it is an alias that the server
-			// could not resolve, and there is nothing to keep.
+			// A heartbeat. If no such resource is held, it is an alias that the server could not
+			// resolve.
 			if e := t.held[string(it.name)]; e != nil {
 				e.TTL, e.gen = it.ttl, t.gen
 				t.count.Heartbeats++
@@ -154,16 +153,15 @@ func (c *Client) applyItems(t *typeState, f *frame) {
 		case t.url == xds.EndpointType:
 			delete(c.warming, e.Name)
 		case t.url == xds.ClusterType && differs:
-			c.chill(before, e)
+			c.startWarming(before, e)
 		}
 	}
 }
 
-// settle sends what the last change of state calls for: requests of types
-// whose names changed, then ACKs and NACKs. now is the type whose response was
-// just handled (nil: none): its own changed names go with its ACK, if that is
-// not withheld.
-func (c *Client) settle(now *typeState) {
+// sendPending sends the requests that follow from the last change of state: for types with changed
+// names, then ACKs and NACKs. now is the type of the response that was just handled, or nil. Its
+// changed names go with its ACK, unless that is withheld.
+func (c *Client) sendPending(now *typeState) {
 	if c.stream == nil {
 		return
 	}
@@ -186,10 +184,10 @@ func (c *Client) settle(now *typeState) {
 	}
 }
 
-// flush sends the ACKs and NACKs of a type that are due and not withheld. Of
-// several SotW ACKs only the newest is: it answers for those before it.
+// flush sends the ACKs and NACKs of a type that are due and not withheld. Of several SotW ACKs it
+// sends only the newest, which includes the others.
 func (c *Client) flush(t *typeState, at time.Time) {
-	if c.holdAcks || t.holdAcks || c.cold(t) {
+	if c.holdAcks || t.holdAcks || c.acksWait(t) {
 		return
 	}
 	n := 0
@@ -216,11 +214,11 @@ func (c *Client) ackDue() {
 	c.lock()
 	defer c.unlock()
 	c.ackTimer = nil
-	c.settle(nil)
+	c.sendPending(nil)
 }
 
-// send queues a request of a type: the first of the stream, one that answers a
-// response (r), or one for the names alone.
+// send queues a request of a type: the stream's first, an answer to a response (r), or one with
+// changed names only.
 func (c *Client) send(t *typeState, r *reply) {
 	s := c.stream
 	var m proto.Message
@@ -229,7 +227,7 @@ func (c *Client) send(t *typeState, r *reply) {
 	} else {
 		m = c.sotwRequest(s, t, r)
 	}
-	s.node, t.spoken = true, true
+	s.node, t.requested = true, true
 	t.stale, t.again, t.add, t.drop = false, false, nil, nil
 	switch {
 	case r == nil:
@@ -238,5 +236,5 @@ func (c *Client) send(t *typeState, r *reply) {
 	default:
 		t.count.Acks++
 	}
-	c.post(m)
+	c.enqueue(m)
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var variants = []Variant{SotW, Delta}
 
-// origin is go-control-plane's server, and what it was asked.
+// origin is go-control-plane's server, and the requests to it.
 type origin struct {
 	target string
 	mu     sync.Mutex
@@ -172,8 +172,8 @@ func snapshot(t *testing.T, version string, resources ...types.Resource) *cache.
 
 func snapshots(t *testing.T) cache.SnapshotCache {
 	t.Helper()
-	// Not "ADS" in go-control-plane's sense, which withholds answers until all
-	// that a node has is asked for.
+	// Not go-control-plane's ADS mode, which withholds answers until all of a node's resources are
+	// requested.
 	return cache.NewSnapshotCache(false, cache.IDHash{}, nil)
 }
 

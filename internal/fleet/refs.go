@@ -15,29 +15,29 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// refs are the names that a resource refers to. Immutable: shared by all
-// clients of a process that hold the same body.
+// refs are the names that a resource refers to. They are immutable: clients with the same body
+// share them.
 type refs struct {
-	routes   []string // of a Listener: route configurations asked for by RDS
+	routes   []string // of a Listener: route configurations by RDS
 	clusters []string // of a Listener's inline routes, of a RouteConfiguration, of an aggregate Cluster
 	endpoint string   // of a Cluster of type EDS: its load assignment
 }
 
-// decoders are the types whose references are followed.
+// decoders has the types with references that are followed.
 var decoders = map[xds.TypeURL]func(body []byte) (*refs, error){
 	xds.ListenerType: listenerRefs,
 	xds.RouteType:    routeRefs,
 	xds.ClusterType:  clusterRefs,
 }
 
-// refCache keeps the references of bodies, so that 2,000 clients that are
-// given the same listener decode it once. The zero value is empty.
+// refCache caches the references of bodies, so that 2,000 clients with one listener decode it once.
+// The zero value is empty.
 type refCache struct {
 	mu sync.Mutex
 	m  map[Hash]*refs
 }
 
-// maxRefs bounds the cache; beyond it the cache starts anew.
+// maxRefs bounds the cache, which is cleared when it is full.
 const maxRefs = 1 << 17
 
 func (c *refCache) get(t xds.TypeURL, h Hash, body []byte) (*refs, error) {
@@ -85,7 +85,7 @@ func listenerRefs(body []byte) (*refs, error) {
 	return r, nil
 }
 
-// addManager adds what a filter refers to, if it is an HTTP connection manager.
+// addManager adds the references of a filter, if it is an HTTP connection manager.
 func (r *refs) addManager(a *anypb.Any) error {
 	var m hcmv3.HttpConnectionManager
 	if a == nil || !a.MessageIs(&m) {

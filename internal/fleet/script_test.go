@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// script is a server that does what a test says, also what no server may.
+// script is a server that sends what a test says, also invalid responses.
 type script struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	target string
@@ -36,12 +36,12 @@ type ask struct {
 	version string
 	nonce   string
 	err     string
-	names   []string // SotW: all; incremental: subscribed
+	names   []string // SotW: all; delta: subscribed
 	drop    []string
 	initial map[string]string
 }
 
-// peer is a client's stream, seen from the server. One goroutine uses it.
+// peer is the server's end of a client's stream. It is not safe for concurrent use.
 type peer struct {
 	variant Variant
 	asks    chan ask
@@ -111,7 +111,7 @@ func (s *script) accept(t *testing.T, v Variant) *peer {
 	}
 }
 
-// next is the client's next request.
+// next returns the client's next request.
 func (p *peer) next(t *testing.T) ask {
 	t.Helper()
 	select {
@@ -123,7 +123,7 @@ func (p *peer) next(t *testing.T) ask {
 	}
 }
 
-// expect is the client's next request, which has to be of type typ.
+// expect returns the client's next request, which must be of type typ.
 func (p *peer) expect(t *testing.T, typ xds.TypeURL) ask {
 	t.Helper()
 	a := p.next(t)
@@ -133,8 +133,7 @@ func (p *peer) expect(t *testing.T, typ xds.TypeURL) ask {
 	return a
 }
 
-// send sends resources under a version; in incremental it is the version of
-// each of them too.
+// send sends resources with a version; in delta it is also the version of each.
 func (p *peer) send(t *testing.T, typ xds.TypeURL, version, nonce string, resources ...proto.Message) {
 	t.Helper()
 	if p.variant == SotW {
@@ -174,7 +173,7 @@ func (p *peer) post(t *testing.T, m proto.Message) {
 
 func equal(got []string, want ...string) bool { return slices.Equal(got, want) }
 
-// A hook sees all that a response says, also what the client then refuses.
+// OnResponse sees the whole response, also one that the client refuses.
 func TestResponsesAreShown(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

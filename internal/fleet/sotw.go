@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// sotwRequest carries all names, the newest version taken and the newest nonce
-// answered. A request for names alone while an ACK is withheld carries the
-// nonce before: it does not answer what the client has not answered.
+// sotwRequest makes a request with all names, the last accepted version and the last answered
+// nonce. A request for changed names has the earlier nonce while an ACK is withheld, because it
+// does not answer that response.
 func (c *Client) sotwRequest(s *stream, t *typeState, r *reply) *discoveryv3.DiscoveryRequest {
 	if r != nil {
 		t.nonce = r.nonce
@@ -27,8 +27,8 @@ func (c *Client) sotwRequest(s *stream, t *typeState, r *reply) *discoveryv3.Dis
 	}
 }
 
-// applySotW takes a response: of a full-state type what is missing is gone.
-func (c *Client) applySotW(t *typeState, f *frame) {
+// applySotW applies a response. If it is complete, missing resources are removed.
+func (c *Client) applySotW(t *typeState, f *scannedResponse) {
 	c.applyItems(t, f)
 	if !t.fullState && (!c.cfg.WildcardIsFull || !t.wild()) {
 		return
@@ -40,7 +40,7 @@ func (c *Client) applySotW(t *typeState, f *frame) {
 	}
 }
 
-// node is the client's in a stream's first request, then nil.
+// node returns the client's node for a stream's first request, and nil for others.
 func (c *Client) node(s *stream) *corev3.Node {
 	if s.node {
 		return nil

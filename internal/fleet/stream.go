@@ -16,31 +16,31 @@ const (
 	deltaMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
 	maxResponse = 512 << 20
-	// maxOutbox requests wait for a server that does not read; then the client
-	// gives the stream up.
+	// maxOutbox bounds the requests that wait for a server that does not read. The client then ends
+	// the stream.
 	maxOutbox = 4096
 )
 
-// stream is one gRPC stream of a client.
+// stream is a gRPC stream of a client.
 type stream struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	cs      grpc.ClientStream
-	writers sync.WaitGroup // the writer, while there is one
+	writers sync.WaitGroup // the writer, while it runs
 
 	// Guarded by Client.mu.
-	number   uint64 // of the client's streams, from 1
-	outbox   []proto.Message
-	writing  bool
-	node     bool // was sent
-	versions bool // what is held is said in first requests
-	answered bool
-	drowned  bool                // the outbox overflowed
-	nonces   map[uint64]struct{} // hashes of those seen
+	number     uint64 // number of the stream, from 1
+	outbox     []proto.Message
+	writing    bool
+	node       bool // the node was sent
+	versions   bool // first requests have versions
+	answered   bool
+	overflowed bool                // the outbox is full
+	nonces     map[uint64]struct{} // hashes of received nonces
 }
 
-// runStream opens a stream and reads it to its end. asked: the client ended it
-// itself. answered: it had a response.
+// runStream opens a stream and reads it to its end. asked: the client ended it. answered: it had a
+// response.
 func (c *Client) runStream(ctx context.Context, conn grpc.ClientConnInterface) (asked, answered bool, err error) {
 	method := sotwMethod
 	if c.cfg.Variant == Delta {
@@ -89,8 +89,8 @@ func (c *Client) onStream(err error) {
 	}
 }
 
-// open makes s the client's stream and asks for everything. It reports false
-// if the client was disconnected meanwhile.
+// open makes s the client's stream and sends the first requests. It reports false if the client was
+// disconnected meanwhile.
 func (c *Client) open(s *stream) bool {
 	c.lock()
 	defer c.unlock()
@@ -129,9 +129,8 @@ func (c *Client) open(s *stream) bool {
 	return true
 }
 
-// asks reports whether a new stream asks for a type. Envoy also asks for types
-// of which it wants nothing just now, where that is no wildcard (P21), and so
-// does Raw when told to; gRPC doesn't.
+// asks reports whether a new stream requests a type. Envoy and Raw also request a type without
+// names if that is no wildcard (P21); gRPC does not.
 func (c *Client) asks(t *typeState) bool {
 	return t.active && (t.wild() || len(t.names) > 0 || c.cfg.Behaviour != GRPC && t.noLegacy)
 }
@@ -140,15 +139,15 @@ func (c *Client) asks(t *typeState) bool {
 func (c *Client) read(s *stream) error {
 	var r received
 	for {
-		if err := c.gate(s); err != nil {
+		if err := c.waitResumed(s); err != nil {
 			return err
 		}
 		if err := s.cs.RecvMsg(&r); err != nil {
 			return err
 		}
 		at := time.Now()
-		// Stalled while it waited: this response is read, but not taken yet.
-		err := c.gate(s)
+		// Stalled meanwhile: the response is received, but not applied yet.
+		err := c.waitResumed(s)
 		if err == nil {
 			err = c.handle(s, r.buf.ReadOnlyData(), at)
 		}
@@ -159,8 +158,8 @@ func (c *Client) read(s *stream) error {
 	}
 }
 
-// gate waits while the client is stalled.
-func (c *Client) gate(s *stream) error {
+// waitResumed waits while the client is stalled.
+func (c *Client) waitResumed(s *stream) error {
 	for {
 		c.mu.Lock()
 		stalled := c.stalled
@@ -176,7 +175,7 @@ func (c *Client) gate(s *stream) error {
 	}
 }
 
-// write sends what is in the outbox, and ends when it is empty.
+// write sends the outbox, and ends when it is empty.
 func (c *Client) write(s *stream) {
 	defer s.writers.Done()
 	for {
@@ -189,17 +188,17 @@ func (c *Client) write(s *stream) {
 		m := s.outbox[0]
 		s.outbox = s.outbox[1:]
 		c.mu.Unlock()
-		// An error here ended the stream, and the reader is told why.
+		// The reader gets the reason for an error here.
 		_ = s.cs.SendMsg(m)
 	}
 }
 
-// post queues a request. Needs mu.
-func (c *Client) post(m proto.Message) {
+// enqueue queues a request. Needs mu.
+func (c *Client) enqueue(m proto.Message) {
 	s := c.stream
 	if len(s.outbox) >= maxOutbox {
-		if !s.drowned {
-			s.drowned = true // unlock ends the stream
+		if !s.overflowed {
+			s.overflowed = true // unlock ends the stream
 			c.violate(s, "", "%d requests were not read", maxOutbox)
 		}
 		return
@@ -207,7 +206,7 @@ func (c *Client) post(m proto.Message) {
 	s.outbox = append(s.outbox, m)
 }
 
-// waitOnline waits while the client is told to stay away; false: ctx ended.
+// waitOnline waits until Reconnect; false: ctx ended.
 func (c *Client) waitOnline(ctx context.Context) bool {
 	for {
 		c.mu.Lock()
@@ -224,7 +223,7 @@ func (c *Client) waitOnline(ctx context.Context) bool {
 	}
 }
 
-// sleep waits a random time up to d; Reconnect ends it.
+// sleep waits for a random time up to d, or until Reconnect.
 func (c *Client) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(rand.N(d) + 1)
 	defer timer.Stop()
@@ -239,7 +238,7 @@ func (c *Client) stopTimers() {
 	c.lock()
 	ack, warm := c.ackTimer, c.warmTimer
 	c.ackTimer, c.warmTimer = nil, nil
-	c.running = true // for ever: a client runs once
+	c.running = true // a client runs only once
 	c.unlock()
 	for _, t := range []*time.Timer{ack, warm} {
 		if t != nil {

@@ -14,7 +14,7 @@ import (
 
 const wrappedType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// item is a resource as it stands in a response; its slices alias the frame.
+// item is a resource in a response. Its slices alias the response's buffer.
 type item struct {
 	name    []byte
 	version []byte
@@ -23,38 +23,37 @@ type item struct {
 	aliases [][]byte
 	ttl     time.Duration
 	hasBody bool
-	refs    *refs // set after the scan, for types whose references are followed
+	refs    *refs // set after the scan, for types that are followed
 	hash    Hash
 }
 
-// frame is a response of either variant, scanned but not decoded.
-type frame struct {
+// scannedResponse is a response of either variant, scanned but not decoded.
+type scannedResponse struct {
 	version string
 	typeURL string
 	nonce   string
-	// identifier is the control plane's.
+	// identifier is control_plane.identifier.
 	identifier string
 
 	items   []item
 	removed [][]byte
 	size    int
-	seen    map[uint64]int // scratch of check: a name's hash to its item
+	seen    map[uint64]int // for check: a name's hash to its item
 }
 
-// frames are reused: a response of 10,000 resources needs 2 MB of items, too
-// much to keep one for each client.
-var frames = sync.Pool{New: func() any { return &frame{seen: make(map[uint64]int)} }}
+// scannedPool is a pool. A response of 10,000 resources needs 2 MB of items, too much for each client.
+var scannedPool = sync.Pool{New: func() any { return &scannedResponse{seen: make(map[uint64]int)} }}
 
-func (f *frame) release() {
+func (f *scannedResponse) release() {
 	clear(f.items)
 	clear(f.removed)
 	clear(f.seen)
-	*f = frame{items: f.items[:0], removed: f.removed[:0], seen: f.seen}
-	frames.Put(f)
+	*f = scannedResponse{items: f.items[:0], removed: f.removed[:0], seen: f.seen}
+	scannedPool.Put(f)
 }
 
-// scanSotW reads a DiscoveryResponse. The frame aliases b.
-func scanSotW(b []byte, f *frame) error {
+// scanSotW scans a DiscoveryResponse. f aliases b.
+func scanSotW(b []byte, f *scannedResponse) error {
 	f.size = len(b)
 	return eachField(b, func(num protowire.Number, val []byte) error {
 		switch num {
@@ -87,8 +86,8 @@ func scanSotW(b []byte, f *frame) error {
 	})
 }
 
-// scanDelta reads a DeltaDiscoveryResponse. The frame aliases b.
-func scanDelta(b []byte, f *frame) error {
+// scanDelta scans a DeltaDiscoveryResponse. f aliases b.
+func scanDelta(b []byte, f *scannedResponse) error {
 	f.size = len(b)
 	return eachField(b, func(num protowire.Number, val []byte) error {
 		switch num {
@@ -113,7 +112,7 @@ func scanDelta(b []byte, f *frame) error {
 	})
 }
 
-// scanResource reads an envoy.service.discovery.v3.Resource.
+// scanResource scans an envoy.service.discovery.v3.Resource.
 func scanResource(b []byte, it *item) error {
 	return eachField(b, func(num protowire.Number, val []byte) error {
 		switch num {
@@ -154,8 +153,8 @@ func scanAny(b []byte, it *item) error {
 	})
 }
 
-// fieldOne is field 1 of a body as a string: where every type of the table has
-// its name. Nil if there is none.
+// fieldOne returns field 1 of a body as a string, or nil. Every type of the table has its name
+// there.
 func fieldOne(b []byte) []byte {
 	var name []byte
 	for len(b) > 0 {
@@ -181,8 +180,8 @@ func fieldOne(b []byte) []byte {
 	return name
 }
 
-// eachField calls f with each field's value: for a length-delimited field what
-// is inside, else the encoded number.
+// eachField calls f with the value of each field: the content of a length-delimited field,
+// otherwise the encoded number.
 func eachField(b []byte, f func(num protowire.Number, val []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -206,14 +205,13 @@ func eachField(b []byte, f func(num protowire.Number, val []byte) error) error {
 	return nil
 }
 
-// codec hands responses over as the transport's own buffer, without a copy
-// where it is in one piece: decoding 2,000 clients' responses in one process
-// would measure the decoder.
+// codec returns responses in the transport's buffer, without a copy if it is one piece. Otherwise a
+// test of 2,000 clients in one process would measure the decoder.
 type codec struct{}
 
 var _ encoding.CodecV2 = codec{}
 
-// received is the destination of codec's Unmarshal; the reader frees it.
+// received is the target of codec's Unmarshal. The reader frees it.
 type received struct{ buf mem.Buffer }
 
 func (r *received) free() {

@@ -59,7 +59,7 @@ func (s *Store) turnOff(err error) {
 	if first {
 		s.o.Log.Error("store: switched off: nothing is stored, and nothing that was stored is served", "path", s.o.Path, "error", err, "retry_in", retryEvery)
 	}
-	s.stir()
+	s.notifyRun()
 }
 
 // open opens the directory and switches the store on.

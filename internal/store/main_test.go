@@ -26,7 +26,7 @@ const cds, eds = xds.ClusterType, xds.EndpointType
 
 var web = xds.NewKey("web")
 
-// storeFixture is a store that runs, with its log.
+// storeFixture is a running store with its log.
 type storeFixture struct {
 	*Store
 	t       *testing.T
@@ -35,7 +35,7 @@ type storeFixture struct {
 	stop    func() // ends Run, and waits for it
 
 	mu        sync.Mutex
-	all       map[slot]Generation // the newest that was put
+	all       map[slot]Generation // the newest of each slot
 	confirmed bool                // all of it is
 }
 
@@ -68,7 +68,7 @@ func options(t testing.TB, dir string) (Options, *xdstest.Log, *telemetry.Metric
 	return Options{Path: dir, Metrics: &m.Store, Log: log.Logger()}, log, m
 }
 
-// opened is a store that runs in a bubble; edit may be nil.
+// opened is a running store in a bubble; edit may be nil.
 func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	t.Helper()
 	o, log, m := options(t, dir)
@@ -102,7 +102,7 @@ func newView(t testing.TB, typ xds.TypeURL) *view {
 	return &view{t: t, b: snapshot.NewBuilder(xds.TypeOf(typ)), typ: typ}
 }
 
-// snapshot applies "a=1" and "-a" by name, or by the wildcard.
+// snapshot applies changes such as "a=1" and "-a", by name or by the wildcard.
 func (v *view) snapshot(wild bool, what ...string) *snapshot.Snapshot {
 	u := snapshot.Update{Type: v.typ, Origin: "origin", Version: "v7", Wildcard: wild, Received: time.Unix(5, 6)}
 	for _, s := range what {
@@ -127,8 +127,8 @@ func resource(t testing.TB, typ xds.TypeURL, name, content string) *xds.Resource
 	return r
 }
 
-// holds is what a loaded type has: "*a" by the wildcard, "a" by name, "*" if the wildcard
-// is answered.
+// holds describes a loaded type: "*a" by the wildcard, "a" by name, "*" if the wildcard is
+// answered.
 func (r *storeFixture) holds(key xds.Key, typ xds.TypeURL) string {
 	r.t.Helper()
 	got := r.Load(context.Background(), key)[typ]
@@ -169,7 +169,7 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// pass lets time pass, and what happens then happen.
+// pass advances the clock, and waits for all goroutines.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -36,8 +36,8 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 	touch := time.Now().Add(every)
 	for ctx.Err() == nil {
 		if s.isOff() {
-			if rest(ctx, retryEvery) {
-				s.tryAgain(all)
+			if sleep(ctx, retryEvery) {
+				s.reopen(all)
 			}
 			continue
 		}
@@ -49,7 +49,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 			touch = time.Now().Add(every)
 		}
 		// Two passes that write begin at least Interval apart.
-		if wrote && !rest(ctx, time.Until(began.Add(s.o.Interval))) {
+		if wrote && !sleep(ctx, time.Until(began.Add(s.o.Interval))) {
 			break
 		}
 		s.await(ctx, time.Until(touch))
@@ -61,8 +61,8 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 	return nil
 }
 
-// rest waits for d; false: ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep waits for d; false: ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
 	select {
@@ -83,7 +83,7 @@ func (s *Store) await(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Store) tryAgain(all func() iter.Seq[Generation]) {
+func (s *Store) reopen(all func() iter.Seq[Generation]) {
 	if err := s.open(); err != nil {
 		s.failed(err)
 		return
@@ -293,10 +293,10 @@ func syncDir(path string) error {
 // other files, and are removed to make room.
 func (s *Store) setAside() {
 	s.mu.Lock()
-	wrong := s.wrong
-	s.wrong = nil
+	found := s.damaged
+	s.damaged = nil
 	s.mu.Unlock()
-	for _, f := range wrong {
+	for _, f := range found {
 		s.mu.Lock()
 		known := s.dir != nil && s.dir.files[f.name] == f // otherwise it was replaced
 		s.mu.Unlock()

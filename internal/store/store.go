@@ -78,7 +78,7 @@ type Store struct {
 	hung    int              // operations that hang
 	queue   []slot           // to be written, the oldest change first
 	waiting map[slot]waiting // what is in the queue
-	wrong   []*file          // found damaged, to be set aside
+	damaged []*file          // found damaged, to be set aside
 	over    bool             // nothing is accepted any more
 	stats   Status
 }
@@ -129,7 +129,7 @@ func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *snapshot.Snapshot) {
 	w.snapshot = snapshot
 	s.waiting[at] = w
 	s.showQueue()
-	s.stir()
+	s.notifyRun()
 }
 
 // Load returns what is stored of a key and may be served, by type. It reads the disk, and
@@ -208,9 +208,9 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	case errors.Is(err, errDamaged):
 		s.o.Log.Error("store: a file is set aside", "path", path, "key", key, "error", err)
 		s.mu.Lock()
-		s.wrong = append(s.wrong, f)
+		s.damaged = append(s.damaged, f)
 		s.mu.Unlock()
-		s.stir()
+		s.notifyRun()
 		return nil, telemetry.LoadDamaged
 	case errors.Is(err, ErrHangs):
 		s.turnOff(err)
@@ -264,7 +264,7 @@ func (s *Store) Status() Status {
 	return out
 }
 
-func (s *Store) stir() {
+func (s *Store) notifyRun() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

@@ -33,13 +33,13 @@ func TestP66_TheNewestIsStored(t *testing.T) {
 		}
 		old := c.now
 		r.Put(web, cds, c.snapshot(false, "n=1"))
-		r.Put(web, cds, old) // by a goroutine that was slower
+		r.Put(web, cds, old) // by a slower goroutine
 		equal(t, "before it is written", r.holds(web, cds), "*a=5 n=1 *")
 		pass(5 * time.Second)
 		equal(t, "written", r.Status().Written, 3)
 		equal(t, "files", r.Status().Files, 2)
 		r.Put(web, cds, c.snapshot(true, "a=9"))
-		r.stop() // writes what is left
+		r.stop() // writes the rest
 		info, err := os.Stat(r.path(cds))
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info, err)
@@ -56,7 +56,7 @@ func TestP66_TheNewestIsStored(t *testing.T) {
 	})
 }
 
-// An empty answer to the wildcard is stored. Without one, nothing left means no file.
+// An empty answer to the wildcard is stored. A type without resources and answer has no file.
 func TestP66_NothingLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestP66_NothingLeft(t *testing.T) {
 	})
 }
 
-// Secrets, what has a TTL and what is not to be cached are in no file.
+// Secrets, resources with a TTL and uncacheable resources are in no file.
 func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := opened(t, t.TempDir(), nil)
@@ -130,8 +130,7 @@ func TestP66_TheModificationTimeIsThatOfTheConfirmation(t *testing.T) {
 	}
 }
 
-// Whatever is flipped, cut off or appended, a damaged file is set aside and counted, and
-// nothing of it is served.
+// A damaged file (a flipped bit, cut, or longer) is set aside and counted, and not served.
 func TestP66_DamagedFilesAreSetAside(t *testing.T) {
 	o, _, _ := options(t, t.TempDir())
 	s, err := Open(o)
@@ -195,7 +194,7 @@ func TestP66_DamagedFilesAreSetAside(t *testing.T) {
 	})
 }
 
-// Above max_bytes the files go that were confirmed longest ago.
+// Above max_bytes the files confirmed longest ago are removed.
 func TestP66_MaxBytes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		body := "=" + strings.Repeat("x", 1000)
@@ -220,8 +219,8 @@ func TestP66_MaxBytes(t *testing.T) {
 	})
 }
 
-// A directory that cannot be written switches the store off; it is tried again each
-// minute, and what was put meanwhile is then written, and what the directory lost.
+// An unwritable directory switches the store off. It retries each minute, and then writes all
+// generations again, as the directory may be new.
 func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -266,7 +265,7 @@ func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// hanging is a disk that hangs in an operation until it is let go.
+// hanging is a disk that hangs in an operation until it is released.
 type hanging struct {
 	op   atomic.Value
 	open chan struct{}
@@ -279,8 +278,8 @@ func (h *hanging) fault(op, _ string) error {
 	return nil
 }
 
-// A disk that hangs for 5 s switches the store off, and keeps a reader waiting for no longer.
-// While the operation hangs no other is begun.
+// A disk that hangs for 5 s switches the store off, and delays a reader no longer than that. No
+// other operation begins meanwhile.
 func TestP66_ADiskThatHangs(t *testing.T) {
 	for _, op := range []string{"read", "write", "open"} {
 		bubble(t, func(t *testing.T) {
@@ -340,7 +339,7 @@ func TestStoreIsLocked(t *testing.T) {
 	})
 }
 
-// Check finds what keeps Open from using a directory, and makes nothing.
+// Check finds what keeps Open from using a directory, and creates nothing.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Check(filepath.Join(dir, "a", "b")); err != nil {
@@ -364,7 +363,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A key can be read while its files are touched; the race detector looks.
+// A key can be read while its files are touched; the race detector checks it.
 func TestLoadWhileTouched(t *testing.T) {
 	o, _, _ := options(t, t.TempDir())
 	o.MaxAge = time.Hour
@@ -392,13 +391,13 @@ func TestLoadWhileTouched(t *testing.T) {
 	}
 }
 
-// However a file is made up, reading it ends without a crash.
+// Reading a file with any content does not crash.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("xdsrelay\x00\x00\x00\x02"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }
 
-// So does one that cannot be used at the start: the relay serves without it.
+// The relay starts and serves without a store that cannot be used.
 func TestP66_ADirectoryThatCannotBeUsedAtTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "store")

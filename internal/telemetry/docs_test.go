@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// docs/operations.md says of each metric and each reason what it means, and speaks
-// of none that there is not.
+// docs/operations.md explains every metric and reason, and no others.
 func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -20,7 +19,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	m.Origin("first")
 	m.CertificateExpires("admin.tls", time.Now())
 	families := scrape(t, m)
-	_, tables, found := strings.Cut(doc, "\n## What clients are refused for\n") // before are other things' fields
+	_, tables, found := strings.Cut(doc, "\n## What clients are refused for\n") // other fields are before
 	if !found {
 		t.Fatal("no table of reasons")
 	}

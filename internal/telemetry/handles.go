@@ -8,7 +8,7 @@ import (
 	"github.com/uber-go/tally/v4"
 )
 
-// Counter counts up. The zero Counter counts nothing.
+// Counter counts up. The zero Counter does nothing.
 type Counter struct {
 	to tally.CachedCount
 }
@@ -16,15 +16,14 @@ type Counter struct {
 // Inc adds one.
 func (c Counter) Inc() { c.Add(1) }
 
-// Add adds n; what is not positive adds nothing.
+// Add adds n; it ignores an n that is not positive.
 func (c Counter) Add(n int) {
 	if c.to != nil && n > 0 {
 		c.to.ReportCount(int64(n))
 	}
 }
 
-// Gauge is a whole number that goes up and down. The zero Gauge shows nowhere.
-// A Gauge is not to be copied.
+// Gauge is an integer that goes up and down. The zero Gauge is not reported. Do not copy a Gauge.
 type Gauge struct {
 	n  atomic.Int64
 	to tally.CachedGauge
@@ -36,7 +35,7 @@ func (g *Gauge) Add(n int) {
 	g.settle()
 }
 
-// Set makes it n.
+// Set sets it to n.
 func (g *Gauge) Set(n int) {
 	g.n.Store(int64(n))
 	g.settle()
@@ -45,9 +44,9 @@ func (g *Gauge) Set(n int) {
 // Value returns the number.
 func (g *Gauge) Value() int { return int(g.n.Load()) }
 
-// settle reports the number. A reporter takes values and not differences, so
-// two callers could report in the wrong order: each looks again after its
-// report, and so whoever reports last has reported the last number.
+// settle reports the number. A reporter takes values, not differences, so two callers could report
+// in the wrong order. Each therefore reads the number again after its report: the last report has
+// the last number.
 func (g *Gauge) settle() {
 	for g.to != nil {
 		n := g.n.Load()
@@ -58,12 +57,11 @@ func (g *Gauge) settle() {
 	}
 }
 
-// Histogram counts durations. The zero Histogram counts nothing.
+// Histogram counts durations. The zero Histogram does nothing.
 type Histogram struct {
 	to prometheus.Observer
 }
 
-// Observe counts d.
 func (h Histogram) Observe(d time.Duration) {
 	if h.to != nil {
 		h.to.Observe(d.Seconds())

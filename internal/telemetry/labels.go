@@ -6,11 +6,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Variant of xDS, as a label.
+// Variant is a variant of xDS, as a label.
 type Variant uint8
 
-// The variants. REST is state of the world as well, over polls instead of
-// streams.
+// The variants. REST is SotW over single requests instead of streams.
 const (
 	SotW Variant = iota
 	Delta
@@ -22,14 +21,14 @@ var variantNames = [variants]string{SotW: "sotw", Delta: "delta", REST: "rest"}
 
 func (v Variant) String() string { return variantNames[v] }
 
-// Result is what became of a response of an origin.
+// Result is the relay's decision on an origin's response.
 type Result uint8
 
 // The results.
 const (
 	// Applied: something changed.
 	Applied Result = iota
-	// Unchanged: all of it was held already, or nobody had asked for it.
+	// Unchanged: everything in it was held already, or no client had asked for it.
 	Unchanged
 	// Rejected: it was NACKed, or its file could not be read (P18, P80).
 	Rejected
@@ -40,14 +39,14 @@ var resultNames = [results]string{Applied: "applied", Unchanged: "unchanged", Re
 
 func (r Result) String() string { return resultNames[r] }
 
-// Beat is what became of a heartbeat of an origin (P62).
+// Beat is the result of an origin's heartbeat (P62).
 type Beat uint8
 
-// What becomes of heartbeats.
+// The results of heartbeats.
 const (
-	// Renewed: what is held lives on.
+	// Renewed: the TTL of a held resource starts again.
 	Renewed Beat = iota
-	// StaleBeat: it means nothing that is held.
+	// StaleBeat: it names nothing that is held.
 	StaleBeat
 	beats
 )
@@ -56,17 +55,16 @@ var beatNames = [beats]string{Renewed: "renewed", StaleBeat: "stale"}
 
 func (b Beat) String() string { return beatNames[b] }
 
-// Drop is why a resource is held no more, though nobody said that it is gone.
+// Drop is why the relay drops a resource that no origin removed.
 type Drop uint8
 
 // The reasons.
 const (
 	// Expired: its TTL is over (P62).
 	Expired Drop = iota
-	// StreamEnded: it is not to be cached, and the stream that brought it has
-	// ended (P63).
+	// StreamEnded: it must not be cached, and the stream that brought it ended (P63).
 	StreamEnded
-	// Unwanted: it is not to be cached, and nobody wants it any more (P63).
+	// Unwanted: it must not be cached, and no client subscribes to it any more (P63).
 	Unwanted
 	drops
 )
@@ -75,14 +73,14 @@ var dropNames = [drops]string{Expired: "expired", StreamEnded: "stream_ended", U
 
 func (d Drop) String() string { return dropNames[d] }
 
-// Failure is what became of one of resource_errors (P39).
+// Failure is the result of a resource_errors entry (P39).
 type Failure uint8
 
-// What becomes of resource_errors.
+// The results of resource_errors.
 const (
-	// Kept: it is shown to clients.
+	// Kept: clients are told of it.
 	Kept Failure = iota
-	// NoRoom: too much is kept of the type already.
+	// NoRoom: the type has too many already.
 	NoRoom
 	failures
 )
@@ -94,7 +92,7 @@ func (f Failure) String() string { return failureNames[f] }
 // Fault is why a response of an origin, or a file, was rejected (P18).
 type Fault uint8
 
-// The faults.
+// The reasons for rejecting.
 const (
 	Unreadable     Fault = iota // no protobuf, JSON or YAML of the message
 	DuplicateName               // the same name twice
@@ -102,7 +100,7 @@ const (
 	WrongType                   // a resource of another type
 	Nameless                    // a resource without a name
 	InvalidName                 // longer than 2 KiB, or no UTF-8 (P28)
-	ManyAliases                 // a resource with more aliases than an index is to have (P26)
+	ManyAliases                 // a resource with too many aliases (P26)
 	TooLarge                    // over the limit of a response (P59)
 	faults
 )
@@ -118,7 +116,7 @@ var faultNames = [faults]string{
 	TooLarge:       "too_large",
 }
 
-// FaultOf returns the fault that an error of the package xds stands for (P18).
+// FaultOf returns the fault of an error of the package xds (P18).
 func FaultOf(err error) Fault {
 	for _, f := range []struct {
 		is    error
@@ -151,9 +149,9 @@ const (
 	NoResponse
 	// Ended: the stream ended, by the origin or an error, after a response.
 	Ended
-	// Switched: another origin serves from now on.
+	// Switched: another origin serves now.
 	Switched
-	// Returned: an origin that is preferred to it serves again.
+	// Returned: a preferred origin serves again.
 	Returned
 	reconnects
 )
@@ -168,13 +166,13 @@ var reconnectNames = [reconnects]string{
 
 func (r Reconnect) String() string { return reconnectNames[r] }
 
-// Reload is what came of reading files again that had changed.
+// Reload is the result of reading changed files.
 type Reload uint8
 
-// The outcomes.
+// The results.
 const (
 	Reloaded     Reload = iota
-	ReloadFailed        // what was before stays in force
+	ReloadFailed        // the one before stays in force
 	reloads
 )
 
@@ -182,14 +180,14 @@ var reloadNames = [reloads]string{Reloaded: "reloaded", ReloadFailed: "failed"}
 
 func (r Reload) String() string { return reloadNames[r] }
 
-// Span is what became of spans of traces.
+// Span is the result of a trace's span.
 type Span uint8
 
-// What becomes of them.
+// The results.
 const (
 	SpanSent   Span = iota
-	SpanFailed      // the collector did not take them
-	SpanNoRoom      // too many waited already
+	SpanFailed      // the collector did not accept it
+	SpanNoRoom      // the queue was full
 	spans
 )
 
@@ -197,32 +195,32 @@ var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom
 
 func (s Span) String() string { return spanNames[s] }
 
-// Reason is why something of a client was refused, ended, passed over, or delayed
+// Reason is why a client was refused, its stream ended, its request ignored, or its request delayed
 // (LimitRequestsPerSecond).
 type Reason uint8
 
-// The reasons. Those named after a key of downstream.limits are counted when
-// that limit is exceeded.
+// The reasons. Those with the name of a key of downstream.limits are counted when that limit is
+// exceeded.
 const (
 	NodeMissing       Reason = iota // first request without a node (P1)
 	NodeInvalid                     // a node that is not well-formed
-	NodeChanged                     // a later, different node; changes nothing (P1)
+	NodeChanged                     // a later, different node; it is ignored (P1)
 	Unmapped                        // no rule matches the first type (P5)
 	UnmappedLater                   // no rule matches a later type; unanswered (P5)
 	KeyError                        // an error or empty value in a rule's key (P5)
-	KeyChanged                      // ended, since other rules give another key (P5)
-	Handshake                       // a TLS handshake that failed, as by an unknown certificate
+	KeyChanged                      // ended because changed rules give another key (P5)
+	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
-	TypeMissing                     // aggregated, without type_url (P2)
+	TypeMissing                     // an aggregated request without type_url (P2)
 	TypeMismatch                    // another type than the service's (P2)
 	RequestInvalid                  // not well-formed
 	ResourceLocators                // resource_locators (P39)
 	NameBytes                       // a name over 2 KiB (P28)
-	HTTPRequest                     // another path, method, content or pace than REST has (P70)
-	NotJSON                         // a resource that cannot be given as JSON (P70)
+	HTTPRequest                     // a path, method, content or pace that REST does not allow (P70)
+	NotJSON                         // a resource that cannot be converted to JSON (P70)
 	OriginUnreachable               // nothing held and no origin (P53)
-	SendTimeout                     // took nothing for send_timeout
+	SendTimeout                     // the client read nothing for send_timeout
 	Draining                        // the relay is shutting down
 
 	LimitStreams
@@ -282,6 +280,6 @@ var reasonNames = [reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// Planned reports whether it is why streams are ended though nothing is wrong: the
-// relay has each stream come to it. Who opens one then may be refused for it as well.
+// Planned reports whether r ends streams without a fault: the relay ends each stream at some time.
+// New streams may be refused for the same reason.
 func (r Reason) Planned() bool { return r == Draining || r == KeyChanged }

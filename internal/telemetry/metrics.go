@@ -21,12 +21,12 @@ import (
 	tallyprom "github.com/uber-go/tally/v4/prometheus"
 )
 
-// DefaultPrefix is what names begin with unless Options say otherwise.
+// DefaultPrefix is the default of Options.Prefix.
 const DefaultPrefix = "xdsrelay"
 
-// Options of the metrics; the zero value has no statsd and no key label.
+// Options of Metrics; the zero value has no statsd and no key label.
 type Options struct {
-	// Prefix of every name, without the underscore after it.
+	// Prefix of every name, without the underscore that follows it.
 	Prefix string
 	// StatsdAddress is host:port (UDP); empty: no statsd.
 	StatsdAddress string
@@ -34,46 +34,46 @@ type Options struct {
 	Log *slog.Logger
 	// Version of the program.
 	Version string
-	// KeyLabel adds the label key to the metrics that are of one key: those in
-	// Type. Others (streams, refusals) may be of several keys or of none. What of
-	// Type is of no key, as a file of an origin that cannot be read, has an empty one.
+	// KeyLabel adds the label key to the metrics in Type. Others (streams, refusals) may belong to
+	// several keys or none. Counts in Type that belong to no key, such as a file that cannot be
+	// read, have an empty key.
 	KeyLabel bool
 }
 
-// Metrics are the relay's metrics that are not of one type or origin, and the
-// way to those that are.
+// Metrics has the relay's metrics that do not belong to one type or origin, and gives access to the
+// others.
 type Metrics struct {
 	// Downstream.
 	Streams         [variants]*Gauge // open streams, by Variant
 	MixedUserAgents Counter          // members unlike their key's representative (P58)
-	RuleErrors      Counter          // errors in a rule's match, each taken for no match
+	RuleErrors      Counter          // errors in a rule's match; each counts as no match
 
-	PinnedBytes *Gauge // that slow clients keep alive
+	PinnedBytes *Gauge // kept alive by slow clients
 	Ready       *Gauge // 1: clients are served
 
 	// Keys.
 	Keys *Gauge
-	// HistoryDropped are replaced states that are kept no more for want of room, so
-	// that what a client refused of them cannot be shown.
+	// HistoryDropped counts replaced states that were dropped for lack of room. A refusal of such a
+	// state cannot be compared any more.
 	HistoryDropped Counter
-	// NacksDropped are rows of what clients refused that are shown no more for want of room.
+	// NacksDropped counts rows of refusals that were dropped for lack of room.
 	NacksDropped Counter
 
 	// The relay's own configuration.
-	ConfigRejected     *Gauge // 1: what the file says now is not in force, since it has faults
-	ConfigNeedsRestart *Gauge // keys of it that are not in force before a restart
+	ConfigRejected     *Gauge // 1: the file has faults and is not in force
+	ConfigNeedsRestart *Gauge // keys with new values that need a restart
 
 	// Upstream.
 	UpstreamStreams *Gauge
-	// Stale are the types of keys that are served from the last known good.
+	// Stale counts the types of keys that are served from the last known good.
 	Stale             *Gauge
 	OversizedRequests Counter // requests over max_request_bytes (P59)
-	VersionsLeftOut   Counter // versions that had no room in a request (P59)
+	VersionsLeftOut   Counter // versions for which a request had no room (P59)
 
 	Store Store // the last known good on disk
 
 	refused [reasons]Counter
-	ended   [reasons]Counter // those that are planned
+	ended   [reasons]Counter // planned reasons only
 	faults  [faults]Counter
 	reloads [reloads]Counter // of certificates
 
@@ -82,7 +82,7 @@ type Metrics struct {
 	limits        [limits]*Gauge
 	standings     [][standings]*Gauge // by typeIndex, then "other"
 
-	// received is when an origin's response was last taken, since start.
+	// received is the time of the last accepted response of an origin, since start.
 	start    time.Time
 	received atomic.Int64
 
@@ -96,27 +96,26 @@ type Metrics struct {
 	badMetric error       // the first that could not be registered
 
 	propagation *prometheus.HistogramVec
-	perKey      []*prometheus.CounterVec // those with the label key
-	everyKey    *Key                     // what is not of one key
+	perKey      []*prometheus.CounterVec // with the label key
+	everyKey    *Key                     // for counts that belong to no key
 
-	// mu protects what is made later; never held while counting.
+	// mu protects what is made after New. No lock is held while counting.
 	mu           sync.Mutex
 	keys         map[string]*Key
 	origins      map[string]*Origin
 	certificates map[string]*Gauge
 }
 
-// validPrefix is what Prometheus allows a name to begin with.
+// validPrefix is what Prometheus allows at the start of a name.
 var validPrefix = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
 
-// propagationBuckets are in seconds: a relay on loopback takes under a
-// millisecond, and clients that warm their clusters many seconds.
+// propagationBuckets are in seconds. A relay on loopback takes under a millisecond; clients that
+// warm clusters take many seconds.
 var propagationBuckets = []float64{
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
 }
 
-// New makes the metrics and their registry, with Go's and the process' metrics
-// in it.
+// New makes the metrics and their registry, with the metrics of Go and of the process.
 func New(o Options) (*Metrics, error) {
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -136,7 +135,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	m.prom = tallyprom.NewReporter(tallyprom.Options{
 		Registerer: m.registry,
-		// Without it the reporter panics.
+		// Without it the reporter panics on an error.
 		OnRegisterError: m.cannotRegister,
 	})
 	m.reporter = m.prom
@@ -154,24 +153,24 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// make makes everything that does not depend on an origin or a key.
+// make makes everything that depends on no origin and no key.
 func (m *Metrics) make() {
 	for v := range variants {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
-	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent is not that of their key's representative.", nil)
-	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each taken for no match.", nil)
+	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients with another user agent than their key's representative.", nil)
+	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each counts as no match.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
-	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, of which no origin has spoken since the start.", nil)
+	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, for which no origin has answered since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
-	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that are not kept for people to compare with any more, for want of room.", nil)
-	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of what clients refused, by key, type, version and message, that are not kept for people to read any more, for want of room.", nil)
+	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that were dropped for lack of room, so that operators cannot compare with them.", nil)
+	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of refusals, one for each key, type, version and message, that were dropped for lack of room.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
-	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
+	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions for which a request to an origin had no room; removals of these resources in the meantime stay unnoticed.", nil)
 	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "What clients were refused, had their stream ended for by a fault of theirs or a limit, or delayed for (requests_per_second), by reason.", tags{"reason": r.String()})
+		m.refused[r] = m.counter("refused_total", "Refusals of clients, streams ended by a client's fault or a limit, and delayed requests (requests_per_second), by reason.", tags{"reason": r.String()})
 		if r.Planned() {
-			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended because their time had come, by reason: nobody was refused.", tags{"reason": r.String()})
+			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended as planned, by reason; these are no refusals.", tags{"reason": r.String()})
 		}
 	}
 	for f := range faults {
@@ -179,21 +178,21 @@ func (m *Metrics) make() {
 	}
 
 	for r := range reloads {
-		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by what came of it.", tags{"result": r.String()})
-		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's own configuration, by what came of them.", tags{"result": r.String()})
+		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by result.", tags{"result": r.String()})
+		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's own configuration, by result.", tags{"result": r.String()})
 	}
 	for s := range spans {
-		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by what became of them.", tags{"result": s.String()})
+		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
 	}
 	m.makeStore()
-	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's own configuration file has faults, and what was before is in force.", nil)
-	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Keys of the relay's own configuration whose new values need a restart.", nil)
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's own configuration file has faults, and the configuration before it is in force.", nil)
+	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Keys of the relay's own configuration with new values that need a restart.", nil)
 
 	age := func() float64 { return m.ConfigAge().Seconds() }
 	name := m.prefix + "_config_age_seconds"
 	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: name,
-		Help: "Time since a response of any origin, changed or not, was last taken; since the start, if none was. It grows while nothing changes, and says nothing of how old what is served is.",
+		Help: "Time since a response of any origin, changed or not, was last taken; since the start, if none was. It grows while nothing changes, and does not say how old the served resources are.",
 	}, age))
 	if m.statsd != nil {
 		m.statsd.read(name, age)
@@ -211,17 +210,17 @@ func (m *Metrics) make() {
 	m.register(m.propagation)
 	m.everyKey = newKey(m, "")
 	if m.keyLabel {
-		return // what is of no key has series once there is any
+		return // series without a key appear when they are first counted
 	}
 	for i := range m.everyKey.types {
 		m.everyKey.types[i].Store(m.makeType(i, ""))
 	}
 }
 
-// Refuse counts that something of a client was refused for this reason.
+// Refuse counts a refusal for this reason.
 func (m *Metrics) Refuse(r Reason) { m.refused[r].Inc() }
 
-// End counts that a client's stream was ended for this reason.
+// End counts a stream that the relay ended for this reason.
 func (m *Metrics) End(r Reason) {
 	if r.Planned() {
 		m.ended[r].Inc()
@@ -230,66 +229,63 @@ func (m *Metrics) End(r Reason) {
 	m.refused[r].Inc()
 }
 
-// Reject counts that a response of an origin was rejected for this fault.
+// Reject counts an origin's response that was rejected for this fault.
 func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
 
-// Reload counts what came of certificate files that changed.
+// Reload counts a reload of certificate files.
 func (m *Metrics) Reload(r Reload) { m.reloads[r].Inc() }
 
-// ReloadConfig counts what came of a change of the relay's own configuration.
+// ReloadConfig counts a reload of the relay's own configuration.
 func (m *Metrics) ReloadConfig(r Reload) { m.configReloads[r].Inc() }
 
-// Spans counts what became of spans of traces.
+// Spans counts n spans.
 func (m *Metrics) Spans(s Span, n int) { m.spans[s].Add(n) }
 
-// ConfigReceived says that at this time an origin's response was taken, changed
-// or not.
+// ConfigReceived records when an origin's response was accepted, changed or not.
 func (m *Metrics) ConfigReceived(at time.Time) { m.received.Store(int64(at.Sub(m.start))) }
 
-// ConfigAge is the time since the last ConfigReceived; since start, without any.
+// ConfigAge is the time since the last ConfigReceived, or since the start if there was none.
 func (m *Metrics) ConfigAge() time.Duration {
 	return max(0, time.Since(m.start)-time.Duration(m.received.Load()))
 }
 
-// maxScrapes is how many requests for the metrics are answered at the same time; others get
-// a 503.
+// maxScrapes bounds the scrapes in progress; further ones get a 503.
 const maxScrapes = 4
 
-// Handler serves the registry in Prometheus' formats. A scrape sees all that
-// was counted before it.
+// Handler serves the registry in Prometheus' formats. A scrape includes all counts before it.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
-// CertificateExpires says when the certificate of that which is called so in the log
-// expires. There are as many as the configuration names.
+// CertificateExpires records when a certificate expires. of is its name in the log. The
+// configuration bounds their number.
 func (m *Metrics) CertificateExpires(of string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.certificates[of]
 	if g == nil {
-		g = m.gauge("certificate_expiry_timestamp_seconds", "When a certificate that the relay shows expires, or the first of its chain, in seconds since 1970.", tags{"of": of})
+		g = m.gauge("certificate_expiry_timestamp_seconds", "When the relay's certificate, or the first one of its chain, expires, in seconds since 1970.", tags{"of": of})
 		m.certificates[of] = g
 	}
 	g.Set(int(at.Unix()))
 }
 
-// Origin are the metrics of one origin.
+// Origin has the metrics of one origin.
 type Origin struct {
-	// Connected is how many connections to it are up.
+	// Connected is the number of open connections to it.
 	Connected *Gauge
-	// Away is 1 while it is: an attempt failed, and none has had a response since.
+	// Away is 1 while it is away: an attempt failed, and none had a response since.
 	Away *Gauge
-	// Silent is how many streams to it are open on which nothing comes.
+	// Silent is the number of open streams to it without a response.
 	Silent     *Gauge
 	reconnects [reconnects]Counter
 }
 
-// Reconnect counts that a stream to the origin has to be opened again.
+// Reconnect counts a stream to the origin that has to be opened again.
 func (o *Origin) Reconnect(r Reconnect) { o.reconnects[r].Inc() }
 
-// Origin returns the handles of the origin of this name, the same each time.
-// Origins are those of the configuration, so there is a bound to them.
+// Origin returns the handles of an origin, the same each time. The configuration bounds the number
+// of origins.
 func (m *Metrics) Origin(name string) *Origin {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -310,10 +306,10 @@ func (m *Metrics) Origin(name string) *Origin {
 // tags are a metric's labels with their values.
 type tags = map[string]string
 
-// counter makes a counter; the same name always comes with the same labels.
+// counter makes a counter. A name always has the same labels.
 func (m *Metrics) counter(name, help string, t tags) Counter {
 	t = clean(t)
-	// tally's reporter makes up a help text unless it knows one by then.
+	// tally's reporter invents a help text for an unregistered name.
 	vec, err := m.prom.RegisterCounter(m.prefix+"_"+name, slices.Sorted(maps.Keys(t)), help)
 	if err != nil {
 		m.cannotRegister(err)
@@ -325,7 +321,7 @@ func (m *Metrics) counter(name, help string, t tags) Counter {
 	return Counter{to: m.reporter.AllocateCounter(m.prefix+"_"+name, t)}
 }
 
-// gauge makes a gauge, as counter does.
+// gauge makes a gauge, in the same way as counter.
 func (m *Metrics) gauge(name, help string, t tags) *Gauge {
 	t = clean(t)
 	if _, err := m.prom.RegisterGauge(m.prefix+"_"+name, slices.Sorted(maps.Keys(t)), help); err != nil {
@@ -333,7 +329,7 @@ func (m *Metrics) gauge(name, help string, t tags) *Gauge {
 		return &Gauge{}
 	}
 	g := &Gauge{to: m.reporter.AllocateGauge(m.prefix+"_"+name, t)}
-	g.settle() // statsd shows a gauge only once it has a value
+	g.settle() // statsd reports a gauge only once it has a value
 	return g
 }
 
@@ -349,7 +345,7 @@ func (m *Metrics) cannotRegister(err error) {
 	}
 }
 
-// clean makes values of t that Prometheus takes: it panics at other than UTF-8.
+// clean makes the values valid UTF-8; Prometheus panics otherwise.
 func clean(t tags) tags {
 	out := make(tags, len(t))
 	for k, v := range t {
@@ -358,5 +354,5 @@ func clean(t tags) tags {
 	return out
 }
 
-// Gatherer is what Handler serves, for who reads it without HTTP.
+// Gatherer returns the registry for reading it without HTTP.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

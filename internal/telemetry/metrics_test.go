@@ -47,8 +47,8 @@ func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value returns that of the one series of name with exactly these labels
-// ("type=CDS,variant=sotw"); a histogram's is its number of samples.
+// value returns the value of the series of name with exactly these labels
+// ("type=CDS,variant=sotw"); for a histogram the number of samples.
 func value(t *testing.T, families map[string]*dto.MetricFamily, name, labels string) float64 {
 	t.Helper()
 	v, ok := series(families, name)[labels]
@@ -72,8 +72,8 @@ func series(families map[string]*dto.MetricFamily, name string) map[string]float
 	return out
 }
 
-// The names and labels that users' dashboards are made of, all there from the
-// start, and nothing beside them but Go's and the process'.
+// All names and labels, which dashboards use, exist from the start, and no others but Go's and the
+// process'.
 func TestNamesAndLabels(t *testing.T) {
 	m := newMetrics(t, Options{})
 	m.Origin("first")
@@ -178,7 +178,7 @@ func TestNamesAndLabels(t *testing.T) {
 	}
 }
 
-// What was counted is in the next scrape, without waiting.
+// A scrape has all counts before it.
 func TestScrapeIsFresh(t *testing.T) {
 	m := newMetrics(t, Options{})
 	cds := m.Type(xds.ClusterType)
@@ -242,7 +242,7 @@ func TestScrapeIsFresh(t *testing.T) {
 	}
 }
 
-// However many add at once, the gauge shows their sum in the end.
+// After concurrent calls the gauge has their sum.
 func TestGaugeUnderRace(t *testing.T) {
 	m := newMetrics(t, Options{})
 	var wg sync.WaitGroup
@@ -274,8 +274,7 @@ func TestConfigAge(t *testing.T) {
 	}
 }
 
-// With the key label the metrics of a type are there for each key, until the
-// last who uses the key has released it.
+// With the key label each key has the metrics of its types, until its last use is released.
 func TestKeyLabel(t *testing.T) {
 	m := newMetrics(t, Options{KeyLabel: true})
 	a, b := xds.NewKey("a", "b/c"), xds.NewKey("b")
@@ -303,7 +302,7 @@ func TestKeyLabel(t *testing.T) {
 		t.Errorf("no key has %v", v)
 	}
 	if _, ok := of("key=b,type=EDS"); ok {
-		t.Error("a type that nobody asked for has a series")
+		t.Error("a type without a request has a series")
 	}
 
 	ka.Release()
@@ -336,8 +335,7 @@ func TestKeyLabel(t *testing.T) {
 	}
 }
 
-// Without the key label keys share their handles, and releasing one ends
-// nothing.
+// Without the key label all keys share their handles, and releasing one has no effect.
 func TestNoKeyLabel(t *testing.T) {
 	m := newMetrics(t, Options{})
 	k := m.Key(xds.NewKey("a"))
@@ -361,13 +359,13 @@ func TestPrefix(t *testing.T) {
 			t.Errorf("prefix %q: %v", bad, err)
 		}
 	}
-	// "go" with one of our names could be Go's own; a clash is no panic.
+	// With the prefix "go" a name could be one of Go's; a clash is an error, not a panic.
 	if _, err := New(Options{Prefix: "go"}); err != nil {
 		t.Errorf("prefix go: %v", err)
 	}
 }
 
-// Each value of a label's type has a name, and no two share one.
+// Each value of a label's type has a name of its own.
 func TestLabelsAreDistinct(t *testing.T) {
 	distinct(t, variants)
 	distinct(t, results)
@@ -408,7 +406,7 @@ func TestZeroHandles(t *testing.T) {
 	}
 }
 
-// Counting is on the way of every message: it costs no allocation.
+// Counting is done for each message, so it must not allocate.
 func TestCountingAllocatesNothing(t *testing.T) {
 	for _, o := range []Options{{}, {StatsdAddress: "127.0.0.1:9", KeyLabel: true}} {
 		m := newMetrics(t, o)

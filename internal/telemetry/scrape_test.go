@@ -11,15 +11,14 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What a large fleet makes of the metrics: clients, keys and open files.
+// The scale of a large fleet: clients, keys and open files.
 const (
 	manyClients = 20_000
 	manyKeys    = 10_000
 	manyFiles   = 15_000
 )
 
-// fleet counts what clients, keys and origins of a large fleet do. Of each key the
-// four types that all Envoys ask for are counted.
+// fleet counts events of a large fleet: for each key, the four types of all Envoys.
 func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 	t.Helper()
 	m := newMetrics(t, Options{KeyLabel: keyLabel})
@@ -52,7 +51,7 @@ func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 	return m
 }
 
-// files opens so many files as so many clients are, or as many as may be.
+// files opens one file for each client, or as many as allowed.
 func files(t testing.TB) int {
 	t.Helper()
 	var open []*os.File
@@ -64,7 +63,7 @@ func files(t testing.TB) int {
 	for range manyFiles {
 		f, err := os.Open(os.DevNull)
 		if err != nil {
-			break // there may be no more
+			break // the limit is reached
 		}
 		open = append(open, f)
 	}
@@ -84,8 +83,8 @@ func read(t testing.TB, m *Metrics) (bytes int, took time.Duration) {
 	return int(n), time.Since(began)
 }
 
-// A scrape is under 2 MB and 50 ms whatever the number of nodes and keys: of 20,000
-// clients, 10,000 keys, and a process with as many open files as may be.
+// A scrape is under 2 MB and 50 ms with 20,000 clients, 10,000 keys, and as many open files as
+// allowed.
 func TestAScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	few := newMetrics(t, Options{})
 	for i := range 4 {
@@ -95,7 +94,7 @@ func TestAScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	small, _ := read(t, few)
 	open := files(t)
 	large, best := 0, time.Hour
-	for range 5 { // others use the machine
+	for range 5 { // the machine may be busy
 		n, took := read(t, m)
 		large, best = n, min(best, took)
 	}
@@ -108,7 +107,7 @@ func TestAScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	}
 }
 
-// What metrics.key_label costs is in docs/performance.
+// docs/performance has the cost of metrics.key_label.
 func BenchmarkScrape(b *testing.B) {
 	for _, c := range []struct {
 		keys  int

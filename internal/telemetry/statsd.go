@@ -19,14 +19,14 @@ import (
 
 const (
 	statsdInterval = time.Second
-	// statsdPacket is the most that fits a packet on Ethernet with IPv6.
+	// statsdPacket is the largest packet on Ethernet with IPv6, in bytes.
 	statsdPacket = 1432
-	// statsdWarn is how long a failure is not logged again.
+	// statsdWarn is the least time between two log lines about failures.
 	statsdWarn = time.Minute
 )
 
-// Run sends to statsd once a second, and once more when ctx ends. Without a
-// statsd address it waits for ctx.
+// Run sends to statsd once a second, and once more when ctx ends. Without a statsd address it only
+// waits for ctx.
 func (m *Metrics) Run(ctx context.Context) error {
 	if m.statsd == nil {
 		<-ctx.Done()
@@ -35,14 +35,12 @@ func (m *Metrics) Run(ctx context.Context) error {
 	return m.statsd.run(ctx, statsdInterval)
 }
 
-// statsdSink is tally's statsd reporter with two things added: tags, which that
-// reporter drops, become part of the name, and counts are collected and sent
-// once in an interval instead of as a packet each.
+// statsdSink is tally's statsd reporter with two additions. Tags, which that reporter drops, become
+// part of the name. Counts are collected and sent once in an interval, not as a packet each.
 //
-// A label becomes ".label.value" in the name, in the labels' order, with
-// anything but letters, digits, - and _ in a value replaced by _; the label key
-// is left out, and all keys count together, since statsd's backends keep a file
-// or series for each name for ever.
+// A label becomes ".label.value" in the name, in the order of the labels. In a value, _ replaces
+// all but letters, digits, - and _. The label key is left out, so all keys count together: statsd's
+// backends keep a file or a series for each name for ever.
 type statsdSink struct {
 	address string
 	log     *slog.Logger
@@ -61,7 +59,7 @@ func newStatsdSink(address string, log *slog.Logger) *statsdSink {
 	}
 }
 
-// statsdCounter is what was counted and not sent yet.
+// statsdCounter is a count that is not sent yet.
 type statsdCounter struct{ n atomic.Int64 }
 
 func (c *statsdCounter) ReportCount(n int64) { c.n.Add(n) }
@@ -73,8 +71,7 @@ func (g *statsdGauge) ReportGauge(v float64) { g.bits.Store(math.Float64bits(v))
 
 func (g *statsdGauge) value() float64 { return math.Float64frombits(g.bits.Load()) }
 
-// AllocateCounter makes the counter of a name and its tags, or returns the one
-// there is.
+// AllocateCounter returns the counter of a name and its tags. It makes one if there is none.
 func (s *statsdSink) AllocateCounter(name string, t map[string]string) tally.CachedCount {
 	name = statsdName(name, t)
 	s.mu.Lock()
@@ -94,7 +91,7 @@ func (s *statsdSink) AllocateGauge(name string, t map[string]string) tally.Cache
 	return g
 }
 
-// read adds a gauge whose value f gives.
+// read adds a gauge with the values of f.
 func (s *statsdSink) read(name string, f func() float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +112,7 @@ func (s *statsdSink) Capabilities() tally.Capabilities { return s }
 // Reporting is tally's.
 func (s *statsdSink) Reporting() bool { return true }
 
-// Tagging is tally's: tags are in the names.
+// Tagging is tally's: send puts tags into the names.
 func (s *statsdSink) Tagging() bool { return true }
 
 // Flush is tally's; run sends.
@@ -139,7 +136,7 @@ func (s *statsdSink) run(ctx context.Context, every time.Duration) error {
 			done = true
 		}
 		s.send(reporter)
-		// Where nobody listens, every other packet fails: so not at each change.
+		// If no process listens, every second packet fails. The log has that once in statsdWarn.
 		if err := out.flush(); err != nil && time.Since(warned) >= statsdWarn {
 			warned = time.Now()
 			s.log.Warn("statsd does not take the metrics; what was counted is lost to it", "address", s.address, "error", err)
@@ -148,8 +145,8 @@ func (s *statsdSink) run(ctx context.Context, every time.Duration) error {
 	return nil
 }
 
-// send hands on what was counted since the last time, and all gauges: a packet
-// may be lost, and a gauge that did not change would stay wrong.
+// send sends the counts since the last time, and all gauges: a packet may be lost, and a gauge that
+// does not change would stay wrong.
 func (s *statsdSink) send(to tally.StatsReporter) {
 	s.mu.Lock()
 	counters, gauges := maps.Clone(s.counters), maps.Clone(s.gauges)
@@ -164,9 +161,9 @@ func (s *statsdSink) send(to tally.StatsReporter) {
 	}
 }
 
-// statsdSender packs lines into packets. It has one owner. It dials when it
-// first has something to send and after each failure, so that a name that does
-// not resolve at start, or moves, is found.
+// statsdSender packs lines into packets. It is not safe for concurrent use. It dials before the
+// first packet and after each failure, so that it finds a name that resolves later or to another
+// address.
 type statsdSender struct {
 	address string
 	conn    net.Conn
@@ -174,7 +171,7 @@ type statsdSender struct {
 	err     error // the first since the last flush
 }
 
-// Send takes one line.
+// Send adds one line.
 func (s *statsdSender) Send(line []byte) (int, error) {
 	if len(s.packet) > 0 && len(s.packet)+1+len(line) > statsdPacket {
 		s.write()
@@ -186,7 +183,7 @@ func (s *statsdSender) Send(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// flush sends what is left, and returns the first error since the last flush.
+// flush sends the last packet, and returns the first error since the last flush.
 func (s *statsdSender) flush() error {
 	s.write()
 	err := s.err
@@ -197,8 +194,8 @@ func (s *statsdSender) flush() error {
 func (s *statsdSender) write() {
 	packet := s.packet
 	s.packet = s.packet[:0]
-	// After a failure the rest of this round is dropped: what fails for one
-	// packet fails for the next, and resolving a name may take seconds.
+	// After an error the rest of this round is dropped: the next packet would fail too, and
+	// resolving a name may take seconds.
 	if len(packet) == 0 || s.err != nil {
 		return
 	}
@@ -223,7 +220,7 @@ func (s *statsdSender) Close() error {
 	return err
 }
 
-// statsdName puts tags into a name.
+// statsdName adds tags to a name.
 func statsdName(name string, t map[string]string) string {
 	var b strings.Builder
 	b.WriteString(name)

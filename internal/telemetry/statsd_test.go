@@ -11,7 +11,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// statsdServer is a UDP socket and what came in by it.
+// statsdServer is a UDP socket and the values that it received.
 type statsdServer struct {
 	t    *testing.T
 	conn *net.UDPConn
@@ -36,7 +36,7 @@ func (s *statsdServer) until(name, want string) {
 	s.read(name, func(v string) bool { return v == want }, want)
 }
 
-// read reads packets until name came with a value that is right.
+// read reads packets until name came with a value that satisfies right.
 func (s *statsdServer) read(name string, right func(string) bool, want string) {
 	s.t.Helper()
 	if err := s.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -66,14 +66,13 @@ func (s *statsdServer) read(name string, right func(string) bool, want string) {
 	}
 }
 
-// runStatsd runs the sink; what it returns ends it and waits.
+// runStatsd runs the sink; the returned function ends it and waits.
 func runStatsd(t *testing.T, m *Metrics, every time.Duration) (stop func()) {
 	t.Helper()
 	return xdstest.Run(t, func(ctx context.Context) error { return m.statsd.run(ctx, every) })
 }
 
-// Counters come as what was added since the last time, gauges as they are, and
-// labels in the name, in a form that statsd can read.
+// Counters are sent as differences, gauges as values, and labels as a part of the name.
 func TestStatsd(t *testing.T) {
 	server := newStatsdServer(t)
 	m := newMetrics(t, Options{StatsdAddress: server.address(), KeyLabel: true})
@@ -94,7 +93,7 @@ func TestStatsd(t *testing.T) {
 	server.until("xdsrelay_upstream_reconnects_total.origin.10_0_0_1_18000_x.reason.ended", "1|c")
 }
 
-// What was counted last is sent when the sink ends, and keys count together.
+// The end of the sink sends the last counts, and all keys count together.
 func TestStatsdEndsWithAll(t *testing.T) {
 	server := newStatsdServer(t)
 	m := newMetrics(t, Options{StatsdAddress: server.address(), KeyLabel: true})
@@ -113,7 +112,7 @@ func TestStatsdEndsWithAll(t *testing.T) {
 	}
 }
 
-// A statsd that cannot be found costs what was counted meanwhile, and no more.
+// An unreachable statsd loses the counts of that time only.
 func TestStatsdAway(t *testing.T) {
 	m := newMetrics(t, Options{StatsdAddress: "127.0.0.1:no-such-port"})
 	m.Type(xds.ClusterType).Acks.Inc()
@@ -123,7 +122,7 @@ func TestStatsdAway(t *testing.T) {
 	}
 }
 
-// Without statsd Run waits, and returns when it is told to.
+// Without statsd, Run waits for its context.
 func TestRunWithoutStatsd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m, done := newMetrics(t, Options{}), make(chan error, 1)

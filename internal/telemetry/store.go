@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store are the metrics of the last known good on disk.
+// Store has the metrics of the last known good on disk.
 type Store struct {
-	Files *Gauge // without those that were set aside
+	Files *Gauge // without damaged files
 	Bytes *Gauge // of all files of the directory
 	// Damaged counts files that were set aside.
 	Damaged Counter
-	// Evicted counts files that went for want of room.
+	// Evicted counts files that were removed for lack of room.
 	Evicted Counter
 	// Off is 1 while the store is switched off because of its disk.
 	Off *Gauge
@@ -25,16 +25,16 @@ type Store struct {
 	unstored [unstorables]Counter
 }
 
-// Wrote counts what came of something new.
+// Wrote counts the result of writing a change.
 func (s *Store) Wrote(r Stored) { s.writes[r].Inc() }
 
-// Loaded counts what came of asking for a key and type.
+// Loaded counts the result of loading a key's type.
 func (s *Store) Loaded(r Load) { s.loads[r].Inc() }
 
-// LeftOut counts resources that were not written.
+// LeftOut counts resources that are not stored.
 func (s *Store) LeftOut(u Unstorable, n int) { s.unstored[u].Add(n) }
 
-// Unwritten says when the oldest change came that is not written; zero: all is.
+// Unwritten records when the oldest unwritten change came; zero: there is none.
 func (s *Store) Unwritten(since time.Time) {
 	if since.IsZero() {
 		s.unwrote.Store(0)
@@ -43,7 +43,7 @@ func (s *Store) Unwritten(since time.Time) {
 	s.unwrote.Store(max(1, int64(since.Sub(s.start))))
 }
 
-// UnwrittenAge is how long the oldest change waits.
+// UnwrittenAge is how long the oldest unwritten change has waited.
 func (s *Store) UnwrittenAge() time.Duration {
 	at := s.unwrote.Load()
 	if at == 0 {
@@ -52,17 +52,17 @@ func (s *Store) UnwrittenAge() time.Duration {
 	return max(0, time.Since(s.start)-time.Duration(at))
 }
 
-// makeStore makes the metrics of the store, which are there without one too.
+// makeStore makes the metrics of the store. They exist without a store too.
 func (m *Metrics) makeStore() {
 	s := &m.Store
 	s.start = m.start
 	s.Files = m.gauge("store_files", "Files of the last known good, without damaged ones.", nil)
 	s.Bytes = m.gauge("store_bytes", "Size of all files of the store, damaged ones included.", nil)
 	s.Damaged = m.counter("store_damaged_total", "Files of the store that were found damaged and set aside.", nil)
-	s.Evicted = m.counter("store_evicted_total", "Files of the store that went for want of room.", nil)
-	s.Off = m.gauge("store_off", "1 while the store is switched off, since its directory cannot be written or hangs.", nil)
+	s.Evicted = m.counter("store_evicted_total", "Files of the store that were removed for lack of room.", nil)
+	s.Off = m.gauge("store_off", "1 while the store is switched off, because its directory cannot be written or hangs.", nil)
 	for r := range stored {
-		s.writes[r] = m.counter("store_writes_total", "What came of something new to be stored.", tags{"result": r.String()})
+		s.writes[r] = m.counter("store_writes_total", "Changes to be stored, by result.", tags{"result": r.String()})
 	}
 	for r := range loads {
 		s.loads[r] = m.counter("store_loads_total", "Files read from the store when a key comes into use, by result. served: the file may be served.", tags{"result": r.String()})
@@ -81,15 +81,15 @@ func (m *Metrics) makeStore() {
 	}
 }
 
-// Stored is what came of something new to be stored.
+// Stored is the result of writing a change.
 type Stored uint8
 
 // The results.
 const (
 	Written Stored = iota
 	GoneFromDisk
-	WriteFailed // it is tried again
-	TooBig      // over store.max_bytes by itself
+	WriteFailed // it is retried
+	TooBig      // alone over store.max_bytes
 	Unkept      // given up: no time, or no room in memory to wait
 	stored
 )
@@ -101,13 +101,13 @@ var storedNames = [stored]string{
 
 func (r Stored) String() string { return storedNames[r] }
 
-// Load is what came of asking the store.
+// Load is the result of loading.
 type Load uint8
 
 // The results.
 const (
 	Served      Load = iota
-	NoneStored       // there is none
+	NoneStored       // nothing is stored
 	TooOld           // older than store.max_age
 	LoadDamaged      // damaged, and set aside
 	LoadFailed       // it could not be read

@@ -6,8 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec sends an answer that is written already as it is. All other messages go to
-// grpc's own codec.
+// codec sends an answer that is already encoded. It passes all other messages to grpc's own codec.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -20,12 +19,12 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&a.wire, a)}, nil
 }
 
-// minCapacity is what makes grpc give a buffer back to its pool: one of 1,024 bytes
-// and less it does not.
+// minCapacity is a capacity with which grpc returns a buffer to its pool. It does not return
+// buffers of 1,024 bytes and less.
 const minCapacity = 2 << 10
 
-// answer is a response on its way. It is the pool of its one buffer, which is how it
-// learns that the transport has written all of it, or that its stream is over.
+// answer is an encoded response. It is the pool of its one buffer, because grpc returns the buffer
+// when the transport has written all of it, or when the stream has ended.
 type answer struct {
 	wire []byte
 	left chan struct{}
@@ -35,8 +34,8 @@ func newAnswer() *answer {
 	return &answer{wire: make([]byte, 0, minCapacity), left: make(chan struct{})}
 }
 
-// Get is never called: the buffer is put into the message by the codec.
+// Get is never called: the codec puts the buffer into the message.
 func (a *answer) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
-// Put is called once, when nobody holds the buffer any more.
+// Put is called once, when the transport no longer uses the buffer.
 func (a *answer) Put(*[]byte) { close(a.left) }

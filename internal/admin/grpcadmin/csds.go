@@ -15,14 +15,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// An answer is at most so large, in bytes, and takes at most so long: clients are to
-// have the cores.
+// maxAnswer bounds an answer in bytes, maxTime the time to compute it: the clients need the cores.
 const (
 	maxAnswer = 16 << 20
 	maxTime   = 10 * time.Second
 )
 
-// fetch answers once.
+// fetch answers one request.
 func (s *Server) fetch(_ any, gs grpc.ServerStream) error {
 	req := new(statusv3.ClientStatusRequest)
 	if err := gs.RecvMsg(req); err != nil {
@@ -31,7 +30,7 @@ func (s *Server) fetch(_ any, gs grpc.ServerStream) error {
 	return s.answer(gs, req)
 }
 
-// stream answers each request, one after the other.
+// stream answers the requests of a stream one after the other.
 func (s *Server) stream(_ any, gs grpc.ServerStream) error {
 	for {
 		req := new(statusv3.ClientStatusRequest)
@@ -46,7 +45,7 @@ func (s *Server) stream(_ any, gs grpc.ServerStream) error {
 	}
 }
 
-// answer answers a request, and returns when the answer has left.
+// answer answers a request. It returns when the transport has written the answer.
 func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest) error {
 	ctx := gs.Context()
 	which, err := newSelection(req.GetNodeMatchers())
@@ -72,14 +71,14 @@ func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest)
 	case <-a.left:
 	case <-ctx.Done():
 	case <-late.C:
-		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not take its answer", "within", s.patience.String())
+		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not read its answer", "within", s.patience.String())
 		s.opts.Close(ctx)
-		return status.Error(codes.DeadlineExceeded, "the answer was not taken")
+		return status.Error(codes.DeadlineExceeded, "the answer was not read in time")
 	}
 	return nil
 }
 
-// compute makes the answer, in its turn.
+// compute makes the answer when no other request reads.
 func (s *Server) compute(ctx context.Context, which *selection, contents bool) (*answer, error) {
 	give, ok := s.opts.Guard.Turn(ctx)
 	if !ok {
@@ -104,7 +103,7 @@ func (s *Server) compute(ctx context.Context, which *selection, contents bool) (
 	return w.out, nil
 }
 
-// tooLong is the status of who waited for more than there is time for, or hung up.
+// tooLong returns the status for a request that took too long or was cancelled.
 func tooLong(err error, done, of int) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -112,8 +111,7 @@ func tooLong(err error, done, of int) error {
 	return status.Errorf(codes.ResourceExhausted, "csds: the answer takes longer than %s, with %d of %d clients: ask for fewer with node_matchers", maxTime, done, of)
 }
 
-// clients are the streams that are selected, those of one node on one connection
-// together.
+// clients returns the selected streams, grouped by node and connection.
 func (which *selection) clients(ctx context.Context, all []inspect.ClientConfig) (out [][]inspect.ClientConfig, err error) {
 	type client struct {
 		node *xds.Node
@@ -133,11 +131,11 @@ func (which *selection) clients(ctx context.Context, all []inspect.ClientConfig)
 		if !is {
 			continue
 		}
-		who := client{st.Node, st.Conn}
-		at, known := places[who]
+		id := client{st.Node, st.Conn}
+		at, known := places[id]
 		if !known {
 			at = len(out)
-			places[who] = at
+			places[id] = at
 			out = append(out, nil)
 		}
 		out[at] = append(out[at], st)

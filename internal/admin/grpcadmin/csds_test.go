@@ -36,7 +36,7 @@ func nodeNamed(id string, metadata map[string]any) *corev3.Node {
 	return n
 }
 
-// summary writes each client, with each resource and its status.
+// summary lists each client with its resources and their states.
 func summary(m *statusv3.ClientStatusResponse) string {
 	var out []string
 	for _, c := range m.Config {
@@ -64,10 +64,10 @@ func (r *serverFixture) want(req *statusv3.ClientStatusRequest, want string) (go
 	return got
 }
 
-// All that a client asked for is there, as its own words have it, and no secret.
+// The answer has all that a client asked for, under the client's names, and no secret.
 func TestFetch(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
+	r.fakeSource.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
 	cc := dial(t, r.down)
 	c := r.client(cc, nodeNamed("edge-1", map[string]any{"password": "hunter2"}))
 	c.ask(xds.RouteType, "a", "gone", "later")
@@ -112,10 +112,10 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Streams of one node on one connection are one client; on another they are another.
+// Streams of one node on one connection are one client; on another connection they are another.
 func TestStreamsOfOneClient(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
+	r.fakeSource.publish(t, xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for range 2 {
 		c := r.client(cc, nodeNamed("one", nil))
@@ -130,10 +130,10 @@ func TestStreamsOfOneClient(t *testing.T) {
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; one: a/ACKED a/ACKED; two: a/REQUESTED")
 }
 
-// A stream is answered once for each request, and ends with the client's side.
+// A stream gets one answer for each request, and ends with the client's side.
 func TestStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
+	r.fakeSource.publish(t, xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for _, id := range []string{"one", "two"} {
 		c := r.client(cc, nodeNamed(id, nil))
@@ -173,12 +173,12 @@ func exactly(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 
-// What is too large to be answered is refused, with what helps.
+// A too large answer is refused, with advice.
 func TestAnswersAreBounded(t *testing.T) {
 	r := newServerFixture(t, nil)
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", maxAnswer/8)
-	r.house.publish(t, xds.ClusterType, nil, large)
+	r.fakeSource.publish(t, xds.ClusterType, nil, large)
 	cc := dial(t, r.down)
 	for i := range 3 {
 		c := r.client(cc, nodeNamed(fmt.Sprint("n", i), nil))
@@ -203,13 +203,13 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Who does not take an answer holds it for a while, and is cut.
+// A client that does not read its answer blocks others for a while; then its connection is closed.
 func TestAnswersAreTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.srv.patience = 100 * time.Millisecond
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", 1<<20/4)
-	r.house.publish(t, xds.ClusterType, nil, large)
+	r.fakeSource.publish(t, xds.ClusterType, nil, large)
 	c := r.client(dial(t, r.down), nodeNamed("n", nil))
 	c.ask(xds.ClusterType)
 	c.Ack()
@@ -221,14 +221,13 @@ func TestAnswersAreTaken(t *testing.T) {
 	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	<-r.closed // nothing was read: the transport's window is smaller than the answer
+	<-r.closed // the client read nothing: the transport's window is smaller than the answer
 	xdstest.Eventually(t, "status", func() error {
 		if n := len(r.srv.held); n != 0 {
 			return fmt.Errorf("%d answers are held", n)
 		}
 		return nil
 	})
-	// The next one is answered; a machine that does other things besides may take
-	// longer than this patience, at times.
+	// The next one is answered. A busy machine may take longer than this patience.
 	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
 }

@@ -1,44 +1,40 @@
-// Package grpcadmin is what operators reach over gRPC, with the tools that they
-// have: how each client stands to each resource (CSDS), what connections there are
-// (channelz), whether the relay serves (health), and what there is to ask
-// (reflection, v1 and v1alpha).
+// Package grpcadmin serves operators over gRPC, for the tools that they have: the status of each
+// resource at each client (CSDS), connections (channelz), health, and reflection (v1 and v1alpha).
 //
 // # CSDS
 //
-// A ClientConfig is a client: the streams of one node on one connection, whose
-// client_scope is "node at address". Its generic_xds_configs are all names that it
-// asked for, by type and name. client_status is what the client told, config_status
-// what the relay knows:
+// A ClientConfig is a client: the streams of one node on one connection. Its client_scope is "node
+// at address". Its generic_xds_configs are all names that it asked for, by type and name.
+// client_status is the status of a resource at the client, config_status the relay's state of the
+// type:
 //
-//	REQUESTED       nothing was sent of it yet, or the first response is unanswered
-//	ACKED           it took it: version_info and xds_config are what it has
-//	NACKED          it refused what error_state has; what it has instead is not known,
-//	                since no old resources are kept for a client
-//	DOES_NOT_EXIST  the origin has none, and said so; error_state has its words, if any
-//	RECEIVED_ERROR  the origin has an error in its place
-//	UNKNOWN         a newer one is unanswered, so that it may have either, or what it
-//	                had has expired
+//	REQUESTED       nothing was sent yet, or the first response has no answer
+//	ACKED           the client accepted it; version_info and xds_config are what it has
+//	NACKED          the client refused it with error_state; what it has instead is unknown,
+//	                since the relay keeps no old resources for a client
+//	DOES_NOT_EXIST  the origin said that there is none; error_state has its reason, if any
+//	RECEIVED_ERROR  the origin sent an error instead
+//	UNKNOWN         a newer one has no answer, so the client may have either; or it expired
 //
-// Of a refused response that held a full set, all resources are NACKED: which was at
-// fault is in the words of the client alone. version_info is the resource's own in
-// incremental, and in state of the world that of the response which was taken last.
-// last_updated is when the newest came of what the client was sent of the type.
+// If a client refuses a response with a full set, all its resources are NACKED: only the client's
+// message says which was at fault. version_info is the resource's own version in delta, and in SotW
+// the version of the last accepted response. last_updated is when the newest content that the
+// client was sent for the type came.
 //
-// Nodes, resources and words are shown without their secrets (internal/telemetry/redact).
-// All node matchers of Envoy's protos are known but custom ones; what is not known is
-// refused, and not passed over. An answer is at most 16 MiB, and made in ten
-// seconds; of more a RESOURCE_EXHAUSTED tells to use node_matchers.
+// Nodes, resources and messages are shown without secrets (internal/telemetry/redact). All node
+// matchers of Envoy's protos are supported but custom ones. An unknown matcher is an error. An
+// answer is at most 16 MiB, and is computed in at most ten seconds; beyond that the status
+// RESOURCE_EXHAUSTED asks for node_matchers.
 //
-// # Who may
+// # Access
 //
-// Who may reach internal/admin's HTTP, by the same token, as the call's metadata
-// "authorization: Bearer …", and under the same names. Health's Check and Watch need
-// none, as /ready needs none.
+// Access is that of internal/admin's HTTP: the same token, as the call's metadata "authorization:
+// Bearer …", and the same host names. Health's Check and Watch need no token, like /ready.
 //
 // # Concurrency
 //
-// A Server is safe for concurrent use, and keeps no state. One request at a time reads the
-// clients, over gRPC or HTTP. Two answers at most are held until they are taken or their
-// connection is closed. New starts nothing; Run returns when all calls have ended, but
-// does not wait for connections in their handshake.
+// A Server is safe for concurrent use, and keeps no state. One request at a time reads the clients,
+// over gRPC or HTTP. At most two answers are held until they are written or their connection is
+// closed. New starts nothing. Run returns when all calls have ended, but does not wait for
+// connections in their handshake.
 package grpcadmin

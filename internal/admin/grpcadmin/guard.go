@@ -10,20 +10,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// open needs no token: who probes has none.
+// open has the methods that need no token: probes have none.
 var open = map[string]bool{
 	grpc_health_v1.Health_Check_FullMethodName: true,
 	grpc_health_v1.Health_Watch_FullMethodName: true,
 }
 
-// may says why a call may not be made; nil: it may.
+// may returns why a call is refused; nil: it is allowed.
 func (s *Server) may(ctx context.Context, method string) error {
 	if open[method] {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	one := func(key string) string {
-		if v := md.Get(key); len(v) == 1 { // of several, which would count?
+		if v := md.Get(key); len(v) == 1 { // of several values none is trusted
 			return v[0]
 		}
 		return ""
@@ -51,8 +51,7 @@ func (s *Server) guardStream(srv any, gs grpc.ServerStream, info *grpc.StreamSer
 	return next(srv, &guarded{gs, func() error { return s.may(gs.Context(), info.FullMethod) }})
 }
 
-// guarded is a stream on which each question and each answer is asked for anew whether it
-// may be: a stream may outlive its token.
+// guarded checks access for each message of a stream, because a stream may outlive its token.
 type guarded struct {
 	grpc.ServerStream
 	may func() error

@@ -24,7 +24,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// calls are one of each service that is guarded.
+// calls makes one call of each guarded service.
 func calls(ctx context.Context, cc *grpc.ClientConn) map[string]error {
 	out := map[string]error{}
 	_, out["csds"] = statusv3.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
@@ -61,7 +61,7 @@ func bearer(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// Whatever it is, it asks for the token; and for another, once that is asked for.
+// Every service needs the token, and a new one after a change.
 func TestToken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	cc := dial(t, r.addr)
@@ -69,7 +69,7 @@ func TestToken(t *testing.T) {
 	r.gate.set(func() { r.gate.token = "secret" })
 	all(t, calls(xdstest.Context(t), cc), codes.Unauthenticated)
 	all(t, calls(bearer(xdstest.Context(t), "other"), cc), codes.Unauthenticated)
-	all(t, calls(bearer(bearer(xdstest.Context(t), "other"), "secret"), cc), codes.Unauthenticated) // which of them?
+	all(t, calls(bearer(bearer(xdstest.Context(t), "other"), "secret"), cc), codes.Unauthenticated) // two values
 	all(t, calls(bearer(xdstest.Context(t), "secret"), cc), codes.OK)
 	if _, err := grpc_health_v1.NewHealthClient(cc).Check(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Errorf("a probe has no token: %v", err)
@@ -83,7 +83,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A stream does not outlive its token: it is asked for at each answer.
+// A stream does not outlive its token, which is checked for each answer.
 func TestTokenOfAnOpenStream(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.gate.set(func() { r.gate.token = "old" })
@@ -122,7 +122,7 @@ func TestTokenOfAnOpenStream(t *testing.T) {
 	}
 }
 
-// A name that somebody else pointed here is not enough.
+// Without a token another host name is refused.
 func TestNames(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.gate.set(func() { r.gate.names = map[string]bool{r.addr: true} })
@@ -130,7 +130,7 @@ func TestNames(t *testing.T) {
 	all(t, calls(xdstest.Context(t), dial(t, r.addr, grpc.WithAuthority("evil.example"))), codes.PermissionDenied)
 }
 
-// All services are there, and each is known to the reflection.
+// All services are registered, and reflection lists them.
 func TestServices(t *testing.T) {
 	r := newServerFixture(t, nil)
 	names := r.srv.Services()
@@ -144,7 +144,7 @@ func TestServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is in an Any is known as well.
+	// Reflection knows the types in an Any too.
 	for _, name := range append(names, "envoy.config.cluster.v3.Cluster") {
 		if err := st.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// With TLS nothing is told in plaintext, and HTTP/2 is spoken.
+// With TLS a plaintext connection gets no answer, and HTTP/2 works.
 func TestTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	cert := ca.Pair(t, tlstest.CN("relay"), tlstest.Loopback()).TLS(t)
@@ -165,7 +165,7 @@ func TestTLS(t *testing.T) {
 	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.Unavailable)
 }
 
-// Connections that say nothing do not keep the server from ending.
+// Connections in their handshake do not keep Run from returning.
 func TestEndingWaitsForNoHandshake(t *testing.T) {
 	r := newServerFixture(t, nil)
 	c, err := net.Dial("tcp", r.addr)
@@ -181,7 +181,7 @@ func TestEndingWaitsForNoHandshake(t *testing.T) {
 	}
 }
 
-// A stream that does not end by itself does not keep the relay from ending.
+// A stream that does not end does not keep Run from returning.
 func TestEndingWaitsForNobody(t *testing.T) {
 	r := newServerFixture(t, nil)
 	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
@@ -204,7 +204,7 @@ func TestEndingWaitsForNobody(t *testing.T) {
 	}
 }
 
-// An address that others reach is not served without a token.
+// Without a token an address that other hosts can reach is refused.
 func TestAddress(t *testing.T) {
 	r := newServerFixture(t, nil)
 	l, err := net.Listen("tcp", "0.0.0.0:0")
@@ -219,7 +219,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// A server without what it needs is not made.
+// New fails without a required option.
 func TestOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made of nothing")

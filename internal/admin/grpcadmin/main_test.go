@@ -30,22 +30,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The relay's parts are what a Server shows.
+// Fakes of the relay's parts.
 var _ Clients = (*fanout.Server)(nil)
 
-// house is a Source with one State for everybody.
-type house struct {
+// fakeSource is a fanout.Source with one State for all clients.
+type fakeSource struct {
 	mu      sync.Mutex
 	state   *snapshot.State
 	members map[*member]bool
 }
 
 type member struct {
-	h    *house
+	h    *fakeSource
 	join fanout.Join
 }
 
-func (h *house) Join(j fanout.Join) (fanout.Member, error) {
+func (h *fakeSource) Join(j fanout.Join) (fanout.Member, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := &member{h, j}
@@ -53,7 +53,7 @@ func (h *house) Join(j fanout.Join) (fanout.Member, error) {
 	return m, nil
 }
 
-func (h *house) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
+func (h *fakeSource) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
 	return xds.NewKey("all"), nil
 }
 
@@ -76,8 +76,8 @@ func (m *member) Leave() {
 	delete(m.h.members, m)
 }
 
-// publish has these be all that there is, and answers the wildcard by them.
-func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
+// publish replaces all resources; they answer the wildcard.
+func (h *fakeSource) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
 	t.Helper()
 	of := xds.TypeOf(typ)
 	u := snapshot.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
@@ -115,41 +115,41 @@ func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...
 	}
 }
 
-// gate is a Guard.
-type gate struct {
+// fakeGuard is a Guard.
+type fakeGuard struct {
 	mu    sync.Mutex
 	token string
 	names map[string]bool // nil: all
 	turns chan struct{}
-	gone  bool // nobody has a turn
+	gone  bool // Turn fails
 }
 
-func (g *gate) set(change func()) {
+func (g *fakeGuard) set(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change()
 }
 
-func (g *gate) Authorized(a string) bool {
+func (g *fakeGuard) Authorized(a string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.token == "" || a == "Bearer "+g.token
 }
 
-func (g *gate) Named(n string) bool {
+func (g *fakeGuard) Named(n string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.names == nil || g.names[n]
 }
 
-func (g *gate) MayServe(a net.Addr) error {
+func (g *fakeGuard) MayServe(a net.Addr) error {
 	if a.(*net.TCPAddr).IP.IsLoopback() {
 		return nil
 	}
 	return errors.New("not a loopback address")
 }
 
-func (g *gate) Turn(ctx context.Context) (func(), bool) {
+func (g *fakeGuard) Turn(ctx context.Context) (func(), bool) {
 	g.mu.Lock()
 	gone := g.gone
 	g.mu.Unlock()
@@ -164,18 +164,18 @@ func (g *gate) Turn(ctx context.Context) (func(), bool) {
 	}
 }
 
-// serverFixture is a Server before a real fanout.Server, both on loopback.
+// serverFixture is a Server with a real fanout.Server, both on loopback.
 type serverFixture struct {
-	t      testing.TB
-	house  *house
-	gate   *gate
-	srv    *Server
-	fanout *fanout.Server
-	health *health.Server
-	down   string // for clients
-	addr   string // for operators
-	closed chan struct{}
-	stop   func() // waits until Run has returned
+	t          testing.TB
+	fakeSource *fakeSource
+	gate       *fakeGuard
+	srv        *Server
+	fanout     *fanout.Server
+	health     *health.Server
+	down       string // for clients
+	addr       string // for operators
+	closed     chan struct{}
+	stop       func() // waits until Run has returned
 }
 
 func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
@@ -185,11 +185,11 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 		t.Fatal(err)
 	}
 	r := &serverFixture{
-		t: t, house: &house{members: map[*member]bool{}}, gate: &gate{turns: make(chan struct{}, 1)}, health: health.NewServer(),
+		t: t, fakeSource: &fakeSource{members: map[*member]bool{}}, gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
 		closed: make(chan struct{}, 100),
 	}
 	log := slog.New(slog.DiscardHandler)
-	r.fanout = fanout.NewServer(fanout.Options{Source: r.house, Metrics: meters, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
+	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: meters, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{

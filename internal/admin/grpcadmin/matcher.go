@@ -14,20 +14,20 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What matchers may cost.
+// Bounds of the matchers.
 const (
 	maxMatchers = 1000
 	maxRegex    = 1024 // bytes
 	maxDepth    = 16   // of matchers in matchers, and of paths
 )
 
-// selection are the nodes that a request asks for: those for which one of its
-// matchers holds, or all, if it has none.
+// selection is the set of nodes that a request asks for: those that match one of its matchers, or
+// all if it has none.
 type selection struct {
 	any []nodeMatch
 }
 
-// nodeMatch holds for nodes with such an id, and with all of that in their metadata.
+// nodeMatch matches nodes by id and by all metadata matchers.
 type nodeMatch struct {
 	id       func(string) bool // nil: any
 	metadata []func(*structpb.Struct) bool
@@ -48,7 +48,7 @@ func newSelection(ms []*matcherv3.NodeMatcher) (*selection, error) {
 	return s, nil
 }
 
-// has reports whether the node is selected. It is decoded only for its metadata.
+// has reports whether the node is selected. It decodes the node only for its metadata.
 func (s *selection) has(n *xds.Node) bool {
 	if len(s.any) == 0 {
 		return true
@@ -69,8 +69,8 @@ func (s *selection) has(n *xds.Node) bool {
 	})
 }
 
-// errNew is of a matcher that came after this program: to pass it over would be to
-// select others.
+// errNew is the error for a field that this program does not know. Ignoring the field would select
+// other nodes.
 var errNew = errors.New("a field that is not known here")
 
 func known(m proto.Message) error {
@@ -102,7 +102,7 @@ func newNodeMatch(m *matcherv3.NodeMatcher) (n nodeMatch, err error) {
 	return n, nil
 }
 
-// newString is a string's matcher. ignore_case says nothing of regular expressions.
+// newString compiles a string matcher. ignore_case does not apply to regular expressions.
 func newString(m *matcherv3.StringMatcher) (func(string) bool, error) {
 	if err := known(m); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func newString(m *matcherv3.StringMatcher) (func(string) bool, error) {
 		if len(text) > maxRegex {
 			return nil, fmt.Errorf("safe_regex: longer than %d bytes", maxRegex)
 		}
-		re, err := regexp.Compile(`\A(?:` + text + `)\z`) // all of the string
+		re, err := regexp.Compile(`\A(?:` + text + `)\z`) // anchored
 		if err != nil {
 			return nil, fmt.Errorf("safe_regex: %w", err)
 		}
@@ -140,8 +140,8 @@ func newString(m *matcherv3.StringMatcher) (func(string) bool, error) {
 	return nil, errors.New("wants exact, prefix, suffix, contains or safe_regex")
 }
 
-// newStruct is the matcher of the value at a path. Where there is none, nothing
-// holds.
+// newStruct compiles the matcher of the value at a path. It matches nothing if the path has no
+// value.
 func newStruct(m *matcherv3.StructMatcher) (func(*structpb.Struct) bool, error) {
 	if err := known(m); err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool,
 	return nil, errors.New("wants null_match, double_match, string_match, bool_match, present_match, list_match or or_match")
 }
 
-// primitive reports whether a value is one that is not made of others.
+// primitive reports whether a value is neither a list, a struct nor absent.
 func primitive(v *structpb.Value) bool {
 	switch v.GetKind().(type) {
 	case nil, *structpb.Value_ListValue, *structpb.Value_StructValue:

@@ -13,7 +13,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// matching reads matchers as a tool sends them.
+// matching reads matchers from JSON.
 func matching(t *testing.T, text string) *matcherv3.NodeMatcher {
 	t.Helper()
 	m := new(matcherv3.NodeMatcher)
@@ -53,7 +53,7 @@ func TestNodeMatchers(t *testing.T) {
 		`{"node_id":{"contains":"-1."}}`:                                                                        true,
 		`{"node_id":{"contains":"-2."}}`:                                                                        false,
 		`{"node_id":{"safe_regex":{"regex":"Edge-[0-9]\\.eu"}}}`:                                                true,
-		`{"node_id":{"safe_regex":{"regex":"Edge"}}}`:                                                           false, // all of it
+		`{"node_id":{"safe_regex":{"regex":"Edge"}}}`:                                                           false, // anchored
 		`{"node_id":{"safe_regex":{"regex":"x|Edge-1.eu"}}}`:                                                    true,
 		`{"node_id":{"safe_regex":{"regex":"Edge-1.eu|x"}}}`:                                                    true,
 		`{"node_id":{"safe_regex":{"regex":"edge.*"},"ignore_case":true}}`:                                      false,
@@ -100,7 +100,7 @@ func TestNodeMatchers(t *testing.T) {
 	}
 }
 
-// What is not known, or would cost without end, is refused with its place.
+// Unknown and unbounded matchers are refused with their place.
 func TestNodeMatchersAreRefused(t *testing.T) {
 	deep := `{"bool_match":true}`
 	for range maxDepth + 1 {
@@ -128,7 +128,7 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 	if _, err := newSelection(make([]*matcherv3.NodeMatcher, maxMatchers+1)); err == nil {
 		t.Error("as many as one likes")
 	}
-	// Of a later version of the protos.
+	// A field of a later version of the protos.
 	later := protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), nil)
 	for i, m := range []proto.Message{
 		new(matcherv3.NodeMatcher), new(matcherv3.StringMatcher), new(matcherv3.StructMatcher), new(matcherv3.ValueMatcher),

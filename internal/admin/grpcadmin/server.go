@@ -20,20 +20,20 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 )
 
-// MaxConnections is how many connections may be open at a time.
+// MaxConnections bounds the open connections.
 const MaxConnections = 128
 
-// What a client may take.
+// Bounds for a connection.
 const (
 	maxStreams  = 16        // of a connection
 	maxRequest  = 256 << 10 // bytes
-	maxHeld     = 2         // answers, until they are taken
+	maxHeld     = 2         // answers until they are written
 	takeTimeout = 30 * time.Second
 	idleTimeout = time.Minute
-	grace       = 2 * time.Second // for what is being answered when Run ends
+	grace       = 2 * time.Second // for calls in progress when Run ends
 )
 
-// Guard says who may, as admin.Server does.
+// Guard decides on access, as admin.Server does.
 type Guard interface {
 	Authorized(authorization string) bool
 	Named(authority string) bool
@@ -41,30 +41,29 @@ type Guard interface {
 	Turn(context.Context) (give func(), ok bool)
 }
 
-// Clients are the open streams, as fanout.Server has them.
+// Clients gives the open streams, as fanout.Server does.
 type Clients interface{ ClientConfigs() []inspect.ClientConfig }
 
-// Options of a Server. All are needed but Log.
+// Options of a Server. All but Log are required.
 type Options struct {
 	Guard   Guard
 	Clients Clients
-	// Health is that of the relay; what is served here is added to it.
+	// Health is the relay's. New registers it here too.
 	Health *health.Server
-	// Transport secures and defends the connections that Run is given (fanout's
-	// OperatorOptions).
+	// Transport has the connection settings (fanout's AdminServerOptions).
 	Transport []grpc.ServerOption
-	// Close closes the connection of a call, of which this is the context.
+	// Close closes the connection of a call, given the call's context.
 	Close func(context.Context)
 
 	Log *slog.Logger // nil: slog.Default
 }
 
-// Server answers operators.
+// Server serves operators over gRPC.
 type Server struct {
 	opts Options
 	grpc *grpc.Server
-	held chan struct{} // has one for each answer that is not taken yet
-	// patience is how long it may take until it is.
+	held chan struct{} // has one element for each answer that is not written yet
+	// patience bounds the time until an answer is written.
 	patience time.Duration
 }
 
@@ -94,7 +93,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Services are the names of what is served.
+// Services returns the names of the registered services.
 func (s *Server) Services() (names []string) {
 	for name := range s.grpc.GetServiceInfo() {
 		names = append(names, name)
@@ -102,8 +101,8 @@ func (s *Server) Services() (names []string) {
 	return names
 }
 
-// Run serves l until ctx ends; then it returns nil. It closes l. An address that
-// others than this host reach is refused without a token.
+// Run serves l until ctx ends; then it returns nil. It closes l. Without a token it refuses an
+// address that is not loopback.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.opts.Guard.MayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -124,7 +123,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	case <-left:
 		<-ended
 	case <-hurry.C:
-		// Stop waits for connections in their handshake, and the process ends before that.
+		// Stop waits for connections in their handshake; the process ends before that.
 		go s.grpc.Stop()
 		select {
 		case <-left:
@@ -135,8 +134,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// csds is the service. Its calls are streams here, also that with one answer: a
-// handler that sends its answer itself knows when it has left.
+// csds describes the service. Both of its methods are streams here, because only a stream's handler
+// sends its answer itself and can wait until it is written.
 func (s *Server) csds() *grpc.ServiceDesc {
 	of := &statusv3.ClientStatusDiscoveryService_ServiceDesc
 	return &grpc.ServiceDesc{

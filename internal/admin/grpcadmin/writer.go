@@ -29,22 +29,22 @@ const (
 
 var errLarge = errors.New("too large")
 
-// writer writes an answer, client by client, on the wire: all messages of a large
-// one would be some times its size.
+// writer encodes an answer client by client. Messages for a whole large answer would take several
+// times its size.
 type writer struct {
 	ctx      context.Context
 	contents bool
 	out      *answer
-	one      []byte                       // the client that is written
+	one      []byte                       // the present client
 	part     []byte                       // a message of it
-	shown    map[*xds.Resource]*anypb.Any // without their secrets
+	shown    map[*xds.Resource]*anypb.Any // resources without their secrets
 }
 
 func newWriter(ctx context.Context, contents bool) *writer {
 	return &writer{ctx: ctx, contents: contents, out: newAnswer(), shown: make(map[*xds.Resource]*anypb.Any)}
 }
 
-// client adds one, of which these are the streams.
+// client adds a client, which has these streams.
 func (w *writer) client(streams []inspect.ClientConfig) error {
 	w.one = w.one[:0]
 	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
@@ -71,7 +71,7 @@ func (w *writer) client(streams []inspect.ClientConfig) error {
 	return nil
 }
 
-// add adds a message to the client.
+// add adds a message to the present client.
 func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
 	if w.part, err = (proto.MarshalOptions{}).MarshalAppend(w.part[:0], m); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.C
 	return g
 }
 
-// words are those of who refused, or the code where there are none.
+// words returns the client's message, or the code's name if that is empty.
 func words(code codes.Code, message string) string {
 	if message == "" {
 		return code.String()
@@ -126,7 +126,7 @@ func words(code codes.Code, message string) string {
 	return message
 }
 
-// said is what an origin says of an error.
+// said returns the message of an origin's error.
 func said(e *xds.ResourceError) string {
 	m := new(discoveryv3.ResourceError)
 	if proto.Unmarshal(e.Wire(), m) != nil { // it was read when it came
@@ -142,7 +142,7 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// resource is what is shown of one; nil if nothing is.
+// resource returns a resource without secrets; nil if contents are excluded.
 func (w *writer) resource(r *xds.Resource) *anypb.Any {
 	if r == nil || !w.contents {
 		return nil

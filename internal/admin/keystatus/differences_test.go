@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// What a client refused is told from what it has by generation, also after both were
-// replaced; what is gone is said to be.
+// What a client refused and what it has are compared by generation, also after both were replaced;
+// a resource that is gone is marked.
 func TestDifferences(t *testing.T) {
 	bubble(t, func(w *fixture) {
 		web := xds.NewKey("web")
@@ -65,7 +65,7 @@ func TestDifferences(t *testing.T) {
 		held, ok := w.Resources(web)
 		equal(t, "resources", fmt.Sprint(len(held), held[0].Len(), ok), "1 4 true")
 		if _, ok := w.Resources(xds.NewKey("nobody")); ok {
-			t.Error("nobody has resources")
+			t.Error("an unknown key has resources")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (f *feed) Run(ctx context.Context) error {
 	return nil
 }
 
-// give hands over a response with clusters, of which each spec is "name=content".
+// give applies a response with clusters, each "name=content".
 func (f *feed) give(version string, specs ...string) {
 	f.t.Helper()
 	u := snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
@@ -135,14 +135,14 @@ func (x *fixture) feed(key string) *feed {
 	return f
 }
 
-// waker is told nothing that the tests look at.
+// waker ignores all calls.
 type waker struct{}
 
 func (waker) Wake()                       {}
 func (waker) Unavailable(*fanout.Refusal) {}
 func (waker) End(*fanout.Refusal)         {}
 
-// join joins as a node of a cluster and subscribes to names, of which "*" is the wildcard.
+// join joins as a node of a cluster and subscribes to names; "*" is the wildcard.
 func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.Member {
 	x.t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster})

@@ -80,17 +80,17 @@ func TestProgressCountsClients(t *testing.T) {
 		equal(t, "percent", p.Percent, 75)
 		st, _ := a.Key(a.key)
 		a.want("by its content", a.ask(st.Types[0].Versions[0].ContentVersion, "", has2), "known: 1 reached, 0 refusing, 0 pending of 1")
-		// It is not there yet, so no client has it.
+		// The version has not come yet, so no client has it.
 		p = a.want("v3", a.ask("v3", "", has2, all[3]), "not known: 0 reached, 0 refusing, 2 pending of 2")
 		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
-		// No client is no success.
+		// Without clients nothing is reached.
 		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 refusing, 0 pending of 0")
-		equal(t, "of nobody", p.Percent, 0)
+		equal(t, "without clients", p.Percent, 0)
 	})
 }
 
-// What was replaced before the wait began is not what clients have, whoever has what
-// came after it: it counts when it comes again.
+// A version that was replaced before the wait began counts only when it comes again, although
+// clients have later ones.
 func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1", "b=1")
@@ -106,7 +106,7 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 		a.feed.give("v1", "a=1")
 		p = a.want("v1 is there again", a.ask("v1", p.Mark, had), "known: 0 reached, 0 refusing, 1 pending of 1")
 		a.want("v1 is taken", a.ask("v1", p.Mark, a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
-		// And superseded by something that was never there.
+		// And replaced by an unknown version.
 		a.feed.give("v3", "a=3")
 		a.want("v1 is superseded", a.ask("v1", p.Mark, a.now()), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
 	})
@@ -127,7 +127,7 @@ func TestProgressOfASupersededVersion(t *testing.T) {
 	})
 }
 
-// A version that was seen and is forgotten since counts on, by its mark.
+// A version that was found and is forgotten later still counts, by its mark.
 func TestProgressByItsMark(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1", "b=1")
@@ -140,13 +140,12 @@ func TestProgressByItsMark(t *testing.T) {
 		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
 		equal(t, "mark", p.Mark, mark)
-		// Another process may have another version of that number.
+		// Another process may use the same number for another version.
 		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 	})
 }
 
-// A refusal counts only for the version that it names, and while no response is to come
-// that may end it.
+// A refusal counts only for its version, and only while no response that may end it is pending.
 func TestProgressOfWhatIsRefused(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1")
@@ -194,8 +193,8 @@ func TestProgressByAContentThatGrows(t *testing.T) {
 	})
 }
 
-// A node counts once, and as it is furthest behind: with several streams of the type, and
-// as one that polls for other names than before.
+// A node counts once, by the state furthest behind: with several streams of the type, or REST
+// requests for different names.
 func TestProgressCountsNodes(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1")
@@ -216,7 +215,7 @@ func TestProgressCountsNodes(t *testing.T) {
 	})
 }
 
-// A wait may begin before there is a key: all that comes then came since.
+// A wait may begin before the key exists: all versions then came since.
 func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 	await(t, func(a *awaiting) {
 		other := xds.NewKey("other")

@@ -11,7 +11,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// standings has these, as a fanout.Server has those of its streams.
+// standings returns these, as fanout.Server does for its streams.
 func standings(all ...inspect.Standing) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
 	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
 		return func(yield func(inspect.Standing) bool) {

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// MaxPages is how many may be open at a time.
+// MaxPages bounds the open pages.
 const MaxPages = 32
 
 const (
 	// every is the least time between two events.
 	every = time.Second
-	// share is how many times as long as computing took the next one is waited for:
-	// at most a fiftieth of a core goes into it.
+	// share is the pause after an event, as a multiple of its computation time. It bounds the cost
+	// to a fiftieth of a core.
 	share = 50
-	// longest is how long is waited at most for all that.
+	// longest bounds the pause.
 	longest = 30 * time.Second
 )
 
-// ErrEnded is that the relay ends.
+// ErrEnded is returned when the relay ends.
 var ErrEnded = errors.New("overview: ended")
 
-// Event is what pages are told. Two are the same if nothing changed.
+// Event is an encoded Overview. Two have the same Data if nothing changed.
 type Event struct {
 	Data []byte
 	Made time.Time
@@ -36,14 +36,14 @@ type Hub struct {
 	compute func(context.Context) ([]byte, time.Duration, error)
 
 	now   atomic.Pointer[Event]
-	turn  chan struct{} // for the one that waits for the next event, or computes it
-	pages chan struct{} // one for each open page
+	turn  chan struct{} // held by the caller that waits for the next event or computes it
+	pages chan struct{} // one element for each open page
 	ended chan struct{}
 	end   sync.Once
 }
 
-// NewHub makes a Hub; compute makes the data of an event and says what that
-// cost, without what it waited; it fails only if its context has ended.
+// NewHub makes a Hub. compute returns the data of an event and the time that it took, without
+// waiting. It fails only if its context has ended.
 func NewHub(compute func(context.Context) ([]byte, time.Duration, error)) *Hub {
 	return &Hub{
 		compute: compute,
@@ -53,7 +53,7 @@ func NewHub(compute func(context.Context) ([]byte, time.Duration, error)) *Hub {
 	}
 }
 
-// Open is told that a page opens; false: there are too many. Close has to follow.
+// Open counts a new page; false: there are too many. Otherwise call Close later.
 func (h *Hub) Open() bool {
 	select {
 	case h.pages <- struct{}{}:
@@ -63,14 +63,14 @@ func (h *Hub) Open() bool {
 	}
 }
 
-// Close is told that a page that was opened is closed.
+// Close ends a page of Open.
 func (h *Hub) Close() { <-h.pages }
 
-// End ends all that waits, now and later.
+// End ends all present and later calls of Next.
 func (h *Hub) End() { h.end.Do(func() { close(h.ended) }) }
 
-// Next returns the event after seen, which is nil at first: one that was made
-// meanwhile at once, or else the next, when its time has come.
+// Next returns the event after seen, which is nil at first: at once if one was made meanwhile,
+// otherwise when the next is due.
 func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
 	if e := h.now.Load(); e != seen && e.young() {
 		return e, nil
@@ -84,7 +84,7 @@ func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
 	}
 	defer func() { <-h.turn }()
 	e := h.now.Load()
-	if e != seen && e.young() { // who had the turn before made it
+	if e != seen && e.young() { // another caller made it meanwhile
 		return e, nil
 	}
 	if err := h.wait(ctx, e); err != nil {
@@ -99,7 +99,7 @@ func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
 	return next, nil
 }
 
-// wait waits until it is time for the event after e. Who waits has the turn.
+// wait waits until the event after e is due. The caller holds turn.
 func (h *Hub) wait(ctx context.Context, e *Event) error {
 	select {
 	case <-h.ended:
@@ -121,8 +121,8 @@ func (h *Hub) wait(ctx context.Context, e *Event) error {
 	}
 }
 
-// rest is how long nothing is computed after e.
+// rest is the pause after e.
 func (e *Event) rest() time.Duration { return min(max(every, share*e.cost), longest) }
 
-// young reports whether e is the newest that there may be.
+// young reports whether e is still the newest possible.
 func (e *Event) young() bool { return e != nil && time.Since(e.Made) < e.rest() }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// counted is a Hub whose events have numbers, and how often it computed.
+// counted returns a Hub with numbered events, and the number of computations.
 func counted(takes time.Duration) (*Hub, *int) {
 	n := new(int)
 	return NewHub(func(ctx context.Context) ([]byte, time.Duration, error) {
-		*n++ // who has the turn
+		*n++ // compute runs on one goroutine at a time
 		time.Sleep(takes)
 		return []byte(strconv.Itoa(*n)), takes, ctx.Err()
 	}), n
@@ -43,11 +43,11 @@ func TestOneIsComputedForAllAtMostOnceASecond(t *testing.T) {
 		if took := time.Since(began); *n > 6 || took > 5*time.Second {
 			t.Errorf("%d were computed in %s", *n, took)
 		}
-		// Nobody looks: nothing is computed. Who comes then is told the newest.
+		// Without a page nothing is computed. A page that opens later gets a new event.
 		before := *n
 		time.Sleep(time.Minute)
 		if *n != before {
-			t.Errorf("%d were computed for nobody", *n-before)
+			t.Errorf("%d were computed without a page", *n-before)
 		}
 		began = time.Now()
 		if e, err := h.Next(t.Context(), nil); err != nil || string(e.Data) != strconv.Itoa(before+1) || time.Since(began) != 0 {
@@ -76,7 +76,7 @@ func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
 	})
 }
 
-// A page that goes away while it waits for all others hands the turn on.
+// A page that closes while it waits for the next event hands the turn on.
 func TestAPageThatGoesDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := counted(0)

@@ -13,63 +13,62 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Bounds of what a page is told, whatever clients and origins say.
+// Bounds of an Overview for any input.
 const (
-	maxKeys = 24  // that have a row of their own
+	maxKeys = 24  // keys with a row of their own
 	maxText = 512 // bytes of a key or an error
 )
 
-// Overview is the fleet at one moment. It holds times and no ages: while nothing
-// changes it is the same.
+// Overview is the fleet at one moment. It has times instead of ages, so that it stays equal while
+// nothing changes.
 type Overview struct {
 	Relay    Relay    `json:"relay"`
-	Clients  int      `json:"clients"` // streams, and who polls
+	Clients  int      `json:"clients"` // streams and REST clients
 	Variants Variants `json:"variants"`
-	// States of clients: each counts once, by the worst of its types.
+	// States counts each client once, by the worst of its types.
 	States States    `json:"states"`
 	Types  []TypeRow `json:"types"`
-	// Of the streams that are open now, since they are.
+	// Totals over the streams that are open now.
 	Responses uint64 `json:"responses"`
 	Acks      uint64 `json:"acks"`
 	Nacks     uint64 `json:"nacks"`
 
 	Keys int `json:"keys"`
-	// Disconnected are keys with clients and no stream to an origin.
+	// Disconnected counts keys with clients and without a stream to an origin.
 	Disconnected int `json:"disconnected"`
-	// Top are the keys that matter most, in the order of their clients; Rest is all
-	// others together, absent if there are none.
+	// Top has the most important keys, ordered by their clients. Rest sums up all others, and is
+	// absent if there are none.
 	Top     []KeyRow `json:"top"`
 	Rest    *KeyRow  `json:"rest,omitempty"`
 	Origins []Origin `json:"origins"`
-	// SentAway is who was refused in the last minute, by reason: of them nothing else
-	// tells here.
+	// SentAway has the refusals of the last minute by reason. No other field shows these clients.
 	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 }
 
-// Relay is who says so.
+// Relay describes the relay itself.
 type Relay struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	State   string    `json:"state"`
 	Started time.Time `json:"started"`
-	// Stale is how many types of keys are served from the last known good.
+	// Stale counts the types of keys that are served from the last known good.
 	Stale int `json:"stale_types,omitempty"`
-	// NeedsRestart are keys of which the configuration's file has other values than are
-	// in force; Faults are those for which it is not in force at all.
+	// NeedsRestart are the keys with new values that need a restart. Faults are those of a
+	// configuration file that is not in force.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	Faults       []string `json:"faults,omitempty"`
-	// NotTaken are files of certificates and of the token that cannot be used, with why.
+	// NotTaken are files of certificates and of the token that cannot be used, with the reason.
 	NotTaken []string `json:"not_taken,omitempty"`
 }
 
-// Variants of the protocol, by streams.
+// Variants counts streams by variant.
 type Variants struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
 	REST  int `json:"rest"`
 }
 
-// States are numbers of clients by state.
+// States counts clients by state.
 type States struct {
 	Synced  int `json:"synced"`
 	Stale   int `json:"stale"`
@@ -77,19 +76,19 @@ type States struct {
 	Nacked  int `json:"nacked"`
 }
 
-// TypeRow is one type, over all streams. Those without a short name are one.
+// TypeRow is a type over all streams. Types without a short name share one.
 type TypeRow struct {
 	Type   string `json:"type"`
 	States States `json:"states"`
 }
 
-// KeyRow is one key, or the rest of them.
+// KeyRow is a key, or the rest of them.
 type KeyRow struct {
-	// Key is as /keys has it; "" is where clients are that no rule gives a key.
+	// Key is the key as in /keys; "" for clients that have no key.
 	Key string `json:"key"`
-	// Cut: it is only the beginning of a long key.
+	// Cut: Key is only the beginning of a long key.
 	Cut  bool `json:"cut,omitempty"`
-	Keys int  `json:"keys,omitempty"` // of the rest: how many
+	Keys int  `json:"keys,omitempty"` // of the rest: the number of keys
 
 	Clients   int    `json:"clients"`
 	States    States `json:"states"`
@@ -99,11 +98,11 @@ type KeyRow struct {
 	Resources int    `json:"resources"`
 	Nacks     uint64 `json:"nacks"`
 	Error     string `json:"error,omitempty"`
-	// Received is when something of it last changed.
+	// Received is when any of its resources last changed.
 	Received *time.Time `json:"received,omitempty"`
 }
 
-// Origin is one of the configuration, as people may see it.
+// Origin is a configured origin, without secrets.
 type Origin struct {
 	Name      string     `json:"name"`
 	Address   string     `json:"address"`
@@ -112,10 +111,10 @@ type Origin struct {
 	Streams   int        `json:"streams"`
 	Silent    int        `json:"silent_streams"`
 	Error     string     `json:"error,omitempty"`
-	Faults    []string   `json:"faults,omitempty"` // files that are not taken
+	Faults    []string   `json:"faults,omitempty"` // files that cannot be used
 }
 
-// In is what an Overview is made of.
+// In has the input of Of.
 type In struct {
 	Relay   Relay
 	Clients iter.Seq[inspect.ClientStatus]
@@ -125,7 +124,7 @@ type In struct {
 	SentAway []refusal.Recent
 }
 
-// states in the order of how bad they are.
+// state orders the states from good to bad.
 type state uint8
 
 const (
@@ -167,7 +166,7 @@ func (s *States) sum(other *States) {
 	s.Nacked += other.Nacked
 }
 
-// Of counts. It costs by what there is, and returns little.
+// Of computes the Overview.
 func Of(in *In) *Overview {
 	c := counting{
 		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins, SentAway: in.SentAway},
@@ -218,7 +217,7 @@ type counting struct {
 	types map[string]*TypeRow
 }
 
-// client counts one. Most have one key for all types.
+// client counts a client. Most have one key for all types.
 func (c *counting) client(s *inspect.ClientStatus) {
 	c.Clients++
 	switch s.Variant {
@@ -258,7 +257,7 @@ func (r *KeyRow) count(s state) {
 	r.States.add(s)
 }
 
-// row of a key; clients may have one that has gone from the keys meanwhile.
+// row returns the row of a key. It adds one for a key that has just gone.
 func (c *counting) row(key string) *KeyRow {
 	r := c.rows[key]
 	if r == nil {
@@ -268,7 +267,8 @@ func (c *counting) row(key string) *KeyRow {
 	return r
 }
 
-// typeRow of a type. Those that have no short name are one: clients make them up.
+// typeRow returns the row of a type. Types without a short name share one, because clients can
+// invent them.
 func (c *counting) typeRow(url string) *TypeRow {
 	r := c.types[url]
 	if r != nil {
@@ -286,7 +286,7 @@ func (c *counting) typeRow(url string) *TypeRow {
 	return r
 }
 
-// rank orders types as people list them.
+// rank orders types as xds.Types does.
 func rank(short string) int {
 	for i, t := range xds.Types() {
 		if t.Short == short {
@@ -296,8 +296,8 @@ func rank(short string) int {
 	return len(xds.Types())
 }
 
-// choose has the keys that matter most each have a row: those with refusals have
-// half of the rows at most, then those with the most clients.
+// choose selects the keys with a row of their own: first those with the most refusals, in at most
+// half of the rows, then those with the most clients.
 func (c *counting) choose() {
 	all := make([]*KeyRow, 0, len(c.rows))
 	for _, r := range c.rows {
@@ -350,7 +350,7 @@ func (r *KeyRow) join(other *KeyRow) {
 	}
 }
 
-// clip bounds a text, and reports whether it was longer.
+// clip cuts a text to maxText bytes, and reports whether it was longer.
 func clip(s string) (string, bool) {
 	if len(s) <= maxText {
 		return s, false

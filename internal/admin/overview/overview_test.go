@@ -54,7 +54,7 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	if want := (States{Synced: 1, Nacked: 1, Stale: 1}); a.Key != "a" || a.Clients != 3 || a.States != want || a.Origin != "one" || !a.Connected {
 		t.Errorf("a is %+v", a)
 	}
-	// Who has not asked for anything has no key.
+	// A client without requests has no key.
 	if none, b := o.Top[1], o.Top[2]; b.Key != "b" || b.States != (States{NotSent: 1}) || none.Key != "" || none.States != (States{NotSent: 1}) {
 		t.Errorf("then come %+v", o.Top[1:])
 	}
@@ -77,8 +77,8 @@ func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
 	}
 }
 
-// However many keys there are, and however long their names: the rows are few,
-// those with refusals are among them, and nobody is forgotten.
+// For any number of keys with names of any length: the rows are few, those with refusals are among
+// them, and all clients are counted.
 func TestRowsAreFew(t *testing.T) {
 	var in In
 	var clients []inspect.ClientStatus
@@ -94,7 +94,7 @@ func TestRowsAreFew(t *testing.T) {
 	for range 200 {
 		clients = append(clients, client(long, "sotw", inspect.Synced))
 	}
-	for i := range 1000 { // types that a client makes up
+	for i := range 1000 { // types that clients invent
 		clients[0].Types = append(clients[0].Types, inspect.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: inspect.Synced})
 	}
 	in.Clients = slices.Values(clients)
@@ -139,7 +139,7 @@ func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
 	}
 }
 
-// crowd is a fleet as a relay may have it.
+// crowd is a large fleet.
 func crowd(clients, keys int) *In {
 	in := &In{Relay: Relay{Name: "relay"}, Origins: []Origin{{Name: "one"}}}
 	now := time.Now()
@@ -160,7 +160,7 @@ func crowd(clients, keys int) *In {
 	return in
 }
 
-// One event of 20,000 clients under 100 keys, as it is sent.
+// Encodes an event of 20,000 clients under 100 keys.
 func BenchmarkEvent(b *testing.B) {
 	in := crowd(20_000, 100)
 	b.ReportAllocs()

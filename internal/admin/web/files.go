@@ -15,8 +15,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// types of the files that there are. Not mime.TypeByExtension, which asks the
-// machine.
+// types are the media types of the files. mime.TypeByExtension would depend on the host.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -24,14 +23,14 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// policy is what the page may do: load its own files, and ask its own server.
-// No string becomes markup or script (trusted-types), nobody frames it, and
-// without a base or forms nothing that is put into it could send anything away.
+// policy is the page's Content-Security-Policy: it may load its own files and ask its own server.
+// trusted-types forbids markup and scripts made of strings. No other page can frame it. Without
+// base and forms, injected markup could not send data away.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// file is one of the page, with its hash.
+// file is a file of the page with its hash.
 type file struct {
 	content   []byte
 	mediaType string
@@ -40,7 +39,7 @@ type file struct {
 
 var files = read()
 
-// read reads what is built in; that it fails would be a fault of the build.
+// read reads the embedded files. A failure would be a fault of the build.
 func read() map[string]file {
 	out := make(map[string]file)
 	entries, err := fs.ReadDir(assets, "assets")
@@ -58,39 +57,37 @@ func read() map[string]file {
 	return out
 }
 
-// Wanted reports whether a request is a browser's, which says that it takes
-// HTML; curl does not.
+// Wanted reports whether a request accepts HTML, as browsers do and curl does not.
 func Wanted(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// ServePage answers with the page. Which view it shows the page sees from its
-// address.
+// ServePage answers with the page, which selects the view by its address.
 func ServePage(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") }
 
-// views are the first parts of the addresses behind /ui/ that the page knows; of those
-// that are true there is none without more behind it.
+// views has the first path segments behind /ui/ that the page knows. A true value means that
+// another segment must follow.
 var views = map[string]bool{"": false, "fleet": false, "keys": false, "nodes": true, "refusals": false, "where": false}
 
-// IsView reports whether the page has a view for what is behind /ui/.
+// IsView reports whether the page has a view at an address behind /ui/.
 func IsView(address string) bool {
 	first, rest, _ := strings.Cut(strings.TrimLeft(address, "/"), "/")
 	named, is := views[first]
 	return is && (!named || strings.Trim(rest, "/") != "")
 }
 
-// ServeNoPage answers with the page that says that there is none.
+// ServeNoPage answers 404 with the page, which says that there is no such view.
 func ServeNoPage(w http.ResponseWriter, r *http.Request) {
 	head(w.Header(), files["index.html"])
 	w.Header().Del("ETag")
 	w.WriteHeader(http.StatusNotFound)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(files["index.html"].content) // who hung up wants no answer
+		_, _ = w.Write(files["index.html"].content) // an error means that the client has gone
 	}
 }
 
-// ServeAsset answers with one of the page's files; false: there is none of this
-// name, and nothing was written.
+// ServeAsset answers with a file of the page. It returns false, and writes nothing, if there is
+// none of this name.
 func ServeAsset(w http.ResponseWriter, r *http.Request, name string) bool {
 	if _, ok := files[name]; !ok {
 		return false
@@ -111,7 +108,7 @@ func head(h http.Header, f file) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Asked for again at each use: another version of the relay has other files.
+	// The browser asks again at each use, because another version of the relay has other files.
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.tag)
 	h.Add("Vary", "Accept")

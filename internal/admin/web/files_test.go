@@ -53,8 +53,8 @@ func TestEveryFileHasThePolicy(t *testing.T) {
 	}
 }
 
-// What would make markup of a text, or ask somebody else, stands nowhere; nor
-// does what the policy refuses.
+// The page's files contain nothing that makes markup of text or asks other servers, nor what the
+// policy refuses.
 func TestNothingMakesMarkupOfTextsOrAsksOthers(t *testing.T) {
 	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|eval\(|new Function|setAttribute\('style'|\bstyle=|\bon[a-z]+="|https?://`)
 	for name, f := range files {
@@ -69,7 +69,7 @@ func TestNothingMakesMarkupOfTextsOrAsksOthers(t *testing.T) {
 	}
 }
 
-// Each module that is imported, and each file that the page names, is there.
+// Each imported module and each file that the page names exists.
 func TestAllThatIsNamedIsThere(t *testing.T) {
 	named := regexp.MustCompile(`(?:from '\./|/assets/)([a-z.]+)`)
 	used := map[string]bool{"index.html": true}
@@ -83,7 +83,7 @@ func TestAllThatIsNamedIsThere(t *testing.T) {
 	}
 	for name := range files {
 		if !used[name] {
-			t.Errorf("%s is used by nobody", name)
+			t.Errorf("%s is not used", name)
 		}
 	}
 	if ServeAsset(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), "../files.go") {
@@ -91,7 +91,7 @@ func TestAllThatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// The server knows the views that the page has, and no others.
+// The server knows exactly the views of the page.
 func TestViewsAreThoseOfThePage(t *testing.T) {
 	inPage := regexp.MustCompile(`case '([a-z]+)': return (name \? )?`)
 	of := map[string]bool{"": true}

@@ -1,14 +1,14 @@
-// Package logsample is a slog.Handler that writes the first lines of a kind and counts the rest,
-// so that a fleet which does the same thing 50,000 times does not fill the log.
+// Package logsample is a slog.Handler that writes the first lines of a kind and counts the rest. A
+// fleet that causes the same line 50,000 times therefore does not fill the log.
 //
 // Lines are of one kind if they have the same level, the same message and the same key, type,
 // version, reason and origin. The other attributes do not count: they differ from client to
 // client. In each Window the first PerKind lines of a kind are written. The end of the window
 // writes the last line that was left out, with their number in the attribute "left_out".
 //
-// A message has at most Kinds kinds in a window. What comes after them is one more kind, of which
-// no line is written at once. So one message makes at most Kinds × (PerKind + 1) + 1 lines in a
-// window, whatever clients do.
+// A message has at most Kinds kinds in a window. All lines beyond count as one more kind, which
+// writes no line at once. So a message has at most Kinds × (PerKind + 1) + 1 lines in a window, for
+// any behaviour of clients.
 //
 // Nothing is left out while the level is debug.
 //

@@ -13,7 +13,7 @@ const (
 	Window = 30 * time.Second
 	// PerKind is how many lines of one kind are written at once in a window.
 	PerKind = 10
-	// Kinds is how many kinds of one message are told apart in a window.
+	// Kinds is the number of kinds of one message that are counted separately in a window.
 	Kinds = 100
 )
 
@@ -25,7 +25,7 @@ type Handler struct {
 	counts *counts
 }
 
-// New returns a handler that passes on to next what it does not leave out.
+// New returns a handler that passes lines on to next, except repeated ones.
 func New(next slog.Handler) *Handler {
 	return &Handler{next: next, counts: &counts{kinds: make(map[kind]*count), messages: make(map[string]int)}}
 }
@@ -135,7 +135,7 @@ func (c *counts) allow(h *Handler, r slog.Record) bool {
 	return false
 }
 
-// flush ends the window: it writes one line for each kind of which lines were left out.
+// flush ends the window. It writes one line for each kind with lines that were left out.
 func (c *counts) flush() {
 	c.mu.Lock()
 	ended := c.kinds

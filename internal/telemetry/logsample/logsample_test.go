@@ -50,7 +50,7 @@ func TestRepeatedLinesAreCounted(t *testing.T) {
 	})
 }
 
-// A kind is a level, a message and some of the attributes, whoever adds them.
+// A kind is a level, a message and some attributes, from the logger or the call.
 func TestKinds(t *testing.T) {
 	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		lines := []func(){
@@ -82,7 +82,7 @@ func TestKinds(t *testing.T) {
 	})
 }
 
-// Clients may cause any number of kinds: the lines of a message have a bound.
+// Clients may cause any number of kinds: a message has a bounded number of lines.
 func TestKindsAreBounded(t *testing.T) {
 	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		for i := range 10 * Kinds {
@@ -103,7 +103,7 @@ func TestKindsAreBounded(t *testing.T) {
 	})
 }
 
-// Nothing is left out while the level is debug. A line that was left out alone is written as it is.
+// The level debug leaves nothing out. A single line that was left out is written unchanged.
 func TestDebugAndFlush(t *testing.T) {
 	sampled(t, slog.LevelDebug, func(log *slog.Logger, out *xdstest.Log) {
 		for range 5 * PerKind {

@@ -1,5 +1,5 @@
-// Package redact takes secrets out of what is shown: out of messages before they are dumped, and
-// out of text that others wrote before it is logged or kept.
+// Package redact removes secrets: from messages before they are shown, and from the text of clients
+// and origins before it is logged or kept.
 //
 // # What counts as a secret
 //

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Error returns err with Text of what it says; what it wraps stays.
+// Error returns err with its text redacted. It still wraps the same errors.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -25,7 +25,7 @@ type said struct {
 func (s *said) Error() string { return s.text }
 func (s *said) Unwrap() error { return s.err }
 
-// Handler returns a handler that logs what Text leaves.
+// Handler returns a handler that redacts messages and attributes.
 func Handler(h slog.Handler) slog.Handler { return handler{h} }
 
 type handler struct{ slog.Handler }

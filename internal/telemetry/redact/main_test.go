@@ -5,11 +5,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	_ "xdsrelay/internal/anytypes" // what is opened
+	_ "xdsrelay/internal/anytypes" // links the messages that are opened
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// marker is what must not be shown. It is neither long nor mixed, so that nothing
-// but its place betrays it.
+// marker must not be shown. It is short and looks like no secret, so that only its place makes it
+// one.
 const marker = "thekeythatnobodymaysee"

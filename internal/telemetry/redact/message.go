@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// maxDepth is how deep messages are looked into; what is below is shown as what
-// cannot be opened.
+// maxDepth bounds the depth of nested messages. A deeper Any is shown by type and size, and other
+// content is cleared.
 const maxDepth = 100
 
 const (
@@ -26,11 +26,11 @@ const (
 
 // secrets are fields with secrets that the protos do not mark, by full name.
 var secrets = map[protoreflect.FullName]bool{
-	"envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_jwks": true, // which may be symmetric
+	"envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_jwks": true, // keys may be symmetric
 }
 
-// named are messages whose other fields are a secret if what they are about has
-// such a name, and the field with that name.
+// named has, for each message that is a pair of a name and content, the field with the name. The
+// other fields are a secret if the name is suspicious.
 var named = map[protoreflect.FullName]protoreflect.Name{
 	"envoy.config.core.v3.HeaderValue":            "key",
 	"envoy.config.core.v3.KeyValue":               "key",
@@ -49,17 +49,17 @@ func Message(m proto.Message) proto.Message {
 	return out
 }
 
-// JSON is Message in protobuf's JSON, with the names that the protos have.
+// JSON returns Message as protobuf's JSON, with the proto names of the fields.
 func JSON(m proto.Message) ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(Message(m))
 	if err != nil {
-		// It may quote what it failed at.
+		// The error may quote the content.
 		return nil, Error(fmt.Errorf("redact %s: %w", m.ProtoReflect().Descriptor().FullName(), err))
 	}
 	return b, nil
 }
 
-// Any is Message for a resource as it is held: opened, if its type is linked.
+// Any is Message for a resource. It opens the Any if the program links the type.
 func Any(a *anypb.Any) *anypb.Any {
 	out := proto.CloneOf(a)
 	if out != nil {
@@ -68,7 +68,7 @@ func Any(a *anypb.Any) *anypb.Any {
 	return out
 }
 
-// message hides what is secret in m: all of it, if hide.
+// message hides the secrets in m, or all of m if hide is set.
 func message(m protoreflect.Message, hide bool, depth int) {
 	if len(m.GetUnknown()) > 0 {
 		m.SetUnknown(nil)
@@ -82,9 +82,9 @@ func message(m protoreflect.Message, hide bool, depth int) {
 		clearAll(m)
 	}
 	if v, ok := m.Interface().(*structpb.Value); ok && v.Kind == nil {
-		v.Kind = &structpb.Value_NullValue{} // JSON has no other way to say it
+		v.Kind = &structpb.Value_NullValue{} // the only form of an empty Value that JSON has
 	}
-	var about protoreflect.FieldDescriptor // says what it is, and stays
+	var about protoreflect.FieldDescriptor // the name in a pair or a Secret, which stays
 	if n, ok := named[name]; ok {
 		about = m.Descriptor().Fields().ByName(n)
 		hide = hide || Suspicious(m.Get(about).String())
@@ -103,8 +103,7 @@ func message(m protoreflect.Message, hide bool, depth int) {
 	})
 }
 
-// pair hides the value of a pair of name and value, as a header is one, where it
-// stands in a Struct.
+// pair hides the content in a Struct that is a pair of a name and content, such as a header.
 func pair(st *structpb.Struct) {
 	for _, k := range []string{"key", "name"} {
 		if !Suspicious(st.GetFields()[k].GetStringValue()) {
@@ -118,7 +117,7 @@ func pair(st *structpb.Struct) {
 	}
 }
 
-// sensitive reports whether all of a field is a secret.
+// sensitive reports whether a whole field is a secret.
 func sensitive(f protoreflect.FieldDescriptor) bool {
 	if secrets[f.FullName()] {
 		return true
@@ -136,7 +135,7 @@ func isText(k protoreflect.Kind) bool {
 	return k == protoreflect.StringKind || k == protoreflect.BytesKind
 }
 
-// field hides what is secret in a field that is set.
+// field hides the secrets in a set field.
 func field(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value, hide bool, depth int) {
 	switch {
 	case f.IsMap():
@@ -154,7 +153,7 @@ func field(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflec
 	}
 }
 
-// entries hides what is secret in a map. A key may be a secret itself.
+// entries hides the secrets in a map. A key may be a secret itself.
 func entries(f protoreflect.FieldDescriptor, all protoreflect.Map, hide bool, depth int) {
 	type entry struct {
 		key protoreflect.MapKey
@@ -182,7 +181,7 @@ func entries(f protoreflect.FieldDescriptor, all protoreflect.Map, hide bool, de
 	}
 }
 
-// value is what stands for v, if it is another.
+// value returns the redacted value, and whether it differs from v.
 func value(f protoreflect.FieldDescriptor, v protoreflect.Value, hide bool, depth int) (protoreflect.Value, bool) {
 	switch f.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
@@ -203,13 +202,13 @@ func value(f protoreflect.FieldDescriptor, v protoreflect.Value, hide bool, dept
 	case protoreflect.BoolKind, protoreflect.EnumKind:
 		return v, false
 	}
-	if hide { // a number may be a PIN, and says how long a secret is
+	if hide { // a number may be a PIN, or a secret's length
 		return f.Default(), f.Default().IsValid()
 	}
 	return v, false
 }
 
-// open hides what is secret in an Any.
+// open hides the secrets in an Any.
 func open(m protoreflect.Message, hide bool, depth int) {
 	a, ok := m.Interface().(*anypb.Any)
 	if !ok {
@@ -228,10 +227,10 @@ func open(m protoreflect.Message, hide bool, depth int) {
 	closed(a)
 }
 
-// maxURL is how much of a type's URL is shown, in bytes.
+// maxURL bounds the shown type URL, in bytes.
 const maxURL = 256
 
-// closed puts type and size in the place of what cannot be opened.
+// closed replaces an Any that cannot be opened by its type and size.
 func closed(a *anypb.Any) {
 	url := a.TypeUrl
 	s := &structpb.Struct{Fields: map[string]*structpb.Value{
@@ -240,7 +239,7 @@ func closed(a *anypb.Any) {
 	}}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
 	if err != nil {
-		b = nil // then nothing of it is shown
+		b = nil // shows nothing then
 	}
 	a.TypeUrl, a.Value = "type.googleapis.com/"+structType, b
 }

@@ -42,7 +42,7 @@ func inlined(s string) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s}}
 }
 
-// contexts are messages with the marker where a secret may be.
+// contexts are messages with the marker at each place of a secret.
 func contexts(t testing.TB) map[string]proto.Message {
 	tlsContext := &tlsv3.UpstreamTlsContext{Sni: "shown", CommonTlsContext: &tlsv3.CommonTlsContext{
 		TlsCertificates: []*tlsv3.TlsCertificate{{CertificateChain: inlined("shown"), PrivateKey: inlined(marker), Password: inlined(marker)}}}}
@@ -77,10 +77,10 @@ func contexts(t testing.TB) map[string]proto.Message {
 			CallCredentials: []*corev3.GrpcService_GoogleGrpc_CallCredentials{{CredentialSpecifier: &corev3.GrpcService_GoogleGrpc_CallCredentials_AccessToken{AccessToken: marker}}}}}},
 		"symmetric keys":            &jwtv3.JwtProvider{Issuer: "shown", JwksSourceSpecifier: &jwtv3.JwtProvider_LocalJwks{LocalJwks: inlined(`{"keys":[{"kty":"oct","k":"` + marker + `"}]}`)}},
 		"text":                      &clusterv3.Cluster{Name: "shown", AltStatName: "-----BEGIN PRIVATE KEY-----" + marker},
-		"a type that nobody knows":  &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/acme.Unknown", Value: []byte(marker)}},
+		"an unknown type":           &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/acme.Unknown", Value: []byte(marker)}},
 		"garbage":                   &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Value: []byte("\xff" + marker)}},
 		"a type's URL":              &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "x/eyJhbGciOiJIUzI1NiJ9." + marker}},
-		"fields that nobody knows":  unknown,
+		"unknown fields":            unknown,
 		"fields below, in an Any":   pack(t, unknown),
 		"deeper than it is looked":  nested(t, cluster, 3*maxDepth),
 		"a Struct that is too deep": deepStruct(2 * maxDepth),
@@ -118,7 +118,7 @@ func TestMessageHidesSecrets(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		// In JSON bytes are base64.
+		// JSON has bytes in base64.
 		if strings.Contains(string(text), marker) || strings.Contains(string(text), "dGhla2V5dGhhdG5vYm9keW1heXNlZ") {
 			t.Errorf("%s: %s", what, text)
 		}
@@ -128,7 +128,7 @@ func TestMessageHidesSecrets(t *testing.T) {
 	}
 }
 
-// What an Any holds that cannot be opened is told by type and size.
+// An Any of an unknown type is shown by type and size.
 func TestUnknownTypesAreShownBySize(t *testing.T) {
 	text, err := JSON(Any(&anypb.Any{TypeUrl: "type.googleapis.com/acme.Unknown", Value: make([]byte, 123)}))
 	if err != nil || !strings.Contains(string(text), "acme.Unknown") || !strings.Contains(string(text), "123") {
@@ -149,8 +149,7 @@ func TestMessageLeavesTheRest(t *testing.T) {
 	}
 }
 
-// Whatever the message, it is no panic, the same comes out each time, and a key in
-// the midst of it is hidden.
+// For any message there is no panic, the result is the same each time, and a key inside is hidden.
 func FuzzMessage(f *testing.F) {
 	for _, m := range contexts(f) {
 		b, err := proto.Marshal(pack(f, m))
@@ -165,7 +164,7 @@ func FuzzMessage(f *testing.F) {
 			if once, again := Any(&a), Any(&a); !proto.Equal(once, again) {
 				t.Errorf("became %v, and %v", once, again)
 			}
-			_, _ = JSON(&a) // of what JSON cannot say it is an error
+			_, _ = JSON(&a) // an error for what JSON cannot express
 		}
 		junk := &corev3.TypedExtensionConfig{Name: "a", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.config.core.v3.Node", Value: wire}}
 		key := &tlsv3.TlsCertificate{PrivateKey: inlined(marker), Pkcs12: inlined(marker)}

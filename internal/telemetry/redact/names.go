@@ -2,15 +2,15 @@ package redact
 
 import "strings"
 
-// Hidden stands in the place of a secret.
+// Hidden replaces a secret.
 const Hidden = "[redacted]"
 
-// words make a name that of a secret, if it contains one of them without separators.
+// words mark a name as that of a secret, if the name contains one of them without separators.
 var words = []string{
 	"password", "passwd", "passphrase", "secret", "token", "credential", "authorization", "apikey", "accesskey", "privatekey", "cookie",
 }
 
-// places end names that say where a secret is, or what it is called.
+// places are endings of names whose value is only a secret's place, name or kind.
 var places = []string{"name", "names", "file", "filename", "path", "endpoint", "url", "uri", "type", "header", "config", "source", "prefix"}
 
 var separators = strings.NewReplacer("-", "", "_", "", ".", "")
@@ -32,7 +32,7 @@ func Suspicious(name string) bool {
 	return false
 }
 
-// contents are the names of what a pair holds beside its name, without separators.
+// contents are the names of a pair's content fields, without separators.
 var contents = map[string]bool{
 	"value": true, "rawvalue": true, "stringvalue": true, "numbervalue": true, "structvalue": true, "listvalue": true,
 	"exact": true, "exactmatch": true, "prefix": true, "prefixmatch": true, "suffix": true, "suffixmatch": true, "contains": true, "regex": true,

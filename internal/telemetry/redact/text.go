@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Text returns s without credentials that their form gives away: PEM blocks, bearer tokens,
-// JSON web tokens, userinfo in URLs, and the content of inline_string and
-// inline_bytes. What is cut off in its midst is hidden to the end. Text does not judge other
-// words.
+// Text returns s without credentials that it recognises by their form: PEM blocks, bearer tokens,
+// JSON web tokens, userinfo in URLs, and the content of inline_string and inline_bytes. If the end
+// of one is missing, it hides the rest of s. Text knows no other words.
 func Text(s string) string {
 	for _, f := range forms {
 		if f.may(s) {
@@ -18,8 +17,8 @@ func Text(s string) string {
 	return inline(s)
 }
 
-// forms are the forms of credentials. A form without may(s) does not occur in s; may is much
-// cheaper than re.
+// forms are the forms of credentials. may is a cheap check: without may(s) the form does not occur
+// in s.
 var forms = []struct {
 	may func(string) bool
 	re  *regexp.Regexp
@@ -43,12 +42,12 @@ func having(words ...string) func(string) bool {
 	}
 }
 
-// inlineName is the name of a DataSource's content, in JSON or a text proto, which may be quoted
-// in another string. protobuf writes hard spaces into its errors.
+// inlineName matches the name of a DataSource's content in JSON or a text proto, which may be
+// quoted inside another string. protobuf writes hard spaces into its errors.
 var inlineName = regexp.MustCompile(`inline_?(?:[sS]tring|[bB]ytes)[\\"']*[\s\x{a0}]*:[\s\x{a0}]*`)
 
-// inline hides the content of inline_string and inline_bytes: Envoy quotes the whole resource
-// that it refuses.
+// inline hides the content of inline_string and inline_bytes. Envoy's errors quote the whole
+// refused resource.
 func inline(s string) string {
 	if !strings.Contains(s, "inline") {
 		return s

@@ -50,7 +50,7 @@ func TestTextHidesSecrets(t *testing.T) {
 	}
 }
 
-// What people need to find a fault stays.
+// Text that helps to find a fault stays.
 func TestTextLeavesTheRest(t *testing.T) {
 	for _, s := range []string{
 		"",
@@ -67,7 +67,7 @@ func TestTextLeavesTheRest(t *testing.T) {
 		strings.Repeat("a-long/name_", 100),
 		"http://host:80/path@x",
 		"spiffe://cluster.local/ns/a/sa/b and mail to somebody@host",
-		"password=hunter2: nobody judges words",
+		"password=hunter2: words are not judged",
 		`{"value": "a", "key": "b"}`,
 		"relay status --admin 127.0.0.1:1 --token-file /etc/token",
 		`host_redirect: "host.test:443" path_redirect: "/a@b"`,
@@ -108,8 +108,7 @@ func TestErrorKeepsWhatItWraps(t *testing.T) {
 	}
 }
 
-// Whatever is logged goes by the handler: messages, values, errors, groups, and
-// what was given beforehand.
+// The handler redacts everything: messages, values, errors, groups, and attributes of the logger.
 func TestHandlerHidesSecrets(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(Handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -128,8 +127,7 @@ func TestHandlerHidesSecrets(t *testing.T) {
 
 type kind string
 
-// Whatever stands before and behind, a secret is hidden, however it is quoted and
-// wherever it is cut.
+// A secret is hidden with any text around it, in any quotes, and cut anywhere.
 func FuzzText(f *testing.F) {
 	for i := range secretForms {
 		f.Add("", uint8(i), "", uint16(0))
@@ -140,7 +138,7 @@ func FuzzText(f *testing.F) {
 		s := before + " " + secretForms[int(form)%len(secretForms)] + after
 		s = s[:len(s)-int(cut)%(len(after)+1)]
 		if strings.Contains(before+after, marker) {
-			return // that one nobody hid anywhere
+			return // the text is hidden in no other way
 		}
 		if out := Text(s); strings.Contains(out, marker) {
 			t.Errorf("%q became %q", s, out)
@@ -148,8 +146,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// Text of nothing but beginnings takes no longer than other text: clients and
-// origins may send a lot of it.
+// Text that consists of beginnings only takes no longer than other text, since clients and origins
+// may send much of it.
 func TestTextIsLinear(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -163,7 +161,7 @@ func TestTextIsLinear(t *testing.T) {
 			}
 			return best
 		}
-		// Below some KB regular expressions are faster by another way.
+		// Below some KB regular expressions use another, faster algorithm.
 		short, long := took(16<<10), took(128<<10)
 		if long > 32*max(short, time.Millisecond) {
 			t.Errorf("%q: %s for 16 KB, %s for 128 KB", s, short, long)
@@ -171,7 +169,7 @@ func TestTextIsLinear(t *testing.T) {
 	}
 }
 
-// busy is how long this thread was at work: the machine may do other things.
+// busy is the CPU time of this thread: the machine may be busy.
 func busy(t testing.TB) time.Duration {
 	const thread = 1 // RUSAGE_THREAD
 	var u syscall.Rusage

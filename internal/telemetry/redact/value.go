@@ -2,8 +2,8 @@ package redact
 
 import "strings"
 
-// Value returns what is shown of a value that goes by a name or a path, such as
-// node.metadata["token"], and is made of what JSON has.
+// Value redacts a value with the types of JSON. name is its name or path, such as
+// node.metadata["token"].
 func Value(name string, v any) any {
 	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(`.[]"' `, r) }) {
 		if Suspicious(part) {
@@ -35,7 +35,7 @@ func Value(name string, v any) any {
 	return v
 }
 
-// all hides a value but for what says nothing: true, false and nothing.
+// all hides any value except true, false and nil.
 func all(v any) any {
 	switch v.(type) {
 	case nil, bool:

@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// Files are where certificates stand.
+// Files names certificate files.
 type Files struct {
-	// CertFile and KeyFile are the relay's own; both or none.
+	// CertFile and KeyFile are the relay's own certificate and key; both or none.
 	CertFile, KeyFile string
-	// CAFile has the authorities by which the other side is trusted. Empty: for
-	// a client the system's, for a server that no client has to prove itself.
+	// CAFile has the authorities that verify the other side. Empty: a client uses the system's, and
+	// a server asks for no client certificates.
 	CAFile string
-	// CAKey is what CAFile is called in the configuration; empty: ca_file.
+	// CAKey is the configuration's key for CAFile; empty: ca_file.
 	CAKey string
 }
 
-// The files by the names that they have in the configuration.
+// The configuration's keys for the files.
 const (
 	CertFile = "cert_file"
 	KeyFile  = "key_file"
 	CAFile   = "ca_file"
 )
 
-// Error is what is wrong with the files.
+// Error is a fault of one of the files.
 type Error struct {
 	// File is CertFile, KeyFile, CAFile or the CAKey of the files.
 	File string
@@ -41,7 +41,7 @@ type Error struct {
 func (e *Error) Error() string { return e.File + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// material is what the files held when they were read.
+// material is the content of the files.
 type material struct {
 	cert  *tls.Certificate // nil: none
 	roots *x509.CertPool   // nil: none
@@ -51,8 +51,7 @@ type material struct {
 	sum [sha256.Size]byte
 }
 
-// maxFile bounds what is read, in bytes: a bundle of all public authorities has
-// a fourth of a megabyte.
+// maxFile bounds a file in bytes. A bundle of all public authorities has a quarter of a megabyte.
 const maxFile = 16 << 20
 
 // load reads the files. The error is an *Error.
@@ -90,7 +89,7 @@ func (f Files) load() (*material, error) {
 	return m, nil
 }
 
-// pair joins a certificate and its key, and finds out which is at fault.
+// pair joins a certificate and its key. Its error names the file at fault.
 func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 	both, err := tls.X509KeyPair(cert, key)
 	if err == nil {
@@ -99,12 +98,12 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 	if !x509.NewCertPool().AppendCertsFromPEM(cert) {
 		return nil, &Error{CertFile, fmt.Errorf("no certificate in %s", f.CertFile)}
 	}
-	// What tls says of a key tells nothing of its content.
+	// An error of tls about a key does not contain the key.
 	return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
 }
 
-// expiry is when the first certificate of a chain expires: from then on the other
-// side refuses all of it.
+// expiry is when the first certificate of a chain expires. From then on the other side refuses the
+// chain.
 func expiry(c *tls.Certificate) time.Time {
 	at := c.Leaf.NotAfter
 	for _, der := range c.Certificate[1:] {
@@ -115,7 +114,6 @@ func expiry(c *tls.Certificate) time.Time {
 	return at
 }
 
-// read reads a file.
 func read(what, path string) ([]byte, error) {
 	if path == "" {
 		return nil, &Error{what, errors.New("has to be given with the other of cert_file and key_file")}
@@ -135,7 +133,7 @@ func read(what, path string) ([]byte, error) {
 	return b, nil
 }
 
-// paths returns the files that are given.
+// paths returns the paths of the files.
 func (f Files) paths() []string {
 	return slices.DeleteFunc([]string{f.CertFile, f.KeyFile, f.CAFile}, func(path string) bool { return path == "" })
 }

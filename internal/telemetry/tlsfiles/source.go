@@ -15,13 +15,13 @@ import (
 
 // Options of a Source.
 type Options struct {
-	// Name of what the files are for, in the log: "downstream.tls".
+	// Name of the use of the files in the log, such as "downstream.tls".
 	Name    string
 	Metrics *telemetry.Metrics // nil: none
 	Log     *slog.Logger       // nil: slog.Default
 }
 
-// Source has the certificates that are in force.
+// Source has the certificates in force.
 type Source struct {
 	files Files
 	opts  Options
@@ -29,22 +29,22 @@ type Source struct {
 	reloading sync.Mutex // held by Reload
 
 	inForce atomic.Pointer[material]
-	fault   atomic.Pointer[Fault] // of the files as they are now; nil: none
+	fault   atomic.Pointer[Fault] // of the files' present content; nil: none
 }
 
-// Fault says why the files, as they are now, cannot be used. Those before stay in force.
+// Fault is why the present files cannot be used. The certificates before them stay in force.
 type Fault struct {
 	Err   error // an *Error
 	Since time.Time
 }
 
-// Name returns what the certificates are for: Options.Name.
+// Name returns Options.Name.
 func (s *Source) Name() string { return s.opts.Name }
 
-// Fault returns what is wrong with the files as they were last read; nil if they are in force.
+// Fault returns the fault of the files when they were last read; nil if they are in force.
 func (s *Source) Fault() *Fault { return s.fault.Load() }
 
-// Open reads the files, once; the error is an *Error. Nothing is started.
+// Open reads the files once and starts nothing. Its error is an *Error.
 func Open(f Files, o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -59,14 +59,14 @@ func Open(f Files, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Check reads the files once, to say what is wrong with them.
+// Check reads the files once and returns their fault, if any.
 func Check(f Files) error {
 	_, err := f.load()
 	return err
 }
 
-// Validity says when the certificate in the files is valid; ok is false if there
-// is none, or it cannot be read.
+// Validity returns when the certificate is valid. ok is false if there is none, or if it cannot be
+// read.
 func Validity(f Files) (from, until time.Time, ok bool) {
 	m, err := f.load()
 	if err != nil || m.cert == nil {
@@ -127,8 +127,8 @@ func (s *Source) count(r telemetry.Reload) {
 	}
 }
 
-// Server is the configuration of a server that speaks these protocols (ALPN).
-// With a CAFile each client has to prove itself by a certificate.
+// Server returns the configuration of a server with these protocols (ALPN). With a CAFile every
+// client needs a certificate.
 func (s *Source) Server(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -147,21 +147,21 @@ func (m *material) server(protocols []string) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   protocols,
 		Certificates: []tls.Certificate{*m.cert},
-		// Messages are whole or nothing: small records at a connection's start
-		// bring none of them earlier, and each record is a system call.
+		// gRPC uses a message only when it is complete. Small records at the start of a connection
+		// would not bring one earlier, and each record is a system call.
 		DynamicRecordSizingDisabled: true,
 	}
 	if m.roots != nil {
 		c.ClientCAs, c.ClientAuth = m.roots, tls.RequireAndVerifyClientCert
-		// A client that resumes a session is not asked for its certificate again:
-		// it would be trusted by authorities that are none any more.
+		// A client that resumes a session does not show its certificate again. It could then use an
+		// authority that was removed.
 		c.SessionTicketsDisabled = true
 	}
 	return c, nil
 }
 
-// Client is the configuration of a connection that is made now. An empty name
-// is the target's host.
+// Client returns the configuration for a connection that is made now. An empty name means the
+// target's host.
 func (s *Source) Client(serverName string) *tls.Config {
 	m := s.inForce.Load()
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: m.roots}

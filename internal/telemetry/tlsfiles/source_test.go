@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sourceFixture is a Source of files in a directory, with its log and metrics.
+// sourceFixture is a Source with its files, log and metrics.
 type sourceFixture struct {
 	*testing.T
 	dir    string
@@ -38,7 +38,7 @@ type sourceFixture struct {
 	server *tls.Config // of src
 }
 
-// newSourceFixture opens a Source. The common name of its certificate is "first".
+// newSourceFixture opens a Source with a certificate named "first".
 func newSourceFixture(t *testing.T, withCA bool) *sourceFixture {
 	t.Helper()
 	r := &sourceFixture{T: t, dir: t.TempDir(), ca: tlstest.NewAuthority(t)}
@@ -67,8 +67,8 @@ func (r *sourceFixture) pair(name string) tlstest.Pair {
 	return r.ca.Pair(r, tlstest.CN(name), tlstest.DNS("server.test"))
 }
 
-// shake has a client of this configuration shake hands with the source's
-// server. It returns the state at each end.
+// shake makes a handshake between this client and the source's server. It returns the state at each
+// end.
 func (r *sourceFixture) shake(conf *tls.Config) (client, server tls.ConnectionState, err error) {
 	r.Helper()
 	l, dialErr := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +99,7 @@ func (r *sourceFixture) shake(conf *tls.Config) (client, server tls.ConnectionSt
 	c := tls.Client(raw, conf)
 	ours := c.Handshake()
 	if ours == nil {
-		// A byte brings the session ticket along, or what the server thinks.
+		// Reading a byte also reads the session ticket, or the server's alert.
 		_, ours = c.Read(make([]byte, 1))
 		client = c.ConnectionState()
 	}
@@ -117,7 +117,7 @@ func (r *sourceFixture) trusting(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: r.ca.Pool(), ServerName: "server.test", Certificates: certs, NextProtos: []string{"h2"}}
 }
 
-// shows fails unless the server shows the certificate of that name.
+// shows fails unless the server shows the certificate with that name.
 func (r *sourceFixture) shows(name string) {
 	r.Helper()
 	state, _, err := r.shake(r.trusting())
@@ -138,7 +138,7 @@ func (r *sourceFixture) counted(result string, n int) {
 	}
 }
 
-// A renewed certificate is used for new connections soon after it was written.
+// New connections use a renewed certificate soon after it was written.
 func TestRenewed(t *testing.T) {
 	r := newSourceFixture(t, false)
 	ctx, stop := context.WithCancel(t.Context())
@@ -172,8 +172,8 @@ func TestUnchangedFilesAreNotReloaded(t *testing.T) {
 	}
 }
 
-// Files that cannot be used leave the previous certificates in force. The fault is reported without
-// a word of the content.
+// Files that cannot be used leave the previous certificates in force. The fault does not contain
+// their content.
 func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 	r := newSourceFixture(t, false)
 	other := r.pair("other")
@@ -219,11 +219,10 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 	}
 }
 
-// With authorities, a client has to prove itself, by a certificate that is
-// signed by one of them and not expired, at each connection.
+// With authorities, each connection of a client needs a valid certificate signed by one of them.
 func TestClientsProveThemselves(t *testing.T) {
 	r := newSourceFixture(t, true)
-	// Without authorities, sessions are resumed: the client below can.
+	// Without authorities, sessions are resumed: the client below supports it.
 	cached := r.trusting()
 	cached.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	open := newSourceFixture(t, false)
@@ -254,7 +253,7 @@ func TestClientsProveThemselves(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	// Who was trusted by an authority that is none any more is not.
+	// A client of a removed authority is not trusted any more.
 	tlstest.File(t, r.dir, "ca", tlstest.NewAuthority(t).PEM())
 	r.src.Reload()
 	if _, _, err := r.shake(conf); err == nil {
@@ -283,7 +282,7 @@ func TestClient(t *testing.T) {
 	if c.MinVersion != tls.VersionTLS12 || c.ServerName != "name.test" || !c.RootCAs.Equal(r.ca.Pool()) || len(c.Certificates) != 1 {
 		t.Errorf("%+v", c)
 	}
-	// Without files, the system's authorities and no certificate.
+	// Without files: the system's authorities and no certificate.
 	r.files = Files{}
 	r.open()
 	if c := r.src.Client(""); c.RootCAs != nil || len(c.Certificates) != 0 {
@@ -339,7 +338,7 @@ func TestFaultsShowAtTheStart(t *testing.T) {
 	}
 }
 
-// An expired certificate is used, and warned of.
+// An expired certificate is used, with a warning.
 func TestExpiredIsWarnedOf(t *testing.T) {
 	r := newSourceFixture(t, false)
 	if r.log.Len() > 0 {
@@ -356,8 +355,7 @@ func TestExpiredIsWarnedOf(t *testing.T) {
 	}
 }
 
-// When the certificate expires is a metric, also of one that was renewed, and of the
-// first of its chain.
+// The metric has the expiry of a certificate, also of a renewed one, and of the first in its chain.
 func TestExpiryIsShown(t *testing.T) {
 	r := newSourceFixture(t, false)
 	shown := func() (at float64) {
@@ -380,7 +378,7 @@ func TestExpiryIsShown(t *testing.T) {
 	if got := shown(); got != float64(leaf.Unix()) || !leaf.Before(first) {
 		t.Errorf("it expires at %v, and shown is %v", leaf, got)
 	}
-	// A leaf above one that expires before it.
+	// The issuer expires before the leaf.
 	now := r.pair("third").TLS(t)
 	chain := tls.Certificate{Certificate: [][]byte{now.Certificate[0], old.TLS(t).Certificate[0]}, Leaf: now.Leaf}
 	if chain.Leaf == nil {

@@ -6,7 +6,7 @@ import "time"
 // one goroutine. The zero Batch is empty.
 type Batch []*Update
 
-// maxPublishing bounds a Batch: updates that settle are merged.
+// maxPublishing bounds a Batch. Traces of further updates end as "merged".
 const maxPublishing = 64
 
 // Applied adds the trace of an update that was applied from began until now; nil: it is not

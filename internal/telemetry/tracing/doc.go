@@ -1,24 +1,23 @@
-// Package tracing makes the relay's traces: one span for a response of an origin,
-// from when it was read until the clients that it concerns are woken, with a child
-// for each step on the way; and for a few of the ACKs that follow a span each, of a
-// trace of its own, with a link to the response's.
+// Package tracing makes the relay's traces. An origin's response has one span, from when it was
+// read until the affected clients are woken, with a child for each step. Some of the ACKs that
+// follow have a span in a trace of their own, with a link to the response's.
 //
-// Which responses are traced is a share of them (Options.Sample), decided as they
-// come. Of the clients' answers the 1st, 2nd, 4th, 8th and so on are told, at most
-// 16 a response: so the first and the last of a fleet are among them, however
-// many clients there are. Nothing of a trace goes to a client or to an origin.
+// Options.Sample is the share of responses that are traced; the choice is made when a response
+// comes. Of a response's ACKs the 1st, 2nd, 4th, 8th and so on have a span, at most 16. So the
+// first and one of the last are included in a fleet of any size. Traces do not go to clients or
+// origins.
 //
-// Without an endpoint there is no Tracer. A nil *Tracer and a nil *Update (of a
-// response that is not traced) do nothing, so that who calls does not ask.
+// Without an endpoint there is no Tracer. Methods of a nil *Tracer and a nil *Update (of a response
+// that is not traced) do nothing, so that callers need no check.
 //
-// What clients and origins say (node, key, type, version, nonce, reason) goes through
-// redact.Text, and is cut.
+// Text from clients and origins (node, key, type, version, nonce, reason) goes through redact.Text
+// and is cut.
 //
 // # Concurrency
 //
-// A Tracer is safe for concurrent use. Acked takes no lock and does not allocate
-// but for the few that are told. An Update has one user at a time: it goes with
-// the response from the stream that read it to the group that applies it. New
-// starts nothing; Run sends, over a queue with a bound, and is called once. A
-// collector that is slow or away costs spans, which are counted, and nothing else.
+// A Tracer is safe for concurrent use. Acked takes no lock, and allocates only for ACKs that have a
+// span. An Update is not safe for concurrent use: it goes with the response from the stream that
+// read it to the group that applies it. New starts nothing. Run sends from a bounded queue, and is
+// called once. A slow or unreachable collector loses spans, which are counted, and affects nothing
+// else.
 package tracing

@@ -15,12 +15,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// sendTimeout is how long one batch may take, to connect included.
+// sendTimeout bounds the sending of a batch, connecting included.
 const sendTimeout = 10 * time.Second
 
-// sender sends spans by OTLP over gRPC. The client of OpenTelemetry was the other
-// choice: it registers a compressor with grpc for the whole process, and with one
-// the bodies that streams of clients share would be compressed for each.
+// sender sends spans by OTLP over gRPC. OpenTelemetry's own client registers a compressor with grpc
+// for the whole process. With that, grpc would compress the shared bodies once for each client.
 type sender struct {
 	conn   *grpc.ClientConn
 	client collectorv1.TraceServiceClient
@@ -28,8 +27,7 @@ type sender struct {
 
 var _ otlptrace.Client = (*sender)(nil)
 
-// newSender makes the client of a collector. It connects once there is something
-// to send.
+// newSender makes the client of a collector. It connects when there is something to send.
 func newSender(endpoint, version string) (*sender, error) {
 	scheme, address, said := strings.Cut(endpoint, "://")
 	if !said {
@@ -53,8 +51,7 @@ func (s *sender) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (s *sender) Stop(context.Context) error { return s.conn.Close() }
 
-// UploadTraces implements otlptrace.Client. A collector that is just away, as when
-// it is started anew, is waited for.
+// UploadTraces implements otlptrace.Client. It waits for a collector that is just restarting.
 func (s *sender) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()

@@ -10,9 +10,8 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// queue holds spans until they are sent. The SDK's batcher was the other choice: it
-// starts its goroutine when it is made, drops in silence, and does not end while
-// a collector lets it wait.
+// queue holds spans until they are sent. The SDK's batcher would start its goroutine when it is
+// made, drop spans silently, and not end while a collector blocks it.
 type queue struct {
 	meters  *telemetry.Metrics
 	log     *slog.Logger
@@ -25,10 +24,10 @@ func newQueue(m *telemetry.Metrics, log *slog.Logger) *queue {
 	return &queue{meters: m, log: log, waiting: make(chan sdktrace.ReadOnlySpan, maxQueued)}
 }
 
-// OnStart is the SDK's.
+// OnStart implements sdktrace.SpanProcessor.
 func (q *queue) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
-// OnEnd takes a span, if there is room.
+// OnEnd implements sdktrace.SpanProcessor. It queues a span if there is room.
 func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 	select {
 	case q.waiting <- s:
@@ -37,13 +36,13 @@ func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// ForceFlush is the SDK's; run sees to it.
+// ForceFlush implements sdktrace.SpanProcessor; run flushes.
 func (q *queue) ForceFlush(context.Context) error { return nil }
 
-// Shutdown is the SDK's; run sees to it.
+// Shutdown implements sdktrace.SpanProcessor; run ends with its context.
 func (q *queue) Shutdown(context.Context) error { return nil }
 
-// run sends until ctx ends, and from then on what waits, for flushFor.
+// run sends until ctx ends, and then the rest for at most flushFor.
 func (q *queue) run(ctx context.Context, to sdktrace.SpanExporter) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -95,17 +94,16 @@ func (q *queue) send(ctx context.Context, to sdktrace.SpanExporter, batch []sdkt
 	}
 }
 
-// warnEvery is how often a collector that takes nothing is told of.
+// warnEvery is the least time between two log lines about failures.
 const warnEvery = time.Minute
 
-// failures are those since the last one that was told.
+// failures counts lost spans since the last log line.
 type failures struct {
 	lost int
 	told time.Time
 }
 
-// add counts spans that are lost. It reports whether that is to be told, and how
-// many are since it was last.
+// add counts lost spans. It reports whether to log them, and their number since the last line.
 func (f *failures) add(n int, now time.Time) (lost int, tell bool) {
 	f.lost += n
 	if !f.told.IsZero() && now.Sub(f.told) < warnEvery {

@@ -38,19 +38,19 @@ type Tracer struct {
 	recent   recent
 }
 
-// What is bounded.
+// Bounds.
 const (
-	// maxQueued is how many spans wait to be sent.
+	// maxQueued bounds the spans that wait to be sent.
 	maxQueued = 2048
-	// maxBatch is how many are sent at once.
+	// maxBatch bounds the spans in one request.
 	maxBatch = 512
-	// sendEvery is how long a span waits for others.
+	// sendEvery is the interval between two requests.
 	sendEvery = 2 * time.Second
-	// flushFor is how long is spent at the end on what waits.
+	// flushFor bounds the sending after Run's context has ended.
 	flushFor = 2 * time.Second
 )
 
-// New makes the tracer of these options; without an endpoint it is nil.
+// New makes a Tracer; without an endpoint it returns nil.
 func New(o Options) (*Tracer, error) {
 	if o.Endpoint == "" {
 		return nil, nil
@@ -65,19 +65,19 @@ func New(o Options) (*Tracer, error) {
 	if o.Version != "" {
 		about = append(about, attribute.String("service.version", o.Version))
 	}
-	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME come on top.
+	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added.
 	res, err := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("tracing: the environment's resource attributes: %w", err)
 	}
 	t := &Tracer{opts: o, queue: newQueue(o.Metrics, o.Log)}
-	// Which responses are traced is decided here, before anything is made for them.
+	// The sampling is Sampled's, before a span is made.
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(res), sdktrace.WithSpanProcessor(t.queue))
 	t.tracer = t.provider.Tracer("xdsrelay")
 	return t, nil
 }
 
-// Run sends until ctx ends, and then what waits, for a bounded time.
+// Run sends until ctx ends, and then the rest for a bounded time.
 func (t *Tracer) Run(ctx context.Context) error {
 	if t == nil {
 		<-ctx.Done()
@@ -92,12 +92,12 @@ func (t *Tracer) Run(ctx context.Context) error {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	t.queue.run(ctx, exporter)
-	// Nothing is on its way any more, so there is nothing to wait for.
+	// The queue is empty, so this does not wait.
 	if err := exporter.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	return nil
 }
 
-// Sampled decides on a response: whether it is to be traced.
+// Sampled decides whether a response is traced.
 func (t *Tracer) Sampled() bool { return t != nil && rand.Float64() < t.opts.Sample }

@@ -24,7 +24,7 @@ var (
 	cds  = xds.ClusterType
 )
 
-// tracerFixture is a tracer that runs.
+// tracerFixture is a running tracer.
 type tracerFixture struct {
 	*Tracer
 	log    *xdstest.Log
@@ -51,7 +51,7 @@ func (r *tracerFixture) run(t *testing.T) {
 	r.stop = xdstest.Run(t, r.Run)
 }
 
-// spans is the counter of what became of spans.
+// spans reads the counter of spans with a result.
 func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
 	families, err := r.meters.Gatherer().Gather()
@@ -69,7 +69,7 @@ func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	return 0
 }
 
-// update plays a response that is applied and published.
+// update traces a response that is applied and published.
 func (r *tracerFixture) update(at time.Time, version string) *Update {
 	if !r.Sampled() {
 		return nil
@@ -116,8 +116,8 @@ func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 	}
 }
 
-// However many clients take a response, a few of them are told, the first and one
-// of the last among them, and linked to it.
+// For any number of clients only some ACKs have spans, the first and one of the last among them,
+// with a link.
 func TestFewAcksAreLinked(t *testing.T) {
 	const clients = 20_000
 	c := otlptest.New(t)
@@ -180,7 +180,7 @@ func TestSampleIsAShare(t *testing.T) {
 	}
 }
 
-// Off, and of what is not traced, nothing is made.
+// Without a trace nothing is allocated.
 func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
 	on := newTracerFixture(t, "127.0.0.1:1", 1)
 	on.update(time.Now(), "v1")
@@ -234,7 +234,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 	}
 }
 
-// What waits at the end is sent, also what ended before anything was sent.
+// The end sends waiting spans, also if nothing was sent before.
 func TestTheEndSendsWhatWaits(t *testing.T) {
 	c := otlptest.New(t)
 	r := newTracerFixture(t, c.Address, 1)
@@ -253,10 +253,9 @@ func TestTheEndSendsWhatWaits(t *testing.T) {
 	}
 }
 
-// A collector that nobody reaches takes neither memory nor, at the end, time; and
-// one line a minute.
+// An unreachable collector costs neither memory nor time at the end, and one log line a minute.
 func TestACollectorThatIsAway(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and nobody speaks
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +303,7 @@ func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 	}
 }
 
-// ACKs are told of the newest updates only.
+// Only the newest updates have spans for ACKs.
 func TestOldUpdatesAreForgotten(t *testing.T) {
 	r := newTracerFixture(t, "127.0.0.1:1", 1)
 	at := time.Now()

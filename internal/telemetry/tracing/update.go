@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Update is the trace of one response of an origin. A nil Update is that of one
-// that is not traced.
+// Update is the trace of one response of an origin. A nil Update belongs to a response that is not
+// traced.
 type Update struct {
 	tracer   *Tracer
 	span     trace.Span
@@ -29,7 +29,7 @@ type Update struct {
 	acks atomic.Uint64
 }
 
-// Begin begins the trace of a response that was read at this time, and was Sampled.
+// Begin begins the trace of a response that was read at received. Call it only if Sampled.
 func (t *Tracer) Begin(received time.Time, a About) *Update {
 	u := &Update{tracer: t, received: received, key: a.Key}
 	u.ctx, u.span = t.tracer.Start(context.Background(), "xds.update", trace.WithTimestamp(received), trace.WithSpanKind(trace.SpanKindConsumer),
@@ -37,7 +37,7 @@ func (t *Tracer) Begin(received time.Time, a About) *Update {
 	return u
 }
 
-// About says whose response it is.
+// About describes a response's stream.
 type About struct {
 	Key string
 	// Node is the id of the node that is sent upstream.
@@ -46,14 +46,14 @@ type About struct {
 	Variant string
 }
 
-// Response is what was read.
+// Response describes a response.
 type Response struct {
 	Type               xds.TypeURL
 	Version, Nonce     string
 	Resources, Removed int
 }
 
-// Read says what was read, and how it was found: fault is nil if it can be taken.
+// Read records the response and its check: fault is nil if it is accepted.
 func (u *Update) Read(r Response, fault error) {
 	if u == nil {
 		return
@@ -64,7 +64,7 @@ func (u *Update) Read(r Response, fault error) {
 	u.step("xds.update.check", u.received, fault)
 }
 
-// Now is the time, if it is of use.
+// Now is the time, or zero without a trace.
 func (u *Update) Now() (at time.Time) {
 	if u != nil {
 		at = time.Now()
@@ -72,15 +72,15 @@ func (u *Update) Now() (at time.Time) {
 	return at
 }
 
-// Handed says what of the response goes to the group.
+// Handed records the size of the update that goes to the group.
 func (u *Update) Handed(changed, removed int) {
 	if u != nil {
 		u.span.SetAttributes(attribute.Int("xds.handed.changed", changed), attribute.Int("xds.handed.removed", removed))
 	}
 }
 
-// Applied says that the group, since this time, made a new snapshot of it. From
-// now on ACKs of it are told.
+// Applied records that the group made a new snapshot from it, beginning at since. From then on its
+// ACKs can have spans.
 func (u *Update) Applied(since time.Time) {
 	if u == nil {
 		return
@@ -89,8 +89,7 @@ func (u *Update) Applied(since time.Time) {
 	u.tracer.recent.add(u)
 }
 
-// Published ends the trace: the snapshot is there for clients, and so many streams
-// were woken for it.
+// Published ends the trace: the snapshot is published, and woken streams were woken.
 func (u *Update) Published(since time.Time, generation uint64, woken int) {
 	if u == nil {
 		return
@@ -100,7 +99,7 @@ func (u *Update) Published(since time.Time, generation uint64, woken int) {
 	u.End("applied")
 }
 
-// End ends the trace with what became of the response.
+// End ends the trace with its result.
 func (u *Update) End(result string) {
 	if u == nil {
 		return
@@ -109,7 +108,7 @@ func (u *Update) End(result string) {
 	u.span.End()
 }
 
-// Fail ends the trace of a response that could not be taken.
+// Fail ends the trace of a rejected response.
 func (u *Update) Fail(result string, err error) {
 	if u == nil {
 		return
@@ -130,7 +129,7 @@ func (u *Update) step(name string, since time.Time, err error, more ...attribute
 
 type contextKey struct{}
 
-// With returns a context that carries the trace to who takes the update.
+// With returns a context with the trace, for the receiver of the update.
 func With(ctx context.Context, u *Update) context.Context {
 	if u == nil {
 		return ctx
@@ -138,33 +137,33 @@ func With(ctx context.Context, u *Update) context.Context {
 	return context.WithValue(ctx, contextKey{}, u)
 }
 
-// From is the trace that With put into the context; nil: none.
+// From returns the trace in a context; nil: none.
 func From(ctx context.Context) *Update {
 	u, _ := ctx.Value(contextKey{}).(*Update)
 	return u
 }
 
-// maxText is how much is shown of what others say.
+// maxText bounds an attribute's text, in bytes.
 const maxText = 256
 
 func text(name, said string) attribute.KeyValue { return attribute.String(name, short(said)) }
 
 func short(said string) string {
-	// Secrets are looked for before it is cut: half of one is none to redact.
+	// Redact before cutting, because half a secret is not recognised.
 	out := redact.Text(said[:min(len(said), 4*maxText)])
 	return strings.ToValidUTF8(out[:min(len(out), maxText)], "\uFFFD")
 }
 
-// maxRecent is of how many updates ACKs are told, the newest, and maxAcks of how
-// many clients one may hear.
+// maxRecent bounds the updates with spans for ACKs: the newest ones. maxAcks bounds these spans for
+// one update.
 const (
 	maxRecent = 64
 	maxAcks   = 16
 )
 
-// recent are the updates of which ACKs are told, by when they were received.
+// recent has the updates with spans for ACKs, by the time they were received.
 type recent struct {
-	now atomic.Pointer[map[int64]*Update] // never changed; nil: none
+	now atomic.Pointer[map[int64]*Update] // the map is immutable; nil: none
 
 	mu    sync.Mutex
 	order []int64
@@ -190,7 +189,7 @@ func (r *recent) add(u *Update) {
 	r.now.Store(&next)
 }
 
-// Ack is a client's word that it took a response.
+// Ack is a client's ACK of a response.
 type Ack struct {
 	Node    string
 	Key     xds.Key
@@ -201,7 +200,7 @@ type Ack struct {
 	Received, At time.Time
 }
 
-// Acked tells of an ACK, if what it is of is traced and it is one of the few.
+// Acked makes a span for an ACK of a traced response, if its number is one with a span.
 func (t *Tracer) Acked(a *Ack) {
 	if t == nil {
 		return

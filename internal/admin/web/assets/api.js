@@ -1,5 +1,5 @@
-// What the relay is asked. The token is kept by this tab alone and goes along as
-// a header; there is no cookie, so no other page can ask in this one's name.
+// Requests to the relay. Only this tab has the token, and sends it in a header.
+// There is no cookie, so no other site's page can use it.
 
 const KEPT = 'relay.token';
 let token = '';
@@ -55,7 +55,7 @@ export async function post(path, query, body, signal) {
   return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
 }
 
-/** at is a path whose last part is any text. */
+/** at builds a path that ends in any text. */
 export const at = (path, name) => `${path}/${encodeURIComponent(name)}`;
 
 /** events reads server-sent events, by fetch: EventSource sends no header. */

@@ -1,5 +1,5 @@
-// The page: which view an address is, what is there all the time, and how what
-// fails is said.
+// The page: the views by address, what all views share, and how errors are
+// shown.
 import { h, put } from './dom.js';
 import { Live } from './live.js';
 import { get, hasToken, setToken, Problem } from './api.js';
@@ -135,7 +135,7 @@ function begin() {
   show();
 }
 
-// Links of the page itself are followed without loading it anew.
+// Links of the page do not load it again.
 document.addEventListener('click', (event) => {
   const a = event.target.closest?.('a[href]');
   if (!a || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

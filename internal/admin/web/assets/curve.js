@@ -1,4 +1,4 @@
-// Drawings of a key: how a version came to its clients, and when versions came.
+// Drawings of a key: a version's progress to its clients, and the times of versions.
 import { h, s, put } from './dom.js';
 import { count, number, span } from './words.js';
 
@@ -35,7 +35,7 @@ export function convergence(v) {
   const all = points(took, total);
   const el = h('div', { class: 'plot' });
   if (!all.length) {
-    put(el, h('p', { class: 'none' }, total ? 'Nobody who was here when it came has acknowledged it yet.' : 'It was nothing to the clients that were here when it came.'));
+    put(el, h('p', { class: 'none' }, total ? 'No client that was here when it came has acknowledged it yet.' : 'It had nothing for the clients that were here when it came.'));
     return el;
   }
   const draw = () => {

@@ -1,4 +1,4 @@
-// What a client refused, or does not have yet, against what it has.
+// What a client refused or does not have yet, compared with what it has.
 import { h, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
@@ -8,7 +8,7 @@ const PAGE = 20; // types of streams that are read at a time
 /** differences are read when they are opened; of one refusal, if it is given. */
 export function differences(node, only, signal, failed) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
-  // shown are those of the pages before.
+  // shown has the items of earlier pages.
   const read = async (shown = [], token) => {
     put(body, shown, h('p', { class: 'loading' }, 'Reading…'));
     try {
@@ -20,7 +20,7 @@ export function differences(node, only, signal, failed) {
         token = list.next_page_token;
       } while (token && all.length === shown.length);
       put(body, all.length ? all
-        : h('p', { class: 'none' }, only ? 'It has answered something newer since, so this is not what stands between now.' : 'Nothing differs now.'),
+        : h('p', { class: 'none' }, only ? 'The client has answered a newer response since, so these differences are out of date.' : 'Nothing differs now.'),
       token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'More')));
     } catch (e) {
       if (e.name === 'AbortError') return;
@@ -39,7 +39,7 @@ function item(i, only) {
     h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · offered ', version(i.version),
       ', has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
     !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
-    i.not_held_any_more && h('p', { class: 'none' }, 'So much has come since that it is not known any more which resources differ.'),
+    i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer holds enough history to know which resources differ.'),
     i.resources.map(resource),
     i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
 }
@@ -48,7 +48,7 @@ function item(i, only) {
 function awaited(i) {
   return h('div', { class: 'difference' },
     h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since),
-      ' · the origin has said nothing yet of what it asks for:'),
+      ' · the origin has not answered yet for what it asks for:'),
     h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all there is (*)' : h('code', { class: 'long', title: n }, n))),
       i.more > 0 && h('li', {}, `and ${number(i.more)} more`)));
 }

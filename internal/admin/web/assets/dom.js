@@ -1,5 +1,5 @@
-// Elements out of values. Texts become text nodes, always: there is no way here
-// to make markup of a string.
+// Elements from values. Text always becomes a text node: no function here makes
+// markup from a string.
 
 const SVG = 'http://www.w3.org/2000/svg';
 

@@ -1,4 +1,4 @@
-// The fleet: origins, keys, and how many clients are in which state.
+// The fleet: origins, keys, and the number of clients in each state.
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
 import { ago, bar, count, keyLink, number } from './words.js';
@@ -35,7 +35,7 @@ function alarm(o) {
   for (const x of o.origins) {
     if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
     if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} says nothing on ${count(x.silent_streams, 'stream')}`));
-    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that are not taken: ${x.faults.join('; ')}`));
+    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that cannot be used: ${x.faults.join('; ')}`));
   }
   if (o.relay.stale_types) out.push(h('p', {}, `${count(o.relay.stale_types, 'type')} served from the last known good`));
   if (o.relay.needs_restart) out.push(h('p', {}, `The configuration’s file has other values than are in force, which need a restart: ${o.relay.needs_restart.join(', ')}`));
@@ -43,9 +43,9 @@ function alarm(o) {
   for (const x of o.relay.not_taken ?? []) out.push(h('p', {}, `A file changed and cannot be used, what it had before stays in force: ${x}`));
   for (const x of o.sent_away ?? []) {
     const key = x.key === undefined ? '' : ` of key ${x.key}`;
-    const who = !key && x.node ? `${x.node} ` : '';
+    const last = !key && x.node ? `${x.node} ` : '';
     const what = x.reason === 'tls_handshake' ? 'connection' : 'stream';
-    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${who}`, ago(x.at), `: ${x.error}`));
+    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${last}`, ago(x.at), `: ${x.error}`));
   }
   return out;
 }
@@ -59,18 +59,18 @@ function tileRow(o, rate) {
   const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
   const away = o.origins.filter((x) => x.away).length;
   return [
-    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} incremental${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
+    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
     tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
     tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
-    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'nobody', st.nacked ? 'bad' : ''),
+    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'no client', st.nacked ? 'bad' : ''),
     tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
     tile('ACKs', rate.text(), rate.curve()),
   ];
 }
 
-// Rate is how many ACKs come in a second, for the last minute. Streams that end
-// take theirs with them: then nothing is said of that moment.
+// Rate is the number of ACKs per second in the last minute. The counters of a stream
+// go when it ends, so there is no value for that moment.
 class Rate {
   #seen = []; // {at, n}
 
@@ -113,7 +113,7 @@ function keyTable(o) {
   }
   const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
     k.states.nacked ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
-  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they asked for nothing yet' }, 'no key')
+  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));
   return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: '/ui/keys' }, 'all')),
@@ -138,7 +138,7 @@ function originTable(o) {
     x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'went away ', ago(x.away_since))
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
         : x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached')
-          : h('span', { class: 'state', title: 'No key needs it now, so that nothing is known of it' }, 'not in use'),
+          : h('span', { class: 'state', title: 'No key uses it now, so the relay does not know its state' }, 'not in use'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
   h('p', { class: 'foot' }, 'The relay was started ', ago(o.relay.started), '.')];
 }

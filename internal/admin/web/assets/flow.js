@@ -1,10 +1,10 @@
-// The drawing of the fleet: origins, keys, and clients in groups by state. What
-// joins them is as wide as there are clients, and has the colour of their state.
+// The drawing of the fleet: origins, keys, and groups of clients by state. The
+// width of a band is the number of clients, its colour their state.
 import { h, put, s, set } from './dom.js';
 import { keyHref, number, states } from './words.js';
 
 const GAP = 4;
-const LEAST = 16; // height of what has a name
+const LEAST = 16; // least height of a box with a name
 const NARROW = 640;
 
 /** layout places an overview in a width; without any element, so that it can be looked at alone. */
@@ -27,7 +27,7 @@ export function layout(o, width) {
   const height = Math.max(y, 120);
 
   const groups = states.map((st) => ({ ...st, n: keys.reduce((sum, k) => sum + k.states[st.field], 0) })).filter((g) => g.n > 0).reverse();
-  // What comes in is as wide as what goes out of the keys, if there is room.
+  // The bands into a key are as wide as those out of it, if there is room.
   for (const k of keys) {
     const present = groups.filter((g) => k.states[g.field] > 0);
     const sum = present.reduce((t, g) => t + share(k, g), 0) || 1;
@@ -88,7 +88,7 @@ export function layout(o, width) {
   return { width, height, narrow, column, labels, keys, groups, origins, ribbons };
 }
 
-// How wide a state of a key is at least to be seen.
+// The least width of a state that is not 0.
 const share = (k, g) => Math.max(k.h * (k.states[g.field] / k.clients), 2);
 
 // A band between two edges.
@@ -178,7 +178,7 @@ export class Flow {
   }
 }
 
-// place puts a box with a name and what belongs to it: beside it, or below.
+// place draws a box, with its name and details beside or below it.
 function place(p, at, x, width, name, more, beside = false) {
   set(p.rect, { x: x.toFixed(1), y: at.y.toFixed(1), width: width.toFixed(1), height: at.h.toFixed(1) });
   const middle = at.y + at.h / 2;

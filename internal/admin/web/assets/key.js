@@ -1,5 +1,5 @@
-// A key: its versions over time, how the newest came to the clients, what it
-// holds, and who its members are.
+// A key: its versions over time, the newest one's progress, its resources and
+// its members.
 import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
@@ -93,8 +93,8 @@ function versions(key, type) {
 
 const RESOURCES = 50;
 
-// The resources of a type: a field, and what has its text in the name. What is in
-// one is read when it is opened.
+// The resources of a type, with a field that selects by name. The page reads the
+// content of one when it is opened.
 function resources(el, page, key, type) {
   if (!type) return;
   const list = h('div', { 'aria-live': 'polite' });
@@ -142,7 +142,7 @@ function resources(el, page, key, type) {
 }
 
 function memberTable(page, key, list) {
-  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'It is kept for a while, so that those who come back are answered at once.')];
+  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'The relay keeps it for a while, and answers returning clients at once.')];
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Members'),

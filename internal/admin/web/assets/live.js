@@ -1,5 +1,5 @@
-// The fleet in numbers, as the relay tells it each second: one stream for the
-// page, closed while nobody looks at it.
+// The fleet in numbers, which the relay sends each second: one stream for the
+// page, which is closed while the page is hidden.
 import { events, Problem } from './api.js';
 import { clockIs } from './words.js';
 

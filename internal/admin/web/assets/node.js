@@ -21,7 +21,7 @@ export async function show(main, page) {
 }
 
 function draw(list) {
-  if (!list.items.length) return empty('No stream of this node is open.', 'It may be connecting again: this page looks by itself.');
+  if (!list.items.length) return empty('No stream of this node is open.', 'It may be reconnecting: this page updates by itself.');
   return [h('p', { class: 'help' }, `${count(list.items.length, 'stream')}${list.next_page_token ? ' of many' : ''} open. `,
     list.items.length > 1 && 'Several clients may have one id.'), list.items.map(stream)];
 }
@@ -29,14 +29,14 @@ function draw(list) {
 function stream(c) {
   return [h('h2', {}, `Stream ${c.stream}`),
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
-      fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'incremental' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
+      fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
     c.types?.length ? table('Types on this stream', [
       { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Asks for' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
     c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key) : h('span', { class: 'none' }, 'none'),
       t.wildcard ? (t.names ? `all, and ${count(t.names, 'name')}` : 'all') : count(t.names, 'name'), version(t.sent), version(t.acked),
       number(t.responses), number(t.acks), t.nacks ? h('span', { class: 'bad' }, number(t.nacks)) : '0']))
-      : empty('It has asked for nothing yet.'),
+      : empty('It has sent no request yet.'),
     (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'refusal' },
       h('p', {}, h('b', {}, short(t.type)), ' refused ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
         h('span', { class: 'message' }, t.last_nack.message || 'without a message')),

@@ -13,7 +13,7 @@ export async function show(main, page) {
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
   put(main, h('h1', {}, 'Refusals', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/refusals' }, 'of all keys')]), note, body);
-  // A row stays the same element while it is there, with what is open in it.
+  // A row keeps its element, so that its open parts stay open.
   const rows = new Map();
   const list = h('ul', { class: 'cards' });
   const rest = h('div');
@@ -36,7 +36,7 @@ export async function show(main, page) {
         update(el.firstChild, row(r));
         if (list.children[i] !== el) list.insertBefore(el, list.children[i] ?? null);
       });
-      if (!items.length) put(body, empty('Nobody refused anything.', 'A client that answers a response with an error is shown here, with its message.'));
+      if (!items.length) put(body, empty('No client refused anything.', 'A client that answers a response with an error is shown here, with its message.'));
       else if (list.parentNode !== body) put(body, list, rest);
       update(rest, pages('/ui/refusals', page.query, found.next_page_token, only ? { key: only } : {}));
     },
@@ -49,7 +49,7 @@ function row(r) {
     h('p', { class: 'message' }, r.message || 'without a message'),
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
       count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last), ' · ',
-      r.still_refusing ? h('b', { class: 'bad' }, count(r.still_refusing, 'client still refuses it', 'clients still refuse it')) : 'nobody refuses it any more'),
+      r.still_refusing ? h('b', { class: 'bad' }, count(r.still_refusing, 'client still refuses it', 'clients still refuse it')) : 'no client refuses it any more'),
     h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
       r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
 }

@@ -1,9 +1,9 @@
-// The field that finds keys and nodes: / takes you there, arrows and Enter on.
+// The field that finds keys and nodes: / moves there, arrows and Enter select.
 import { h, put } from './dom.js';
 import { get } from './api.js';
 import { keyHref, nodeHref, state } from './words.js';
 
-const PAUSE = 120; // ms after the last key, before the relay is asked
+const PAUSE = 120; // ms between the last key press and the request
 
 export function search(go) {
   const field = document.getElementById('search');
@@ -11,7 +11,7 @@ export function search(go) {
   let asked = new AbortController();
   let timer;
   let at = -1;
-  let shownFor = ''; // the text that what is shown was found by
+  let shownFor = ''; // the text that found the present list
 
   const options = () => [...list.querySelectorAll('[role=option]')];
 

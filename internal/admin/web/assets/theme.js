@@ -1,4 +1,4 @@
-// Runs before the page is drawn, so that nothing flashes.
+// Runs before the page is drawn, so that the theme does not flash.
 'use strict';
 try {
   const theme = localStorage.getItem('relay.theme');

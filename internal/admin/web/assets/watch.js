@@ -1,6 +1,6 @@
-// A view that stays true: it is read again when the fleet has changed.
+// A view that stays current: it is read again when the fleet has changed.
 
-const LEAST = 2000; // ms between two readings
+const LEAST = 2000; // ms between two requests
 
 /**
  * watch reads and draws, and does so again after changes, at most every two

@@ -1,4 +1,4 @@
-// Which key a node gets: each rule, with what it saw.
+// The key of a node: each rule, with the values that it used.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
 import { keyLink, short } from './words.js';
@@ -44,7 +44,7 @@ export async function show(main, page) {
         h('label', { for: 'type' }, 'Type'), type,
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
       out));
-  put(out, h('p', { class: 'empty' }, 'Paste a node: each rule is shown with what it saw, and the key that comes of it.'));
+  put(out, h('p', { class: 'empty' }, 'Paste a node to see each rule with the values that it used, and the resulting key.'));
 }
 
 function parsed(what, text) {

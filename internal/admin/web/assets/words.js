@@ -1,4 +1,4 @@
-// How numbers, times and states are written.
+// The formats of numbers, times and states.
 import { h } from './dom.js';
 
 const whole = new Intl.NumberFormat('en');
@@ -27,7 +27,7 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-// The relay's clock may not be this one's.
+// The relay's clock may differ from this host's.
 let ahead = 0;
 
 export function clockIs(text) {
@@ -60,7 +60,7 @@ export function tick() {
   }
 }
 
-// States, the worst first. Each has a form beside its colour.
+// States, the worst first. Each has a shape as well as a colour.
 export const states = [
   { name: 'NACKED', field: 'nacked', mark: '✕', says: 'refused the last it answered' },
   { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest' },
@@ -101,7 +101,7 @@ export const nodeHref = (node) => `/ui/nodes/${encodeURIComponent(node)}`;
 export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);
 export const nodeLink = (node) => (node ? h('a', { href: nodeHref(node), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));
 
-/** bar is states in proportion, with the numbers for those who do not see it. */
+/** bar shows states in proportion, with numbers as its text alternative. */
 export function bar(counts) {
   const all = states.map((s) => ({ ...s, n: counts[s.field] ?? 0 })).filter((s) => s.n > 0).reverse();
   const total = all.reduce((sum, s) => sum + s.n, 0);

@@ -1,5 +1,4 @@
-// Package tlstest makes certificates for tests: authorities, and what they
-// sign. Only tests import it.
+// Package tlstest makes authorities and certificates for tests. Only tests import it.
 //
 // # Concurrency
 //

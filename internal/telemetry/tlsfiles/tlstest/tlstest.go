@@ -27,7 +27,7 @@ type Authority struct {
 
 var serial atomic.Int64
 
-// NewAuthority makes one that nobody trusts yet.
+// NewAuthority makes an authority with a new key.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{}
@@ -44,10 +44,10 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// PEM is the authority's own certificate.
+// PEM returns the authority's own certificate.
 func (a *Authority) PEM() []byte { return a.pem }
 
-// Pool trusts the authority, and no other.
+// Pool returns a pool with only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
@@ -62,7 +62,7 @@ type Pair struct {
 	key *ecdsa.PrivateKey
 }
 
-// Option is what a certificate says.
+// Option changes a certificate before it is signed.
 type Option func(*x509.Certificate)
 
 // URI adds a URI SAN.
@@ -81,24 +81,24 @@ func DNS(name string) Option {
 	return func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, name) }
 }
 
-// CN is the subject's common name.
+// CN sets the subject's common name.
 func CN(name string) Option {
 	return func(c *x509.Certificate) { c.Subject.CommonName = name }
 }
 
-// Loopback adds 127.0.0.1, for servers that are dialled so.
+// Loopback adds 127.0.0.1, for servers on loopback.
 func Loopback() Option {
 	return func(c *x509.Certificate) { c.IPAddresses = append(c.IPAddresses, net.IPv4(127, 0, 0, 1)) }
 }
 
-// Expired since a minute.
+// Expired makes a certificate that expired a minute ago.
 func Expired() Option {
 	return func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
 	}
 }
 
-// Pair signs a certificate that is good for servers and clients.
+// Pair signs a certificate for servers and clients.
 func (a *Authority) Pair(t testing.TB, opts ...Option) Pair {
 	t.Helper()
 	c := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
@@ -115,7 +115,7 @@ func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) Pair 
 		t.Fatal(err)
 	}
 	if by == nil {
-		by = key // its own
+		by = key // self-signed
 	}
 	c.SerialNumber = big.NewInt(serial.Add(1))
 	if c.NotAfter.IsZero() {
@@ -136,7 +136,7 @@ func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) Pair 
 	}
 }
 
-// TLS is the pair as tls.Config has it.
+// TLS returns the pair for tls.Config.
 func (p Pair) TLS(t testing.TB) tls.Certificate {
 	t.Helper()
 	c, err := tls.X509KeyPair(p.Cert, p.Key)
@@ -146,13 +146,13 @@ func (p Pair) TLS(t testing.TB) tls.Certificate {
 	return c
 }
 
-// Write writes the pair as name.crt and name.key, over what is there.
+// Write writes the pair as name.crt and name.key, and replaces old files.
 func (p Pair) Write(t testing.TB, dir, name string) (cert, key string) {
 	t.Helper()
 	return File(t, dir, name+".crt", p.Cert), File(t, dir, name+".key", p.Key)
 }
 
-// File writes a file, over what is there, and returns its path.
+// File writes a file, replaces an old one, and returns its path.
 func File(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)

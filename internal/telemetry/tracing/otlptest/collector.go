@@ -21,7 +21,7 @@ type Collector struct {
 
 	mu       sync.Mutex
 	spans    []*tracev1.Span
-	resource map[string]string // attributes of what sent the last
+	resource map[string]string // attributes of the sender of the last spans
 	refuse   bool
 	grown    chan struct{} // closed at the next span
 }
@@ -47,14 +47,13 @@ func New(t testing.TB) *Collector {
 	return c
 }
 
-// Refuse has it take nothing from now on.
+// Refuse makes the collector refuse all spans from now on.
 func (c *Collector) Refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = true
 }
 
-// Export implements the service.
 func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,14 +74,14 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-// Resource are the attributes of what sent the last spans.
+// Resource returns the attributes of the sender of the last spans.
 func (c *Collector) Resource() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resource
 }
 
-// Spans are those of this name that came; of all if it is empty.
+// Spans returns the received spans with this name; all if it is empty.
 func (c *Collector) Spans(name string) []*tracev1.Span {
 	out, _ := c.named(name)
 	return out
@@ -99,8 +98,7 @@ func (c *Collector) named(name string) (out []*tracev1.Span, grown <-chan struct
 	return out, c.grown
 }
 
-// Await waits until so many spans of this name came, and returns them; they may be
-// more.
+// Await waits until at least n spans with this name came, and returns them.
 func (c *Collector) Await(t testing.TB, name string, n int) []*tracev1.Span {
 	t.Helper()
 	late := time.After(30 * time.Second)
@@ -117,7 +115,7 @@ func (c *Collector) Await(t testing.TB, name string, n int) []*tracev1.Span {
 	}
 }
 
-// Attributes of a span: strings and int64.
+// Attributes returns a span's attributes: strings and int64.
 func Attributes(s *tracev1.Span) map[string]any {
 	out := make(map[string]any)
 	for _, kv := range s.Attributes {

@@ -1,4 +1,4 @@
-// Package otlptest is a collector of OpenTelemetry's traces on loopback, for tests.
+// Package otlptest is an OpenTelemetry collector on loopback, for tests.
 //
 // # Concurrency
 //

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// format is a way to write answers.
+// format is an encoding of answers.
 type format struct {
 	contentType string
 	encode      func(v any) ([]byte, error)
@@ -22,25 +22,25 @@ var (
 	yamlFormat = &format{"application/yaml", asYAML}
 )
 
-// formats by what ?format= says.
+// formats are the values of ?format=.
 var formats = map[string]*format{"": jsonFormat, "json": jsonFormat, "yaml": yamlFormat}
 
-// failure is the answer to a request that has none.
+// failure is the answer to a request that cannot be answered.
 type failure struct {
 	Error string `json:"error"`
 }
 
 func fail(status int, message string) (int, any) { return status, failure{message} }
 
-// answer is what is to be sent.
+// answer is an encoded answer.
 type answer struct {
 	status int
 	as     *format
 	body   []byte
 }
 
-// encode writes an answer down, all of it, so that a failure has its status; f is
-// nil where the format is not known.
+// encode encodes a whole answer before anything is sent, so that an encoding error still changes
+// the status. f is nil for an unknown format.
 func (s *Server) encode(f *format, status int, v any) answer {
 	if f == nil {
 		f = jsonFormat
@@ -58,21 +58,20 @@ func (s *Server) send(w http.ResponseWriter, a answer) {
 	h.Set("Content-Type", a.as.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // who hung up wants no answer
+	_, _ = w.Write(a.body) // an error means that the client has gone
 }
 
-// write is both, of what costs nothing.
+// write encodes and sends. Use it for answers that cost little.
 func (s *Server) write(w http.ResponseWriter, f *format, status int, v any) {
 	s.send(w, s.encode(f, status, v))
 }
 
-// maxIndented is how large an answer may be when it is indented, in bytes. What is larger
-// nobody reads by eye, and resources that are nested deeply would be many times as large
-// as they are: indentation grows with the square of the depth.
+// maxIndented bounds an indented answer, in bytes. Larger ones are not read by eye. Indentation
+// grows with the square of the depth, so it would multiply the size of deeply nested resources.
 const maxIndented = 256 << 10
 
-// indentedSize is about how many bytes JSON without blanks has when it is indented, at
-// some depth; never less.
+// indentedSize estimates the size of compact JSON when it is indented, starting at a depth. It is
+// never too low.
 func indentedSize(b []byte, depth int) int {
 	size, text := 0, false
 	for i := 0; i < len(b); i++ {
@@ -128,13 +127,11 @@ func indentedJSON(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// YAML writes v as ?format=yaml does: with the names that it has as JSON, in the same
-// order.
+// YAML encodes v as ?format=yaml does: with the names and the order that it has as JSON.
 func YAML(v any) ([]byte, error) { return asYAML(v) }
 
-// asYAML writes what JSON would have, so that both have the same names, and in
-// the same order. What is nested so deeply that YAML would be many times as large is
-// written as JSON, which is YAML too.
+// asYAML encodes v by way of JSON, so that both have the same names in the same order. If YAML
+// would be much larger, because the value is nested deeply, it returns the JSON, which is YAML too.
 func asYAML(v any) ([]byte, error) {
 	j, err := marshal(v, "")
 	if err != nil || indentedSize(j, 0) > maxIndented+8*len(j) {
@@ -155,8 +152,8 @@ func asYAML(v any) ([]byte, error) {
 	return b.Bytes(), enc.Close()
 }
 
-// yamlNode reads the next JSON value. JSON is a part of YAML, but not of
-// yaml.v3's parser, which takes no key over 1024 bytes.
+// yamlNode reads the next JSON value. yaml's own parser would not do, because it takes no key over
+// 1024 bytes.
 func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 	t, err := dec.Token()
 	if err != nil {
@@ -190,14 +187,14 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		if len(n.Content) == 0 {
 			n.Style = yaml.FlowStyle
 		}
-		_, err := dec.Token() // the end
+		_, err := dec.Token() // the closing delimiter
 		return n, err
 	}
 	return scalar("!!null", "null")
 }
 
-// text is a string, quoted unless every reader of YAML, of whichever version, takes it for
-// one: names, types and versions mostly are plain.
+// text is a string, quoted unless every version of YAML reads it as a string. Most names, types and
+// versions need no quotes.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	if !plainText.MatchString(s) || notText[strings.ToLower(s)] {
@@ -206,7 +203,8 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// plainText begins with what begins nothing else, neither a number nor a sign.
+// plainText matches strings that cannot be read as a number or as YAML syntax. notText has those
+// that may still be read as booleans or null.
 var plainText = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@|~=+-]*[A-Za-z0-9_./@|~=+-])?$`)
 
 var notText = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true}

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What is nested deeply is not many times as large in an answer as it is, whatever the
-// format, and indented or not it says the same.
+// A deeply nested answer stays small in each format, and says the same with and without
+// indentation.
 func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 	nested := func(depth int, inner string) string {
 		return strings.Repeat(`{"a":[`, depth) + inner + strings.Repeat("]}", depth)
@@ -36,7 +36,7 @@ func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 					t.Errorf("%s: %v, %d bytes of %d as YAML", what, err, len(y), len(c.json))
 				}
 				if name == "deep" {
-					continue // yaml.v3 reads nothing so deep
+					continue // yaml cannot read such a depth
 				}
 				var asY, asJ any
 				if err := yaml.Unmarshal(y, &asY); err != nil {
@@ -54,7 +54,7 @@ func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 	}
 }
 
-// Every reader of YAML takes a string for one; most names need no quotes.
+// Every YAML reader reads them as strings; most names need no quotes.
 func TestStringsInYAML(t *testing.T) {
 	for s, quoted := range map[string]bool{
 		"type.googleapis.com/envoy.config.cluster.v3.Cluster": false, "v2": false, "web-0": false, "outbound|80||reviews": false, "a:b": false, "/x": false,

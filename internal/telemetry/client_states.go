@@ -2,15 +2,15 @@ package telemetry
 
 import "xdsrelay/internal/xds"
 
-// Standing is where a client stands with a type, as people are shown it.
+// Standing is the state of a type at a client, as operators see it.
 type Standing uint8
 
 // The states.
 const (
-	StandsSynced  Standing = iota // it took all that there is for it
-	StandsNotSent                 // it was sent nothing yet, or waits for what the origin says nothing of
-	StandsStale                   // it has not answered, or was not sent all of it
-	StandsNacked                  // it refused what it was sent last
+	StandsSynced  Standing = iota // it accepted everything that it subscribes to
+	StandsNotSent                 // it was sent nothing yet, or waits for the origin's answer
+	StandsStale                   // it has not answered, or was not sent all of the newest
+	StandsNacked                  // it refused the last response
 	standings
 )
 
@@ -18,8 +18,8 @@ var standingNames = [standings]string{StandsSynced: "synced", StandsNotSent: "no
 
 func (s Standing) String() string { return standingNames[s] }
 
-// Standings counts clients by type and where they stand. The zero value has
-// counted none; it has one user.
+// Standings counts clients by type and state. The zero value is empty. It is not safe for
+// concurrent use.
 type Standings [][standings]int
 
 // Count counts one client's type.
@@ -34,7 +34,7 @@ func (s *Standings) Count(url xds.TypeURL, at Standing) {
 	(*s)[i][at]++
 }
 
-// Stand shows the numbers, which are those of all clients.
+// Stand sets the gauges to the numbers of all clients.
 func (m *Metrics) Stand(s Standings) {
 	for i := range m.standings {
 		for at := range standings {
@@ -47,7 +47,7 @@ func (m *Metrics) Stand(s Standings) {
 	}
 }
 
-// Limit is a limit of the configuration that a number can be held against.
+// Limit is a configured limit with a gauge, to compare a number with.
 type Limit uint8
 
 // The limits.
@@ -62,24 +62,24 @@ var limitNames = [limits]string{MaxStreams: "streams", MaxKeys: "keys", MaxPinne
 
 func (l Limit) String() string { return limitNames[l] }
 
-// Limit says what is in force; 0: none.
+// Limit sets the gauge of a limit in force; 0: none.
 func (m *Metrics) Limit(l Limit, n int64) { m.limits[l].Set(int(n)) }
 
-// makeStanding makes what operators hold numbers against.
+// makeStanding makes the gauges of clients' states, limits and readiness.
 func (m *Metrics) makeStanding(version string) {
 	if version == "" {
 		version = "dev"
 	}
-	m.gauge("build_info", "1; what is running is in its label.", tags{"version": version}).Set(1)
+	m.gauge("build_info", "1; the label has the version that is running.", tags{"version": version}).Set(1)
 	m.Ready = m.gauge("ready", "1 while clients are served: 0 at the start and while draining.", nil)
-	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old states, unfinished messages and names to be answered that clients keep alive, looked at once a second.", nil)
+	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old states, unfinished messages and names to be answered that clients keep alive, measured once a second.", nil)
 	for l := range limits {
 		m.limits[l] = m.gauge("limit", "Limits in force, of downstream.limits; 0: none.", tags{"limit": l.String()})
 	}
 	m.standings = make([][standings]*Gauge, len(typeLabels))
 	for i, label := range typeLabels {
 		for at := range standings {
-			m.standings[i][at] = m.gauge("downstream_types", "Types on streams of clients, and clients that poll, by where they stand, counted every ten seconds.",
+			m.standings[i][at] = m.gauge("downstream_types", "Types on streams of clients, and REST clients, by state, counted every ten seconds.",
 				tags{"type": label, "state": at.String()})
 		}
 	}

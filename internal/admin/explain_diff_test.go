@@ -23,7 +23,7 @@ func (r *serverFixture) diffBy(path, body string) (p diffPage) {
 	return p
 }
 
-// nodes puts n clients into the relay, each with its number as cluster.
+// nodes adds n clients, each with its number as cluster.
 func (r *serverFixture) nodes(n int) {
 	r.Helper()
 	for i := range n {
@@ -39,8 +39,8 @@ func (r *serverFixture) nodes(n int) {
 	}
 }
 
-// Clients are held against the rules of the body, and those that would move are
-// shown, with their keys and nothing else of their nodes, page by page.
+// The clients that would move are shown page by page, with their keys and nothing else of their
+// nodes.
 func TestDiff(t *testing.T) {
 	r := serve(t, nil)
 	r.nodes(9)

@@ -14,22 +14,21 @@ import (
 	"xdsrelay/internal/fanout"
 )
 
-// diffTime is how long a page of a diff is computed, about: a rule may be slow, and
-// other requests wait for their turn.
+// diffTime bounds the time in which a page of a diff is computed. A rule may be slow, and other
+// requests wait meanwhile.
 const diffTime = 2 * time.Second
 
-// otherRules are what POST /explain/diff takes.
+// otherRules is the body of POST /explain/diff.
 type otherRules struct {
-	// Rules are the text of a rules' file, as aggregation.file names one.
+	// Rules is the text of a rules file, as aggregation.file names one.
 	Rules string `json:"rules"`
-	// Unmatched is as in the configuration; empty: reject.
+	// Unmatched is aggregation.unmatched; empty: reject.
 	Unmatched string `json:"unmatched"`
-	// Listeners of the configuration that has the rules; none: who is let in is not
-	// looked at.
+	// Listeners are those of the configuration with these rules; none: admission is not compared.
 	Listeners []listener `json:"listeners"`
 }
 
-// listener says who would be let in at an address.
+// listener has the admission rules of the listener at an address.
 type listener struct {
 	Address  string `json:"address"`
 	Identity string `json:"identity"`
@@ -45,21 +44,21 @@ type move struct {
 	Types    []change `json:"types"`
 }
 
-// change is what would become of a type's key; of neither there is none.
+// change is a type's key before and after; an empty one means that there is none.
 type change struct {
 	Type    string `json:"type"`
 	From    string `json:"from,omitempty"`
 	To      string `json:"to,omitempty"`
-	Refused string `json:"refused,omitempty"` // why there would be none
+	Refused string `json:"refused,omitempty"` // why To is empty
 }
 
-// moves is a page.
+// moves is a page of clients.
 type moves struct {
-	Checked int `json:"checked"` // clients that were looked at for this page
-	// Admission are the addresses of listeners at which others are let in, or given
-	// Secrets, than would be. Whom that ends is not computed.
+	Checked int `json:"checked"` // clients that this page examined
+	// Admission has the addresses of listeners with other rules for identity or Secrets. The
+	// clients that those rules would end are not computed.
 	Admission []string `json:"admission,omitempty"`
-	// Elsewhere are the addresses at which there is no listener to compare with.
+	// Elsewhere has the addresses at which there is no listener to compare with.
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	page
 }
@@ -102,8 +101,8 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-// admission are the addresses of those listeners that let in others than the ones
-// that are there now, and of those that are elsewhere: these would need a restart.
+// admission returns the addresses of listeners whose admission rules differ from those in force,
+// and of listeners that would need a restart.
 func (s *Server) admission(listeners []listener) (others, elsewhere []string) {
 	if s.opts.Admitted == nil {
 		return nil, nil
@@ -120,7 +119,7 @@ func (s *Server) admission(listeners []listener) (others, elsewhere []string) {
 	return others, elsewhere
 }
 
-// readRules compiles what a body says.
+// readRules reads and compiles a body.
 func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 	var in otherRules
 	dec := json.NewDecoder(body)

@@ -8,36 +8,35 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Type are the metrics of one resource type; with Options.KeyLabel, of one type
-// of one key.
+// Type has the metrics of one resource type; with Options.KeyLabel, of one type of one key.
 type Type struct {
 	// Downstream.
 	Responses   [variants]Counter // sent to clients, by Variant
 	Bytes       [variants]Counter // of those responses, before compression
 	Acks        Counter
 	Nacks       Counter
-	NotModified Counter   // polls that ended without news (P71)
-	LeftOut     Counter   // resources given as JSON without fields that this program does not know
-	Stale       Counter   // requests that P12 passes over, NACKs of unknown nonces (P13)
-	Oversized   Counter   // responses that were not sent because they are too large (P38)
-	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
+	NotModified Counter   // REST requests that were answered without news (P71)
+	LeftOut     Counter   // resources sent as JSON without fields that this program does not know
+	Stale       Counter   // requests ignored by P12, and NACKs with unknown nonces (P13)
+	Oversized   Counter   // responses over the size limit, not sent (P38)
+	Coalesced   Counter   // changes that a client was not sent because a newer one replaced them
 	Propagation Histogram // from the origin's response to a client's ACK
 
-	// Resources whose TTL was renewed for a client (P62), and renewals that it
-	// never saw, since a newer one took their place.
+	// Heartbeats counts resources whose TTL was renewed for a client (P62). HeartbeatsCoalesced
+	// counts renewals that a newer one replaced before they were sent.
 	Heartbeats, HeartbeatsCoalesced Counter
 
-	// Of what is held.
+	// Held resources.
 	Dropped [drops]Counter // resources, by Drop
 
 	// Upstream.
 	Updates  [results]Counter  // responses of origins, by Result
 	Beats    [beats]Counter    // heartbeats of origins, by Beat (P62)
 	Failures [failures]Counter // resource_errors of origins, by Failure (P39)
-	Unasked  Counter           // resources dropped, since nobody asked for them (P65)
+	Unasked  Counter           // resources dropped because no client asked for them (P65)
 }
 
-// labels of the types in xds' table, and "other" for the rest.
+// typeLabels has the labels of the types in xds' table, then "other".
 var (
 	typeLabels = func() []string {
 		var out []string
@@ -55,17 +54,17 @@ var (
 	}()
 )
 
-// Type returns the handles of a type, over all keys. With Options.KeyLabel it
-// is for what is of no key; otherwise every Key gives the same.
+// Type returns the handles of a type over all keys. With Options.KeyLabel they are for counts that
+// belong to no key; without it every Key has the same handles.
 func (m *Metrics) Type(url xds.TypeURL) *Type { return m.everyKey.Type(url) }
 
-// Key gives the metrics of one aggregation key.
+// Key has the metrics of one aggregation key.
 type Key struct {
 	m     *Metrics
 	name  string
-	types []atomic.Pointer[Type] // by typeIndex, then "other"; made when first asked for
+	types []atomic.Pointer[Type] // by typeIndex, then "other"; made at the first use
 
-	// Protected by Metrics.mu. At 0 the series are gone, for good.
+	// Protected by Metrics.mu. At 0 the series are removed for good.
 	uses int
 }
 
@@ -73,9 +72,9 @@ func newKey(m *Metrics, name string) *Key {
 	return &Key{m: m, name: name, types: make([]atomic.Pointer[Type], len(typeLabels)), uses: 1}
 }
 
-// Key returns the metrics of a key, to be released when the key is dropped.
-// Without Options.KeyLabel all keys share theirs. With it there are as many
-// series as keys, types and labels, bounded by limits.keys.
+// Key returns the metrics of a key. Release them when the key is dropped. Without Options.KeyLabel
+// all keys share theirs. With it the number of series is keys × types × labels, bounded by
+// limits.keys.
 func (m *Metrics) Key(key xds.Key) *Key {
 	if !m.keyLabel {
 		return m.everyKey
@@ -93,8 +92,8 @@ func (m *Metrics) Key(key xds.Key) *Key {
 	return k
 }
 
-// Type returns the handles of a type of this key. Of a key that was released
-// they are those of no key.
+// Type returns the handles of a type of this key. After the last Release it returns those of no
+// key.
 func (k *Key) Type(url xds.TypeURL) *Type {
 	i, ok := typeIndex[url]
 	if !ok {
@@ -116,8 +115,8 @@ func (k *Key) Type(url xds.TypeURL) *Type {
 	return t
 }
 
-// Release ends one use of the key. After the last its series are gone from
-// the registry; handles that are still held count into nothing.
+// Release ends one use of the key. The last one removes the key's series from the registry; handles
+// that are still in use then count nothing.
 func (k *Key) Release() {
 	m := k.m
 	if k == m.everyKey {
@@ -139,8 +138,7 @@ func (k *Key) Release() {
 	m.propagation.DeletePartialMatch(of)
 }
 
-// makeType makes the handles of a type and key. It is called from New, or with
-// mu held.
+// makeType makes the handles of a type and key. Its callers are New, and others with mu held.
 func (m *Metrics) makeType(index int, key string) *Type {
 	label := typeLabels[index]
 	with := func(more ...string) tags {
@@ -156,31 +154,31 @@ func (m *Metrics) makeType(index int, key string) *Type {
 	t := &Type{
 		Acks:        m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
 		Nacks:       m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
-		NotModified: m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
-		LeftOut:     m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
-		Stale:       m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
+		NotModified: m.counter("downstream_not_modified_total", "REST requests that were answered without news.", with()),
+		LeftOut:     m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that this program does not know.", with()),
+		Stale:       m.counter("downstream_stale_requests_total", "Requests ignored because of an old nonce.", with()),
 		Oversized:   m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
 		Coalesced:   m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
 		Propagation: Histogram{to: m.propagation.With(with())},
-		Unasked:     m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),
+		Unasked:     m.counter("upstream_unasked_total", "Resources of an origin dropped because no client asked for them.", with()),
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
 	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())
 	for d := range drops {
-		t.Dropped[d] = m.counter("dropped_resources_total", "Resources let go of though no origin removed them.", with("reason", d.String()))
+		t.Dropped[d] = m.counter("dropped_resources_total", "Resources dropped although no origin removed them, by reason.", with("reason", d.String()))
 	}
 	for b := range beats {
-		t.Beats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by what became of them.", with("result", b.String()))
+		t.Beats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by result.", with("result", b.String()))
 	}
 	for f := range failures {
-		t.Failures[f] = m.counter("upstream_resource_errors_total", "resource_errors of origins, by what became of them.", with("result", f.String()))
+		t.Failures[f] = m.counter("upstream_resource_errors_total", "resource_errors of origins, by result.", with("result", f.String()))
 	}
 	for v := range variants {
 		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String()))
 		t.Bytes[v] = m.counter("downstream_bytes_total", "Bytes of the responses sent to clients.", with("variant", v.String()))
 	}
 	for r := range results {
-		t.Updates[r] = m.counter("upstream_updates_total", "Responses of origins, by what became of them.", with("result", r.String()))
+		t.Updates[r] = m.counter("upstream_updates_total", "Responses of origins, by result.", with("result", r.String()))
 	}
 	return t
 }

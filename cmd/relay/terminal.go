@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tint colours text for terminals; the zero tint leaves it as it is.
+// tint colours text for terminals. The zero tint adds no colours.
 type tint struct{ on bool }
 
-// The colours.
 const (
 	green  = "32"
 	yellow = "33"
@@ -21,7 +20,8 @@ const (
 	faint  = "2"
 )
 
-// tintOf is for what is written to w: on a terminal, unless NO_COLOR is set.
+// tintOf returns the tint for w: with colours on a terminal, unless NO_COLOR is set or TERM is
+// dumb.
 func tintOf(w io.Writer) tint {
 	return tint{isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
@@ -35,10 +35,10 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// redrawn reports whether a line of w can be written again in its place.
+// redrawn reports whether w is a terminal on which a line can be overwritten.
 func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// terminalWidth is how many characters a line of w has room for.
+// terminalWidth is the width of w in characters; 80 if it is unknown.
 func terminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
@@ -48,8 +48,8 @@ func terminalWidth(w io.Writer) int {
 	return 80
 }
 
-// cutTo cuts a line so that it does not fill one of the terminal's: where it went on
-// in the next, what is written over it would leave a part of it.
+// cutTo cuts a line so that it fits into one line of the terminal. The carriage return that
+// overwrites it later reaches only the last line.
 func cutTo(line string, width int) string {
 	if utf8.RuneCountInString(line) < width {
 		return line
@@ -64,7 +64,8 @@ func (t tint) as(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// plain is a text that others wrote without what a terminal would take for an order.
+// plain replaces control characters, which a terminal would interpret. Use it for text from clients
+// and origins.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -74,13 +75,13 @@ func plain(s string) string {
 	}, s)
 }
 
-// onOneLine is plain for a text of several lines, whose line ends become spaces.
+// onOneLine is plain for text of several lines: it replaces each line end by a space.
 func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), " ")) }
 
-// cell is a part of a table's row.
+// cell is a cell of a table.
 type cell struct{ text, colour string }
 
-// table writes rows in columns. text/tabwriter would count colours as text.
+// table writes rows in columns. text/tabwriter would count the colours as text.
 func (t tint) table(w io.Writer, rows [][]cell) {
 	var widths []int
 	for _, row := range rows {
@@ -103,5 +104,5 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 		}
 		out.WriteByte('\n')
 	}
-	_, _ = io.WriteString(w, out.String()) // whoever reads has gone
+	_, _ = io.WriteString(w, out.String()) // the reader of a pipe may have gone
 }

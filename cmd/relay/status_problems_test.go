@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is wrong with the relay is said line by line, and nothing if nothing is.
+// Each problem of the relay is a line.
 func TestTroubles(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {
@@ -26,9 +26,9 @@ func TestTroubles(t *testing.T) {
 			"1 stream refused or ended in the last minute for unmapped, the last one web-0 3s ago: no rule",
 			"1 connection refused or ended in the last minute for tls_handshake, the last one 0s ago: x",
 			"1 stream refused or ended in the last minute for a, the last one 0s ago: x", "1 stream refused or ended in the last minute for b, the last one 0s ago: x",
-			"1 reason more for which streams are refused or ended: /server_info has them",
+			"1 reason more for which streams were refused or ended: see /server_info",
 		}},
-		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has spoken of it since the start"}},
+		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has answered for it since the start"}},
 		{`{"state": "serving", "stale_types": 4, "configuration": {"needs_restart": ["name", "store.path"], "rejected": {"faults": ["relay.yaml:3: x", "relay.yaml:4: y"]},
 			"not_taken": [{"of": "admin.token_file", "error": "token: empty", "since": "2026-01-02T03:03:05Z"}]},
 			"store": {"path": "/store", "off": true, "last_error": "no space left on device"}}`,
@@ -37,12 +37,12 @@ func TestTroubles(t *testing.T) {
 			[]string{
 				"origin one is away for 2m00s: refused\ufffd[31m",
 				"origin two says nothing on 2 streams for 10s",
-				"origin two has files that are not taken: a.yaml: gone",
-				"4 types served from the last known good: no origin has spoken of them since the start",
-				"the store /store is switched off, and is tried again each minute: no space left on device",
-				"the configuration's file has other values than are in force, which need a restart: name, store.path",
-				"the configuration's file has faults, and is not in force: relay.yaml:3: x; relay.yaml:4: y",
-				"admin.token_file: the file changed and cannot be used, what it had before stays in force for 1m00s: token: empty",
+				"origin two has files that cannot be used: a.yaml: gone",
+				"4 types served from the last known good: no origin has answered for them since the start",
+				"the store /store is off; the relay tries it again each minute: no space left on device",
+				"the configuration file has new values that need a restart: name, store.path",
+				"the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
+				"admin.token_file: the changed file cannot be used; its former content stays in force for 1m00s: token: empty",
 			}},
 	} {
 		var s state
@@ -52,13 +52,13 @@ func TestTroubles(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.origins), &s.Origins); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.troubles(now); !slices.Equal(got, c.want) {
+		if got := s.problems(now); !slices.Equal(got, c.want) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }
 
-// relay status tells of a running relay's troubles beside its table.
+// relay status prints a running relay's problems beside its table.
 func TestStatusTellsOfTroubles(t *testing.T) {
 	o := operate(t, "")
 	if code, _, errs := runRelay("status", "--admin", o.admin); code != 0 || errs != "" {

@@ -16,18 +16,18 @@ import (
 const (
 	defaultLimit = 1000
 	maxLimit     = 10000
-	maxPage      = 4 << 20 // bytes, over which a page ends
+	maxPage      = 4 << 20 // bytes of items after which a page ends
 )
 
-// page is a part of a list. It is encoded item by item, so that only what fits
-// is held.
+// page is a part of a list. Items are encoded one by one, so that memory is bounded by the page's
+// size.
 type page struct {
 	Items []json.RawMessage `json:"items"`
 	Next  string            `json:"next_page_token,omitempty"`
 }
 
-// lines is the page with an item a line, without looking at them again; false if it
-// is small enough for people.
+// lines returns a large page with one item a line, without decoding it; false if the page is small
+// enough to be indented.
 func (p page) lines() ([]byte, bool) {
 	size, indented := 0, 0
 	for _, i := range p.Items {
@@ -59,9 +59,8 @@ func (p page) lines() ([]byte, bool) {
 // paging are the query parameters of lists.
 var paging = []string{"limit", "page_token"}
 
-// paged answers with a page of rows. place gives a row's place, by which rows
-// are in order, no two the same; show what is to be seen of it, or false if it
-// has gone in the meantime.
+// paged answers with a page of rows. place returns a row's place, which is unique and by which rows
+// are ordered. show returns the item, or false if it has gone meanwhile.
 func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T) (any, bool)) (int, any) {
 	return pagedFrom(r, func(after string) iter.Seq[*T] {
 		return func(yield func(*T) bool) {
@@ -74,8 +73,8 @@ func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T
 	}, place, show)
 }
 
-// pagedFrom is paged of rows that are made as they are needed: rows gives those
-// behind a place, in order.
+// pagedFrom is paged for rows that are made one by one: rows returns those behind a place, in
+// order.
 func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], place func(*T) string, show func(*T) (any, bool)) (int, any) {
 	limit, after, err := pageOf(r)
 	if err != nil {
@@ -108,7 +107,7 @@ func whole[T any](row *T) (any, bool) { return row, true }
 
 var errPageToken = errors.New("page_token: wants the next_page_token of the page before")
 
-// pageOf reads which page is asked for.
+// pageOf reads limit and page_token.
 func pageOf(r *http.Request) (limit int, after string, err error) {
 	limit = defaultLimit
 	q := r.URL.Query()
@@ -124,15 +123,14 @@ func pageOf(r *http.Request) (limit int, after string, err error) {
 	return limit, after, nil
 }
 
-// pageToken is where a page ended, with a sum by which it is told from what somebody
-// made up, or took from another list: that would begin somewhere, and leave out what
-// is before.
+// pageToken encodes the place where a page ended. A sum protects against tokens that are invented
+// or belong to another list, which would skip items without notice.
 func pageToken(r *http.Request, after string) string {
 	return base64.RawURLEncoding.EncodeToString(append(tokenSum(r, after), after...))
 }
 
-// placeOf is the place in a page token, false if it is none of this list; that of none is
-// the beginning.
+// placeOf returns the place in a page token; false if the token is not this list's. An empty token
+// is the beginning.
 func placeOf(r *http.Request, token string) (after string, ok bool) {
 	if token == "" {
 		return "", true
@@ -145,8 +143,8 @@ func placeOf(r *http.Request, token string) (after string, ok bool) {
 	return after, bytes.Equal(b[:tokenSumBytes], tokenSum(r, after))
 }
 
-// tokenSumBytes is how long the sum in a page token is: against mistakes, and not
-// against anybody.
+// tokenSumBytes is the length of the sum in a page token. It detects mistakes; it is no protection
+// against attacks.
 const tokenSumBytes = 4
 
 func tokenSum(r *http.Request, after string) []byte {

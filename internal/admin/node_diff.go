@@ -16,18 +16,17 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What is shown of what a node has not taken is bounded: so many resources of a
-// type, or names, and of a page so many bytes, and the time that a diff has.
+// Bounds of a page of /diff/{node}; diffTime applies too.
 const (
 	maxDifferences     = 50
 	maxDifferenceBytes = 4 << 20
-	itemCost           = 2 << 10 // of an item without resources, at least
-	// maxCompared is how large a resource may be of which more than the size is shown, in
-	// bytes. What one costs is not looked at before it is through.
+	itemCost           = 2 << 10 // least cost of an item
+	// maxCompared bounds a resource whose content is shown, in bytes, because its cost is only
+	// known afterwards.
 	maxCompared = 1 << 20
 )
 
-// untaken is what a client refused, or does not have yet, of a type.
+// untaken is a type of a client that refused it, or does not have it yet.
 type untaken struct {
 	Node   string    `json:"node"`
 	Stream uint64    `json:"stream"`
@@ -36,36 +35,36 @@ type untaken struct {
 	Short  string    `json:"short,omitempty"`
 	State  string    `json:"state"`
 	Since  time.Time `json:"since"`
-	// Version is what it refused or is to take, AckedVersion what it took last.
+	// Version is what it refused or is to be sent; AckedVersion is what it accepted last.
 	Version      string       `json:"version"`
 	AckedVersion string       `json:"acked_version,omitempty"`
 	Nack         *fanout.Nack `json:"nack,omitempty"`
-	Unsent       bool         `json:"unsent,omitempty"` // it was not sent yet
-	// Resources are those that differ. NotHeld: so much came since that nobody knows
-	// which. More: there are so many besides, or names that may be.
+	Unsent       bool         `json:"unsent,omitempty"` // the version was not sent yet
+	// Resources are those that differ. NotHeld: the relay no longer holds enough to know them. More
+	// counts further resources, or names that may differ.
 	Resources []differing `json:"resources"`
 	NotHeld   bool        `json:"not_held_any_more,omitempty"`
-	// Awaits are names that it asks for and of which the origin has said nothing yet,
-	// "*" for the wildcard. Then there is nothing to take.
+	// Awaits are names that it asks for and the origin has not answered, "*" for the wildcard. Then
+	// there is nothing to compare.
 	Awaits []string `json:"awaits,omitempty"`
 	More   int      `json:"more,omitempty"`
 }
 
-// differing is a resource that the client has otherwise, or not at all.
+// differing is a resource that the client has in another version, or not at all.
 type differing struct {
 	Name string `json:"name"`
-	// Offered is what it refused or is to take, Has what it has; null for none, or if
-	// it is not held any more.
+	// Offered is what the client refused or is to be sent, Has what it has; null for none, or if
+	// the relay no longer holds it.
 	Offered        json.RawMessage `json:"offered"`
 	Has            json.RawMessage `json:"has"`
 	OfferedNotHeld bool            `json:"offered_not_held_any_more,omitempty"`
 	HasNotHeld     bool            `json:"has_not_held_any_more,omitempty"`
-	// Diff leads from what it has to what it was offered, line by line of their YAML.
+	// Diff is a line diff of their YAML, from Has to Offered.
 	Diff string `json:"diff,omitempty"`
 }
 
-// untaken is what a node refused, and what it does not have yet: a page of it, which
-// ends behind a stream.
+// untaken answers with what a node refused and what it does not have yet. A page ends after a whole
+// stream.
 func (s *Server) untaken(r *http.Request) (int, any) {
 	limit, after, err := pageOf(r)
 	number := uint64(0)
@@ -102,7 +101,7 @@ func (s *Server) untaken(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-// budget is what a page may cost yet.
+// budget is the remaining cost of a page.
 type budget struct {
 	bytes int
 	until time.Time
@@ -140,13 +139,13 @@ func differ(d *keystatus.Difference) differing {
 	if d.OfferedGone || d.HasGone {
 		return out
 	}
-	// The clients of this API write their own two lines of labels.
+	// Clients of this API write their own header lines.
 	_, out.Diff, _ = strings.Cut(udiff.Unified("", "", yamlText(out.Has), yamlText(out.Offered)), "+++ \n")
 	return out
 }
 
-// comparable is a resource as it is shown; of one that is too large only how large it
-// is, and its version, by which it differs.
+// comparable returns a resource as JSON. For one that is too large it returns only the size and the
+// version.
 func comparable(r *xds.Resource) json.RawMessage {
 	if r == nil || r.Size() <= maxCompared {
 		if b := shown(r); len(b) <= maxDifferenceBytes {

@@ -16,8 +16,7 @@ import (
 	"xdsrelay/config"
 )
 
-// runningFlags say which relay a command asks: by its address, or by the
-// configuration that it runs with.
+// runningFlags select the running relay of a command: by its address, or by its configuration.
 type runningFlags struct {
 	*adminFlags
 	file *string
@@ -26,12 +25,12 @@ type runningFlags struct {
 
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
 	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of the configuration, else "+config.Default().Admin.Address), cmd: cmd}
-	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, of which admin is read for what the flags leave out; not read if --admin is given and this is not, and if neither is, it need not be there")
+	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay; gives what the admin flags leave out. Not read if --admin is given alone; need not exist if neither is given")
 	return f
 }
 
-// client makes a client of the relay. Where nothing says which relay, it is the one
-// that the defaults are of.
+// client makes a client of the selected relay. Without flags and without a file it uses the default
+// admin address.
 func (f *runningFlags) client() (*adminClient, error) {
 	cfg := new(config.Config)
 	switch given := f.cmd.Flags().Changed("config"); {
@@ -50,15 +49,15 @@ func (f *runningFlags) client() (*adminClient, error) {
 	return c, err
 }
 
-// reachable is a configuration as far as it says how the relay is reached that runs
-// with it: whatever else is wrong with the file is no reason not to ask.
+// reachable returns a configuration if its admin keys are valid, because only those are needed to
+// reach the relay.
 func reachable(file string) (*config.Config, error) {
 	cfg, err := config.Load(file, nil)
 	if faults := (config.Faults)(nil); cfg != nil && errors.As(err, &faults) {
 		err = faults.Of("admin.address", "admin.tls", "admin.token_file").Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\nthe file is read for where the relay is alone: --admin ADDRESS asks one without it", err)
+		return nil, fmt.Errorf("%w\nthis command reads the file only for the relay's address: --admin ADDRESS needs no file", err)
 	}
 	return cfg, nil
 }
@@ -68,7 +67,7 @@ func isFile(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// commandContext is the command's; a test may have none.
+// commandContext returns the command's context; a command in a test may have none.
 func commandContext(cmd *cobra.Command) context.Context {
 	if ctx := cmd.Context(); ctx != nil {
 		return ctx
@@ -76,7 +75,7 @@ func commandContext(cmd *cobra.Command) context.Context {
 	return context.Background()
 }
 
-// get decodes the answer to a path.
+// get sends a GET and decodes the answer.
 func (c *adminClient) get(ctx context.Context, path string, query url.Values, into any) error {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -88,10 +87,10 @@ func (c *adminClient) get(ctx context.Context, path string, query url.Values, in
 	return c.do(req, into)
 }
 
-// pageSize is how many items of a list are asked for at a time.
+// pageSize is the number of items of a list in one request.
 const pageSize = 10_000
 
-// list returns all items of a list.
+// list returns all items of a list, page by page.
 func (c *adminClient) list(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
 	all := []json.RawMessage{}
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}

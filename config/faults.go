@@ -8,12 +8,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Pos is where something stands. File is a path, or the name of an environment
-// variable or flag ("RELAY_UPSTREAM_ORIGINS", "--upstream.variant").
+// Pos is the place of a value. File is a path, or the name of an environment variable or flag
+// ("RELAY_UPSTREAM_ORIGINS", "--upstream.variant").
 type Pos struct {
 	File   string `json:"file" yaml:"file"`
-	Line   int    `json:"line,omitempty" yaml:"line,omitempty"`     // from 1; 0: the whole of File
-	Column int    `json:"column,omitempty" yaml:"column,omitempty"` // 0: not known
+	Line   int    `json:"line,omitempty" yaml:"line,omitempty"`     // from 1; 0: all of File
+	Column int    `json:"column,omitempty" yaml:"column,omitempty"` // from 1; 0: unknown
 }
 
 func (p Pos) String() string {
@@ -26,13 +26,13 @@ func (p Pos) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Fault is one thing that is wrong with the configuration.
+// Fault is an error in the configuration.
 type Fault struct {
 	Pos    `yaml:",inline"`
-	Key    string `json:"key" yaml:"key"` // "upstream.origins[0].address"; empty: the file as such
+	Key    string `json:"key" yaml:"key"` // "upstream.origins[0].address"; empty: the whole file
 	Reason string `json:"reason" yaml:"reason"`
 
-	meant string // the key that an unknown one may be meant for
+	meant string // the key that an unknown one is probably meant to be
 }
 
 // Error is "file:line:column: key: reason".
@@ -43,7 +43,7 @@ func (f Fault) Error() string {
 	return f.Pos.String() + ": " + f.Key + ": " + f.Reason
 }
 
-// Faults is all that was found wrong, in the order of the places.
+// Faults are all errors of a configuration. Err sorts them by place.
 type Faults []Fault
 
 func (fs Faults) Error() string {
@@ -54,8 +54,8 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// With returns fs and those of more that do not follow from one in fs: a value
-// that could not be read is not reported again as one that is missing.
+// With returns fs and those of more that do not follow from one in fs: a value that could not be
+// read is not also reported as missing.
 func (fs Faults) With(more Faults) Faults {
 	out := fs
 	for _, m := range more {
@@ -66,8 +66,7 @@ func (fs Faults) With(more Faults) Faults {
 	return out
 }
 
-// Of are the faults of some keys: of these themselves, what they are part of, and what
-// is part of them.
+// Of returns the faults of these keys, of their parents and of their children.
 func (fs Faults) Of(keys ...string) (out Faults) {
 	for _, f := range fs {
 		if f.Key == "" || slices.ContainsFunc(keys, f.covers) {
@@ -77,8 +76,8 @@ func (fs Faults) Of(keys ...string) (out Faults) {
 	return out
 }
 
-// covers reports whether what is wrong with f's key may be all that is wrong
-// with key: they are the same, or one is a part of the other.
+// covers reports whether f may be the cause of a fault of key: the keys are equal, or one contains
+// the other.
 func (f Fault) covers(key string) bool {
 	within := func(a, b string) bool {
 		rest, ok := strings.CutPrefix(a, b)
@@ -104,16 +103,15 @@ func (fs Faults) Err() error {
 	return fs
 }
 
-// Places remembers where each key was given.
+// Places has the position of each given key.
 type Places struct {
-	root string // what stands for a key that nobody gave
+	root string // the file; the place of keys that are not given
 	at   map[string]place
 
 	removed Faults
 }
 
-// Removed returns the keys in the file that this version ignores since an
-// earlier one had them.
+// Removed returns warnings for keys in the file that an earlier version had and this one ignores.
 func (p *Places) Removed() Faults {
 	if p == nil {
 		return nil
@@ -121,11 +119,11 @@ func (p *Places) Removed() Faults {
 	return p.removed
 }
 
-// place is where a value stands, and enough to find an offset inside it.
+// place is the position of a value, with its source for finding an offset inside it.
 type place struct {
 	Pos
-	// src is the text of the file from the value's line on, if the value is a
-	// scalar; style says how it is written there.
+	// src is the file's text from the value's line on, if the value is a scalar. style is its YAML
+	// style there.
 	src   string
 	style yaml.Style
 	value string
@@ -133,10 +131,10 @@ type place struct {
 
 func newPlaces(root string) *Places { return &Places{root: root, at: map[string]place{}} }
 
-// File is the configuration's file.
+// File returns the path of the configuration file.
 func (p *Places) File() string { return p.root }
 
-// Given reports whether the key was given at all.
+// Given reports whether the file, the environment or a flag has the key.
 func (p *Places) Given(key string) bool {
 	if p == nil {
 		return false
@@ -145,7 +143,7 @@ func (p *Places) Given(key string) bool {
 	return ok
 }
 
-// Of returns where key was given, else where what it would be part of was.
+// Of returns the place of key, or of its nearest parent that was given.
 func (p *Places) Of(key string) Pos {
 	if p == nil {
 		return Pos{}
@@ -159,8 +157,8 @@ func (p *Places) Of(key string) Pos {
 	return Pos{File: p.root, Line: 1, Column: 1}
 }
 
-// Inside returns where the character stands that is at line and column (both
-// from 1, columns in characters) of the text of key's value.
+// Inside returns the place of a character in key's value, given its line and column there (both
+// from 1, columns in characters).
 func (p *Places) Inside(key string, line, column int) Pos {
 	if p != nil {
 		if at, ok := p.at[key]; ok && at.src != "" {
@@ -169,17 +167,17 @@ func (p *Places) Inside(key string, line, column int) Pos {
 	}
 	pos := p.Of(key)
 	if p != nil && pos.Line == 0 {
-		pos.Line, pos.Column = line, column // a flag's or variable's value as such
+		pos.Line, pos.Column = line, column // the value of a flag or variable has its own lines
 	}
 	return pos
 }
 
-// Fault makes the fault of key, at its place.
+// Fault makes a fault of key at its place.
 func (p *Places) Fault(key, format string, args ...any) Fault {
 	return Fault{Pos: p.Of(key), Key: key, Reason: fmt.Sprintf(format, args...)}
 }
 
-// parent cuts the last element off a key: a.b[0] is part of a.b.
+// parent removes the last element of a key: a.b[0] is part of a.b.
 func parent(key string) string {
 	if strings.HasSuffix(key, "]") {
 		return key[:strings.LastIndexByte(key, '[')]
@@ -187,10 +185,9 @@ func parent(key string) string {
 	return key[:max(0, strings.LastIndexByte(key, '.'))]
 }
 
-// inside walks the value and its source together. YAML folds lines, strips
-// indents and has escapes, so that a place in the one is not simply an offset
-// in the other; where the walk loses its way, the last place known is good
-// enough.
+// inside walks the value and its source together. YAML folds lines, strips indents and has escapes,
+// so a position in the value is no fixed offset in the source. If the two do not match, it returns
+// the last known position.
 func (p place) inside(line, column int) Pos {
 	src := []rune(p.src)
 	at := cursor{src: src, line: p.Line, column: 1}
@@ -239,7 +236,7 @@ func (p place) inside(line, column int) Pos {
 	return Pos{File: p.File, Line: at.line, Column: at.column}
 }
 
-// cursor is a place in a text.
+// cursor is a position in a text.
 type cursor struct {
 	src          []rune
 	at           int
@@ -259,15 +256,14 @@ func (c *cursor) next() {
 	c.at++
 }
 
-// blank skips white space, over line ends too.
+// blank skips white space, line ends included.
 func (c *cursor) blank() {
 	for !c.end() && (c.peek() == '\n' || c.peek() == ' ' || c.peek() == '\r' || c.peek() == '\t') {
 		c.next()
 	}
 }
 
-// escape skips one escape of a double-quoted scalar; one at the end of a line
-// joins it to the next.
+// escape skips an escape in a double-quoted scalar. One at a line's end joins the next line.
 func (c *cursor) escape() {
 	c.next()
 	if c.end() {
@@ -276,7 +272,7 @@ func (c *cursor) escape() {
 	n := map[rune]int{'x': 3, 'u': 5, 'U': 9}[c.peek()]
 	if c.peek() == '\n' {
 		c.blank()
-		n = 1 // what follows is the character that was meant
+		n = 1 // the next character is the expected one
 	}
 	for range max(n, 1) {
 		c.next()

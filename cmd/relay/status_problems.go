@@ -12,10 +12,10 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// maxSentAwayShown is for how many reasons it is told who is sent away.
+// maxSentAwayShown bounds how many reasons for refused and ended streams are printed.
 const maxSentAwayShown = 5
 
-// state is what /server_info and /origins say of the relay itself.
+// state is what /server_info and /origins say about the relay itself.
 type state struct {
 	Info struct {
 		State         string `json:"state"`
@@ -45,7 +45,6 @@ type state struct {
 	}
 }
 
-// stateOf reads it.
 func stateOf(ctx context.Context, c *adminClient) (s state, err error) {
 	if err := c.get(ctx, "/server_info", nil, &s.Info); err != nil {
 		return s, err
@@ -54,9 +53,9 @@ func stateOf(ctx context.Context, c *adminClient) (s state, err error) {
 	return s, c.get(ctx, "/origins", nil, &list)
 }
 
-// troubles are what is wrong with the relay itself, a line each: that all its
-// clients are SYNCED says nothing of it.
-func (s *state) troubles(now time.Time) (out []string) {
+// problems lists the relay's own problems, one line each. The states of clients do not show them:
+// all may be SYNCED while an origin is away.
+func (s *state) problems(now time.Time) (out []string) {
 	since := func(t *time.Time) string {
 		if t == nil {
 			return ""
@@ -75,7 +74,7 @@ func (s *state) troubles(now time.Time) (out []string) {
 			say("origin %s says nothing on %s%s", o.Name, counted(o.Silent, "stream"), since(o.SilentSince))
 		}
 		if len(o.Faults) > 0 {
-			say("origin %s has files that are not taken: %s", o.Name, strings.Join(o.Faults, "; "))
+			say("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; "))
 		}
 	}
 	if n := s.Info.Stale; n > 0 {
@@ -83,52 +82,52 @@ func (s *state) troubles(now time.Time) (out []string) {
 		if n == 1 {
 			of = "it"
 		}
-		say("%s served from the last known good: no origin has spoken of %s since the start", counted(n, "type"), of)
+		say("%s served from the last known good: no origin has answered for %s since the start", counted(n, "type"), of)
 	}
 	if st := s.Info.Store; st != nil && st.Off {
-		say("the store %s is switched off, and is tried again each minute: %s", st.Path, st.LastError)
+		say("the store %s is off; the relay tries it again each minute: %s", st.Path, st.LastError)
 	}
 	for i, a := range s.Info.SentAway {
 		if i == maxSentAwayShown {
-			say("%s more for which streams are refused or ended: /server_info has them", counted(len(s.Info.SentAway)-i, "reason"))
+			say("%s more for which streams were refused or ended: see /server_info", counted(len(s.Info.SentAway)-i, "reason"))
 			break
 		}
-		of, who := "", ""
+		of, node := "", ""
 		switch {
 		case a.Key != "":
 			of = " of key " + a.Key
 		case a.Node != "":
-			who = " " + a.Node
+			node = " " + a.Node
 		}
 		what := "stream"
 		if a.Reason == telemetry.Handshake.String() {
 			what = "connection"
 		}
-		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, who, age(now.Sub(a.At)), a.Error)
+		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, node, age(now.Sub(a.At)), a.Error)
 	}
 	if c := s.Info.Configuration; c != nil && len(c.NeedsRestart) > 0 {
-		say("the configuration's file has other values than are in force, which need a restart: %s", strings.Join(c.NeedsRestart, ", "))
+		say("the configuration file has new values that need a restart: %s", strings.Join(c.NeedsRestart, ", "))
 	}
 	if c := s.Info.Configuration; c != nil && c.Rejected != nil {
-		say("the configuration's file has faults, and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
+		say("the configuration file has faults and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
 	}
 	if c := s.Info.Configuration; c != nil {
 		for _, f := range c.NotTaken {
-			say("%s: the file changed and cannot be used, what it had before stays in force%s: %s", f.Of, since(&f.Since), f.Error)
+			say("%s: the changed file cannot be used; its former content stays in force%s: %s", f.Of, since(&f.Since), f.Error)
 		}
 	}
 	return out
 }
 
-// printTroubles says what is wrong with the relay itself, beside what was asked for.
-func printTroubles(ctx context.Context, w io.Writer, c *adminClient, now time.Time) error {
+// printProblems prints the relay's own problems.
+func printProblems(ctx context.Context, w io.Writer, c *adminClient, now time.Time) error {
 	s, err := stateOf(ctx, c)
 	if err != nil {
 		return err
 	}
 	t := tintOf(w)
-	for _, line := range s.troubles(now) {
-		_, _ = fmt.Fprintln(w, t.as(red, "! ")+line) // whoever reads has gone
+	for _, line := range s.problems(now) {
+		_, _ = fmt.Fprintln(w, t.as(red, "! ")+line) // the reader of a pipe may have gone
 	}
 	return nil
 }

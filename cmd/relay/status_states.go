@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// statesFlag are states of which a client is in one with any of its types; none: all
-// clients.
+// statesFlag selects clients that have one of these states for any type; empty: all clients.
 type statesFlag []string
 
 var allStates = []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}
@@ -19,7 +18,8 @@ var allStates = []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, in
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
 func (f *statesFlag) Type() string   { return "states" }
 
-// Set implements pflag.Value. A state is taken as it is shown, and as one types it.
+// Set implements pflag.Value. It takes a state as it is shown, in any case, with _ or - for a
+// space.
 func (f *statesFlag) Set(s string) error {
 	for name := range strings.SplitSeq(s, ",") {
 		is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(strings.TrimSpace(name)))
@@ -35,12 +35,12 @@ func (f *statesFlag) has(c *inspect.ClientStatus) bool {
 	return len(*f) == 0 || slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return slices.Contains(*f, t.State) })
 }
 
-// completeStates completes --state, behind a comma as well.
+// completeStates completes --state, also after a comma.
 func completeStates(cmd *cobra.Command) {
 	completeWith(cmd, "state", func(typed string) (out []string) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var has statesFlag
-		_ = has.Set(strings.TrimSuffix(before, ",")) // what is none is told when it is used
+		_ = has.Set(strings.TrimSuffix(before, ",")) // an unknown state is reported when the command runs
 		for _, s := range allStates {
 			if !slices.Contains(has, s) {
 				out = append(out, before+strings.ReplaceAll(s, " ", "_"))

@@ -11,8 +11,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Hash is of a resource's body and type; equal hashes are taken for equal
-// bodies.
+// Hash is the hash of a resource's body and type. Equal hashes count as equal bodies.
 type Hash [16]byte
 
 func hashOf(it *item) Hash {
@@ -22,79 +21,78 @@ func hashOf(it *item) Hash {
 	return h.Bytes()
 }
 
-// Resource is what a client holds under a name.
+// Resource is a held resource.
 type Resource struct {
 	Name string
-	// Version is the resource's own in incremental (and where SotW wraps it),
-	// else the version_info of the response that brought it.
+	// Version is the resource's own in delta (and in SotW if wrapped), otherwise the version_info
+	// of its response.
 	Version string
 	Hash    Hash
-	// Body is the value of the resource's Any, nil where the client discards
-	// bodies. It is shared: not to be changed.
+	// Body is the value of the resource's Any; nil with DiscardBodies. It is shared and must not
+	// change.
 	Body    []byte
 	Aliases []string
 	TTL     time.Duration
 }
 
-// Any is the resource's body as type t.
+// Any returns the resource as an Any of type t.
 func (r Resource) Any(t xds.TypeURL) *anypb.Any {
 	return &anypb.Any{TypeUrl: string(t), Value: r.Body}
 }
 
-// entry is a held resource and what it refers to.
+// entry is a held resource with its references.
 type entry struct {
 	Resource
 	refs *refs
-	gen  uint64 // of the last response that held it
+	gen  uint64 // number of the last response with it
 }
 
-// reply is an ACK or NACK not sent yet.
+// reply is an ACK or NACK that is not sent yet.
 type reply struct {
-	version string // what the client holds once the response is answered
+	version string // of the held resources once this is sent
 	nonce   string
 	err     error // NACK
 	due     time.Time
 }
 
-// typeState is one type's conversation. Owned by Client.mu.
+// typeState is the protocol state of one type. Guarded by Client.mu.
 type typeState struct {
 	url xds.TypeURL
-	// fullState: a SotW response holds everything, and what is missing is gone.
+	// fullState: a SotW response is complete, and a missing resource is removed.
 	fullState bool
 	// noLegacy: an empty first list is no wildcard (P21).
 	noLegacy bool
 
-	// What the client wants and has; survives a reconnect.
-	active   bool                // it ever wanted anything of this type
+	// The subscription and the held resources. They survive a reconnect.
+	active   bool                // it was ever subscribed to
 	names    map[string]struct{} // by name
-	star     bool                // "*" was asked for
+	star     bool                // "*" is subscribed
 	legacy   bool                // the wildcard of an empty first list
 	held     map[string]*entry
-	absent   map[string]struct{} // named, and the server said there is none
-	version  string              // of the last response taken
-	answered bool                // a response was taken, ever
+	absent   map[string]struct{} // subscribed, and the server reported that there is none
+	version  string              // of the last accepted response
+	answered bool                // a response was ever accepted
 	count    Counters
 	holdAcks bool
 
-	// The list as SotW sends it; nil when names changed.
+	// The names in a SotW request; nil after a change.
 	list []string
 
-	// Of this stream; cleared by reset.
-	spoken  bool   // asked on this stream
-	acked   string // version_info as requests carry it
-	nonce   string // newest nonce answered
-	add     []string
-	drop    []string
-	stale   bool                // names changed and were not sent
-	again   bool                // send the names even if unchanged
-	past    map[string]struct{} // names given up on this stream
-	wasWild bool                // the wildcard ended on this stream
-	replies []reply
-	gen     uint64
+	// State of the stream; reset clears it.
+	requested bool   // requested on this stream
+	acked     string // version_info of requests
+	nonce     string // newest answered nonce
+	add       []string
+	drop      []string
+	stale     bool                // changed names are not sent
+	again     bool                // send the names even if unchanged
+	past      map[string]struct{} // names removed on this stream
+	wasWild   bool                // the wildcard ended on this stream
+	replies   []reply
+	gen       uint64
 }
 
-// Written out here and not taken from the relay's table, which a client must
-// not trust to test it.
+// The client does not use the relay's table of types, because it has to test the relay.
 var (
 	fullState = map[xds.TypeURL]bool{xds.ListenerType: true, xds.ClusterType: true, xds.ScopedType: true}
 	noLegacy  = map[xds.TypeURL]bool{xds.EndpointType: true, xds.RouteType: true, xds.SecretType: true,
@@ -106,9 +104,9 @@ func newTypeState(url xds.TypeURL) *typeState {
 		names: make(map[string]struct{}), held: make(map[string]*entry)}
 }
 
-// reset forgets what belongs to a stream, and what the mode says of the rest.
+// reset clears the state of a stream, and what mode does not keep.
 func (t *typeState) reset(mode Memory) {
-	t.spoken, t.nonce = false, ""
+	t.requested, t.nonce = false, ""
 	t.add, t.drop, t.stale, t.again = nil, nil, false, false
 	t.past, t.wasWild, t.replies = nil, false, nil
 	t.absent = nil
@@ -125,15 +123,14 @@ func (t *typeState) reset(mode Memory) {
 
 func (t *typeState) wild() bool { return t.star || t.legacy }
 
-// covers reports whether the client wants this resource, by its name or by an
-// alias.
+// covers reports whether the client subscribes to this resource, by name or alias.
 func (t *typeState) covers(it *item) bool {
 	return t.wild() || hasAny(t.names, it.name, it.aliases)
 }
 
-// knew reports whether the resource was wanted earlier on this stream: what is
-// under way when a name is given up is no fault of the server.
-func (t *typeState) knew(it *item) bool {
+// wantedBefore reports whether the resource was subscribed to earlier on this stream. A server may send it
+// if the request without it is still on its way.
+func (t *typeState) wantedBefore(it *item) bool {
 	return t.wasWild || hasAny(t.past, it.name, it.aliases)
 }
 
@@ -149,7 +146,7 @@ func hasAny(set map[string]struct{}, name []byte, aliases [][]byte) bool {
 	return false
 }
 
-// want adds a name; it reports whether it is new.
+// want adds a name, and reports whether it is new.
 func (t *typeState) want(name string) bool {
 	if _, ok := t.names[name]; ok {
 		return false
@@ -160,14 +157,14 @@ func (t *typeState) want(name string) bool {
 	return true
 }
 
-// unwant drops a name; it reports whether it was there.
+// unwant removes a name, and reports whether it was there.
 func (t *typeState) unwant(name string) bool {
 	if _, ok := t.names[name]; !ok {
 		return false
 	}
 	delete(t.names, name)
 	delete(t.absent, name)
-	if t.spoken {
+	if t.requested {
 		if t.past == nil {
 			t.past = make(map[string]struct{})
 		}
@@ -177,9 +174,8 @@ func (t *typeState) unwant(name string) bool {
 	return true
 }
 
-// prune drops what is held and no longer wanted. Under the wildcard an
-// unsubscribed name is kept until the server has said whether the wildcard
-// covers it.
+// prune drops held resources that are not subscribed any more. Under the wildcard it keeps one
+// until the server says whether the wildcard covers it.
 func (t *typeState) prune() {
 	if t.wild() {
 		return
@@ -196,7 +192,7 @@ func (t *typeState) prune() {
 	}
 }
 
-// setNames makes the names these, and notes the difference to be sent.
+// setNames sets the names, and records the difference for the next request.
 func (t *typeState) setNames(names map[string]struct{}) {
 	for name := range t.names {
 		if _, ok := names[name]; !ok {
@@ -216,7 +212,7 @@ func (t *typeState) setNames(names map[string]struct{}) {
 	}
 }
 
-// forgetNames makes the type one that was never asked for.
+// forgetNames clears the subscription.
 func (t *typeState) forgetNames() {
 	t.active, t.star, t.legacy = false, false, false
 	clear(t.names)
@@ -232,8 +228,8 @@ func (t *typeState) heldByAlias(name string) bool {
 	return false
 }
 
-// sorted is the list of names, "*" among them if it was asked for. It is
-// shared with requests: never changed once made.
+// sorted returns the names, with "*" if it is subscribed. Requests share the list, so it never
+// changes.
 func (t *typeState) sorted() []string {
 	if t.list == nil {
 		list := slices.AppendSeq(make([]string, 0, len(t.names)+1), maps.Keys(t.names))
@@ -246,8 +242,7 @@ func (t *typeState) sorted() []string {
 	return t.list
 }
 
-// put takes a resource; it reports whether it is new or differs from what was
-// held.
+// put stores a resource, and reports whether it is new or differs from the held one.
 func (t *typeState) put(it *item, version string, discard bool) (*entry, bool) {
 	e := t.held[string(it.name)]
 	if len(it.version) > 0 {

@@ -1,0 +1,75 @@
+package expr
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/ext"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// Peer is the other end of a connection, for expressions. The names are empty if none was proven.
+type Peer struct {
+	Address string   `cel:"address" json:"address" yaml:"address"`
+	URISANs []string `cel:"uri_sans" json:"uri_sans" yaml:"uri_sans"`
+	DNSSANs []string `cel:"dns_sans" json:"dns_sans" yaml:"dns_sans"`
+	Subject string   `cel:"subject" json:"subject" yaml:"subject"`
+}
+
+// Input has the variables of an expression. A nil Node is an empty node.
+type Input struct {
+	Node *corev3.Node
+	Type string
+	Peer Peer
+}
+
+// The names of the variables. To add one, see environment and activation.
+const (
+	varNode = "node"
+	varType = "type"
+	varPeer = "peer"
+)
+
+func (in *Input) activation() map[string]any {
+	node := in.Node
+	if node == nil {
+		node = new(corev3.Node)
+	}
+	return map[string]any{varNode: node, varType: in.Type, varPeer: in.Peer}
+}
+
+// The environments of rules, of identity, and of the node sent to origins. They are made once.
+var (
+	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varType, varPeer) })
+	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varPeer) })
+	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode) })
+)
+
+func environment(vars ...string) (*cel.Env, error) {
+	opts := []cel.EnvOption{
+		cel.Types(new(corev3.Node)),
+		ext.NativeTypes(reflect.TypeFor[Peer](), ext.ParseStructTags(true)),
+		ext.Strings(),
+		cel.Container("envoy.config.core.v3"),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+	}
+	for _, v := range vars {
+		t := cel.StringType
+		switch v {
+		case varNode:
+			t = nodeType
+		case varPeer:
+			t = cel.ObjectType("expr.Peer")
+		}
+		opts = append(opts, cel.Variable(v, t))
+	}
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("expression environment: %w", err)
+	}
+	return env, nil
+}
+
+var nodeType = cel.ObjectType("envoy.config.core.v3.Node")
