@@ -42,6 +42,8 @@ type Poller struct {
 	// Any goroutine's.
 	refusal atomic.Pointer[refusal.Refusal] // why it is over; the first counts
 	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
+	// The group wakes it for this one: sub, or sub with state.
+	subscribed atomic.Pointer[snapshot.Subscription]
 
 	// Under the table's lock.
 	polls      int                // that are being answered now
@@ -170,6 +172,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	// All of this before another goroutine can find the poller and end it.
 	p.member, p.sub, p.perKey = m, m.Intern(q.sub), ps.srv.opts.Metrics.Key(m.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
+	p.subscribed.Store(p.sub)
 	m.Subscribe(p.sub)
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)
@@ -386,15 +389,20 @@ func (ps *pollers) noteBrought(p *Poller, version string, s *snapshot.Snapshot) 
 
 // subscription is the one by which a poll is answered. A client whose version is of another
 // replica, or of this one before a restart, brings state. It gets nothing from the store (P66)
-// and no partial answer (P67).
+// and no partial answer (P67). The group wakes the poller for the same subscription: only a
+// client with state is concerned when the answer becomes complete.
 func (ps *pollers) subscription(p *Poller, q *request) *snapshot.Subscription {
 	ps.mu.Lock()
 	brings := q.version != "" && p.sent == ""
 	ps.mu.Unlock()
-	if !brings {
-		return p.sub
+	sub := p.sub
+	if brings {
+		sub = p.member.Intern(&snapshot.Subscription{Wildcard: sub.Wildcard, HasState: true, Names: sub.Names})
 	}
-	return p.member.Intern(&snapshot.Subscription{Wildcard: p.sub.Wildcard, HasState: true, Names: p.sub.Names})
+	if p.subscribed.Swap(sub) != sub {
+		p.member.Subscribe(sub)
+	}
+	return sub
 }
 
 // noteGiven notes that p is given the answer of this version, which is made from s.

@@ -33,6 +33,27 @@ func TestP67_PollsWithStateGetNoPart(t *testing.T) {
 	}
 }
 
+// The group wakes a poll with state when the answer becomes complete, which is no news for a
+// poll without.
+func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
+	r.partOf(xds.ClusterType, true)
+	for _, version := range []string{otherVersion, ""} {
+		r.Ask(r.HTTP("http1"), xds.ClusterType, version)
+		g := r.groups.Group("edge")
+		g.Mu.Lock()
+		for m := range g.Members {
+			if m.Subscribed.HasState != (version != "") {
+				t.Errorf("a poll with version %q has state: %v", version, m.Subscribed.HasState)
+			}
+		}
+		if len(g.Members) != 1 {
+			t.Errorf("%d pollers", len(g.Members))
+		}
+		g.Mu.Unlock()
+	}
+}
+
 // For a full-state type a client that brings state waits for all names, at most for
 // session.NamesWait.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
