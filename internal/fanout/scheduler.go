@@ -28,6 +28,25 @@ func newScheduler() *scheduler {
 	return &scheduler{shards: make([]shard, n), tokens: make(chan struct{}, n)}
 }
 
+// Wake implements member.Waker.
+func (t *streamType) Wake() { t.st.wake(t.bit) }
+
+// wake marks types dirty, and queues the stream if no worker has it.
+func (st *stream) wake(bits uint64) {
+	st.run.mark(bits)
+	if st.run.tryQueue() {
+		st.srv.sched.push(st)
+	}
+}
+
+// completed is called when message n has left.
+func (st *stream) completed(n uint64) {
+	st.inFlight.Store(nil)
+	if st.run.completed(n) {
+		st.srv.sched.push(st)
+	}
+}
+
 // push queues a stream. Its run state says queued already.
 func (s *scheduler) push(st *stream) {
 	sh := &s.shards[st.id%uint64(len(s.shards))]

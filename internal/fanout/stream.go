@@ -372,22 +372,6 @@ func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nac
 	return nil
 }
 
-// wake marks types dirty, and queues the stream if no worker has it.
-func (st *stream) wake(bits uint64) {
-	st.run.mark(bits)
-	if st.run.tryQueue() {
-		st.srv.sched.push(st)
-	}
-}
-
-// completed is called when message n has left.
-func (st *stream) completed(n uint64) {
-	st.inFlight.Store(nil)
-	if st.run.completed(n) {
-		st.srv.sched.push(st)
-	}
-}
-
 // End ends the stream with r, from any goroutine. The first one counts.
 func (st *stream) End(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {

@@ -51,9 +51,6 @@ func (s *Server) meter(key xds.Key, url xds.TypeURL) meter {
 // uncounted are the metrics of types without a member.
 var uncounted telemetry.Type
 
-// Wake implements member.Waker.
-func (t *streamType) Wake() { t.st.wake(t.bit) }
-
 // Unavailable implements member.Waker.
 func (t *streamType) Unavailable(r *Refusal) {
 	st := t.st
