@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// other has the group's other stream bring something of cds (P50).
+// other makes the group's other stream bring clusters (P50).
 func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.t.Helper()
 	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
@@ -20,7 +20,7 @@ func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.apply(u)
 }
 
-// part is what is held of cds for the wildcard, or for names.
+// part checks the clusters held for the wildcard, or for names.
 func (r *protocolFixture) part(wildcard bool, names ...string) {
 	r.t.Helper()
 	got := ""
@@ -36,8 +36,8 @@ func (r *protocolFixture) part(wildcard bool, names ...string) {
 	}
 }
 
-// What the wildcard's stream holds of a name is no answer to the name: its
-// absence from the next response removes nothing, and the other way round.
+// A resource that the wildcard's stream brought does not answer a subscription by name. Its absence
+// from the next response removes nothing, and vice versa.
 func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b", "c"))
@@ -50,7 +50,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.part(false, "b")
 	r.part(true, "a", "b", "w")
-	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
+	r.is(cds, xds.Present, "a", "b") // removing a here removes nothing that the wildcard holds
 	r.is(cds, xds.Pending, "c")
 
 	s := newProtocolFixture(t, xds.SotW)
@@ -63,8 +63,8 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	s.part(false, "n")
 }
 
-// A stream that is new to a type says of all that another one brought that it
-// has no version, so that the origin says all of it again.
+// A stream that is new to a type reports no version for resources of another stream. The origin
+// then sends them again.
 func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.other(false, "a", "b")
