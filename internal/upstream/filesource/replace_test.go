@@ -11,8 +11,8 @@ import (
 	"xdsrelay/internal/filewatch"
 )
 
-// What is there of a file that is being written in place may be valid, and is
-// not taken for the whole: nothing of it is removed meanwhile.
+// A file that is being written in place may be valid before it is complete. The relay does not take
+// it for the whole, and removes nothing meanwhile.
 func TestP80_WrittenInSteps(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	before := []string{"a=1", "b=1", "c=1"}
