@@ -8,14 +8,14 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// muted waits until a stream is told to be silent.
+// muted waits until a stream is reported as silent.
 func (s *testSink) muted(t *testing.T) {
 	t.Helper()
 	s.Until(t, "silence", func() bool { return len(s.statuses) > 0 && !s.lastStatus().SilentSince.IsZero() })
 }
 
-// A name that the origin leaves unanswered stays pending, and an origin that
-// answers nothing at all loses no stream for it.
+// A name without an answer stays pending. The relay does not close the stream of an origin that
+// never answers.
 func TestP57_SilenceMeansNothing(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -73,8 +73,8 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 	})
 }
 
-// A silent stream that ends without a response belongs to the same silence as the
-// next one.
+// A silent stream that ends without a response and the next silent stream belong to the same
+// silence.
 func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -97,8 +97,7 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 	})
 }
 
-// An origin whose first response is refused, or of a type that nobody asked for,
-// has spoken.
+// A first response that is rejected, or is of a type that was not requested, ends the silence.
 func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, bad := range []resp{
@@ -119,8 +118,7 @@ func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 	})
 }
 
-// What is taken of a type that nobody wants any more brings no Update, and is a word all
-// the same.
+// A response for a type that is no longer wanted brings no Update, but ends the silence.
 func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
