@@ -26,7 +26,7 @@ func (r *Registry) Groups() []*Group {
 	return slices.Collect(maps.Values(r.groups))
 }
 
-// Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
+// Nacks yields the kept NACKs of all keys: see history.History.Nacks.
 func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
 
 // Status is what a group has published about itself.
@@ -42,7 +42,7 @@ type Status struct {
 	State                    *xds.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
 	Upstreams []upstream.Status
-	// Refusal is why clients are refused; nil: none is.
+	// Refusal is why clients are refused; nil: no client is refused.
 	Refusal *fanout.Refusal
 }
 
@@ -50,7 +50,7 @@ type Status struct {
 type TypeStatus struct {
 	Type    xds.Type
 	Members int
-	// What the group subscribes to, what lingers included.
+	// The group's subscription, including lingering names.
 	Wildcard bool
 	Names    int
 }
@@ -70,8 +70,8 @@ func (g *Group) count() *counts {
 	return c
 }
 
-// Status reads what the group has published. It does not wait for the group. The caller
-// must not change Types.
+// Status returns what the group has published. It does not wait for the group. The caller must not
+// change Types.
 func (g *Group) Status() Status {
 	c, state, handles := g.counts.Load(), g.state.Load(), g.upstreams()
 	s := Status{
@@ -91,7 +91,7 @@ func (g *Group) Nacks() *history.Nacks { return g.nacks }
 // View returns the view of a type; nil if there is none.
 func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
 
-// Held returns what is held of each type, in the order in which the types were first used.
+// Held returns the newest snapshot of each type, in the order in which the types were first used.
 // It copies nothing.
 func (g *Group) Held() (out []*xds.Snapshot) {
 	for _, v := range *g.types.Load() {
@@ -106,5 +106,5 @@ func (g *Group) Held() (out []*xds.Snapshot) {
 // call it.
 func (v *View) Held() *xds.Snapshot { return v.held.Load() }
 
-// History returns what is remembered of the type. Any goroutine may call it.
+// History returns the history of the type. Any goroutine may call it.
 func (v *View) History() *history.Type { return v.history }
