@@ -60,8 +60,8 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// play makes a run and judges it. Its files stay if anything was wrong: it
-// returns where they are.
+// play makes a run and checks its history. If anything was wrong its files stay, and it returns
+// their directory.
 func play(ctx context.Context, set settings) (string, error) {
 	set.dir = filepath.Join(set.dir, fmt.Sprintf("seed-%d-%d", set.seed, os.Getpid()))
 	s, err := prepare(ctx, set)
@@ -71,19 +71,19 @@ func play(ctx context.Context, set settings) (string, error) {
 	return set.dir, s.over(errors.Join(err, s.close(), judge(filepath.Join(set.dir, "history.jsonl"), set.out)))
 }
 
-// prepare makes the directory of a run, and starts everything.
+// prepare creates the directory of a run and starts everything.
 func prepare(ctx context.Context, set settings) (*stage, error) {
 	if err := os.MkdirAll(set.dir, 0o755); err != nil {
 		return &stage{settings: set, ctx: ctx}, err
 	}
-	_, _ = fmt.Fprintf(set.out, "seed %d\n", set.seed) // for people
+	_, _ = fmt.Fprintf(set.out, "seed %d\n", set.seed) // progress output
 	return build(ctx, set)
 }
 
-// over removes the run's files, or says where they are.
+// over removes the run's files, or reports their directory.
 func (s *stage) over(err error) error {
 	if err != nil {
-		return fmt.Errorf("%w\nseed %d; what there is to read is in %s", err, s.seed, s.dir)
+		return fmt.Errorf("%w\nseed %d; the files are in %s", err, s.seed, s.dir)
 	}
 	if s.keep {
 		return nil
@@ -91,16 +91,16 @@ func (s *stage) over(err error) error {
 	return os.RemoveAll(s.dir)
 }
 
-// most is how many violations are told.
+// most is how many violations are printed.
 const most = 20
 
-// judge holds a history against the rules.
+// judge checks a history against the rules.
 func judge(path string, out io.Writer) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	events, err := check.Read(f)
 	if err != nil {
 		return err

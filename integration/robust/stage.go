@@ -22,21 +22,21 @@ import (
 
 var originNames = []string{"first", "second"}
 
-// settings are a run's.
+// settings are the settings of a run.
 type settings struct {
 	seed   uint64
-	more   xdstest.Config // of the relays' configuration
-	quiet  bool           // no history is written
+	more   xdstest.Config // extra parts of the relays' configuration
+	quiet  bool           // write no history
 	last   time.Duration
 	binary string
 	dir    string
 	out    io.Writer
-	keep   bool // the files, also if nothing was wrong
+	keep   bool // keep the files even if nothing was wrong
 	scale  scale
 	keys   int
 }
 
-// stage is all that a run is made of.
+// stage is the environment of a run: origins, relays and clients.
 type stage struct {
 	settings
 	ctx     context.Context
@@ -53,11 +53,11 @@ type stage struct {
 	logs    []*os.File
 }
 
-// upstreamOf are the variants that the relays speak to their origins.
+// upstreamOf are the variants that the relays use with their origins.
 var upstreamOf = []string{check.Delta, check.SotW}
 
-// build starts everything: origins, relays, then clients. What it started is ended
-// by close, also after an error.
+// build starts everything: origins, relays, then clients. close ends what it started, even after an
+// error.
 func build(ctx context.Context, set settings) (*stage, error) {
 	s := &stage{settings: set, ctx: ctx}
 	var err error
@@ -140,7 +140,7 @@ func (s *stage) log(name string) (*os.File, error) {
 	return f, err
 }
 
-// each does something n times at once.
+// each calls do n times concurrently.
 func (s *stage) each(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -155,7 +155,7 @@ func (s *stage) each(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// enter starts the client of a place.
+// enter starts the client at index i.
 func (s *stage) enter(i int) error {
 	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.lives[i], i+s.lives[i], s.relays, s.history)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *stage) close() error {
 	return err
 }
 
-// do does a step.
+// do performs a step.
 func (s *stage) do(st step) error {
 	s.history.Add(check.Event{What: check.Fault, Text: st.String()})
 	switch st.where {
@@ -252,7 +252,7 @@ func (s *stage) doOrigin(st step, o *origin) error {
 	return nil
 }
 
-// doLink does a step to a proxy, which has one fault at a time.
+// doLink performs a step on a proxy. A proxy has one fault at a time.
 func doLink(st step, k *xdstest.Proxy) {
 	switch {
 	case st.act == cut:
@@ -280,7 +280,8 @@ func (s *stage) doClient(st step) error {
 	case reconnect:
 		c.Reconnect(fleet.KeepVersions)
 	case forgetful:
-		// In incremental, who has a thing and does not say so never learns that it is gone.
+		// In delta, a client that holds a resource but does not list it never learns of its
+		// removal.
 		if c.variant == check.SotW {
 			c.Reconnect(fleet.DropVersions)
 		} else {
