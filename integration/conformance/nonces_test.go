@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// Every response has a nonce that no other of its stream has, whatever the type.
+// Every response has a nonce that is unique on its stream, across all types.
 func TestP10_NoncesAreUnique(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=0")
@@ -36,7 +36,7 @@ func TestP10_NoncesAreUnique(t *testing.T) {
 	})
 }
 
-// A nonce means nothing on another stream: it acknowledges nothing there.
+// A nonce of another stream acknowledges nothing.
 func TestP10_NoncesDoNotShare(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=0")
@@ -64,8 +64,8 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 	})
 }
 
-// unanswered changes a resource, and sees that a client is not sent it, because
-// it has not answered what it was sent before.
+// unanswered changes a resource, and checks that a client does not receive it, because it has not
+// answered the previous response.
 func (c *trial) unanswered(cl *client, k kind, change string) {
 	c.Helper()
 	witness := c.client("witness")
@@ -85,8 +85,7 @@ func (c *trial) unanswered(cl *client, k kind, change string) {
 	cl.nothing(k, "the acknowledgement")
 }
 
-// The first request on a stream is a fresh one, whatever version and nonce it
-// carries.
+// The first request on a stream is never stale, whatever its version and nonce.
 func TestP11_FirstRequestIsAnswered(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -102,7 +101,7 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 		cl.take(cds, "a=1")
 		cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
 		cl.take(eds, "a=1")
-		if !cl.delta { // a first request with an error is one, too
+		if !cl.delta { // so is a first request with an error
 			cl.reconnect()
 			cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
 			cl.take(eds, "a=1")
@@ -144,7 +143,7 @@ func TestP11_EmptyWildcard(t *testing.T) {
 	})
 }
 
-// What is held of names is no answer to a wildcard.
+// Resources held for names do not answer a wildcard.
 func TestP11_NotBeforeTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -163,7 +162,7 @@ func TestP11_NotBeforeTheOrigin(t *testing.T) {
 	})
 }
 
-// So it is where the client has everything already.
+// The same holds if the client has everything already.
 func TestP11_WildcardWithNothingNew(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -178,9 +177,9 @@ func TestP11_WildcardWithNothingNew(t *testing.T) {
 	})
 }
 
-// While a response is unanswered, a request without its nonce is stale: it is
-// not answered and acknowledges nothing; but its names go to the origin, and
-// are compared with those of the last request that was not stale.
+// While a response is unanswered, a request without its nonce is stale. It is not answered and
+// acknowledges nothing. Its names still go to the origin. They are compared with those of the last
+// request that was not stale.
 func TestP12_StaleRequest(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
@@ -210,8 +209,8 @@ func TestP12_StaleRequest(t *testing.T) {
 	})
 }
 
-// What a stale request left out is not newly listed when the acknowledgement
-// has it: that is compared with the last request that was not stale.
+// A name that a stale request left out is not newly listed when the ACK has it. The ACK is compared
+// with the last request that was not stale.
 func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -235,8 +234,7 @@ func holds(names []string, name string) bool {
 	return false
 }
 
-// Before the first response no request is stale, and none is once the newest
-// response was answered.
+// No request is stale before the first response, nor after the newest response was answered.
 func TestP12_NotStale(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1", "d=1")
@@ -262,7 +260,7 @@ func TestP12_NotStale(t *testing.T) {
 	})
 }
 
-// quiet2 is quiet where the test answers the type by hand.
+// quiet2 is quiet for a type that the test answers by hand.
 func (c *client) quiet2(k kind, up *upstream, version string) {
 	c.t.Helper()
 	if c.ads {
@@ -272,7 +270,7 @@ func (c *client) quiet2(k kind, up *upstream, version string) {
 	c.nothing(k, "what the test does next")
 }
 
-// A NACK has error_detail: versions tell nothing.
+// A NACK is a request with error_detail. Its version does not matter.
 func TestP13_VersionsTellNothing(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
@@ -280,9 +278,9 @@ func TestP13_VersionsTellNothing(t *testing.T) {
 			cl := c.client("one")
 			cl.sub(eds, "a", "b")
 			a := cl.next(eds)
-			r := say{names: []string{"a", "b"}, nonce: a.nonce} // the version says that it was not taken
+			r := say{names: []string{"a", "b"}, nonce: a.nonce} // the version looks like a NACK
 			if !ack {
-				r.version, r.err = a.version, "not taken" // the version says that it was
+				r.version, r.err = a.version, "not taken" // the version looks like an ACK
 			}
 			cl.talk(eds).nonce, cl.talk(eds).version = a.nonce, a.version
 			cl.tell(eds, r)
@@ -298,7 +296,7 @@ func TestP13_VersionsTellNothing(t *testing.T) {
 	})
 }
 
-// A NACK with the nonce of no response of the stream is none.
+// An error_detail with a nonce of another stream is not a NACK.
 func TestP13_NonceOfThisStream(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -312,7 +310,7 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 		cl.tell(rds, r)
 		c.unanswered(cl, rds, "a=2")
 		cl.ack(a)
-		cl.take(rds, "a=2") // it was acknowledged, so b is not sent again
+		cl.take(rds, "a=2") // the response was acknowledged, so b is not sent again
 		cl.quiet(rds)
 		if all := c.relay.get(t, "/keys/"+c.key); strings.Contains(all, "not taken") {
 			c.Errorf("it was counted as a NACK: %s", all)
@@ -320,26 +318,26 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 	})
 }
 
-// Incremental: changes of subscription are honoured whatever the nonce.
+// In delta, subscription changes apply whatever the nonce.
 func TestP14_WhateverTheNonce(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
 		cl.sub(eds, "a")
 		a := cl.want(eds, "a=1")
-		cl.tell(eds, say{names: []string{"b"}, nonce: "never-sent"}) // while one is unanswered
+		cl.tell(eds, say{names: []string{"b"}, nonce: "never-sent"}) // while a response is unanswered
 		b := cl.want(eds, "b=1")
 		cl.ack(a)
 		cl.ack(b)
-		cl.tell(eds, say{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // of an old response
+		cl.tell(eds, say{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // the nonce of an old response
 		cl.take(eds, "c=1")
 		c.site.put(c, eds, "a=2", "b=2", "c=2")
 		cl.take(eds, "a=2 c=2")
 	})
 }
 
-// What was refused is not sent again by itself. Other changes go without it; a
-// change of any of it brings all of it.
+// A rejected resource is not sent again by itself. Other changes are sent without it. A change of
+// any part of it resends all of it.
 func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
@@ -354,13 +352,13 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		c.site.put(c, eds, "b=2")
 		cl.take(eds, "a=1 b=2")
 		c.site.put(c, eds, "a=2")
-		cl.take(eds, "a=2") // that was taken
+		cl.take(eds, "a=2") // the accepted one
 		cl.quiet(eds)
 	})
 }
 
-// A wildcard's refusal: full-state SotW sends everything anyway when anything
-// changes, and nothing before.
+// After a NACK under a wildcard, full-state SotW sends everything when anything changes, and
+// nothing before.
 func TestP15_RefusedUnderAWildcard(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -379,7 +377,7 @@ func TestP15_RefusedUnderAWildcard(t *testing.T) {
 	})
 }
 
-// What the refused response held goes: the rest of it is sent again.
+// If a resource of a rejected response is removed, the rest of the response is sent again.
 func TestP15_RefusedAndGone(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -392,7 +390,7 @@ func TestP15_RefusedAndGone(t *testing.T) {
 	})
 }
 
-// Whatever one client does, the other gets what it asked for, and nothing else.
+// Whatever one client does, the other receives exactly what it subscribes to.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		big := strings.Repeat("x", 300_000)
@@ -434,7 +432,7 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	})
 }
 
-// NACKs are kept with who refused what, and why.
+// NACKs are kept with the client, the resource and the reason.
 func TestP17_NacksAreKept(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")

@@ -10,10 +10,10 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// A delta origin splits its answer to a wildcard: 200 clusters, 4 per response (diderot does).
-// The relay is started again. Of the clients that reconnect with what they had, delta clients
-// are told of no deletion but the real one, and SotW clients get no CDS response that lacks
-// clusters. A client without state is served at once.
+// A delta origin splits its answer to a wildcard: 200 clusters, 4 per response, as diderot does.
+// The relay is restarted, and clients reconnect with their state. Delta clients receive no removal
+// except the real one. SotW clients receive no CDS response that lacks clusters. A client without
+// state is served at once.
 func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control := newTestControl(t)
@@ -79,7 +79,7 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		if at.ads {
 			returns.quiet()
 		}
-		// A client that comes later finds the wildcard answered.
+		// A later client finds the wildcard answered.
 		later := c.client("later")
 		later.talk(cds).wild = true
 		later.tell(cds, state)
@@ -91,8 +91,8 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	})
 }
 
-// A SotW client that brings a version waits for all clusters that it names, and for 5 s at
-// most. One that brings none waits for nothing.
+// A SotW client that brings a version waits for all clusters that it lists, at most 5 s. One that
+// brings none does not wait.
 func TestP67_NamesAreWaitedFor(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(cds)
@@ -124,9 +124,9 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// While the origin is away, what is stored is served to a new client. A client that brings
-// state for the type gets nothing of it: the store may be older, and would delete. When the
-// origin is back both have what it has.
+// While the origin is away, a new client is served stored resources. A client that brings state for
+// the type is not: the store may be older, which would remove resources. When the origin is back
+// both have its resources.
 func TestP66_StoredAndClientsWithState(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control, dir := newTestControl(t), t.TempDir()
@@ -161,7 +161,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		fresh.take(cds, "a=1 b=1")
 		if at.ads {
 			ever, _ := c.site.opened()
-			c.site.stream(c, ever+2) // it was tried again since
+			c.site.stream(c, ever+2) // the relay has tried again since
 		}
 		returns.nothing(cds, "the origin's return")
 
@@ -174,7 +174,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 				r := cl.next(cds)
 				cl.ack(r)
 				if cl == returns && slices.Contains(r.removed, "c") {
-					t.Errorf("it was told that c is gone: %q", r)
+					t.Errorf("it received the removal of c: %q", r)
 				}
 				if !cl.delta {
 					clear(got)

@@ -44,19 +44,19 @@ func (w *waiting) begun() {
 	}
 }
 
-// exits expects an exit code.
+// exits checks the exit code.
 func (w *waiting) exits(want int) {
 	w.c.Helper()
 	rest, _ := io.ReadAll(w.lines)
-	_ = w.cmd.Wait() // the exit code says it
+	_ = w.cmd.Wait() // the exit code shows it
 	if got := w.cmd.ProcessState.ExitCode(); got != want {
 		w.c.Fatalf("relay wait exits with %d, want %d: %s%s", got, want, w.said, rest)
 	}
 }
 
-// Behind another relay `relay wait` does not fail falsely. A refusal fails the wait for the
-// version that it names, and not that for the roll-back or for what follows; nor does one
-// that the next response of the same version ends. The relay between acknowledges for itself.
+// Behind another relay `relay wait` has no false failures. A NACK fails the wait for the rejected
+// version, but not for the roll-back or a later version. A NACK that the next response of the same
+// version ends does not fail it either. The relay between acknowledges by itself.
 func TestWaitBehindAnotherRelay(t *testing.T) {
 	eachOwn(t, onADS, func(t *testing.T, at place) {
 		control := newTestControl(t)
@@ -121,7 +121,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 	})
 }
 
-// A name that the origin leaves unanswered keeps no client from having a version.
+// A name without an answer does not keep a client from having a version.
 func TestP57_WaitIgnoresPendingNames(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(eds)
