@@ -58,17 +58,17 @@ type load struct {
 func (l load) String() string {
 	what := fmt.Sprintf("One SotW CDS response of %d bytes", l.Bytes)
 	if l.Delta {
-		what = fmt.Sprintf("One of %d clusters, %d bytes in an incremental response,", l.Clusters, l.Bytes)
+		what = fmt.Sprintf("One of %d clusters, %d bytes in a delta response,", l.Clusters, l.Bytes)
 	}
 	if l.Names > 0 {
-		kind, who := "SotW", "all for the same"
+		kind, names := "a SotW", "all for the same"
 		if l.Delta {
-			kind = "incremental"
+			kind = "a delta"
 		}
 		if l.Apart {
-			who = "each for others"
+			names = "each for others"
 		}
-		what = fmt.Sprintf("One load assignment of %d bytes, in an %s EDS response to clients that ask for %d of %d, %s,", l.Bytes, kind, l.Names, l.Clusters, who)
+		what = fmt.Sprintf("One load assignment of %d bytes, in %s EDS response to clients that ask for %d of %d, %s,", l.Bytes, kind, l.Names, l.Clusters, names)
 	}
 	over := ""
 	if l.TLS != nil {

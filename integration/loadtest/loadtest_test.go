@@ -137,13 +137,13 @@ func TestFailureShowsStderr(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 
-	c, _, err := startRole(t.Context(), "clients of nobody", roleCrowd, crowdSettings{
+	c, _, err := startRole(t.Context(), "clients of no server", roleCrowd, crowdSettings{
 		Load: load{Clients: 1}, Addr: "127.0.0.1:1", Readers: 1,
 	})
 	if err == nil {
 		c.stop()
 	}
-	if err == nil || !strings.Contains(err.Error(), "clients of nobody") || !strings.Contains(err.Error(), "connection refused") {
+	if err == nil || !strings.Contains(err.Error(), "clients of no server") || !strings.Contains(err.Error(), "connection refused") {
 		t.Fatalf("got %v", err)
 	}
 }
