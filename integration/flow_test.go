@@ -96,7 +96,7 @@ func TestP51_NamesFollowReferences(t *testing.T) {
 			}
 		}
 		// P52: blue is no longer wanted, and is unsubscribed at the origin after linger.
-		xdstest.Eventually(t, "names that nobody wants", xdstest.Holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
+		xdstest.Eventually(t, "the end of unwanted names", xdstest.Holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
 	})
 }
 

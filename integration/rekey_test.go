@@ -169,7 +169,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 			t.Errorf("%s has had %d streams", id, n)
 		}
 	}
-	xdstest.Eventually(t, "the key of those who moved", xdstest.Holds(func() bool {
+	xdstest.Eventually(t, "the key of the moved clients", xdstest.Holds(func() bool {
 		return slices.ContainsFunc(r.keys(), func(k keyStatus) bool { return k.Key == "west/moved" && k.Members > 0 })
 	}))
 	if out := command(t, "explain", "--diff", next, "--admin", r.Admin); !strings.Contains(out, "clients keep their keys") {

@@ -97,7 +97,7 @@ func TestP70_InterestStays(t *testing.T) {
 			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), resource.EndpointType, "", "a"); got.status != http.StatusOK {
 				t.Fatalf("%d %s", got.status, got.body)
 			}
-			xdstest.Eventually(t, "what nobody polls for is given up", xdstest.Holds(func() bool { return dropped(o, resource.EndpointType, "a") }))
+			xdstest.Eventually(t, "the unsubscription of names without polls", xdstest.Holds(func() bool { return dropped(o, resource.EndpointType, "a") }))
 			if after := time.Since(polled); after < 1500*time.Millisecond {
 				t.Errorf("given up after %s", after)
 			}

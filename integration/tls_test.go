@@ -239,7 +239,7 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 }
 
 // Operators and clients see the error with which an origin ends a stream.
-func TestP6_OriginsWordsAreRedacted(t *testing.T) {
+func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
 	f := xdstest.StartScriptedOrigin(t)
 	f.Refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})

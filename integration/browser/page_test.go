@@ -38,7 +38,7 @@ func TestTheFleetIsLive(t *testing.T) {
 }
 
 // A refused client is not in the list of clients, but its refusal is shown.
-func TestWhoIsSentAwayIsShown(t *testing.T) {
+func TestRefusedClientIsShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	p := w.open()

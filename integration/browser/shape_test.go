@@ -61,7 +61,7 @@ const audit = `(() => {
   return [...new Set(wrong)];
 })()`
 
-func TestEverybodyCanUseIt(t *testing.T) {
+func TestAccessibility(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(6)...)

@@ -174,7 +174,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 
 // A client that only declares support for unwrapping, as gRPC does, receives the resource itself
 // instead of a heartbeat.
-func TestP62_WhoOnlyUnwraps(t *testing.T) {
+func TestP62_ClientThatOnlyUnwraps(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(rds)
 		cl := c.client("one")

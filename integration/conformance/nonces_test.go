@@ -303,7 +303,7 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(rds, "a", "b")
 		a := cl.want(rds, "a=1 b=1")
-		r := say{nonce: "nobody's", err: "not taken"}
+		r := say{nonce: "never-sent", err: "not taken"}
 		if !cl.delta {
 			r.names = []string{"a", "b"}
 		}

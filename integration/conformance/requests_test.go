@@ -122,7 +122,7 @@ func TestP64_OnlyWhatIsWanted(t *testing.T) {
 		}
 		for _, r := range c.site.requests("") {
 			if r.kind != cds {
-				c.Errorf("nobody asked for %v", r)
+				c.Errorf("unexpected request %v", r)
 			}
 		}
 	})

@@ -150,7 +150,7 @@ func TestP4_EveryService(t *testing.T) {
 				continue
 			}
 			if s.sotw == "" && !cl.delta && !c.ads {
-				continue // TestP4_VirtualHostsAreIncremental
+				continue // TestP4_VirtualHostsAreDelta
 			}
 			c.site.put(c, k, "a=1")
 			cl.sub(k, "a")
@@ -159,7 +159,7 @@ func TestP4_EveryService(t *testing.T) {
 	})
 }
 
-func TestP4_VirtualHostsAreIncremental(t *testing.T) {
+func TestP4_VirtualHostsAreDelta(t *testing.T) {
 	each(t, patient, both(downSotW, func(p place) bool { return !p.ads }), func(c *trial) {
 		cl := c.client("one")
 		cl.streams[vhds] = cl.rawOpen("/" + services[vhds].name + "/StreamVirtualHosts")

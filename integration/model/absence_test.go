@@ -141,7 +141,7 @@ func TestP57_SilenceIsPending(t *testing.T) {
 // If the origin can express absence, it is passed on at once. In delta by name; in SotW a
 // full-state type is sent without it to a client that had it. A later client is answered at once,
 // too. Answered clients receive the resource as soon as it appears.
-func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
+func TestP25_AbsenceStatedByTheOrigin(t *testing.T) {
 	eachAbsence(t, func(a *absence) {
 		p := map[string]int{"p": 1}
 		heard := a.upstream == xds.Delta || fullState(a.typ)
@@ -160,9 +160,9 @@ func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
 		synctest.Wait()
 		switch {
 		case heard:
-			a.gets(late, "who comes later", a.gone(map[string]int{})...)
+			a.gets(late, "a later client", a.gone(map[string]int{})...)
 		default: // the origin could not express it
-			a.gets(late, "who comes later", map[string]int{"a": 1})
+			a.gets(late, "a later client", map[string]int{"a": 1})
 		}
 		a.until(time.Now().Add(time.Hour))
 		a.gets(c, "long after")

@@ -121,7 +121,7 @@ func judge(path string, out io.Writer) error {
 		found = append(found, v)
 	}
 	if known > 0 {
-		fmt.Fprintf(out, "%d times who asks by name was taken back from the wildcard's copy to its own (P50)\n", known)
+		fmt.Fprintf(out, "%d times a client that subscribes by name went back from the wildcard's copy to its own (P50)\n", known)
 	}
 	for _, v := range found[:min(len(found), most)] {
 		fmt.Fprintln(out, v)

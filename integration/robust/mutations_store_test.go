@@ -41,7 +41,7 @@ func (x *index) refuse(killed int) bool {
 	}
 	client, stream := x.events[asked].Client, x.events[asked].Stream
 	key := x.key[[2]any{client, stream}]
-	refused := check.Event{What: check.Closed, Client: client, Stream: stream, Conn: "nobody's", Error: "rpc error: code = Unavailable"}
+	refused := check.Event{What: check.Closed, Client: client, Stream: stream, Conn: "unknown", Error: "rpc error: code = Unavailable"}
 	events := slices.Insert(slices.Clone(x.events), asked+1, refused)
 	x.replace(slices.DeleteFunc(events, func(e check.Event) bool {
 		switch e.What {

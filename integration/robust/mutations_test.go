@@ -228,7 +228,7 @@ var mutations = []struct {
 		x.replace(slices.DeleteFunc(slices.Clone(x.events), func(e check.Event) bool { return e.What == check.Touched && e.Conn == conn }))
 		return ok
 	}},
-	{"who asks for what is stored is refused", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
+	{"a client that subscribes to stored resources is refused", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
 		killed, ok := x.any(rng, func(e *check.Event) bool { return e.What == check.Ending })
 		return ok && x.refuse(killed)
 	}},

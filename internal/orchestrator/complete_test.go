@@ -127,7 +127,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 }
 
 // A new stream restarts the answer. A response of another type does not affect it.
-func TestP67_ANewStreamBeginsAnew(t *testing.T) {
+func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))

@@ -110,7 +110,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 }
 
 // A heartbeat wakes the clients that have the name, and changes nothing for any client.
-func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
+func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")
@@ -275,7 +275,7 @@ func failed(t testing.TB, name string, code codes.Code) *xds.ResourceError {
 
 // The error of a name reaches the clients that subscribe to it. It is published at once if they
 // wait for a first answer. It counts as held.
-func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
+func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")

@@ -61,7 +61,7 @@ func (f *feed) again(typ xds.TypeURL) []string {
 
 // A client that subscribes by an alias or a glob is woken by changes of matching resources, and by
 // their removal. Other clients are not woken.
-func TestP26_WakesWhoAsksByAlias(t *testing.T) {
+func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
 		f := w.feed("web")

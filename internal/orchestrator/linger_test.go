@@ -44,7 +44,7 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 
 // Resources kept only because no origin is reachable do not keep a client that wants something
 // else. They take no room from wanted ones.
-func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
+func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		f := w.feed("web")
@@ -109,7 +109,7 @@ func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 }
 
 // A client that wants held resources is accepted beside one that is refused (P16).
-func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
+func TestP53_HeldResourcesAreServedBesideARefusal(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
 		f := w.feed("web")
@@ -155,7 +155,7 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 
 // A type that is kept only because no origin is reachable takes no room from a wanted one
 // (types_per_key). Types that other clients want stay.
-func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
+func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *registryFixture) {
 		const lds = xds.ListenerType
 		a := w.join("web", cds).want("*")

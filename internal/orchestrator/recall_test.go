@@ -360,7 +360,7 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 
 // A client with the wildcard of a held type stays, even if nothing is held of another type that
 // other clients want.
-func TestP53_EachTypeIsJudgedByWhatIsHeldOfIt(t *testing.T) {
+func TestP53_EachTypeCountsByItself(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		var a, b []*client
 		for range 10 {

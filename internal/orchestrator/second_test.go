@@ -252,7 +252,7 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 }
 
 // A late update of a stream that no longer carries the part is dropped.
-func TestP50_LateWordsOfAStream(t *testing.T) {
+func TestP50_LateUpdatesOfAStream(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("n"), w.join("web", cds).want("*")
 		synctest.Wait()

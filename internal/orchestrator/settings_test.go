@@ -126,7 +126,7 @@ func TestReconfigureNames(t *testing.T) {
 
 // A key may have more names than a lowered limit. A client that gives names up, or wants names that
 // others have, goes on. Only a client that wants another name is ended.
-func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
+func TestReconfigureNamesEndsOnlyGrowingClients(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
 		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")

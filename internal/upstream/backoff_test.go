@@ -48,7 +48,7 @@ func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
 	l := n.at[name]
 	n.mu.Unlock()
 	if l == nil {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("no listener")
 	}
 	return l.DialContext(ctx)
 }

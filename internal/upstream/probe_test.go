@@ -122,7 +122,7 @@ var everything = &xds.Subscription{Wildcard: true}
 
 // If the preferred origin does not answer for a type with held resources, the key stays at the
 // other origin. It does not wait for a type without held resources.
-func TestP56_WhatIsNotAnsweredIsWaitedFor(t *testing.T) {
+func TestP56_UnansweredTypesAreWaitedFor(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		stream, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds), named(eds, "never"))
@@ -167,7 +167,7 @@ func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 
 // A probe without answers gives its place to other keys. That is logged once, and does not count as
 // a failure of the origin.
-func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
+func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		first, second := n.origin("one"), n.origin("two")
@@ -303,7 +303,7 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 
 // do_not_cache resources are dropped with the stream that brought them, before the key subscribes
 // at the preferred origin.
-func TestP63_WhatIsNotToBeCachedGoesWithTheReturn(t *testing.T) {
+func TestP63_UncacheableResourcesEndWithTheReturn(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
@@ -399,7 +399,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 	q := newProbeLimiter(Backoff{}, func() bool { return true })
 	if q.admit(true, time.Now()); q.busy != 0 {
-		t.Fatal("nobody was let in")
+		t.Fatal("no key was admitted")
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

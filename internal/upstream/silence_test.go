@@ -98,7 +98,7 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 }
 
 // A first response that is rejected, or is of a type that was not requested, ends the silence.
-func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
+func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, bad := range []resp{
 			{Type: cds, Resources: clusters("c")},
@@ -119,7 +119,7 @@ func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 }
 
 // A response for a type that is no longer wanted brings no Update, but ends the silence.
-func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
+func TestP53_AnUnwantedFirstResponseEndsTheSilence(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		stream, sink := n.relay(v, "one").stream(named(rds, "a"), named(eds, "b"))

@@ -374,7 +374,7 @@ var good = map[string]func(s *script){
 		s.publish("x", Endpoint, "c", "")
 		h.holds(Endpoint, "c", "one")
 	},
-	"what it brought along, and nobody here ever had": func(s *script) {
+	"state that it brought, and no client of this relay ever had": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
 		h.get(Endpoint, "c", "one")
@@ -395,7 +395,7 @@ var good = map[string]func(s *script){
 		h := s.open("C", 1, "a", Delta).ask(Cluster)
 		h.close("1", "rpc error: code = Unavailable", false)
 	},
-	"a route to a cluster that nobody had": func(s *script) {
+	"a route to a cluster that no client had": func(s *script) {
 		s.publish("x", Route, "r", "to-c")
 		s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
 	},
@@ -461,7 +461,7 @@ var good = map[string]func(s *script){
 		h.get(Endpoint, "c", "one")
 		h.close("1", "", true)
 	},
-	"with a store, who left is not counted": func(s *script) {
+	"with a store, a client that left is not counted": func(s *script) {
 		s.restart("a", 2)
 		s.publish("x", Endpoint, "c", "one")
 		s.publish("x", Endpoint, "c", "two")

@@ -165,8 +165,8 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		})
 	}
 	for name, r := range map[string]refusal{
-		"who asked for it had left": {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
-		"it may have been cut off":  {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
+		"its client had left":      {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
+		"it may have been cut off": {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
 		"it was given up": {names: []string{"d"}, killed: func(_ *script, h *hand) {
 			h.drop(Cluster, "*")
 		}},
@@ -190,13 +190,13 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		"only a name of all was held":    {typ: Endpoint, names: []string{"*"}},
 		"it is of another key":           {key: "k2"},
 		"it asked before":                {early: true},
-		"who asked for it may have left": {left: true},
-		"nobody knows when it ended":     {quiet: true},
+		"its client may have left":       {left: true},
+		"the time of its end is unknown": {quiet: true},
 		"after another life": {after: func(s *script) { // it may have stored fewer names
 			s.add(Event{What: Ending, Relay: "a", Process: 3})
 			s.restart("a", 4)
 		}},
-		"nobody had it at another rest": {after: func(s *script) {
+		"no client had it at another rest": {after: func(s *script) {
 			s.add(Event{What: Stored, Relay: "a", Process: 3})
 		}},
 	} {

@@ -31,7 +31,7 @@ func (r *protocolFixture) flush() (requests []string) {
 }
 
 // Types that a client invents cost the key's other clients little: the relay forgets them.
-func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
+func TestP16_UnwantedTypesAreForgotten(t *testing.T) {
 	const junk = 1000
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, of := range map[string]func(xds.TypeURL) xds.TypeInterest{

@@ -65,7 +65,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 
 // A stream that is new to a type reports no version for resources of another stream. The origin
 // then sends them again.
-func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
+func TestP50_ResourcesOfAnotherStreamAreResent(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.other(false, "a", "b")
 	r.other(true, "w")

@@ -75,7 +75,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	r.sent("CDS [] node")
 }
 
-func TestP64_ATypeThatNobodyWantsIsNotRequested(t *testing.T) {
+func TestP64_AnUnwantedTypeIsNotRequested(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(xds.TypeInterest{Type: cds}, named(eds))
