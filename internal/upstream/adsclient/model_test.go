@@ -150,10 +150,10 @@ func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
 	}
 }
 
-// hear handles the stream's requests, at most one of them if one is true.
-func (m *modelOrigin) hear(one bool) (heard bool) {
+// readRequests handles the stream's requests, at most one of them if one is true.
+func (m *modelOrigin) readRequests(one bool) (handled bool) {
 	for r := m.next(); r != nil; r = m.next() {
-		heard = true
+		handled = true
 		if m.v == xds.SotW {
 			d := new(discoveryv3.DiscoveryRequest)
 			mustUnmarshal(m.t, r.bytes(), d)
@@ -167,11 +167,11 @@ func (m *modelOrigin) hear(one bool) (heard bool) {
 			break
 		}
 	}
-	return heard
+	return handled
 }
 
-// say sends pending resources, or a part of them. It returns false if nothing is pending.
-func (m *modelOrigin) say(part bool) bool {
+// sendResponse sends pending resources, or a part of them. It returns false if nothing is pending.
+func (m *modelOrigin) sendResponse(part bool) bool {
 	var names []string
 	for n, change := range m.has {
 		if m.covers(n) && (m.told[n] != change || m.due[n]) {
@@ -244,7 +244,7 @@ func (m *modelOrigin) send(p resp, bad bool) {
 // meanwhile, a name that is unsubscribed and wanted again is not requested again.
 func (m *modelOrigin) ask(wishes ...xds.TypeInterest) {
 	m.pass(time.Minute)
-	m.hear(false)
+	m.readRequests(false)
 	for _, m.interest = range wishes {
 		m.set(m.interest)
 	}
@@ -314,7 +314,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 				kept = append(kept, n)
 			}
 		}
-		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "hear", "hear", "say", "say", "say", "bad", "connect", "other", "time"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "time"}).Draw(rt, "step") {
 		case "put":
 			m.changes++
 			m.has[name.Draw(rt, "name")] = m.changes
@@ -324,10 +324,10 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 		case "want":
 			m.ask(rapid.SliceOfN(wish, 1, 2).Draw(rt, "wishes")...)
 			kept = nil
-		case "hear":
-			m.hear(rapid.Bool().Draw(rt, "one"))
-		case "say":
-			m.say(true)
+		case "request":
+			m.readRequests(rapid.Bool().Draw(rt, "one"))
+		case "respond":
+			m.sendResponse(true)
 		case "bad":
 			if m.began && (len(m.open) == 0 || v == xds.Delta) {
 				m.send(resp{Type: typ, Version: "bad", Resources: []res{m.resource("a", 1), m.resource("a", 1)}}, true)
@@ -355,7 +355,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 	}
 	for range 20 {
 		m.pass(time.Minute)
-		for m.hear(false) || m.say(false) {
+		for m.readRequests(false) || m.sendResponse(false) {
 		}
 	}
 	m.compare(names)
