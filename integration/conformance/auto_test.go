@@ -56,7 +56,7 @@ func (u *upstream) answer(r request) {
 			continue
 		}
 		if a.names[n] && a.wild {
-			out = append(out, u.site.word(r.kind, n, a.wants(n)))
+			out = append(out, u.site.entry(r.kind, n, a.wants(n)))
 		}
 		delete(a.names, n)
 	}
@@ -64,7 +64,7 @@ func (u *upstream) answer(r request) {
 	for name := range u.site.held[r.kind] {
 		newly := a.names[name] && (!before[name] || u.delta && slices.Contains(r.names, name))
 		if newly || began && a.wants(name) {
-			out = append(out, u.site.word(r.kind, name, true))
+			out = append(out, u.site.entry(r.kind, name, true))
 		}
 	}
 	if u.delta && !u.site.silent {
@@ -88,8 +88,8 @@ func (u *upstream) answer(r request) {
 	}
 }
 
-// word returns the text for a name in a response, empty if there is none. The caller holds site.mu.
-func (s *site) word(k kind, name string, wanted bool) string {
+// entry returns the text for a name in a response, empty if there is none. The caller holds site.mu.
+func (s *site) entry(k kind, name string, wanted bool) string {
 	value, there := s.held[k][name]
 	if !there || !wanted {
 		return "-" + name
@@ -102,7 +102,7 @@ func (u *upstream) everything(k kind) []string {
 	var out []string
 	for name := range u.site.held[k] {
 		if u.asks[k].wants(name) {
-			out = append(out, u.site.word(k, name, true))
+			out = append(out, u.site.entry(k, name, true))
 		}
 	}
 	return out

@@ -30,13 +30,13 @@ type client struct {
 	node    *corev3.Node
 	conn    *grpc.ClientConn
 	streams map[kind]*stream // "": the aggregated one
-	talks   map[kind]*talk
+	states  map[kind]*typeState
 	fences  int
 	deaf    bool // does not read
 }
 
-// talk is the client's state of one type.
-type talk struct {
+// typeState is the client's state of one type.
+type typeState struct {
 	names   []string // SotW: the whole list; delta: subscribed
 	wild    bool
 	named   bool   // a name was listed at some time
@@ -161,8 +161,8 @@ func (s *stream) waitFor(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// say is a request as it is sent, in either variant.
-type say struct {
+// rawRequest is a request as it is sent, in either variant.
+type rawRequest struct {
 	names, drop []string
 	nonce       string
 	version     string
@@ -174,7 +174,7 @@ type say struct {
 }
 
 // tell sends a request unchanged.
-func (c *client) tell(k kind, r say) {
+func (c *client) tell(k kind, r rawRequest) {
 	c.t.Helper()
 	s := c.on(k)
 	node := r.node
@@ -201,18 +201,18 @@ func (c *client) tell(k kind, r say) {
 	}
 }
 
-func (c *client) talk(k kind) *talk {
-	if c.talks[k] == nil {
-		c.talks[k] = &talk{}
+func (c *client) state(k kind) *typeState {
+	if c.states[k] == nil {
+		c.states[k] = &typeState{}
 	}
-	return c.talks[k]
+	return c.states[k]
 }
 
 // sub subscribes to more names. Without names in the first request it subscribes to the legacy
 // wildcard.
 func (c *client) sub(k kind, names ...string) {
 	c.t.Helper()
-	t := c.talk(k)
+	t := c.state(k)
 	t.wild = t.wild || slices.Contains(names, "*") || len(names) == 0 && !t.named && !k.noLegacy()
 	t.named = t.named || len(names) > 0
 	for _, n := range names {
@@ -221,47 +221,47 @@ func (c *client) sub(k kind, names ...string) {
 		}
 	}
 	if c.delta {
-		c.tell(k, say{names: names})
+		c.tell(k, rawRequest{names: names})
 		return
 	}
-	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+	c.tell(k, rawRequest{names: t.names, nonce: t.nonce, version: t.version})
 }
 
 // unsub unsubscribes from names.
 func (c *client) unsub(k kind, names ...string) {
 	c.t.Helper()
-	t := c.talk(k)
+	t := c.state(k)
 	t.names = slices.DeleteFunc(t.names, func(n string) bool { return slices.Contains(names, n) })
 	t.wild = t.wild && !slices.Contains(names, "*")
 	if c.delta {
-		c.tell(k, say{drop: names})
+		c.tell(k, rawRequest{drop: names})
 		return
 	}
-	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+	c.tell(k, rawRequest{names: t.names, nonce: t.nonce, version: t.version})
 }
 
 // ack acknowledges a response.
 func (c *client) ack(a answer) {
 	c.t.Helper()
-	t := c.talk(a.kind)
+	t := c.state(a.kind)
 	t.nonce, t.version = a.nonce, a.version
 	if c.delta {
-		c.tell(a.kind, say{nonce: a.nonce})
+		c.tell(a.kind, rawRequest{nonce: a.nonce})
 		return
 	}
-	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: a.version})
+	c.tell(a.kind, rawRequest{names: t.names, nonce: a.nonce, version: a.version})
 }
 
 // nack rejects a response.
 func (c *client) nack(a answer) {
 	c.t.Helper()
-	t := c.talk(a.kind)
+	t := c.state(a.kind)
 	t.nonce = a.nonce
 	if c.delta {
-		c.tell(a.kind, say{nonce: a.nonce, err: "not taken"})
+		c.tell(a.kind, rawRequest{nonce: a.nonce, err: "not taken"})
 		return
 	}
-	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: t.version, err: "not taken"})
+	c.tell(a.kind, rawRequest{names: t.names, nonce: a.nonce, version: t.version, err: "not taken"})
 }
 
 // next waits for the next response of a type, and leaves it unanswered.
@@ -300,8 +300,8 @@ func (c *client) any(k kind) answer {
 		s.in = slices.Delete(s.in, i, i+1)
 		return true
 	})
-	c.talk(k).answers++
-	c.talk(k).last = got.nonce
+	c.state(k).answers++
+	c.state(k).last = got.nonce
 	if got.nonce == "" {
 		c.t.Errorf("a response of %s has no nonce", k.short())
 	}
@@ -312,7 +312,7 @@ func (c *client) any(k kind) answer {
 }
 
 // lastNonce is that of the newest response of a type.
-func (c *client) lastNonce(k kind) string { return c.talk(k).last }
+func (c *client) lastNonce(k kind) string { return c.state(k).last }
 
 // first waits for the next response on the aggregated stream, of any type.
 func (c *client) first() answer {
@@ -370,7 +370,7 @@ func (c *client) takeFull(k kind, all, change string) answer {
 }
 
 // wholeState reports whether each response of the type holds everything.
-func (c *client) wholeState(k kind) bool { return !c.delta && (k.full() || c.talk(k).wild) }
+func (c *client) wholeState(k kind) bool { return !c.delta && (k.full() || c.state(k).wild) }
 
 // quiet checks that nothing else has arrived, neither for this client's requests, nor for what the
 // origin sent.
@@ -388,11 +388,11 @@ func (c *client) quiet(kinds ...kind) {
 	}
 	for _, k := range kinds {
 		of := name
-		if !c.talk(k).wild {
+		if !c.state(k).wild {
 			of = onDemand + name // the wildcard of another client does not cover it
 		}
 		c.c.site.put(c.t, k, of+"=1")
-		if !c.talk(k).wild {
+		if !c.state(k).wild {
 			c.sub(k, of)
 		}
 		a := c.any(k)
@@ -453,5 +453,5 @@ func (c *client) reconnect() {
 		s.close()
 		delete(c.streams, k)
 	}
-	clear(c.talks)
+	clear(c.states)
 }

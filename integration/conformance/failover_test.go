@@ -56,7 +56,7 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		cl.take(eds, "e=1")
 		next.waitFor(c, "the end of its stream", func() bool { return next.streams[len(next.streams)-1].closed })
 		for _, k := range []kind{lds, eds} {
-			if n := cl.talk(k).answers; n != map[kind]int{lds: 3, eds: 4}[k] {
+			if n := cl.state(k).answers; n != map[kind]int{lds: 3, eds: 4}[k] {
 				t.Errorf("%d responses of %s", n, k.short())
 			}
 		}

@@ -91,7 +91,7 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		up.failing(c, rds, "3", []string{"a=1"})
 		cl.take(rds, "a=1")
 		late.take(rds, "a=1")
-		if got := late.talk(rds); got.answers != 2 {
+		if got := late.state(rds); got.answers != 2 {
 			c.Errorf("%d responses", got.answers)
 		}
 		// An error for a held resource: the resource stays. The same resource ends the error.
@@ -175,7 +175,7 @@ func TestP61_VersionsOfTheOrigin(t *testing.T) {
 		// the others have. A client that brings it has it already.
 		up.wrapped(c, rds, "2", res("a", "second", "1"))
 		late := c.client("late")
-		late.tell(rds, say{names: []string{"a", "b"}, brought: map[string]string{"a": "first", "b": "first"}})
+		late.tell(rds, rawRequest{names: []string{"a", "b"}, brought: map[string]string{"a": "first", "b": "first"}})
 		if v := late.take(rds, "b=1").wraps["b"].Version; v != content {
 			t.Errorf("version %q, want %q", v, content)
 		}
@@ -185,7 +185,7 @@ func TestP61_VersionsOfTheOrigin(t *testing.T) {
 				t.Errorf("the version is %q, want the origin's", v)
 			}
 		}
-		if n := cl.talk(rds).answers; n != 2 {
+		if n := cl.state(rds).answers; n != 2 {
 			t.Errorf("%d responses", n)
 		}
 	})

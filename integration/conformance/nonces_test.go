@@ -47,16 +47,16 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 			c.site.put(c, rds, "a="+v)
 			far.take(rds, "a="+v)
 		}
-		foreign := far.talk(rds).nonce
+		foreign := far.state(rds).nonce
 		cl.sub(rds, "a")
 		a := cl.want(rds, "a=3")
 		if a.nonce == foreign {
 			c.Skip("both streams happen to have the same nonce")
 		}
 		if cl.delta {
-			cl.tell(rds, say{nonce: foreign})
+			cl.tell(rds, rawRequest{nonce: foreign})
 		} else {
-			cl.tell(rds, say{names: []string{"a"}, nonce: foreign, version: a.version})
+			cl.tell(rds, rawRequest{names: []string{"a"}, nonce: foreign, version: a.version})
 		}
 		c.unanswered(cl, rds, "a=4")
 		cl.ack(a)
@@ -70,7 +70,7 @@ func (c *trial) unanswered(cl *client, k kind, change string) {
 	c.Helper()
 	witness := c.client("witness")
 	var names []string
-	for _, r := range cl.talk(k).names {
+	for _, r := range cl.state(k).names {
 		if r != "*" && !isFence(r) {
 			names = append(names, r)
 		}
@@ -97,13 +97,13 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 		endpoints := cl.take(eds, "a=1")
 		cl.quiet(cds, eds)
 		cl.reconnect()
-		cl.tell(cds, say{version: clusters.version, nonce: clusters.nonce})
+		cl.tell(cds, rawRequest{version: clusters.version, nonce: clusters.nonce})
 		cl.take(cds, "a=1")
-		cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
+		cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
 		cl.take(eds, "a=1")
 		if !cl.delta { // so is a first request with an error
 			cl.reconnect()
-			cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
+			cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
 			cl.take(eds, "a=1")
 		}
 	})
@@ -170,8 +170,8 @@ func TestP11_WildcardWithNothingNew(t *testing.T) {
 		cl.sub(cds)
 		a := cl.take(cds, "a=1")
 		cl.reconnect()
-		cl.talk(cds).wild = true
-		cl.tell(cds, say{brought: map[string]string{"a": a.wraps["a"].Version}})
+		cl.state(cds).wild = true
+		cl.tell(cds, rawRequest{brought: map[string]string{"a": a.wraps["a"].Version}})
 		cl.take(cds, "")
 		cl.quiet(cds)
 	})
@@ -186,19 +186,19 @@ func TestP12_StaleRequest(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(rds, "a")
 		a := cl.want(rds, "a=1")
-		cl.tell(rds, say{names: []string{"a", "b"}})
+		cl.tell(rds, rawRequest{names: []string{"a", "b"}})
 		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "b") })
 		if c.ads {
 			cl.quiet()
 		}
 		cl.nothing(rds, "the acknowledgement")
-		cl.talk(rds).names = []string{"a", "b"}
+		cl.state(rds).names = []string{"a", "b"}
 		cl.ack(a) // with b, which no request that was not stale had
 		cl.take(rds, "b=1")
 
 		c.site.put(c, rds, "a=2")
 		a = cl.want(rds, "a=2")
-		cl.tell(rds, say{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
+		cl.tell(rds, rawRequest{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
 		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "c") })
 		if c.ads {
 			cl.quiet()
@@ -219,7 +219,7 @@ func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
 		cl.take(rds, "a=1 b=1")
 		c.site.put(c, rds, "a=2")
 		a := cl.want(rds, "a=2")
-		cl.tell(rds, say{names: []string{"a"}, nonce: cl.talk(rds).nonce})
+		cl.tell(rds, rawRequest{names: []string{"a"}, nonce: cl.state(rds).nonce})
 		cl.ack(a) // with a and b
 		cl.quiet(rds)
 	})
@@ -242,10 +242,10 @@ func TestP12_NotStale(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(eds, "a")
 		c.site.request(c, eds, 1)
-		cl.tell(eds, say{names: []string{"a", "b"}, nonce: "of-another-time"})
+		cl.tell(eds, rawRequest{names: []string{"a", "b"}, nonce: "of-another-time"})
 		c.site.await(c, eds, "the second name", func(r request) bool { return holds(r.names, "b") })
 		c.site.stream(c, 1).reply(c, eds, "1", "a=1", "b=1")
-		cl.talk(eds).names = []string{"a", "b"}
+		cl.state(eds).names = []string{"a", "b"}
 		first := cl.want(eds, "a=1 b=1")
 		cl.ack(first)
 		cl.quiet2(eds, c.site.stream(c, 1), "1")
@@ -253,7 +253,7 @@ func TestP12_NotStale(t *testing.T) {
 		// Envoy's unified mux sends an old nonce after a NACK.
 		c.site.stream(c, 1).reply(c, eds, "2", "a=2")
 		cl.nack(cl.want(eds, "a=2"))
-		cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: first.nonce, version: first.version})
+		cl.tell(eds, rawRequest{names: []string{"a", "b", "c"}, nonce: first.nonce, version: first.version})
 		c.site.await(c, eds, "the third name", func(r request) bool { return holds(r.names, "c") })
 		c.site.stream(c, 1).reply(c, eds, "3", "c=1")
 		cl.take(eds, "c=1")
@@ -278,11 +278,11 @@ func TestP13_VersionsTellNothing(t *testing.T) {
 			cl := c.client("one")
 			cl.sub(eds, "a", "b")
 			a := cl.next(eds)
-			r := say{names: []string{"a", "b"}, nonce: a.nonce} // the version looks like a NACK
+			r := rawRequest{names: []string{"a", "b"}, nonce: a.nonce} // the version looks like a NACK
 			if !ack {
 				r.version, r.err = a.version, "not taken" // the version looks like an ACK
 			}
-			cl.talk(eds).nonce, cl.talk(eds).version = a.nonce, a.version
+			cl.state(eds).nonce, cl.state(eds).version = a.nonce, a.version
 			cl.tell(eds, r)
 			cl.quiet(eds)
 			if ack {
@@ -303,7 +303,7 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(rds, "a", "b")
 		a := cl.want(rds, "a=1 b=1")
-		r := say{nonce: "never-sent", err: "not taken"}
+		r := rawRequest{nonce: "never-sent", err: "not taken"}
 		if !cl.delta {
 			r.names = []string{"a", "b"}
 		}
@@ -325,11 +325,11 @@ func TestP14_WhateverTheNonce(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(eds, "a")
 		a := cl.want(eds, "a=1")
-		cl.tell(eds, say{names: []string{"b"}, nonce: "never-sent"}) // while a response is unanswered
+		cl.tell(eds, rawRequest{names: []string{"b"}, nonce: "never-sent"}) // while a response is unanswered
 		b := cl.want(eds, "b=1")
 		cl.ack(a)
 		cl.ack(b)
-		cl.tell(eds, say{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // the nonce of an old response
+		cl.tell(eds, rawRequest{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // the nonce of an old response
 		cl.take(eds, "c=1")
 		c.site.put(c, eds, "a=2", "b=2", "c=2")
 		cl.take(eds, "a=2 c=2")

@@ -39,16 +39,16 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		c.relay = own(t, at.up, nil, control.addr)
 
 		returns, fresh := c.client("one"), c.client("fresh")
-		returns.talk(cds).wild, fresh.talk(cds).wild = true, true
-		state := say{version: had.version}
+		returns.state(cds).wild, fresh.state(cds).wild = true, true
+		state := rawRequest{version: had.version}
 		if returns.delta {
-			state = say{brought: make(map[string]string)}
+			state = rawRequest{brought: make(map[string]string)}
 			for n, r := range had.wraps {
 				state.brought[n] = r.Version
 			}
 		}
 		returns.tell(cds, state)
-		fresh.tell(cds, say{})
+		fresh.tell(cds, rawRequest{})
 		asked := c.site.await(c, cds, "the wildcard after the restart", func(r request) bool { return r.stream > 1 })
 		up := c.site.stream(c, asked.stream)
 		all[len(all)-1] = "c99=2"
@@ -81,7 +81,7 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		}
 		// A later client finds the wildcard answered.
 		later := c.client("later")
-		later.talk(cds).wild = true
+		later.state(cds).wild = true
 		later.tell(cds, state)
 		if later.delta {
 			later.take(cds, "c99=2 -gone")
@@ -98,10 +98,10 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 		c.site.manual(cds)
 		returns, fresh := c.client("returns"), c.client("fresh")
 		for _, cl := range []*client{returns, fresh} {
-			cl.talk(cds).names = []string{"a", "b"}
+			cl.state(cds).names = []string{"a", "b"}
 		}
-		returns.tell(cds, say{names: []string{"a", "b"}, version: "7"})
-		fresh.tell(cds, say{names: []string{"a", "b"}})
+		returns.tell(cds, rawRequest{names: []string{"a", "b"}, version: "7"})
+		fresh.tell(cds, rawRequest{names: []string{"a", "b"}})
 		c.site.asksFor(c, cds, "a", "b")
 		up := c.site.stream(c, 1)
 		up.reply(c, cds, "1", "a=1")
@@ -115,8 +115,8 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 		fresh.take(cds, "a=1 b=1")
 		returns.take(cds, "a=1 b=1")
 		late := c.client("late")
-		late.talk(cds).names = []string{"a", "x"}
-		late.tell(cds, say{names: []string{"a", "x"}, version: "7"})
+		late.state(cds).names = []string{"a", "x"}
+		late.tell(cds, rawRequest{names: []string{"a", "x"}, version: "7"})
 		late.take(cds, "a=1")
 		if took := time.Since(began); took < 5*time.Second {
 			c.Errorf("it waited for %v", took)
@@ -151,10 +151,10 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		c.relay = own(t, at.up, more, control.addr)
 
 		returns, fresh := c.client("returns"), c.client("fresh")
-		returns.talk(cds).wild = true
-		state := say{version: "a-newer-one"}
+		returns.state(cds).wild = true
+		state := rawRequest{version: "a-newer-one"}
 		if returns.delta {
-			state = say{brought: map[string]string{"a": "newer", "c": "newer"}}
+			state = rawRequest{brought: map[string]string{"a": "newer", "c": "newer"}}
 		}
 		returns.tell(cds, state)
 		fresh.sub(cds)

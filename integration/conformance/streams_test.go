@@ -25,9 +25,9 @@ func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 		other := proto.CloneOf(cl.node)
 		other.Id, other.Cluster = "another", c.key+"-other"
 		if c.down == "delta" {
-			cl.tell(eds, say{names: []string{"c"}, node: other})
+			cl.tell(eds, rawRequest{names: []string{"c"}, node: other})
 		} else {
-			cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: cl.talk(eds).nonce, node: other})
+			cl.tell(eds, rawRequest{names: []string{"a", "b", "c"}, nonce: cl.state(eds).nonce, node: other})
 		}
 		cl.take(eds, "c=1")
 		cl.quiet(eds)
@@ -41,7 +41,7 @@ func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 func TestP1_NoNode(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one")
-		cl.tell(cds, say{noNode: true})
+		cl.tell(cds, rawRequest{noNode: true})
 		cl.ended(cds, codes.InvalidArgument)
 	})
 }
@@ -60,8 +60,8 @@ func TestP1_DynamicParametersLater(t *testing.T) {
 		cl := c.client("one", sharded)
 		cl.sub(cds)
 		cl.take(cds, "a=1")
-		cl.talk(eds).names = []string{"a"}
-		cl.tell(eds, say{names: []string{"a"}, node: with(cl.node)})
+		cl.state(eds).names = []string{"a"}
+		cl.tell(eds, rawRequest{names: []string{"a"}, node: with(cl.node)})
 		cl.take(eds, "a=1")
 		if ever, _ := c.site.opened(); ever != 2 {
 			c.Fatalf("the origin had %d streams, want one for each shard", ever)
@@ -84,7 +84,7 @@ func TestP2_TypeURL(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.tell(cds, say{typeless: true})
+		cl.tell(cds, rawRequest{typeless: true})
 		if c.ads {
 			cl.ended(cds, codes.InvalidArgument)
 			return

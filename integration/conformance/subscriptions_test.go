@@ -12,9 +12,9 @@ func TestP20_AddedThenRemoved(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
-		cl.tell(eds, say{names: []string{"a", "b", "a"}, drop: []string{"b"}})
+		cl.tell(eds, rawRequest{names: []string{"a", "b", "a"}, drop: []string{"b"}})
 		first := cl.want(eds, "a=1")
-		cl.tell(eds, say{nonce: first.nonce, names: []string{"c"}, drop: []string{"a"}})
+		cl.tell(eds, rawRequest{nonce: first.nonce, names: []string{"c"}, drop: []string{"a"}})
 		cl.take(eds, "c=1")
 		c.site.put(c, eds, "a=2", "b=2", "c=2")
 		cl.take(eds, "c=2")
@@ -27,7 +27,7 @@ func TestP20_WildcardAddedAndRemoved(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.tell(cds, say{names: []string{"*"}, drop: []string{"*"}})
+		cl.tell(cds, rawRequest{names: []string{"*"}, drop: []string{"*"}})
 		cl.quiet(cds)
 		for _, r := range c.site.requests(cds) {
 			if holds(r.names, "*") || len(r.names)+len(r.nonce) == 0 {
@@ -42,10 +42,10 @@ func TestP20_ListsAreSets(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
 		cl := c.client("one")
-		cl.talk(eds).names = []string{"b", "a", "b", "a"}
-		cl.tell(eds, say{names: cl.talk(eds).names})
+		cl.state(eds).names = []string{"b", "a", "b", "a"}
+		cl.tell(eds, rawRequest{names: cl.state(eds).names})
 		cl.until(eds, "b=1")
-		cl.talk(eds).names = []string{"a", "b"}
+		cl.state(eds).names = []string{"a", "b"}
 		cl.sub(eds)
 		cl.quiet(eds)
 		c.site.put(c, eds, "a=2", "b=2")
@@ -215,10 +215,10 @@ func TestP21_EmptyListLater(t *testing.T) {
 		if cl.delta {
 			cl.sub(cds)
 			cl.take(cds, "a=1 b=1")
-			cl.tell(cds, say{})
+			cl.tell(cds, rawRequest{})
 			cl.sub(cds, "a")
 			cl.take(cds, "a=1")
-			cl.tell(cds, say{})
+			cl.tell(cds, rawRequest{})
 			cl.unsub(cds, "a")
 			cl.take(cds, "a=1") // P24: the wildcard still covers it
 			c.site.put(c, cds, "b=2")
@@ -227,7 +227,7 @@ func TestP21_EmptyListLater(t *testing.T) {
 		}
 		cl.sub(cds, "a")
 		cl.want(cds, "a=1")
-		cl.talk(cds).names = nil
+		cl.state(cds).names = nil
 		a := answer{kind: cds}
 		a.nonce, a.version = cl.lastNonce(cds), ""
 		cl.ack(a)
@@ -414,13 +414,13 @@ func TestP27_Reconnect(t *testing.T) {
 			for _, n := range []string{"a", "b", "c"} {
 				brought[n] = held.wraps[n].Version
 			}
-			cl.tell(k, say{names: names, brought: brought})
+			cl.tell(k, rawRequest{names: names, brought: brought})
 			if c.up == "delta" || k.full() {
 				cl.take(k, "b=2 d=1 -c")
 			} else {
 				cl.take(k, "b=2 d=1")
 			}
-			cl.talk(k).names = names
+			cl.state(k).names = names
 			cl.quiet(k)
 			cl.sub(k, "a") // P23: suppressed once only
 			cl.take(k, "a=1")
@@ -436,8 +436,8 @@ func TestP27_ReconnectOfAWildcard(t *testing.T) {
 		cl.sub(cds)
 		held := cl.take(cds, "a=1 b=1")
 		cl.reconnect()
-		cl.talk(cds).wild = true
-		cl.tell(cds, say{brought: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
+		cl.state(cds).wild = true
+		cl.tell(cds, rawRequest{brought: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
 		if c.up == "delta" { // the answer to the wildcard may have a second part (P67)
 			cl.take(cds, "b=1")
 			cl.take(cds, "-gone")
@@ -456,8 +456,8 @@ func TestP27_EndpointsAreAlwaysSent(t *testing.T) {
 		cl.sub(eds, "a")
 		held := cl.take(eds, "a=1")
 		cl.reconnect()
-		cl.talk(eds).names = []string{"a"}
-		cl.tell(eds, say{names: []string{"a"}, brought: map[string]string{"a": held.wraps["a"].Version}})
+		cl.state(eds).names = []string{"a"}
+		cl.tell(eds, rawRequest{names: []string{"a"}, brought: map[string]string{"a": held.wraps["a"].Version}})
 		cl.take(eds, "a=1")
 		cl.quiet(eds)
 	})
@@ -479,8 +479,8 @@ func TestP15_P23_P27_TheTextsSession(t *testing.T) {
 		cl.quiet(rds)
 
 		cl.reconnect()
-		cl.talk(rds).names = []string{"foo", "bar", "wc"}
-		cl.tell(rds, say{names: cl.talk(rds).names, brought: map[string]string{
+		cl.state(rds).names = []string{"foo", "bar", "wc"}
+		cl.tell(rds, rawRequest{names: cl.state(rds).names, brought: map[string]string{
 			"foo": held.wraps["foo"].Version, "bar": held.wraps["bar"].Version, "wc": wc.wraps["wc"].Version}})
 		cl.take(rds, "foo=2")
 		cl.quiet(rds)

@@ -138,7 +138,7 @@ func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *
 		node.Metadata.Fields[m] = structpb.NewBoolValue(true)
 	}
 	return &client{t: c.TB, c: c, delta: variant == "delta", ads: ads, node: node, conn: c.relay.conn,
-		streams: make(map[kind]*stream), talks: make(map[kind]*talk)}
+		streams: make(map[kind]*stream), states: make(map[kind]*typeState)}
 }
 
 // alone gives a client its own connection.
