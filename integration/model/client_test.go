@@ -462,7 +462,7 @@ func (c *client) take(w *relayFixture) (bool, error) {
 		t, r, err := c.decode(m)
 		w.tb.Logf("%s <- %v", c.id, m)
 		if err == nil {
-			err = c.judge(w, t, r)
+			err = c.check(w, t, r)
 		}
 		if err != nil {
 			return true, fmt.Errorf("%w\n%v", err, m)

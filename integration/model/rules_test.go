@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// judge checks a response against the rules for what may not be sent.
-func (c *client) judge(w *relayFixture, t *clientType, r response) error {
+// check checks a response against the rules for what may not be sent.
+func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	for n, content := range r.items {
 		if content != 0 && !t.covers(n) && !t.ever[n] {
 			return fmt.Errorf("P51, P50: %s was never asked for", n)
 		}
 	}
 	if c.full(t) {
-		if err := c.judgeFull(w, t, r); err != nil {
+		if err := c.checkFull(w, t, r); err != nil {
 			return err
 		}
 	} else {
@@ -61,9 +61,9 @@ func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 	return nil
 }
 
-// judgeFull checks a response that holds everything. It may not leave out a permanent resource, and
+// checkFull checks a response that holds everything. It may not leave out a permanent resource, and
 // it may not equal the previous one.
-func (c *client) judgeFull(w *relayFixture, t *clientType, r response) error {
+func (c *client) checkFull(w *relayFixture, t *clientType, r response) error {
 	for n, content := range t.told {
 		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
 			continue
