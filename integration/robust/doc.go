@@ -7,11 +7,11 @@
 // again as go-control-plane's server. For each relay it starts the built binary. The clients are
 // internal/fleet's, in this process, so that the history has one order.
 //
-//	catalog.go what all origins should have, and how it changes
-//	feed.go    an origin's process and its input; origin.go is the code inside it
-//	relay.go   a relay's process
-//	client.go  a client that records its requests and receipts
-//	plan.go    the faults of a round: a pure function of the seed
-//	stage.go   all of these put together; run.go: rounds, and rest after each
-//	soak.go    another run: churn, and the relay's resources afterwards
+//	catalog.go      what all origins should have, and how it changes
+//	feed.go         an origin's process and its input; origin.go is the code inside it
+//	relay.go        a relay's process
+//	client.go       a client that records its requests and receipts
+//	plan.go         the faults of a round: a pure function of the seed
+//	environment.go  starts all of these; run.go: rounds, and rest after each
+//	soak.go         another run: churn, and the relay's resources afterwards
 package main

@@ -36,8 +36,8 @@ type settings struct {
 	keys   int
 }
 
-// stage is the environment of a run: origins, relays and clients.
-type stage struct {
+// environment is what a run uses: origins, relays and clients.
+type environment struct {
 	settings
 	ctx     context.Context
 	history *check.Writer
@@ -58,8 +58,8 @@ var upstreamOf = []string{check.Delta, check.SotW}
 
 // build starts everything: origins, relays, then clients. close ends what it started, even after an
 // error.
-func build(ctx context.Context, set settings) (*stage, error) {
-	s := &stage{settings: set, ctx: ctx}
+func build(ctx context.Context, set settings) (*environment, error) {
+	s := &environment{settings: set, ctx: ctx}
 	var err error
 	if s.file, err = os.Create(filepath.Join(set.dir, "history.jsonl")); err != nil {
 		return s, err
@@ -132,7 +132,7 @@ func build(ctx context.Context, set settings) (*stage, error) {
 
 func relayName(i int) string { return "relay-" + string(rune('a'+i)) }
 
-func (s *stage) log(name string) (*os.File, error) {
+func (s *environment) log(name string) (*os.File, error) {
 	f, err := os.Create(filepath.Join(s.dir, name+".log"))
 	if err == nil {
 		s.logs = append(s.logs, f)
@@ -141,7 +141,7 @@ func (s *stage) log(name string) (*os.File, error) {
 }
 
 // each calls do n times concurrently.
-func (s *stage) each(n int, do func(i int) error) error {
+func (s *environment) each(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -156,7 +156,7 @@ func (s *stage) each(n int, do func(i int) error) error {
 }
 
 // enter starts the client at index i.
-func (s *stage) enter(i int) error {
+func (s *environment) enter(i int) error {
 	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.lives[i], i+s.lives[i], s.relays, s.history)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (s *stage) enter(i int) error {
 }
 
 // close ends everything, clients first. Relays have to exit 0.
-func (s *stage) close() error {
+func (s *environment) close() error {
 	_ = s.each(len(s.clients), func(i int) error {
 		if s.clients[i] != nil {
 			s.clients[i].leave()
@@ -192,7 +192,7 @@ func (s *stage) close() error {
 }
 
 // do performs a step.
-func (s *stage) do(st step) error {
+func (s *environment) do(st step) error {
 	s.history.Add(check.Event{What: check.Fault, Text: st.String()})
 	switch st.where {
 	case atRelay:
@@ -209,7 +209,7 @@ func (s *stage) do(st step) error {
 	return nil
 }
 
-func (s *stage) doRelay(st step, r *relay) error {
+func (s *environment) doRelay(st step, r *relay) error {
 	switch {
 	case st.act == blackout && st.end:
 		return s.each(len(s.origins), func(i int) error { return s.origins[i].start(s.ctx) })
@@ -238,7 +238,7 @@ func (s *stage) doRelay(st step, r *relay) error {
 	return nil
 }
 
-func (s *stage) doOrigin(st step, o *origin) error {
+func (s *environment) doOrigin(st step, o *origin) error {
 	switch {
 	case st.act == originKill && !st.end:
 		o.kill()
@@ -274,7 +274,7 @@ func doLink(st step, k *xdstest.Proxy) {
 	}
 }
 
-func (s *stage) doClient(st step) error {
+func (s *environment) doClient(st step) error {
 	c := s.clients[st.a]
 	switch st.act {
 	case reconnect:

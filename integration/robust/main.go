@@ -41,7 +41,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *again != "" {
-		return judge(*again, out)
+		return checkHistory(*again, out)
 	}
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000) + 1
@@ -68,20 +68,20 @@ func play(ctx context.Context, set settings) (string, error) {
 	if err == nil {
 		err = s.rounds()
 	}
-	return set.dir, s.over(errors.Join(err, s.close(), judge(filepath.Join(set.dir, "history.jsonl"), set.out)))
+	return set.dir, s.over(errors.Join(err, s.close(), checkHistory(filepath.Join(set.dir, "history.jsonl"), set.out)))
 }
 
 // prepare creates the directory of a run and starts everything.
-func prepare(ctx context.Context, set settings) (*stage, error) {
+func prepare(ctx context.Context, set settings) (*environment, error) {
 	if err := os.MkdirAll(set.dir, 0o755); err != nil {
-		return &stage{settings: set, ctx: ctx}, err
+		return &environment{settings: set, ctx: ctx}, err
 	}
 	_, _ = fmt.Fprintf(set.out, "seed %d\n", set.seed) // progress output
 	return build(ctx, set)
 }
 
 // over removes the run's files, or reports their directory.
-func (s *stage) over(err error) error {
+func (s *environment) over(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w\nseed %d; the files are in %s", err, s.seed, s.dir)
 	}
@@ -94,8 +94,8 @@ func (s *stage) over(err error) error {
 // most is how many violations are printed.
 const most = 20
 
-// judge checks a history against the rules.
-func judge(path string, out io.Writer) error {
+// checkHistory checks a history against the rules.
+func checkHistory(path string, out io.Writer) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ const restSlow = 5 * time.Second
 
 // rounds plays rounds until the time is over, at least one. A round has changes and faults, then
 // rest. An error means that the run itself failed; wrong behaviour of the relay is in the history.
-func (s *stage) rounds() error {
+func (s *environment) rounds() error {
 	changes := rand.New(rand.NewPCG(s.seed, 2))
 	if err := s.rest(); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *stage) rounds() error {
 }
 
 // change changes the catalog until ctx ends.
-func (s *stage) change(ctx context.Context, rng *rand.Rand) {
+func (s *environment) change(ctx context.Context, rng *rand.Rand) {
 	for sleep(ctx, 5*time.Millisecond+time.Duration(rng.Int64N(int64(100*time.Millisecond)))) {
 		s.catalog.change(rng, pick(rng, s.keys))
 	}
@@ -60,7 +60,7 @@ func (s *stage) change(ctx context.Context, rng *rand.Rand) {
 
 // play performs the steps of a round, each not before its time. The plan gives the order, however
 // long a step takes.
-func (s *stage) play(steps []step) error {
+func (s *environment) play(steps []step) error {
 	began := time.Now()
 	for _, st := range steps {
 		if !sleep(s.ctx, st.at-time.Since(began)) {
@@ -89,7 +89,7 @@ var errNoRest = errors.New("there was no rest")
 
 // rest waits until all clients have the newest, and records what they hold. If that takes too long,
 // the checker finds what is missing.
-func (s *stage) rest() error {
+func (s *environment) rest() error {
 	ctx, cancel := context.WithTimeout(s.ctx, restMost)
 	defer cancel()
 	began := time.Now()
@@ -129,7 +129,7 @@ func (s *stage) rest() error {
 }
 
 // stored waits, after a rest, until the relays' stores have what their clients have acknowledged.
-func (s *stage) stored(ctx context.Context) error {
+func (s *environment) stored(ctx context.Context) error {
 	for _, r := range s.relays {
 		if !r.stores() {
 			continue
@@ -171,7 +171,7 @@ func (c *client) holds(kind string) held {
 }
 
 // unrest returns why there is no rest yet, empty if there is.
-func (s *stage) unrest() (string, error) {
+func (s *environment) unrest() (string, error) {
 	for _, o := range s.origins {
 		if all, err := o.current(); err != nil {
 			return "", err

@@ -112,16 +112,16 @@ func soak(ctx context.Context, set settings) error {
 
 // crowd is the churn of a soak.
 type crowd struct {
-	*stage
+	*environment
 	came     atomic.Int64
 	restarts atomic.Int64
 }
 
-func (s *stage) soak() error {
+func (s *environment) soak() error {
 	_, _ = fmt.Fprintf(s.out, "%8s%8s%9s%9s%6s%10s%12s%6s%9s%8s\n", "time", "clients", "restarts", "streams", "keys", "upstream",
 		"goroutines", "files", "heap MB", "RSS MB") // progress output
 	began := time.Now()
-	c := &crowd{stage: s}
+	c := &crowd{environment: s}
 	show := func(name string) error {
 		w, err := s.relays[0].weigh()
 		if err == nil {
