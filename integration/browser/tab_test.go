@@ -70,13 +70,13 @@ func (f *fixture) open() *tab {
 		}
 		done()
 		looking.Wait()
-		t.judge()
+		t.checkRequests()
 	})
 	t.size(1280)
 	return t
 }
 
-func (t *tab) judge() {
+func (t *tab) checkRequests() {
 	t.Helper()
 	for _, url := range t.requests {
 		if !strings.HasPrefix(url, t.base+"/") {
