@@ -42,9 +42,9 @@ func newStoreWriter(g *Group, v *View) *storeWriter {
 	return &storeWriter{group: g, view: v}
 }
 
-// acked stores a generation that a client acknowledged. It does not store an older one, one
-// with the same content (such as a heartbeat), or one that comes in part from the store while
-// the origin has not responded. A part of an answer to a wildcard waits until the answer is
+// acked stores a generation that a client acknowledged. It does not store an older one, or one with
+// the same content, such as a heartbeat. It does not store one that comes in part from the store
+// while the origin has not responded. A part of an answer to a wildcard waits until the answer is
 // complete (P67).
 func (k *storeWriter) acked(s *xds.Snapshot) {
 	if s.Answered && !s.Complete {

@@ -266,8 +266,8 @@ func (c *checker) since(p *progress, r resource) time.Duration {
 
 func short(content string) string { return content[:min(len(content), 12)] }
 
-// references finds clusters that routes refer to and that the client does not have, although its
-// relay had them before the stream was opened, and no origin lacked them since.
+// references finds clusters that routes refer to and that the client does not have. Its relay had
+// them before the stream was opened, and no origin lacked them since.
 func (c *checker) references(s *stream, e *Event) {
 	sub := s.subs[Cluster]
 	if e.Type != Route || sub == nil || !sub.wild {

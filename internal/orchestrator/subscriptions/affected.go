@@ -2,10 +2,10 @@ package subscriptions
 
 import "xdsrelay/internal/xds"
 
-// Affected calls wake for each member for which next differs from prev, and for each member that
-// subscribes to a resource whose TTL was renewed in between (P62). It calls wake once for each of
-// them. The cost follows the number of changed names and of affected members: subscriptions to
-// other names cost nothing.
+// Affected calls wake for each member for which next differs from prev. It also does so for each
+// member that subscribes to a resource whose TTL was renewed in between (P62). It calls wake once
+// for each of them. The cost follows the number of changed names and of affected members:
+// subscriptions to other names cost nothing.
 func (x *Index[M]) Affected(prev, next *xds.Snapshot, wake func(M)) {
 	x.round++
 	once := func(s *subscriber[M]) {
