@@ -20,7 +20,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// from has a client connect from another address than the others.
+// from makes a client connect from another address than the others.
 func from(address string) []grpc.DialOption {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	return []grpc.DialOption{
@@ -29,17 +29,17 @@ func from(address string) []grpc.DialOption {
 	}
 }
 
-// Who is over a limit is refused at once, with a code that says whose it is and a
-// counter that says which. Who is in is not disturbed, a peer that has room of its
-// own is let in, and so is, once there is room, who was refused.
+// A client over a limit is refused at once. The status shows whether the client or the relay is at
+// the limit, and a counter names the limit. Connected clients are not affected. A peer below its
+// own limit is accepted. A refused client is accepted once there is room.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "127.0.0.2"
 	for _, tc := range []struct {
 		limit string
 		code  codes.Code
-		keys  bool // each client is of a key of its own
-		peer  bool // it is of a peer
+		keys  bool // each client has its own key
+		peer  bool // the limit is per peer
 	}{
 		{limit: "streams", code: codes.Unavailable},
 		{limit: "streams_per_peer", code: codes.ResourceExhausted, peer: true},
@@ -79,7 +79,7 @@ func TestAdmission(t *testing.T) {
 				}
 			}
 			if _, ever := o.Streams(); ever != streams {
-				t.Errorf("who was refused cost the origin %d streams", ever-streams)
+				t.Errorf("the origin has %d streams for refused clients", ever-streams)
 			}
 			put(2)
 			waitAll(t, in, "a change", hasAll(xdstest.Web(2)...))
@@ -90,7 +90,7 @@ func TestAdmission(t *testing.T) {
 					waitFor(t, c, "what the origin has", hasAll(xdstest.Web(2)...))
 				}
 			}
-			// One comes, is refused, and comes again, until one has left.
+			// Another client is refused and retries, until a client has left.
 			for i, v := range variants {
 				c := client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), key(2+i)), Variant: v, Behaviour: fleet.Envoy})
 				waitFor(t, c, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == tc.code })
@@ -102,8 +102,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// streams_per_second: what comes over it is refused, and what comes later is let
-// in.
+// streams_per_second: streams over the limit are refused, later ones are accepted.
 func TestAdmissionRate(t *testing.T) {
 	t.Parallel()
 	for _, v := range variants {
@@ -139,7 +138,7 @@ func TestAdmissionRate(t *testing.T) {
 			}
 			wait.Wait()
 			if admitted == 0 || turnedAway == 0 {
-				t.Errorf("%d were let in, and %d not", admitted, turnedAway)
+				t.Errorf("%d were accepted, and %d refused", admitted, turnedAway)
 			}
 			if n := r.Metric("refused_total", "reason", "streams_per_second"); n != float64(turnedAway) {
 				t.Errorf("%v were counted, of %d", n, turnedAway)
@@ -152,8 +151,8 @@ func TestAdmissionRate(t *testing.T) {
 	}
 }
 
-// The limits of what one client says end only its stream: one that says less is
-// let in, also on the same connection.
+// A client whose request exceeds a limit only loses its stream. A smaller request is accepted, also
+// on the same connection.
 func TestAdmissionOfWhatIsSaid(t *testing.T) {
 	t.Parallel()
 	o := origin(t, xdstest.Linear)
@@ -200,8 +199,8 @@ func TestAdmissionOfWhatIsSaid(t *testing.T) {
 	}
 }
 
-// max_connection_age: grpc closes connections that are older, each at its own time. Clients
-// come back, lose nothing, and are not sent again what they have.
+// max_connection_age: grpc closes older connections, each at its own time. Clients reconnect, lose
+// nothing, and do not receive again what they have.
 func TestOldConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	const n = 20
@@ -230,7 +229,7 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 	}
 	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 	waitAll(t, clients[:1], "the end of a stream", func(c *fleet.Client) bool { return c.Counters().Streams > 1 })
-	o.Put("edge", xdstest.Web(2)...) // while others are yet to end, or are away
+	o.Put("edge", xdstest.Web(2)...) // while other connections are yet to close, or reconnect
 	waitAll(t, clients, "what changed", func(c *fleet.Client) bool { return c.Counters().Streams > 1 && hasAll(xdstest.Web(2)...)(c) })
 	mu.Lock()
 	defer mu.Unlock()

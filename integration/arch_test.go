@@ -26,47 +26,47 @@ var large = map[string]string{
 	"cmd/relay": "it has one file for each command, which share flags and output, and the wiring of serve",
 }
 
-// place is a package's place in the house: which packages of this module it may
-// import, and why no others.
+// place lists the packages of this module that a package may import, and the reason why it may
+// import no others.
 type place struct {
 	may []string
 	why string
 }
 
-// house has every package of the module. Imports go down the floors; a package
-// that is not here has to be given its place first.
+// house has every package of the module. Imports only go to lower floors. A new package must be
+// added here first.
 var house = map[string]place{
 	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
-	"internal/xds":          {nil, "the nouns of the protocol know nobody who uses them"},
+	"internal/xds":          {nil, "the nouns of the protocol do not depend on their users"},
 	"internal/xds/snapshot": {[]string{"internal/xds"}, "it is data and how it changes, and does not know where it comes from"},
-	"internal/anytypes":     {nil, "it links messages and does nothing"},
-	"internal/buffers":      {nil, "memory does not know what is in it"},
-	"internal/filewatch":    {nil, "it says that files changed, and reads none"},
-	"internal/expr":         {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
-	"internal/telemetry":    {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
+	"internal/anytypes":     {nil, "it only links messages"},
+	"internal/buffers":      {nil, "a buffer pool does not depend on the content of buffers"},
+	"internal/filewatch":    {nil, "it reports that files changed, and reads none"},
+	"internal/expr":         {[]string{"internal/xds"}, "expressions see nodes, peers and types, not their callers"},
+	"internal/telemetry":    {[]string{"internal/xds"}, "every package counts: whatever it imported, every package would import"},
 	"internal/telemetry/tlsfiles": {
 		[]string{"internal/telemetry", "internal/filewatch"},
 		"certificates are the same for clients, origins and operators",
 	},
-	"internal/telemetry/logsample": {nil, "which lines repeat does not depend on what they say"},
-	"internal/telemetry/redact":    {nil, "what is a secret does not depend on who shows it"},
+	"internal/telemetry/logsample": {nil, "sampling of repeated lines does not depend on their meaning"},
+	"internal/telemetry/redact":    {nil, "redaction does not depend on the place where a text is shown"},
 	"internal/telemetry/tracing": {
 		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/redact"},
-		"a trace goes with an update and knows nobody on its way",
+		"a trace goes with an update and does not depend on the packages on its way",
 	},
-	"internal/telemetry/tracing/otlptest": {nil, "it receives what any program sends"},
+	"internal/telemetry/tracing/otlptest": {nil, "it receives spans of any program"},
 	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all floors"},
 	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
-	// Floor 1. Neighbours meet in the orchestrator only.
+	// Floor 1. Packages of the floor do not import each other; the orchestrator joins them.
 	"internal/aggregator": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
-		"from a node to its key is a pure function, which explain and validate call without a relay",
+		"a node's key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
 		[]string{"internal/upstream/adsclient", "internal/upstream/filesource",
 			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
-		"it hands Updates to a Sink, and does not know what becomes of them",
+		"it passes Updates to a Sink, and does not depend on their use",
 	},
 	"internal/upstream/adsclient": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
@@ -74,7 +74,7 @@ var house = map[string]place{
 	},
 	"internal/upstream/filesource": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
-		"it knows a key as the Stream that it defines, and nothing of other origins",
+		"it reaches a key through the Stream that it defines, and does not depend on other origins",
 	},
 	"internal/upstream/upstreamtest": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
@@ -82,17 +82,17 @@ var house = map[string]place{
 	},
 	"internal/fanout": {
 		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
-		"it reads a member's State, and does not know where States come from",
+		"it reads a member's State, and does not depend on the State's source",
 	},
 	"internal/fanout/session": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
-		"what a client is sent follows from requests, snapshots and times: it knows no stream and no metric",
+		"a client's responses follow from requests, snapshots and times: it needs no stream and no metric",
 	},
 	"internal/fanout/listener": {
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
-		"who comes in follows from a connection and a node: it knows no stream, and nothing that is sent",
+		"admission follows from a connection and a node: it needs no stream and no response",
 	},
-	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "the reason of a refusal does not depend on the package that refuses"},
 	"internal/fanout/member": {
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
 		"it is the interface between clients and groups, and knows the implementation of neither",
@@ -113,49 +113,49 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/anytypes", "internal/xdstest"},
 		"it polls a listener as a client would",
 	},
-	"internal/fanout/session/sessiontest": {[]string{"internal/xds", "internal/xds/snapshot"}, "it makes what a session is given, and does not know what the session makes of it"},
+	"internal/fanout/session/sessiontest": {[]string{"internal/xds", "internal/xds/snapshot"}, "it makes a session's input, and does not depend on the session"},
 	"internal/store": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "config"},
-		"it keeps what it is told is good, and does not know who says so",
+		"it stores the snapshots that it is given, and does not depend on their source",
 	},
 
 	// Floor 2.
 	"internal/orchestrator/history": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/fanout", "internal/fanout/inspect"},
-		"it remembers what it is told, and serves nothing",
+		"it records events, and serves nothing to clients",
 	},
 	"internal/orchestrator/subscriptions": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
-		"it says which members a change affects, and not what they are",
+		"it finds the members that a change affects, and does not depend on their type",
 	},
 	"internal/orchestrator": {
 		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
-		"it joins the floor below, and is read by those above",
+		"it joins the packages of floor 1, and higher floors read it",
 	},
 
 	// Floor 3.
-	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
+	"internal/admin/web": {nil, "it has only files for browsers, which read the relay's other paths"},
 	"internal/admin/keystatus": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
 		[]string{"internal/xds", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
-		"it counts what it is given, and does not know who asks",
+		"it computes numbers from values, and does not depend on the API that shows them",
 	},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/store", "internal/orchestrator/history"},
-		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
+		"it reads status as values, through interfaces of its own; lower floors do not depend on it",
 	},
 
 	"internal/admin/grpcadmin": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/anytypes", "internal/fanout/inspect"},
-		"who may is admin's to say, through an interface; it reads clients as values, and nothing of keys and origins",
+		"admin authorizes calls through an interface; it reads clients as values, and no keys and origins",
 	},
 
-	// Beside the relay: clients, and what holds the relay against them.
+	// Beside the relay: clients, and tests of the built binary.
 	"internal/fleet": {
 		[]string{"internal/xds", "internal/anytypes"},
 		"simulated clients that shared the relay's code would share its mistakes",
@@ -179,20 +179,20 @@ var house = map[string]place{
 	},
 	"integration/conformance": {
 		[]string{"internal/xdstest"},
-		"it judges the built binary, and shares no notion of the protocol with it",
+		"it tests the built binary, and shares no protocol code with it",
 	},
 	"integration/model": {
 		[]string{"internal/xds", "internal/telemetry", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/listener", "internal/orchestrator"},
-		"it puts the relay together between pipes, to have its clock",
+		"it runs the relay over pipes in one process, with a fake clock",
 	},
 	"integration/robust": {
 		[]string{"internal/xds", "internal/fleet", "internal/xdstest", "integration/robust/check"},
-		"it runs the built binary and knows it by what it sends",
+		"it runs the built binary and reads only its messages",
 	},
 	"integration/robust/check": {
 		nil,
-		"a history is judged by what is in it, with no notion of the protocol that the relay or its clients have",
+		"a history is checked by itself, without protocol code of the relay or its clients",
 	},
 	"integration/loadtest": {
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
@@ -207,25 +207,25 @@ var house = map[string]place{
 	},
 }
 
-// never says why an arrow that someone will want is not there; more than the
-// general word of the house.
+// never has the reasons for forbidden imports that a developer may want. They are more specific
+// than those in house.
 var never = map[[2]string]string{
-	{"internal/aggregator", "internal/upstream"}:   "a rule must give the same key whether an origin is there or not",
-	{"internal/aggregator", "internal/fanout"}:     "fanout asks for a key through fanout.Source; explain asks without any stream",
-	{"internal/upstream", "internal/aggregator"}:   "it is told the key and its node; it must not ask which clients there are (P58)",
+	{"internal/aggregator", "internal/upstream"}:   "a rule must give the same key whether or not an origin is reachable",
+	{"internal/aggregator", "internal/fanout"}:     "fanout gets a key through fanout.Source; explain gets one without a stream",
+	{"internal/upstream", "internal/aggregator"}:   "it receives the key and its node, and must not depend on the clients (P58)",
 	{"internal/upstream", "internal/fanout"}:       "an upstream that could see clients could wait for one (P16, P18)",
-	{"internal/fanout", "internal/upstream"}:       "losing the origin changes nothing downstream (P53): fanout cannot see one",
-	{"internal/fanout", "internal/aggregator"}:     "a member is joined through fanout.Source, which tests replace by a held State",
-	{"internal/fanout", "internal/orchestrator"}:   "the group marks streams dirty, streams read its States; a call back could hold a lock across both",
+	{"internal/fanout", "internal/upstream"}:       "losing the origin changes nothing downstream (P53): fanout does not see origins",
+	{"internal/fanout", "internal/aggregator"}:     "a member joins through fanout.Source, which tests replace by a held State",
+	{"internal/fanout", "internal/orchestrator"}:   "the group marks streams dirty, and streams read its States; a callback could hold a lock across both",
 	{"internal/upstream", "internal/orchestrator"}: "the group is behind upstream.Sink: a stream can be tested against a real origin alone",
-	{"internal/orchestrator", "internal/admin"}:    "what shows the relay must not be needed to run it",
-	{"internal/xds", "internal/telemetry"}:         "floor 0 does no I/O, and counting is the caller's",
-	{"internal/fanout", "internal/store"}:          "no client waits for a disk: what it acknowledged is told to the group",
-	{"internal/upstream", "internal/store"}:        "an origin's word goes to the group, which knows what clients took",
-	{"internal/fleet", "internal/fanout"}:          "the codec under test must not write what the client reads with it",
+	{"internal/orchestrator", "internal/admin"}:    "the relay must run without its status API",
+	{"internal/xds", "internal/telemetry"}:         "floor 0 does no I/O, and its callers count",
+	{"internal/fanout", "internal/store"}:          "no client waits for a disk: the group learns what a client acknowledged",
+	{"internal/upstream", "internal/store"}:        "an origin's updates go to the group, which knows what clients accepted",
+	{"internal/fleet", "internal/fanout"}:          "the client must not read with the codec that it tests",
 }
 
-// forbidden says why from may not import to; empty if it may.
+// forbidden returns why from may not import to, empty if it may.
 func forbidden(from, to string) string {
 	p, ok := house[from]
 	switch {
@@ -260,8 +260,8 @@ func (s source) imports() []string {
 	return out
 }
 
-// sources parses all of the module, without modules below it, whatever the
-// build tags.
+// sources parses all files of the module, whatever their build tags, but not of modules in its
+// subdirectories.
 func sources(t *testing.T) []source {
 	t.Helper()
 	const root = ".."
@@ -304,12 +304,12 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-// Imports go down the floors, and neighbours do not import each other. Test
-// files are free: what they import is not linked into the relay.
+// Imports only go to lower floors, and packages of a floor do not import each other. Test files are
+// exempt: their imports are not linked into the relay.
 func TestImportsGoDown(t *testing.T) {
 	for _, s := range sources(t) {
 		if _, ok := house[s.pkg]; !ok {
-			t.Errorf("%s: package %s has no place in the house yet", s.path, s.pkg)
+			t.Errorf("%s: package %s is missing in house", s.path, s.pkg)
 			continue
 		}
 		if s.test() {
@@ -327,8 +327,8 @@ func TestImportsGoDown(t *testing.T) {
 	}
 }
 
-// The table itself: it has a reason for each arrow that it forbids, no circle,
-// and says what the design says.
+// The table is consistent: each forbidden import has a reason, there is no cycle, and it matches
+// the design.
 func TestHouse(t *testing.T) {
 	for pkg, p := range house {
 		if p.why == "" {
@@ -336,7 +336,7 @@ func TestHouse(t *testing.T) {
 		}
 		for _, to := range p.may {
 			if _, ok := house[to]; !ok {
-				t.Errorf("%s may import %s, which is not there", pkg, to)
+				t.Errorf("%s may import %s, which does not exist", pkg, to)
 			}
 			if forbidden(to, pkg) == "" {
 				t.Errorf("%s and %s may import each other", pkg, to)
@@ -361,8 +361,7 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// viper lets unknown and wrongly typed keys pass and lower-cases names: one file
-// knows how to use it all the same.
+// viper accepts unknown and wrongly typed keys and lower-cases names. Only one file may use it.
 func TestViperIsImportedOnce(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, path := range s.imports() {
@@ -373,7 +372,7 @@ func TestViperIsImportedOnce(t *testing.T) {
 	}
 }
 
-// A file holds one noun. One that is longer than this holds more.
+// A file has one subject. A longer file has several.
 func TestFilesAreShort(t *testing.T) {
 	for _, s := range sources(t) {
 		if n := s.set.File(s.file.Pos()).LineCount(); n > maxLines {
@@ -382,7 +381,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// A package that a newcomer can survey has a bounded size.
+// A bounded size keeps a package understandable for a newcomer.
 func TestPackagesAreSmall(t *testing.T) {
 	lines := make(map[string]int)
 	for _, s := range sources(t) {
@@ -403,8 +402,8 @@ func TestPackagesAreSmall(t *testing.T) {
 	}
 }
 
-// Each package says in its doc.go what it is for, and what it guarantees to
-// those who use it from several goroutines.
+// The doc.go of each package says what it is for, and its "# Concurrency" section what it
+// guarantees.
 func TestPackagesSayWhatTheyGuarantee(t *testing.T) {
 	said := make(map[string]bool)
 	for _, s := range sources(t) {
@@ -422,8 +421,8 @@ func TestPackagesSayWhatTheyGuarantee(t *testing.T) {
 	}
 }
 
-// A test that sleeps is slow where it passes and fails where the machine is
-// slow. In a synctest bubble sleeping costs nothing and is exact.
+// A test that sleeps is slow when it passes, and fails on a slow machine. In a synctest bubble
+// sleeping costs nothing and is exact.
 func TestTestsDoNotSleep(t *testing.T) {
 	for _, s := range sources(t) {
 		if !s.test() || slices.Contains(s.imports(), "testing/synctest") {
@@ -442,7 +441,7 @@ func TestTestsDoNotSleep(t *testing.T) {
 	}
 }
 
-// Goroutines that a test leaves behind are found, in each package that has tests.
+// Each package with tests detects leaked goroutines.
 func TestTestsLookForLeaks(t *testing.T) {
 	looks := make(map[string]bool)
 	for _, s := range sources(t) {
@@ -454,7 +453,7 @@ func TestTestsLookForLeaks(t *testing.T) {
 			return ok && f.Name.Name == "TestMain"
 		})
 		looks[s.pkg] = looks[s.pkg] || main &&
-			(slices.Contains(s.imports(), "go.uber.org/goleak") || slices.Contains(s.imports(), module+"/internal/xdstest")) // xdstest.Main looks
+			(slices.Contains(s.imports(), "go.uber.org/goleak") || slices.Contains(s.imports(), module+"/internal/xdstest")) // xdstest.Main detects them
 	}
 	for pkg, ok := range looks {
 		if !ok {
@@ -463,7 +462,7 @@ func TestTestsLookForLeaks(t *testing.T) {
 	}
 }
 
-// Nothing is left for later in the code: what is not done is in the issue.
+// The code has no TODO comments. Open work is in the issue.
 func TestNothingIsLeftForLater(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, group := range s.file.Comments {

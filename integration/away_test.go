@@ -19,8 +19,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// P53: without its origin the relay goes on: streams stay up and newcomers get
-// what is held. P55: what changed meanwhile comes when the origin is back.
+// P53: without its origin the relay goes on. Streams stay open, and new clients receive held
+// resources. P55: changes made meanwhile arrive when the origin is back.
 func TestP53_OriginDies(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
@@ -48,7 +48,7 @@ func TestP53_OriginDies(t *testing.T) {
 		if _, err := r.Get("/ready"); err != nil {
 			t.Errorf("/ready without the origin: %v", err)
 		}
-		// Of another key nothing is held, and there is nobody to ask.
+		// For another key nothing is held, and no origin is reachable.
 		for _, v := range variants {
 			s := xdstest.OpenStream(t, r.Address, methods[v])
 			s.Ask(node("n", "nothing-held"), resource.ClusterType)
@@ -70,8 +70,8 @@ func TestP53_OriginDies(t *testing.T) {
 	})
 }
 
-// An origin that takes streams and says nothing is counted, shown and told of, once,
-// and until it speaks.
+// An origin that accepts streams and sends nothing is counted and shown. It is logged once, until
+// its first response.
 func TestP53_SilentOriginIsShown(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 	}
 }
 
-// A relay that is started before its origin: clients are told to go elsewhere,
-// and get what there is when it comes.
+// A relay may start before its origin. Its clients are refused so that they can fall back, and
+// receive resources once the origin is there.
 func TestP53_OriginComesLate(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Stop()
@@ -116,8 +116,8 @@ func TestP53_OriginComesLate(t *testing.T) {
 	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 }
 
-// SIGTERM: no new streams, the open ones end over the time to drain, not all at
-// once, with a status after which clients come again, and the exit code is 0.
+// SIGTERM: no new streams are accepted. The open ones end one by one over the drain time, with a
+// status after which clients retry. The exit code is 0.
 func TestSigtermDrains(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
@@ -162,7 +162,7 @@ func TestSigtermDrains(t *testing.T) {
 	xdstest.Eventually(t, "the origin's streams", xdstest.Holds(func() bool { open, _ := o.Streams(); return open == 0 }))
 }
 
-// notReady waits until the relay says that it drains.
+// notReady waits until the relay reports that it drains.
 func (r *relay) notReady() {
 	r.t.Helper()
 	xdstest.Eventually(r.t, "/ready to say no", func() error {
@@ -173,7 +173,7 @@ func (r *relay) notReady() {
 	})
 }
 
-// Who connects and says nothing does not keep the relay from ending.
+// A connection without any request does not delay the end of the relay.
 func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	r := serve(t, o.Address, nil)
@@ -182,13 +182,13 @@ func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // nothing was said on it
+		defer func() { _ = c.Close() }() // no request was sent on it
 	}
 	r.Signal(syscall.SIGTERM)
 	select {
 	case <-r.Exited():
-	case <-time.After(15 * time.Second): // grpc waits for 20
-		t.Error("the relay waits for connections on which nobody says anything")
+	case <-time.After(15 * time.Second): // grpc would wait for 20
+		t.Error("the relay waits for connections without requests")
 	}
 }
 

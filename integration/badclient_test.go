@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// methods are those of the aggregated service.
+// methods are the methods of the aggregated service.
 var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Delta: xdstest.DeltaMethod}
 
 // ask is a first request, in either variant.
@@ -24,7 +24,7 @@ func ask(v fleet.Variant, n *corev3.Node, typ string, names ...string) proto.Mes
 	return xdstest.NewRequest(v == fleet.Delta, n, typ, names...)
 }
 
-// names are n different ones.
+// names returns n different names.
 func names(prefix string, n int) []string {
 	var out []string
 	for i := range n {
@@ -33,10 +33,9 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// Whatever one client sends: a clear status, a counter with a reason, and its
-// neighbours under the same key go on (P16). What the reasons stand for is in
-// the rules named with them.
-func TestP16_BadClientsDisturbNobody(t *testing.T) {
+// Whatever one client sends, it receives a clear status and a counter has the reason. Other clients
+// under the same key go on (P16). Each reason belongs to the rules beside it.
+func TestP16_BadClientsDisturbNoOthers(t *testing.T) {
 	const nameLimit, nodeLimit = 50, 4000
 	n := node("bad", "edge")
 	big := proto.CloneOf(n)
@@ -51,16 +50,16 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 		{"garbage", func(fleet.Variant) []any { return []any{xdstest.Raw("\xff\xff\xff not protobuf")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"cut", func(v fleet.Variant) []any {
-			b, _ := proto.Marshal(ask(v, n, resource.ClusterType)) // of a message made here
+			b, _ := proto.Marshal(ask(v, n, resource.ClusterType)) // the message is made here and valid
 			return []any{xdstest.Raw(b[:len(b)-3])}
 		}, codes.InvalidArgument, "request_invalid"},
 		{"garbage later", func(v fleet.Variant) []any { return []any{ask(v, n, resource.ClusterType), xdstest.Raw("\x0a\xff")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"node of garbage", func(v fleet.Variant) []any {
-			if v == fleet.SotW { // the node is field 2, field 1 the version
+			if v == fleet.SotW { // the node is field 2; field 1 is the version
 				return []any{xdstest.Raw("\x12\x02\x0a\x7f\x22\x01t")}
 			}
-			return []any{xdstest.Raw("\x0a\x02\x0a\x7f\x12\x01t")} // field 1, the type is field 2
+			return []any{xdstest.Raw("\x0a\x02\x0a\x7f\x12\x01t")} // field 1; the type is field 2
 		},
 			codes.InvalidArgument, "node_invalid"},
 		{"no node P1", func(v fleet.Variant) []any { return []any{ask(v, nil, resource.ClusterType)} },
@@ -136,6 +135,6 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 	if _, ever := o.Streams(); ever != 1 {
 		t.Errorf("the origin had %d streams, want 1", ever)
 	}
-	// What nobody wants any more is not kept (8.): the names of those refused.
+	// The names of refused clients are not kept (8.).
 	xdstest.Eventually(t, "the names of refused clients", xdstest.Holds(func() bool { return !r.wants("edge", "EDS", 2) }))
 }

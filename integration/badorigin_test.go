@@ -14,9 +14,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// P18: what an origin should not have sent is refused as a whole, counted with
-// its reason, and told to the origin; clients keep what they have, newcomers
-// get it, and the next good response is taken.
+// P18: an invalid response is rejected as a whole, counted with its reason, and NACKed. Clients
+// keep what they have, new clients receive it, and the next valid response is accepted.
 func TestP18_BadOriginResponses(t *testing.T) {
 	garbage := &anypb.Any{TypeUrl: string(resource.ClusterType), Value: []byte("\x0a\xffgarbage")}
 	both := func(fleet.Variant) any {
@@ -42,7 +41,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 		{"changed and removed", []fleet.Variant{fleet.Delta}, both, "changed_and_removed"},
 		{"a body of garbage", []fleet.Variant{fleet.SotW}, entries(garbage), "unreadable"},
 		{"a resource of garbage", variants, func(v fleet.Variant) any {
-			b, _ := proto.Marshal(xdstest.NewResponse(v == fleet.Delta, resource.ClusterType, "bad")) // of a message made here
+			b, _ := proto.Marshal(xdstest.NewResponse(v == fleet.Delta, resource.ClusterType, "bad")) // the message is made here and valid
 			return xdstest.Raw(append(b, 0x12, 0x02, 0xff, 0xff))
 		}, "unreadable"},
 	}
@@ -59,7 +58,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 				nonce := fmt.Sprint("good-", n)
 				f.Respond(resource.ClusterType, nonce, xdstest.Cluster("web", n))
 				if a := f.WaitAnswer(nonce); a.Error != nil {
-					t.Fatalf("a good response was refused: %v", a.Error)
+					t.Fatalf("a valid response was rejected: %v", a.Error)
 				}
 				waitAll(t, clients, "a good response", has(xdstest.Cluster("web", n)))
 			}
@@ -82,7 +81,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 						if a := f.WaitAnswer("bad"); a.Error == nil {
 							t.Fatalf("%+v is no NACK", a)
 						} else if a.Error.GetMessage() == "" || a.Error.GetCode() == 0 {
-							t.Errorf("the NACK does not say why: %v", a.Error)
+							t.Errorf("the NACK has no reason: %v", a.Error)
 						}
 						r.WaitMetric(before+1, "upstream_rejected_total", "reason", tc.reason)
 						r.WaitMetric(rejected+1, "upstream_updates_total", "type", "CDS", "result", "rejected")
@@ -91,7 +90,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 								Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 							waitFor(t, late, "what is held", has(xdstest.Cluster("web", n)))
 							if l := late.Len(resource.ClusterType); l != 1 {
-								t.Errorf("%s was given some of what was refused", late)
+								t.Errorf("%s received part of the rejected response", late)
 							}
 						}
 						waitAll(t, clients, "what they had", all(has(xdstest.Cluster("web", n)), hasNot(resource.ClusterType, "other")))
@@ -107,8 +106,8 @@ func TestP18_BadOriginResponses(t *testing.T) {
 	}
 }
 
-// What cannot be attributed to a type cannot be refused: the stream is opened
-// anew, and clients do not notice.
+// A response without a readable type cannot be NACKed. The relay reopens the stream, and clients do
+// not notice.
 func TestP53_GarbageFromTheOrigin(t *testing.T) {
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {

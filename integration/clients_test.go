@@ -24,8 +24,8 @@ var upstreams = []string{"sotw", "delta"}
 
 func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
 
-// client runs a simulated client until the test ends, and has nothing to say
-// against the server by then. Its backoff is short.
+// client runs a simulated client until the test ends. It must not have seen the server break the
+// protocol. Its backoff is short.
 func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
 	t.Helper()
 	cfg.Target = target
@@ -34,7 +34,7 @@ func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after its end
+	t.Cleanup(func() { // after the client's end
 		if v := c.Violations(); len(v) > 0 {
 			t.Errorf("client %s saw the server break the protocol: %q", c.ID(), v)
 		}
@@ -48,7 +48,7 @@ func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
 	return c
 }
 
-// waitFor waits until a client comes to something.
+// waitFor waits until a condition holds for a client.
 func waitFor(t testing.TB, c *fleet.Client, what string, cond func(c *fleet.Client) bool) {
 	t.Helper()
 	if err := c.Wait(xdstest.Context(t), cond); err != nil {
@@ -66,7 +66,7 @@ func has(want types.Resource) func(c *fleet.Client) bool {
 	}
 }
 
-// hasNot reports whether the client holds nothing of that name.
+// hasNot reports whether the client holds no resource of that name.
 func hasNot(typ string, name string) func(c *fleet.Client) bool {
 	return func(c *fleet.Client) bool {
 		_, ok := c.Get(xds.TypeURL(typ), name)
@@ -90,7 +90,7 @@ func hasAll(want ...types.Resource) func(c *fleet.Client) bool {
 	return all(conds...)
 }
 
-// marshal as go-control-plane does it.
+// marshal encodes as go-control-plane does.
 func marshal(r types.Resource) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
 	if err != nil {
@@ -99,7 +99,7 @@ func marshal(r types.Resource) []byte {
 	return b
 }
 
-// envoys are an Envoy of each variant, of one cluster.
+// envoys starts an Envoy of each variant, in one cluster.
 func envoys(t testing.TB, target, cluster string) []*fleet.Client {
 	t.Helper()
 	var out []*fleet.Client
@@ -110,7 +110,7 @@ func envoys(t testing.TB, target, cluster string) []*fleet.Client {
 	return out
 }
 
-// waitAll waits until each of the clients comes to something.
+// waitAll waits until a condition holds for each of the clients.
 func waitAll(t testing.TB, clients []*fleet.Client, what string, cond func(c *fleet.Client) bool) {
 	t.Helper()
 	for _, c := range clients {

@@ -22,9 +22,8 @@ func eachCombination(t *testing.T, test func(t *testing.T, upstream string, v fl
 	}
 }
 
-// P56: when the first origin dies the second serves, and when the first is back
-// and has answered everything it serves again. Clients stay, and are sent what
-// differs, once.
+// P56: when the first origin fails, the second serves. When the first is back and has answered
+// every type, it serves again. Clients stay connected and receive differences once.
 func TestP56_FailOverAndReturn(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
@@ -37,7 +36,7 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 		}
 		r := serve(t, first.Address, xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, second.Address)})
 		var clients []*fleet.Client
-		var count [keys]struct{ web, routes atomic.Int64 } // what was sent of what never changes
+		var count [keys]struct{ web, routes atomic.Int64 } // how often unchanging resources were sent
 		for key := range keys {
 			clients = append(clients, client(t, r.Address, fleet.ClientConfig{
 				Node: node(fmt.Sprint("n-", key), fmt.Sprint("edge-", key)), Variant: v, Behaviour: fleet.Envoy,
@@ -60,7 +59,7 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 
 		first.Stop()
 		waitAll(t, clients, "what the second origin has", seconds)
-		// A key that nobody used before is served at once.
+		// A new key is served at once.
 		second.Put("late", xdstest.Web(1)...)
 		late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "late"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
 		waitFor(t, late, "what the second origin has for it", hasAll(xdstest.Web(1)...))
@@ -80,7 +79,8 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 			if n := count[key].routes.Load() - routes[key]; n != 0 {
 				t.Errorf("%s was sent %d routes and listeners again", c, n)
 			}
-			// Those of the clusters that came and went (P37, and what Envoy asks for).
+			// Load assignments of the clusters that were added and removed are sent (P37, and
+			// requests of Envoy).
 			if n := count[key].web.Load() - assignments[key]; v == fleet.Delta && n > 2 {
 				t.Errorf("%s was sent %d load assignments", c, n)
 			}
@@ -95,8 +95,8 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 	})
 }
 
-// P53: who comes first to a relay whose first origin is not there is served by
-// the second, and not sent away in between.
+// P53: the first client of a relay whose first origin is away is served by the second. It is not
+// refused in between.
 func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
@@ -108,7 +108,7 @@ func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 	})
 }
 
-// P56: a directory may be the origin to turn to.
+// P56: the second origin may be a directory.
 func TestP56_ADirectoryToTurnTo(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()

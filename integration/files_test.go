@@ -16,14 +16,14 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// directory is an origin of files.
+// directory is an origin that is a directory.
 type directory struct {
 	t    testing.TB
 	path string
 }
 
-// write makes a file of a DiscoveryResponse with these resources, by an atomic
-// rename, as JSON or YAML by its name.
+// write writes a file with a DiscoveryResponse of these resources, by an atomic rename, as JSON or
+// YAML depending on its name.
 func (d *directory) write(file string, resources ...types.Resource) {
 	d.t.Helper()
 	r := new(discoveryv3.DiscoveryResponse)
@@ -45,7 +45,7 @@ func (d *directory) write(file string, resources ...types.Resource) {
 	d.raw(file, string(text))
 }
 
-// raw makes a file of any text.
+// raw writes a file of any text.
 func (d *directory) raw(file, text string) {
 	d.t.Helper()
 	path := filepath.Join(d.path, file)
@@ -65,11 +65,10 @@ func (d *directory) remove(file string) {
 	}
 }
 
-// P80: what the files of a directory hold reaches the clients of every key, and
-// so do changes, additions, removals; a file that cannot be read takes nothing
-// away.
+// P80: the resources in a directory's files reach the clients of every key, as do changes,
+// additions and removals. An unreadable file removes nothing.
 func TestP80_Files(t *testing.T) {
-	for _, upstream := range upstreams { // has no say here
+	for _, upstream := range upstreams { // has no effect here
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
 			d := &directory{t: t, path: t.TempDir()}
@@ -83,7 +82,7 @@ func TestP80_Files(t *testing.T) {
 
 			d.write("clusters.json", xdstest.Cluster("web", 2))
 			waitAll(t, clients, "a change", has(xdstest.Cluster("web", 2)))
-			d.write("more.yaml", xdstest.Cluster("api", 1)) // merged with the other of its type
+			d.write("more.yaml", xdstest.Cluster("api", 1)) // merged with the other file of its type
 			d.write("more-endpoints.json", xdstest.Endpoints("api", 9000))
 			waitAll(t, clients, "another file", hasAll(xdstest.Cluster("web", 2), xdstest.Cluster("api", 1), xdstest.Endpoints("api", 9000)))
 			d.remove("more.yaml")
@@ -104,9 +103,8 @@ func TestP80_Files(t *testing.T) {
 	}
 }
 
-// A bare `relay serve` in the repository works: its configuration is
-// config/relay.yaml, whose origin is the demo's directory. The addresses alone
-// are other ones here, by the environment.
+// `relay serve` without arguments works in the repository. It uses config/relay.yaml, whose origin
+// is the demo's directory. The test only changes the addresses, by environment variables.
 func TestDefaultConfiguration(t *testing.T) {
 	t.Parallel()
 	r := start(t, "..", []string{"RELAY_DOWNSTREAM_ADDRESS=127.0.0.1:0", "RELAY_ADMIN_ADDRESS=127.0.0.1:0",

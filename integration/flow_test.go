@@ -23,8 +23,8 @@ func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 	}
 }
 
-// What an origin has reaches Envoys of both variants, and so do its changes.
-// P60: all four combinations give the same; P50: a stream for each key.
+// An origin's resources and changes reach Envoys of both variants. P60: all four combinations give
+// the same result. P50: each key has one stream.
 func TestP60_FlowInAllCombinations(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
@@ -67,13 +67,13 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 			t.Errorf("/clients has %d, want 4", n)
 		}
 		if n := r.Metric("downstream_streams", "variant", "delta"); n != 2 {
-			t.Errorf("metric: %v incremental streams, want 2", n)
+			t.Errorf("metric: %v delta streams, want 2", n)
 		}
 	})
 }
 
-// gRPC clients ask by name, and give names up as they follow new references.
-// P51: they get what they asked for and no more.
+// gRPC clients subscribe by name, and unsubscribe as references change. P51: they receive what they
+// subscribe to and no more.
 func TestP51_NamesFollowReferences(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
@@ -92,15 +92,15 @@ func TestP51_NamesFollowReferences(t *testing.T) {
 			hasNot(resource.ClusterType, "blue")))
 		for _, c := range clients {
 			if n := c.Len(resource.ListenerType); n != 1 {
-				t.Errorf("%s holds %d listeners, and asked for 1", c, n)
+				t.Errorf("%s holds %d listeners, and subscribed to 1", c, n)
 			}
 		}
-		// P52: nobody wants blue any more, and after a while the origin is told.
-		xdstest.Eventually(t, "names that nobody wants", xdstest.Holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
+		// P52: blue is no longer wanted, and is unsubscribed at the origin after linger.
+		xdstest.Eventually(t, "the end of unwanted names", xdstest.Holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
 	})
 }
 
-// wants reports whether a key asks for at least so many names of a type.
+// wants reports whether a key has at least this many names of a type.
 func (r *relay) wants(key, short string, names int) bool {
 	for _, k := range r.keys() {
 		for _, typ := range k.Types {
@@ -139,7 +139,7 @@ func TestOriginWithFewStreamsPerConnection(t *testing.T) {
 			if open, _ := o.Connections(); open != keys/perConn {
 				t.Errorf("the origin has %d connections, want %d", open, keys/perConn)
 			}
-			// All of them live.
+			// All of them receive updates.
 			for i, c := range clients {
 				changed := xdstest.Cluster(name(i), 1000+i)
 				o.Put(name(i), changed)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/xds"
 )
 
-// caller calls a service all the time, and keeps an account of who answered.
+// caller calls a service continuously, and counts the backends of the answers.
 type caller struct {
 	t      testing.TB
 	mu     sync.Mutex
@@ -33,8 +33,7 @@ type caller struct {
 	forgiving bool
 }
 
-// bootstrapOf is the configuration of gRPC's xDS parts with a relay as the
-// control plane.
+// bootstrapOf is a bootstrap configuration for gRPC's xDS client with a relay as the control plane.
 func bootstrapOf(t testing.TB, relay string) []byte {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -49,8 +48,7 @@ func bootstrapOf(t testing.TB, relay string) []byte {
 	return text
 }
 
-// call dials xds:///name with a relay as the control plane, and calls until the
-// test ends.
+// call dials xds:///name with a relay as the control plane, and calls until the test ends.
 func call(t testing.TB, relay, name string) *caller {
 	t.Helper()
 	bootstrap := bootstrapOf(t, relay)
@@ -100,7 +98,7 @@ func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
 	var head metadata.MD
 	_, err := client.Check(rpc, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true), grpc.Header(&head))
 	if ctx.Err() != nil {
-		return // the test is over
+		return // the test has ended
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +112,7 @@ func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
 	c.last = fmt.Sprint(head.Get("backend"))
 }
 
-// reaches waits until calls are answered by a backend.
+// reaches waits until a backend answers the calls.
 func (c *caller) reaches(name string) {
 	c.t.Helper()
 	xdstest.Eventually(c.t, "calls to reach "+name, func() error {
@@ -127,18 +125,16 @@ func (c *caller) reaches(name string) {
 	})
 }
 
-// ownRace reports whether an error is that of grpc-go's own race: its channel
-// takes the config selector of new routes before it gives the balancer the
-// clusters that they name, and a call between the two is failed by the old
-// picker, with a status, which ends it also where it waits for ready. It comes
-// as well from a client that asks the origin directly, and says nothing about
-// the relay.
+// ownRace reports whether an error comes from a race in grpc-go. Its channel takes the config
+// selector of new routes before the balancer has their clusters. The old picker fails a call
+// between the two with a status, even a call that waits for ready. It also happens to a client of
+// the origin itself, so it says nothing about the relay.
 func ownRace(err error) bool {
 	s := status.Convert(err)
 	return s.Code() == codes.Unavailable && strings.HasPrefix(s.Message(), "unknown cluster selected for RPC")
 }
 
-// forgive passes over the calls that ownRace fails from now on.
+// forgive ignores the calls that ownRace explains from now on.
 func (c *caller) forgive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,9 +154,8 @@ func (c *caller) goesOn() {
 	}))
 }
 
-// grpc-go's own xDS client finds a service through the relay, and follows it
-// through a change of endpoints, restarts of the origin and of the relay, while
-// it is called all the time. No call fails, but for ownRace.
+// grpc-go's own xDS client finds a service through the relay. It follows a change of endpoints and
+// restarts of the origin and the relay, while calls go on. No call fails, except by ownRace.
 func TestGRPCClient(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		blue, green := xdstest.StartGRPCBackend(t, "blue").Port, xdstest.StartGRPCBackend(t, "green").Port
@@ -181,18 +176,18 @@ func TestGRPCClient(t *testing.T) {
 		c.reaches("blue")
 
 		r.Stop()
-		c.goesOn() // with what it has
+		c.goesOn() // with the resources that it has
 		r = serve(t, o.Address, address)
 		o.Put("grpc", xdstest.Endpoints("greeter", green))
 		c.reaches("green")
 
-		// Another cluster, by way of the routes: the one change at which a call may
-		// fail, and in one way only.
+		// The route changes to another cluster. Only at this change may a call fail, and only by
+		// ownRace.
 		c.forgive()
 		o.Put("grpc", xdstest.Cluster("greeter-2", 1), xdstest.Endpoints("greeter-2", blue), xdstest.Routes("greeter", "greeter-2", 2))
 		c.reaches("blue")
 		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
-			t.Errorf("gRPC refused %v responses", nacks)
+			t.Errorf("gRPC rejected %v responses", nacks)
 		}
 		xdstest.Eventually(t, "the client in /clients", xdstest.Holds(func() bool {
 			for _, cl := range r.clients() {
@@ -207,7 +202,7 @@ func TestGRPCClient(t *testing.T) {
 	})
 }
 
-// serviceAt is what gRPC needs to reach a service at a port.
+// serviceAt returns the resources that gRPC needs to reach a service at a port.
 func serviceAt(name string, port int) []types.Resource {
 	return []types.Resource{xdstest.APIListener(name, name), xdstest.Routes(name, name, 1), xdstest.Cluster(name, 1), xdstest.Endpoints(name, port)}
 }

@@ -27,7 +27,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// grpcurlTool is that of tools/grpcurl, as it is pinned there.
+// grpcurlTool builds the version that tools/grpcurl pins.
 var grpcurlTool = sync.OnceValues(func() (string, error) {
 	cmd := exec.Command("go", "tool", "-modfile=tools/grpcurl/go.mod", "-n", "grpcurl")
 	cmd.Dir = ".."
@@ -42,7 +42,7 @@ var grpcurlTool = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// grpcurl runs it and returns what it says, on both its outputs if it fails.
+// grpcurl runs it and returns its output, including standard error if it fails.
 func grpcurl(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	tool, err := grpcurlTool()
@@ -58,7 +58,7 @@ func grpcurl(t testing.TB, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// says fails unless grpcurl succeeds and says all of these.
+// says fails the test unless grpcurl succeeds and prints all of these.
 func says(t testing.TB, args []string, want ...string) string {
 	t.Helper()
 	out, err := grpcurl(t, args...)
@@ -67,13 +67,13 @@ func says(t testing.TB, args []string, want ...string) string {
 	}
 	for _, w := range want {
 		if !strings.Contains(out, w) {
-			t.Fatalf("grpcurl %s does not say %q:\n%s", strings.Join(args, " "), w, out)
+			t.Fatalf("grpcurl %s does not print %q:\n%s", strings.Join(args, " "), w, out)
 		}
 	}
 	return out
 }
 
-// refusesWith fails unless grpcurl fails, and says this.
+// refusesWith fails the test unless grpcurl fails and prints this.
 func refusesWith(t testing.TB, want string, args ...string) {
 	t.Helper()
 	if out, err := grpcurl(t, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -81,7 +81,7 @@ func refusesWith(t testing.TB, want string, args ...string) {
 	}
 }
 
-// operators is where the relay answers them over gRPC.
+// operators is the relay's gRPC address for operators.
 func (r *relay) operators() string {
 	r.t.Helper()
 	m := regexp.MustCompile(`admin_grpc=(\S+)`).FindStringSubmatch(r.Log())
@@ -93,7 +93,7 @@ func (r *relay) operators() string {
 
 const csdsService = "envoy.service.status.v3.ClientStatusDiscoveryService"
 
-// csdsResource is what grpcurl writes of a GenericXdsConfig.
+// csdsResource is a GenericXdsConfig as grpcurl prints it.
 type csdsResource struct {
 	TypeURL      string         `json:"typeUrl"`
 	Name         string         `json:"name"`
@@ -110,7 +110,7 @@ type csdsResource struct {
 	} `json:"errorState"`
 }
 
-// csds asks by grpcurl, and returns each resource by node, name and type.
+// csds calls CSDS by grpcurl, and returns each resource by node, name and type.
 func csds(t testing.TB, request, call string, args ...string) map[string]csdsResource {
 	t.Helper()
 	out, err := grpcurl(t, append(slices.Concat([]string{"-d", request}, args), csdsService+"/"+call)...)
@@ -143,9 +143,8 @@ func nodeIs(id string) string {
 	return `{"node_matchers": [{"node_id": {"exact": "` + id + `"}}]}`
 }
 
-// The real grpcurl lists and describes what there is, asks for health, and reads how
-// clients of both variants stand: who took, who refused, and who asks for what is
-// not there.
+// The real grpcurl lists and describes the services, checks health, and reads the state of clients
+// of both variants: ACKs, NACKs, and subscriptions to missing resources.
 func TestGRPCurl(t *testing.T) {
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
@@ -200,7 +199,7 @@ func TestGRPCurl(t *testing.T) {
 		}
 	}
 	says(t, []string{"-plaintext", at, "grpc.channelz.v1.Channelz/GetTopChannels"}, `"target"`)
-	// Some of the clients, by what is in their ids; and what is not supported.
+	// Some of the clients, selected by their ids; and unsupported matchers.
 	if got := csds(t, `{"node_matchers": [{"node_id": {"suffix": "-delta"}}], "exclude_resource_contents": true}`, "FetchClientStatus", "-plaintext", at); len(got) != 3 {
 		t.Errorf("%v", got)
 	}
@@ -210,8 +209,8 @@ func TestGRPCurl(t *testing.T) {
 	refusesWith(t, "InvalidArgument", "-plaintext", "-d", `{"node_matchers": [{"node_id": {"custom": {"name": "x"}}}]}`, at, csdsService+"/FetchClientStatus")
 }
 
-// Over TLS with a token, as from elsewhere: nobody is told anything without it, and
-// the file's newest counts. Probes need none.
+// Over TLS with a token, as for remote operators: without the token every call fails. The newest
+// token in the file counts. Health checks need no token.
 func TestGRPCurlWithTokenAndTLS(t *testing.T) {
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
@@ -250,8 +249,7 @@ func TestGRPCurlWithTokenAndTLS(t *testing.T) {
 	refusesWith(t, "Unauthenticated", with("first")...)
 }
 
-// protoset is a file with what grpcurl has to know of health, where no reflection
-// tells it.
+// protoset is a file with the descriptors of the health service, for servers without reflection.
 func protoset(t testing.TB) string {
 	t.Helper()
 	b, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{
@@ -266,8 +264,8 @@ func protoset(t testing.TB) string {
 	return file
 }
 
-// P4: each service that clients are served by is healthy by its name, and so is the
-// relay; none is any more as soon as it drains.
+// P4: each discovery service of the relay is healthy by its name, and so is the whole relay. None
+// is once the relay drains.
 func TestGRPCurlHealthOfEachService(t *testing.T) {
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
@@ -289,7 +287,7 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 		says(t, check(s), `"SERVING"`)
 	}
 	refusesWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
-	refusesWith(t, "", "-plaintext", r.Address, "list") // there is no reflection for clients
+	refusesWith(t, "", "-plaintext", r.Address, "list") // clients have no reflection
 	statuses := func() map[string]string {
 		var list struct {
 			Statuses map[string]struct{ Status string } `json:"statuses"`
@@ -307,7 +305,7 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	if all := statuses(); !slices.Equal(slices.Sorted(maps.Keys(all)), services) {
 		t.Errorf("health is of %q, want %q", slices.Sorted(maps.Keys(all)), services)
 	}
-	// Clients that stay keep it draining.
+	// Connected clients keep the relay draining.
 	for i := range 3 {
 		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n", i), "edge"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
 		waitFor(t, c, "what there is", hasAll(xdstest.Web(1)...))
@@ -324,5 +322,5 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	for _, s := range []string{"", services[1]} {
 		says(t, check(s), `"NOT_SERVING"`)
 	}
-	r.Signal(syscall.SIGTERM) // no longer
+	r.Signal(syscall.SIGTERM) // no longer healthy
 }

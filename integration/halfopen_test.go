@@ -9,10 +9,9 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// P53, P54, P56: connections to origins that look well, and from which nothing
-// comes. What the relay waits for there is constant: gRPC lets a client's keepalive ask every 10 s at the
-// shortest, and where there is another origin to turn to, a connection may take 5 s
-// to be made. So all that waits does so at the same time.
+// P53, P54, P56: connections to origins may be open and deliver nothing. The timeouts are constant:
+// a gRPC client's keepalive asks at most every 10 s, and with another origin connecting takes at
+// most 5 s. So all cases wait at the same time.
 func TestP56_OriginsFromWhichNothingComes(t *testing.T) {
 	t.Parallel()
 	halfOpen, hanging := halfOpenOrigins(t), hangingOrigins(t)
@@ -20,7 +19,7 @@ func TestP56_OriginsFromWhichNothingComes(t *testing.T) {
 	hanging()
 }
 
-// beside is a second origin, which has what tells it from the first.
+// beside is a second origin, with resources that differ from the first.
 func beside(t *testing.T) (o *xdstest.Origin, has func(c *fleet.Client) bool) {
 	o = origin(t, xdstest.Linear)
 	all := append(xdstest.Web(1), xdstest.Cluster("second", 1))
@@ -28,9 +27,9 @@ func beside(t *testing.T) (o *xdstest.Origin, has func(c *fleet.Client) bool) {
 	return o, hasAll(all...)
 }
 
-// halfOpenOrigins: a connection on which nothing goes through any more, though
-// nobody closed it, is found by keepalive. The stream is opened again (P54), or at
-// the next origin (P56); no client is ended (P53), and what changed meanwhile comes.
+// halfOpenOrigins: keepalive finds a dead connection that was not closed. The stream is reopened
+// (P54), or opened at the next origin (P56). No client stream ends (P53), and changes made
+// meanwhile arrive.
 func halfOpenOrigins(t *testing.T) (finish func()) {
 	keepalive := map[string]any{"time": "1s", "timeout": "200ms"}
 	var alone, backed []*troubled
@@ -47,7 +46,7 @@ func halfOpenOrigins(t *testing.T) (finish func()) {
 	for _, w := range append(alone, backed...) {
 		w.wire.HangOpen()
 		w.good.Put("edge", xdstest.Web(2)...)
-		late := w.come("late") // before it is found
+		late := w.come("late") // before keepalive finds it
 		waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
 		w.clients = append(w.clients, late...)
 	}
@@ -68,8 +67,8 @@ func halfOpenOrigins(t *testing.T) (finish func()) {
 	}
 }
 
-// hangingOrigins: of an origin that accepts connections and says nothing on them,
-// or nothing in the TLS handshake, the next one takes over (P56).
+// hangingOrigins: an origin accepts connections and sends nothing, or nothing in the TLS handshake.
+// The next origin takes over (P56).
 func hangingOrigins(t *testing.T) (finish func()) {
 	var worlds []*troubled
 	var seconds func(c *fleet.Client) bool
@@ -94,9 +93,9 @@ func hangingOrigins(t *testing.T) (finish func()) {
 	}
 }
 
-// A client whose connection goes dead, though nobody closed it, is found by the
-// relay's keepalive, and its stream counts no more. Others are not disturbed, and
-// it comes back to what there is.
+// The relay's keepalive finds a client's dead connection that was not closed. Its stream is no
+// longer counted. Other clients are not affected. The client reconnects and receives the current
+// state.
 func TestHalfOpenDownstream(t *testing.T) {
 	t.Parallel()
 	o := origin(t, xdstest.Linear)
@@ -116,7 +115,7 @@ func TestHalfOpenDownstream(t *testing.T) {
 		xdstest.Eventually(t, "the end of its stream", xdstest.Holds(func() bool { return r.Metric("downstream_streams", "variant", v.String()) == 1 }))
 	}
 	waitAll(t, dead, "what it had", hasAll(xdstest.Web(1)...))
-	p.Cut() // now the clients are told as well
+	p.Cut() // now the clients notice too
 	waitAll(t, dead, "what changed meanwhile", hasAll(xdstest.Web(2)...))
 	for _, c := range dead {
 		if s := c.Counters().Streams; s != 2 {

@@ -16,12 +16,11 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// fourMiB is what a gRPC server takes unless it is told otherwise, as the
-// origins here are not.
+// fourMiB is the default message limit of a gRPC server. The origins here do not change it.
 const fourMiB = 4 << 20
 
-// P59: names and versions of more than an origin takes at once, in one type by
-// name and in one by the wildcard, at the start and after a reconnect.
+// P59: names and versions exceed an origin's limit, in one type by name and in one by the wildcard,
+// at the start and after a reconnect.
 func TestP59_RequestsOverFourMiB(t *testing.T) {
 	const n = 60000
 	o := origin(t, xdstest.Linear)
@@ -37,8 +36,7 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 	}
 	o.Put("edge", assignments...)
 	o.Put("edge", clusters...)
-	// The origin takes its time on a busy machine, and is not to be taken for one
-	// that has nothing (P57).
+	// On a busy machine the origin's answers take long. That must not count as absence (P57).
 	r := serve(t, o.Address, xdstest.Config{"upstream.variant": "delta"})
 	var sent atomic.Int64
 	c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: fleet.Delta, Behaviour: fleet.Raw, DiscardBodies: true,
@@ -60,12 +58,12 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 		func(c *fleet.Client) bool { return hash(c, resource.EndpointType, names[n-1]) != changed }))
 
 	if _, ever := o.Streams(); ever != 2 {
-		t.Errorf("%d streams: the origin did not take the requests", ever)
+		t.Errorf("%d streams: the origin did not accept the requests", ever)
 	}
 	first := make(map[string]int)
 	for _, q := range o.Requests(func(q xdstest.Request) bool { return true }) {
 		if q.Size > fourMiB {
-			t.Errorf("a xdstest.Request of %d bytes", q.Size)
+			t.Errorf("a request of %d bytes", q.Size)
 		}
 		if q.Versions > 0 {
 			first[q.Type]++
@@ -77,16 +75,15 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 	if left := r.Metric("upstream_versions_left_out_total"); left == 0 || left >= n {
 		t.Errorf("%v versions left out", left)
 	}
-	// What had no version came again, and went no further. The load assignments of
-	// the clusters may have followed them, the first time and where they changed
-	// (P37).
+	// Resources without a version were received again, but not passed on. Load assignments may
+	// follow their clusters, the first time and after changes (P37).
 	if got := sent.Load(); got > n+n/2+n/2+5 {
-		t.Errorf("the client was sent %d resources", got)
+		t.Errorf("the client received %d resources", got)
 	}
 }
 
-// P59: a response far over gRPC's default limit comes from the origin and goes
-// to clients in one piece, up to 256 MiB. (The bound itself is in tables of the two packages.)
+// P59: a response far over gRPC's default limit passes in one piece, up to 256 MiB. (Tests of the
+// two packages check the exact bound.)
 func TestP59_AResponseOf250MiB(t *testing.T) {
 	var all []types.Resource
 	for i := range 62 {
@@ -97,7 +94,7 @@ func TestP59_AResponseOf250MiB(t *testing.T) {
 	for _, upstream := range upstreams {
 		clusters := all
 		if upstream == "delta" {
-			clusters = all[:16] // the same path: one of the two need not take so long
+			clusters = all[:16] // the same path: one of the two may be shorter
 		}
 		o := origin(t, xdstest.Linear)
 		o.Put("edge", clusters...)

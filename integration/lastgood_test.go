@@ -15,7 +15,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// identifier is what the first response for clusters says of who gives it.
+// identifier is the control plane identifier of the first response for clusters.
 func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string {
 	t.Helper()
 	s := xdstest.OpenStream(t, r.Address, methods[v])
@@ -23,7 +23,7 @@ func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string 
 	return s.Next().Identifier
 }
 
-// written waits until all that the clients took is on disk: as many files.
+// written waits until everything that the clients accepted is on disk: this many files.
 func (r *relay) written(t *testing.T, dir string, files int) {
 	t.Helper()
 	xdstest.Eventually(t, "the last known good on disk", func() error {
@@ -35,8 +35,8 @@ func (r *relay) written(t *testing.T, dir string, files int) {
 	})
 }
 
-// storedBefore returns an origin, and the configuration of a relay that has stored all that the origin
-// has. That relay was killed.
+// storedBefore returns an origin, and the configuration of a relay that has stored all of the
+// origin's resources. That relay was killed.
 func storedBefore(t *testing.T, upstream, kind string) (*xdstest.Origin, xdstest.Config, []types.Resource) {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,9 +51,9 @@ func storedBefore(t *testing.T, upstream, kind string) (*xdstest.Origin, xdstest
 	return o, conf, had
 }
 
-// P53: a relay that starts while its origin is away serves what clients took before,
-// marked as such, in all combinations; when the origin is back its word counts, and
-// nothing that is equal is sent again.
+// P53: a relay that starts while its origin is away serves what clients accepted before, marked as
+// stale, in all combinations. When the origin is back its answers count, and equal resources are
+// not sent again.
 func TestP53_LastKnownGood(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o, conf, had := storedBefore(t, upstream, kind)
@@ -67,7 +67,7 @@ func TestP53_LastKnownGood(t *testing.T) {
 			if id := identifier(t, r, v, "edge"); !strings.HasPrefix(id, "relay-under-test/") || !strings.HasSuffix(id, " (last known good)") {
 				t.Errorf("identifier %q", id)
 			}
-			// Of another key there is nothing.
+			// For another key nothing is stored.
 			s := xdstest.OpenStream(t, r.Address, methods[v])
 			s.Ask(node("n", "nothing-good"), resource.ClusterType)
 			s.WantEnd(codes.Unavailable)
@@ -84,7 +84,7 @@ func TestP53_LastKnownGood(t *testing.T) {
 		})
 		for _, c := range clients {
 			if n := c.Counters(); c.Variant() == fleet.Delta && n.Resends > 0 {
-				t.Errorf("%s was sent %d times what it had", c, n.Resends)
+				t.Errorf("%s received %d times what it had", c, n.Resends)
 			}
 		}
 		o.Put("edge", xdstest.Web(2)...)
@@ -100,9 +100,9 @@ func TestP53_LastKnownGood(t *testing.T) {
 	})
 }
 
-// P66: a relay that restarts beside an origin that takes streams and answers nothing serves
-// what is stored after first_answer_timeout, marked as such. The origin's answer replaces it on
-// the same streams.
+// P66: a relay restarts and its origin accepts streams without answering. After
+// first_answer_timeout the relay serves what is stored, marked as stale. The origin's answer
+// replaces it on the same streams.
 func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		_, conf, had := storedBefore(t, upstream, kind)
@@ -131,8 +131,8 @@ func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 	})
 }
 
-// What clients refuse is not written down: after a restart without an origin they
-// get what they had taken before.
+// Rejected resources are not stored. After a restart without an origin, clients receive what they
+// had accepted before.
 func TestP53_WhatIsRefusedIsNotKept(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

@@ -1,8 +1,8 @@
-// Package integration tests the built binary from outside: real origins on one
-// side of it, real clients on the other, all on loopback.
+// Package integration tests the built binary from outside, with real origins and real clients on
+// loopback.
 //
-// RELAY_RACE builds the binary with the race detector.
-// RELAY_SEED is the seed of the model tests; a failure names the one it had.
+// RELAY_RACE builds the binary with the race detector. RELAY_SEED is the seed of the model tests; a
+// failure prints its seed.
 package integration
 
 import (
@@ -44,7 +44,7 @@ func start(t testing.TB, dir string, env []string, args ...string) *relay {
 	return &relay{xdstest.StartRelayCommand(t, cmd), t}
 }
 
-// keyStatus is what the tests read of /keys.
+// keyStatus is the part of /keys that the tests read.
 type keyStatus struct {
 	Key     string `json:"key"`
 	Members int    `json:"members"`
@@ -62,7 +62,7 @@ type keyStatus struct {
 
 func (r *relay) keys() []keyStatus { return list[keyStatus](r, "/keys") }
 
-// clientStatus is what the tests read of /clients.
+// clientStatus is the part of /clients that the tests read.
 type clientStatus struct {
 	Node  string `json:"node"`
 	Types []struct {

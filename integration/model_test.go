@@ -20,8 +20,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The model tests: after any history, every client has what a client has that
-// asks the origin directly.
+// The model tests: after any history, every client has what a client of the origin itself has.
 
 // 200 clients on 4 keys: the origin sees 4 streams.
 func TestP60_ModelOfAFleet(t *testing.T) {
@@ -32,7 +31,7 @@ func TestP60_ModelOfAFleet(t *testing.T) {
 	})
 }
 
-// A relay in front of a relay gives the same, whichever variants they speak.
+// A relay in front of a relay gives the same result, whichever variants they use.
 func TestP60_ModelOfTwoTiers(t *testing.T) {
 	for _, outer := range upstreams {
 		for _, inner := range upstreams {
@@ -47,21 +46,20 @@ func TestP60_ModelOfTwoTiers(t *testing.T) {
 	}
 }
 
-// modelTypes are those of the model; a key has each either by the wildcard or
-// by name.
+// modelTypes are the types of the model. A key has each either by the wildcard or by name.
 var modelTypes = []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
 
-// fullState: in SotW absence is a removal. Written out here, as the relay's own
-// table is under test.
+// fullState: in SotW absence is a removal. It is repeated here because the relay's own table is
+// under test.
 var fullState = map[string]bool{resource.ClusterType: true, resource.ListenerType: true}
 
 const modelNames = 12
 
 type fleetModel struct {
-	sotw bool // somewhere on the way up
-	// snapshots: the origin's are snapshot caches. In SotW these take "*" for
-	// a name that they do not have, and know the legacy wildcard only. Where
-	// that is none (P21), nothing can be had by wildcard.
+	sotw bool // SotW is used somewhere upstream
+	// snapshots: the origin uses snapshot caches. In SotW these treat "*" as a name that they do
+	// not have, and only know the legacy wildcard. Types without a legacy wildcard (P21) are not
+	// available by wildcard.
 	snapshots bool
 
 	t       *testing.T
@@ -70,7 +68,7 @@ type fleetModel struct {
 	o       *xdstest.Origin
 	keys    []*modelKey
 	clients []*modelClient
-	steady  []*modelClient // those that refuse nothing
+	steady  []*modelClient // those that reject nothing
 	n       int            // makes the next resource differ
 }
 
@@ -109,9 +107,9 @@ func runModel(t *testing.T, m fleetModel, clients, steps int, front func(origin 
 		}
 	})
 	for i, wild := range [][]string{
-		{resource.ClusterType, resource.ListenerType}, // as Envoys ask
+		{resource.ClusterType, resource.ListenerType}, // as Envoys subscribe
 		modelTypes,
-		nil, // as gRPC asks
+		nil, // as gRPC subscribes
 		{resource.EndpointType, resource.RouteType},
 	} {
 		k := &modelKey{name: fmt.Sprint("key-", i), wild: make(map[string]bool)}
@@ -135,7 +133,7 @@ func runModel(t *testing.T, m fleetModel, clients, steps int, front func(origin 
 	m.finish()
 }
 
-// some makes resources of any types and names.
+// some returns resources of random types and names.
 func (m *fleetModel) some(n int) []types.Resource {
 	var out []types.Resource
 	taken := make(map[string]bool)
@@ -156,16 +154,16 @@ func (m *fleetModel) pick() (string, string) {
 
 func (m *fleetModel) name() string { return fmt.Sprint("r", m.rng.IntN(modelNames)) }
 
-// join starts client i: of key i%4, in each variant; of the first key every
-// third is an Envoy; every fourth client refuses some responses.
+// join starts client i, of key i%4, in each variant. Of the first key every third client is an
+// Envoy. Every fourth client rejects some responses.
 func (m *fleetModel) join(target string, i int) {
 	k := m.keys[i%len(m.keys)]
 	round := i / len(m.keys)
 	c := &modelClient{key: k}
 	cfg := fleet.ClientConfig{
 		Node: node(fmt.Sprint("client-", i), k.name), Variant: variants[round%2],
-		// The model removes load assignments under clusters: an ACK that waits
-		// for them is another test's.
+		// The model removes load assignments of existing clusters. Another test covers ACKs that
+		// wait for them.
 		AckCold: true,
 		// Under the wildcard the relay's SotW responses hold everything.
 		WildcardIsFull: true,
@@ -186,10 +184,10 @@ func (m *fleetModel) join(target string, i int) {
 	}
 	refuses := round%4 == 3
 	if refuses {
-		rng := rand.New(rand.NewPCG(m.seed, uint64(i)+2)) // the reader's alone
+		rng := rand.New(rand.NewPCG(m.seed, uint64(i)+2)) // used by the reader only
 		cfg.Refuse = func(_ xds.TypeURL, rs []fleet.Resource) error {
-			// Not removals alone: what a response without resources removed is
-			// not sent again before something else changes, by P15.
+			// Not only removals: by P15, a rejected response without resources is not resent before
+			// something else changes.
 			if len(rs) > 0 && rng.IntN(3) == 0 {
 				return errors.New("a random refusal")
 			}
@@ -203,7 +201,7 @@ func (m *fleetModel) join(target string, i int) {
 	}
 }
 
-// step changes something at the origin or about a client.
+// step changes something at the origin or at a client.
 func (m *fleetModel) step() {
 	k := m.keys[m.rng.IntN(len(m.keys))]
 	switch p := m.rng.IntN(100); {
@@ -212,7 +210,7 @@ func (m *fleetModel) step() {
 	case p < 65:
 		typ, name := m.pick()
 		m.o.Remove(k.name, typ, name, m.name())
-	case p < 75: // both at once, and gone and back between two sends
+	case p < 75: // both at once: removed and restored between two sends
 		put := m.some(2)
 		gone := make(map[string][]string)
 		if typ, name := m.pick(); !slices.ContainsFunc(put, func(r types.Resource) bool {
@@ -228,15 +226,15 @@ func (m *fleetModel) step() {
 		c := m.clients[m.rng.IntN(len(m.clients))]
 		memories := []fleet.Memory{fleet.KeepVersions, fleet.Forget}
 		if c.Variant() == fleet.SotW {
-			// In incremental who keeps resources and does not say so is told of
-			// no removal, by any server (P27).
+			// In delta, no server reports removals to a client that keeps resources without listing
+			// them (P27).
 			memories = append(memories, fleet.DropVersions)
 		}
 		c.Reconnect(memories[m.rng.IntN(len(memories))])
 	}
 }
 
-// resubscribe changes the names that a client asks for.
+// resubscribe changes the names that a client subscribes to.
 func (m *fleetModel) resubscribe(c *modelClient) {
 	typ := modelTypes[m.rng.IntN(len(modelTypes))]
 	names := c.subs[typ]
@@ -250,7 +248,7 @@ func (m *fleetModel) resubscribe(c *modelClient) {
 		c.Subscribe(xds.TypeURL(typ), name) // perhaps again
 	case 2:
 		delete(names, name)
-		c.Unsubscribe(xds.TypeURL(typ), name) // perhaps one that it does not ask for
+		c.Unsubscribe(xds.TypeURL(typ), name) // perhaps one that is not subscribed
 	default:
 		clear(names)
 		for range 1 + m.rng.IntN(4) {
@@ -260,7 +258,7 @@ func (m *fleetModel) resubscribe(c *modelClient) {
 	}
 }
 
-// truth is what the origin has for a key: bodies by type and name.
+// truth is the origin's content for a key: bodies by type and name.
 type truth map[string]map[string][]byte
 
 func (m *fleetModel) truth(k *modelKey) truth {
@@ -282,7 +280,7 @@ func (m *fleetModel) converge(c *modelClient, when string, want truth) {
 	}
 }
 
-// differs says in what a client differs from what it should hold.
+// differs describes how a client differs from what it should hold.
 func (m *fleetModel) differs(c *modelClient, want truth) error {
 	for _, typ := range modelTypes {
 		held := c.Held(xds.TypeURL(typ))
@@ -292,7 +290,7 @@ func (m *fleetModel) differs(c *modelClient, want truth) error {
 			switch {
 			case !wild && !slices.Contains(asked, name):
 				if ok {
-					return fmt.Errorf("%s %s is held and not asked for", typ, name)
+					return fmt.Errorf("%s %s is held and not subscribed", typ, name)
 				}
 			case !ok:
 				return fmt.Errorf("%s %s is missing", typ, name)
@@ -300,8 +298,8 @@ func (m *fleetModel) differs(c *modelClient, want truth) error {
 				return fmt.Errorf("%s %s is an old one", typ, name)
 			}
 		}
-		// P60: where SotW is on the way, what is not of a full-state type may
-		// remain; but under the wildcard the relay's SotW is full-state.
+		// P60: if SotW is used on the way, resources of types that are not full-state may remain.
+		// Under the wildcard the relay's SotW is full-state.
 		if !fullState[typ] && (m.sotw || c.Variant() == fleet.SotW && !wild) {
 			continue
 		}
@@ -314,13 +312,12 @@ func (m *fleetModel) differs(c *modelClient, want truth) error {
 	return nil
 }
 
-// finish lets every client take what it refused, and holds all against clients
-// that ask the origin.
+// finish makes every client accept what it rejected, and compares all with clients of the origin.
 func (m *fleetModel) finish() {
 	for _, c := range m.clients {
 		c.SetRefuse(nil)
 	}
-	// Whatever a refused response held changes once more (P15).
+	// All resources of rejected responses change once more (P15).
 	for _, k := range m.keys {
 		var again []types.Resource
 		for _, typ := range modelTypes {
@@ -334,8 +331,8 @@ func (m *fleetModel) finish() {
 	for _, c := range m.steady {
 		m.converge(c, "at the end", m.truth(c.key))
 	}
-	// Also what it removed: but if all that came with it was given up since, a
-	// removal that was refused is not told again.
+	// So do removed ones. But if everything in the rejected response was unsubscribed since, its
+	// removals are not sent again.
 	gone := make(map[*modelKey]map[string][]string)
 	for _, k := range m.keys {
 		gone[k] = make(map[string][]string)
@@ -379,18 +376,18 @@ func (m *fleetModel) finish() {
 		nacks += c.Counters().Nacks
 	}
 	if nacks == 0 {
-		m.t.Errorf("seed %d: nothing was ever refused", m.seed)
+		m.t.Errorf("seed %d: no response was rejected", m.seed)
 	}
 }
 
-// direct is what a client of the origin itself has.
+// direct returns what a client of the origin itself has.
 func (m *fleetModel) direct(k *modelKey, v fleet.Variant) truth {
 	cfg := fleet.ClientConfig{Node: node("direct-"+v.String(), k.name), Variant: v, Behaviour: fleet.Raw}
 	for _, typ := range modelTypes {
 		s := fleet.Subscription{Type: xds.TypeURL(typ), Names: []string{"*"}}
 		switch legacy := m.snapshots && v == fleet.SotW; {
 		case !k.wild[typ] || legacy && !fullState[typ]:
-			s.Names = names("r", modelNames) // all that there are
+			s.Names = names("r", modelNames) // all names
 		case legacy:
 			s.Names = nil
 		}

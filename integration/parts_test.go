@@ -24,8 +24,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// go-control-plane in ordered ADS mode answers names only when all that a node
-// has is asked for: what the relay asks for is the union of its clients'.
+// In ordered ADS mode go-control-plane answers names only when all of a node's names are
+// subscribed. The relay subscribes to the union of its clients' names.
 func TestP50_OrderedADSOrigin(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
@@ -36,12 +36,12 @@ func TestP50_OrderedADSOrigin(t *testing.T) {
 			clients := envoys(t, r.Address, "edge")
 			waitAll(t, clients, "all there is", hasAll(xdstest.Listener("l", "r", 1), xdstest.Routes("r", "c", 1), xdstest.Cluster("c", 1), xdstest.Endpoints("c", 1)))
 
-			// All at once: the route moves to another cluster, and the first goes.
+			// One change: the route moves to another cluster, and the first is removed.
 			o.Change("edge", nil, map[string][]string{resource.ClusterType: {"c"}, resource.EndpointType: {"c"}})
 			o.Put("edge", xdstest.Routes("r", "d", 2), xdstest.Cluster("d", 1), xdstest.Endpoints("d", 2))
 			waitAll(t, clients, "the move", all(hasAll(xdstest.Routes("r", "d", 2), xdstest.Cluster("d", 1), xdstest.Endpoints("d", 2)), hasNot(resource.ClusterType, "c")))
 			if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
-				t.Errorf("%v responses were refused", nacks)
+				t.Errorf("%v responses were rejected", nacks)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func TestControlPlaneClient(t *testing.T) {
 		}
 		o.Put("edge", xdstest.Cluster("b", 1))
 		fetch(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))
-		// Refused: not sent again by itself (P15), but all of it once it changes.
+		// The rejected response is not sent again by itself (P15), but as a whole once it changes.
 		if err := c.Nack("not yet"); err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +102,7 @@ func TestControlPlaneClient(t *testing.T) {
 	})
 }
 
-// serverListener is the Listener by which an xDS-enabled gRPC server at a port
-// serves. n makes it differ.
+// serverListener is the Listener of an xDS-enabled gRPC server at a port. n makes it differ.
 func serverListener(port int, n string) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:       "server?xds.resource.listening_address=" + (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String(),
@@ -124,8 +123,8 @@ func serverListener(port int, n string) *listenerv3.Listener {
 	}
 }
 
-// A process that is both: grpc-go's xDS-enabled server and its xDS client, of
-// one node, each with a stream of its own under the same key.
+// A process may be an xDS-enabled gRPC server and an xDS client, with one node. Each has its own
+// stream under the same key.
 func TestGRPCServerAndClientOfOneNode(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
@@ -172,7 +171,7 @@ func TestGRPCServerAndClientOfOneNode(t *testing.T) {
 		}
 		c.goesOn()
 		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
-			t.Errorf("gRPC refused %v responses", nacks)
+			t.Errorf("gRPC rejected %v responses", nacks)
 		}
 	})
 }

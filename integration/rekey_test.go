@@ -21,7 +21,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// command runs a command of the binary, and returns what it printed.
+// command runs a command of the binary, and returns its output.
 func command(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := xdstest.Command(t, args...).Output()
@@ -34,7 +34,7 @@ func command(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// endings are those of streams, by the id of their client.
+// endings are the statuses of ended streams, by the client's id.
 type endings struct {
 	mu sync.Mutex
 	of map[string]codes.Code
@@ -47,7 +47,7 @@ func (e *endings) note(c *fleet.Client, err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, again := e.of[c.ID()]; !again { // who is refused tries again and again
+	if _, again := e.of[c.ID()]; !again { // a refused client retries again and again
 		e.of[c.ID()] = status.Code(errors.Unwrap(err))
 		e.at = append(e.at, time.Now())
 	}
@@ -59,9 +59,9 @@ func (e *endings) all() (map[string]codes.Code, []time.Time) {
 	return maps.Clone(e.of), slices.Clone(e.at)
 }
 
-// Changed rules: relay explain --diff says before whom they move, and these and no
-// others are ended, over drain; who was not moved is sent nothing by it. New rules
-// that take it back while streams are ended leave the rest where it is.
+// After a change of rules, relay explain --diff lists the clients that move. Exactly their streams
+// end, over the drain time; other clients receive nothing because of it. Rules that revert the
+// change while streams are being ended leave the rest in place.
 func TestP5_ReloadedRules(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	for _, c := range []string{"west", "east", "lost"} {
@@ -74,7 +74,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 	come := func(id, cl string, v fleet.Variant) {
 		clients[id] = client(t, r.Address, fleet.ClientConfig{Node: node(id, cl), Variant: v, Behaviour: fleet.Envoy, OnStream: ended.note})
 	}
-	want := map[string]codes.Code{} // who is to end, and how
+	want := map[string]codes.Code{} // the clients to end, with the status
 	for i := range 10 {
 		v := variants[i%2]
 		come(fmt.Sprint("stays-", i), "west", v)
@@ -128,7 +128,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 		}
 	}
 	if said.Clients != len(clients) || !maps.Equal(told, want) {
-		t.Errorf("explain --diff says of %d clients %v, want %v", said.Clients, told, want)
+		t.Errorf("explain --diff lists %d clients, %v, want %v", said.Clients, told, want)
 	}
 	table := command(t, "explain", "--diff", next, "--admin", "http://"+r.Admin)
 	for _, line := range []string{"10       10     west  west/moved", "2        2      lost  refused", "12 of 32 clients would be ended and reconnect, over 1s"} {
@@ -160,7 +160,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 		}
 		if cl == "other" {
 			if now := c.Counters(); now != counts[id] {
-				t.Errorf("%s was sent something: %+v, before %+v", id, now, counts[id])
+				t.Errorf("%s received something: %+v, before %+v", id, now, counts[id])
 			}
 			continue
 		}
@@ -169,16 +169,15 @@ func TestP5_ReloadedRules(t *testing.T) {
 			t.Errorf("%s has had %d streams", id, n)
 		}
 	}
-	xdstest.Eventually(t, "the key of those who moved", xdstest.Holds(func() bool {
+	xdstest.Eventually(t, "the key of the moved clients", xdstest.Holds(func() bool {
 		return slices.ContainsFunc(r.keys(), func(k keyStatus) bool { return k.Key == "west/moved" && k.Members > 0 })
 	}))
 	if out := command(t, "explain", "--diff", next, "--admin", r.Admin); !strings.Contains(out, "clients keep their keys") {
-		t.Errorf("after it explain --diff says\n%s", out)
+		t.Errorf("afterwards explain --diff prints\n%s", out)
 	}
 }
 
-// New rules that are taken back while streams are being ended leave the others
-// where they are.
+// Rules that revert a change while streams are being ended leave the other streams in place.
 func TestP5_RulesTakenBack(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
@@ -196,7 +195,7 @@ func TestP5_RulesTakenBack(t *testing.T) {
 	r.to(rules, "moving=6 refused=0 clients=6 over=1h0m0s")
 	xdstest.Eventually(t, "the first end", xdstest.Holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
 	waitAll(t, clients, "what the origin has", has(xdstest.Cluster("web", 1)))
-	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // who had moved comes back
+	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // the client that had moved comes back
 	xdstest.Eventually(t, "its stream under the old key", xdstest.Holds(func() bool {
 		return slices.ContainsFunc(clients, func(c *fleet.Client) bool { return c.Counters().Streams == 3 })
 	}))

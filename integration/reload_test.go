@@ -19,7 +19,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// followed is a relay whose file is changed.
+// followed is a relay whose configuration file the test changes.
 type followed struct {
 	*relay
 	path string
@@ -43,7 +43,7 @@ func (f *followed) with(more xdstest.Config) []byte {
 	return s.Text()
 }
 
-// replace puts a file in the place of another, at once.
+// replace replaces a file atomically.
 func replace(t testing.TB, path string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
@@ -54,7 +54,7 @@ func replace(t testing.TB, path string, text []byte) {
 	}
 }
 
-// to changes the file, and waits until the relay has said so.
+// to changes the file, and waits until the relay has logged this.
 func (f *followed) to(more xdstest.Config, says string) {
 	f.t.Helper()
 	n := strings.Count(f.Log(), says)
@@ -62,12 +62,12 @@ func (f *followed) to(more xdstest.Config, says string) {
 	f.logs(n+1, says)
 }
 
-// logs waits until the log says something so many times.
+// logs waits until the log has this text this many times.
 func (r *relay) logs(n int, says string) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, says, func() error {
 		if got := strings.Count(r.Log(), says); got < n {
-			return fmt.Errorf("the log says it %d times, not %d", got, n)
+			return fmt.Errorf("the log has it %d times, not %d", got, n)
 		}
 		return nil
 	})
@@ -75,8 +75,8 @@ func (r *relay) logs(n int, says string) {
 
 const reloaded = `msg="configuration reloaded" changed=`
 
-// The file is followed in whichever way it is changed, and read again at SIGHUP,
-// which ends nothing. The log tells what the relay runs with.
+// The relay follows its file whichever way it is changed. SIGHUP rereads it and ends no stream. The
+// log shows the configuration in force.
 func TestReloadInEveryWay(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
@@ -114,7 +114,7 @@ func TestReloadInEveryWay(t *testing.T) {
 		func() { must(os.WriteFile(in("..v2/relay.yaml"), drain("120ms"), 0o600)) }, // in place
 		func() { replace(t, in("relay.yaml"), drain("130ms")) },
 		func() { must(os.WriteFile(in("relay.yaml"), drain("140ms"), 0o600)) },
-		func() { // SIGHUP, which may come first, or find that it was read already
+		func() { // SIGHUP, which may come first, or after the file was already read
 			must(os.WriteFile(in("relay.yaml"), drain("150ms"), 0o600))
 			r.Signal(syscall.SIGHUP)
 		},
@@ -140,7 +140,7 @@ func TestReloadInEveryWay(t *testing.T) {
 	}
 }
 
-// serverInfo is what the tests read of /server_info.
+// serverInfo is the part of /server_info that the tests read.
 type serverInfo struct {
 	Level         string `json:"log_level"`
 	Configuration struct {
@@ -163,8 +163,8 @@ func (r *relay) info() (i serverInfo) {
 	return i
 }
 
-// A file with a fault changes nothing: what it says besides is not in force, and
-// what was goes on. What needs a restart is named.
+// A file with a fault changes nothing, not even by its valid parts. Changes that need a restart are
+// named.
 func TestReloadOfABrokenFile(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
@@ -200,8 +200,8 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	}
 }
 
-// Limits hold as soon as the file says so, and no longer. So does the log's level,
-// which otherwise stays what POST /logging made it.
+// Limits apply as soon as they are in the file, and until they are removed. So does the log level.
+// Other changes keep the level that POST /logging set.
 func TestReloadOfLimitsAndLevel(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)

@@ -15,8 +15,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// What an origin has reaches Envoys that poll, in both protocols, and so do its
-// changes; they share their key, and its upstream stream, with those over gRPC.
+// An origin's resources and changes reach Envoys that poll, in both protocols. They share their key
+// and its upstream stream with gRPC clients.
 func TestP70_Flow(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		o := origin(t, kind)
@@ -70,8 +70,7 @@ func TestP70_Flow(t *testing.T) {
 	})
 }
 
-// dropped reports whether an origin was asked for what is left of names, one of
-// them having been given up.
+// dropped reports whether the origin received a subscription without one of the names.
 func dropped(o *xdstest.Origin, typ string, name string) bool {
 	asked := o.Requests(func(r xdstest.Request) bool { return r.Type == typ && r.Asks })
 	last := asked[len(asked)-1]
@@ -81,8 +80,7 @@ func dropped(o *xdstest.Origin, typ string, name string) bool {
 	return !slices.Contains(last.Names, name)
 }
 
-// A poll's interest stays for twice long_poll after it, and then goes as any
-// other does.
+// A poll's interest stays for twice long_poll, and then lingers as any other does.
 func TestP70_InterestStays(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
@@ -92,14 +90,14 @@ func TestP70_InterestStays(t *testing.T) {
 			s := withREST(upstream, "750ms")
 			s["upstream.linger"] = "1ms"
 			r := serve(t, o.Address, s)
-			// One who keeps the key in use.
+			// Another client keeps the key in use.
 			other := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
 			other.Ask(node("other", "edge"), resource.EndpointType, "b")
 			polled := time.Now()
 			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), resource.EndpointType, "", "a"); got.status != http.StatusOK {
 				t.Fatalf("%d %s", got.status, got.body)
 			}
-			xdstest.Eventually(t, "what nobody polls for is given up", xdstest.Holds(func() bool { return dropped(o, resource.EndpointType, "a") }))
+			xdstest.Eventually(t, "the unsubscription of names without polls", xdstest.Holds(func() bool { return dropped(o, resource.EndpointType, "a") }))
 			if after := time.Since(polled); after < 1500*time.Millisecond {
 				t.Errorf("given up after %s", after)
 			}
@@ -107,8 +105,8 @@ func TestP70_InterestStays(t *testing.T) {
 	}
 }
 
-// Polls that are held end within the time for draining, with 304 for those who
-// have what there is, and the relay with them.
+// Held polls end within the drain time, with 304 for clients that are up to date. Then the relay
+// ends.
 func TestP71_Drain(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
@@ -142,8 +140,8 @@ func TestP71_Drain(t *testing.T) {
 	}
 }
 
-// The origin is away: what is held is polled as before; of a key of which nothing
-// is held, polls are refused, also those that wait already.
+// While the origin is away, polls for held resources work as before. For a key without held
+// resources polls are refused, including waiting ones.
 func TestP72_OriginAway(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
@@ -158,7 +156,7 @@ func TestP72_OriginAway(t *testing.T) {
 			got := r.ask(c, node("n", "nothing-held"), resource.RouteType, "", "in")
 			wantRefused(t, got, http.StatusServiceUnavailable, "origin_unreachable")
 			if got.header.Get("Retry-After") == "" {
-				t.Error("it does not say when to try again")
+				t.Error("the reply lacks Retry-After")
 			}
 			if got := r.ask(c, node("m", "edge"), resource.ClusterType, ""); got.status != http.StatusOK {
 				t.Errorf("%d %s", got.status, got.body)
@@ -167,8 +165,8 @@ func TestP72_OriginAway(t *testing.T) {
 	}
 }
 
-// Refusals, as the configuration makes them: unmapped nodes, Secrets, the
-// identity rules of all listeners, limits.
+// Polls are refused as configured: nodes without a key, Secrets, identity rules of listeners,
+// limits.
 func TestP72_Refusals(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
@@ -210,7 +208,7 @@ func TestP72_Refusals(t *testing.T) {
 	cancel()
 	for range cap(done) {
 		if err := <-done; err == nil {
-			t.Error("a poll that was held was answered")
+			t.Error("a held poll was answered")
 		}
 	}
 	xdstest.Eventually(t, "room again", func() error {

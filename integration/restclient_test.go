@@ -28,10 +28,10 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// protocols are what REST is spoken in.
+// protocols are the HTTP versions of REST.
 var protocols = []string{"http1", "h2c"}
 
-// httpClient is a client of one of them, with connections of its own.
+// httpClient is a client of one of them, with its own connections.
 func httpClient(t testing.TB, protocol string) *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetHTTP1(protocol == "http1")
@@ -42,7 +42,7 @@ func httpClient(t testing.TB, protocol string) *http.Client {
 
 var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
 
-// rest is where the relay serves REST.
+// rest is the relay's address for REST.
 func (r *relay) rest() string {
 	r.t.Helper()
 	m := servingREST.FindStringSubmatch(r.Log())
@@ -52,7 +52,7 @@ func (r *relay) rest() string {
 	return "http://" + m[1]
 }
 
-// withREST are xdstest.Config of a relay that is polled.
+// withREST is the configuration of a relay that serves REST.
 func withREST(upstream, longPoll string) xdstest.Config {
 	return xdstest.Config{"upstream.variant": upstream, "downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll}
 }
@@ -62,11 +62,10 @@ type polled struct {
 	status int
 	header http.Header
 	body   []byte
-	answer *discoveryv3.DiscoveryResponse // of a 200
+	answer *discoveryv3.DiscoveryResponse // with status 200
 }
 
-// poll sends a xdstest.Request as Envoy writes it: canonical JSON with the names that
-// fields have in the proto file.
+// poll posts a request in Envoy's format: canonical JSON with the field names of the proto file.
 func poll(ctx context.Context, c *http.Client, base string, typ string, q *discoveryv3.DiscoveryRequest) (*polled, error) {
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(q)
 	if err != nil {
@@ -90,7 +89,7 @@ func poll(ctx context.Context, c *http.Client, base string, typ string, q *disco
 	return out, protojson.Unmarshal(out.body, out.answer)
 }
 
-// ask polls once, for whatever comes.
+// ask polls once, and accepts any reply.
 func (r *relay) ask(c *http.Client, n *corev3.Node, typ string, version string, names ...string) *polled {
 	r.t.Helper()
 	out, err := poll(xdstest.Context(r.t), c, r.rest(), typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
@@ -100,7 +99,7 @@ func (r *relay) ask(c *http.Client, n *corev3.Node, typ string, version string, 
 	return out
 }
 
-// wantRefused fails unless a poll was refused, with this status and reason.
+// wantRefused fails the test unless a poll was refused with this status and reason.
 func wantRefused(t testing.TB, p *polled, status int, reason string) {
 	t.Helper()
 	var f struct{ Reason, Error string }
@@ -109,10 +108,9 @@ func wantRefused(t testing.TB, p *polled, status int, reason string) {
 	}
 }
 
-// restEnvoy is an Envoy that polls, as its HTTP subscriptions do: one for all
-// clusters, one for all listeners, and one for each load assignment and each
-// route configuration by itself; each has one poll at a time, and keeps its
-// version until it took another.
+// restEnvoy is an Envoy that polls, as its HTTP subscriptions do. It has one for all clusters, one
+// for all listeners, and one for each load assignment and each route configuration. Each has one
+// poll at a time, and keeps its version until it accepts another.
 type restEnvoy struct {
 	t    testing.TB
 	base string
@@ -124,7 +122,7 @@ type restEnvoy struct {
 	holds  map[string]map[string]proto.Message
 	polls  map[string]context.CancelFunc // subscriptions by type and name
 	counts map[int]int                   // replies by status
-	change chan struct{}                 // closed at each
+	change chan struct{}                 // closed at each reply
 }
 
 func newRESTEnvoy(t testing.TB, base, protocol string, n *corev3.Node) *restEnvoy {
@@ -144,7 +142,7 @@ func newRESTEnvoy(t testing.TB, base, protocol string, n *corev3.Node) *restEnvo
 	return e
 }
 
-// subscribe begins a subscription, unless there is one. Under the lock.
+// subscribe begins a subscription, unless it exists. The caller holds the lock.
 func (e *restEnvoy) subscribe(ctx context.Context, typ string, names ...string) {
 	key := fmt.Sprint(typ, names)
 	if e.polls[key] != nil {
@@ -243,7 +241,7 @@ func (e *restEnvoy) wait(what string, resources ...types.Resource) {
 	}
 }
 
-// missing says in what it differs. Under the lock.
+// missing describes how the client differs. The caller holds the lock.
 func (e *restEnvoy) missing(resources []types.Resource) string {
 	n := 0
 	for _, typ := range slices.Sorted(maps.Keys(e.holds)) {
@@ -261,7 +259,7 @@ func (e *restEnvoy) missing(resources []types.Resource) string {
 	return ""
 }
 
-// replies counts those there were, by status; 0: no reply at all.
+// replies counts the replies by status; 0 means no reply at all.
 func (e *restEnvoy) replies() map[int]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// docs/conformance.md has a row for each protocol rule. Each row names tests
-// that exist, and each rule that a test bears in its name has a row.
+// docs/conformance.md has a row for each protocol rule. Each row names existing tests, and each
+// rule in a test's name has a row.
 func TestEachRuleHasATest(t *testing.T) {
 	text, err := os.ReadFile("../docs/conformance.md")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// kept are the files below a directory, but for the lock.
+// kept returns the files below a directory, without the lock file.
 func kept(t *testing.T, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -29,8 +29,7 @@ func kept(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// Of all that clients are given, Secrets are on no disk; and what is there, nobody
-// else can read.
+// Secrets are not written to disk. Only the relay's user can read its files.
 func TestP6_SecretsAreInNoFile(t *testing.T) {
 	for _, up := range upstreams {
 		t.Run(up, func(t *testing.T) {
@@ -71,20 +70,21 @@ func TestP6_SecretsAreInNoFile(t *testing.T) {
 	}
 }
 
-// However a relay ends while it writes, its files are whole: each start finds none
-// damaged, nothing half written, and something to serve.
+// However a relay ends while it writes, its files are complete. Each start finds no damaged or
+// partial file, and has resources to serve.
 func TestKilledWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
-	// A SotW origin's answer is complete at once, and stored; a delta origin's after 3 s (P67).
+	// A SotW origin's answer is complete at once, and stored. A delta origin's is complete after 3
+	// s (P67).
 	conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "0s"}, "upstream.variant": "sotw"}
 	n := 1
 	for round := range 5 {
 		r := serve(t, o.Address, conf)
 		clients := envoys(t, r.Address, "edge")
 		waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(n)...))
-		xdstest.Eventually(t, "some writes", func() error { // changes without a pause, and each time more of them
+		xdstest.Eventually(t, "some writes", func() error { // continuous changes, and each time more of them
 			n++
 			o.Put("edge", xdstest.Web(n)...)
 			waitFor(t, clients[0], fmt.Sprintf("change %d", n), hasAll(xdstest.Web(n)...))

@@ -31,7 +31,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// issued are the certificates of a test: one authority for all sides.
+// issued are the certificates of a test, all of one CA.
 type issued struct {
 	t   testing.TB
 	ca  *tlstest.Authority
@@ -44,7 +44,7 @@ func issue(t testing.TB) *issued {
 	return i
 }
 
-// serverTLS is a listener's tls, with a certificate of that name.
+// serverTLS is the tls section of a listener, with a certificate of that name.
 func (i *issued) serverTLS(name string, mutual bool) map[string]any {
 	i.t.Helper()
 	cert, key := i.ca.Pair(i.t, tlstest.CN(name), tlstest.Loopback()).Write(i.t, i.dir, name)
@@ -55,7 +55,7 @@ func (i *issued) serverTLS(name string, mutual bool) map[string]any {
 	return out
 }
 
-// dial connects as who has a certificate with this URI; empty: none.
+// dial connects with a certificate that has this URI; empty: none.
 func (i *issued) dial(target, uri string) *grpc.ClientConn {
 	i.t.Helper()
 	conf := &tls.Config{RootCAs: i.ca.Pool()}
@@ -72,19 +72,19 @@ func serveOn(t testing.TB, origin, variant string, listeners ...map[string]any) 
 		l["address"] = "127.0.0.1:0"
 	}
 	s := xdstest.QuickConfig()
-	delete(s, "downstream.address") // it is short for one listener
+	delete(s, "downstream.address") // it is short for a single listener
 	s["upstream.origins"], s["upstream.variant"], s["downstream.listeners"] = xdstest.Origins(origin), variant, listeners
 	r := start(t, "", nil, "serve", "--config", s.WriteFile(t))
 	return r, r.Addresses
 }
 
-// secretMethods are those of SDS.
+// secretMethods are the methods of SDS.
 var secretMethods = map[fleet.Variant]string{
 	fleet.SotW:  "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
 	fleet.Delta: "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
 }
 
-// gets fails unless the next answer has just this resource; it returns the nonce.
+// gets fails the test unless the next response has only this resource. It returns the nonce.
 func gets(t testing.TB, s *xdstest.Stream, want types.Resource) (nonce string) {
 	t.Helper()
 	r := s.Next()
@@ -101,7 +101,7 @@ func secret(name string) *tlsv3.Secret {
 		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hidden}}}}}
 }
 
-// combination names a subtest, as the page of what holds has it.
+// combination names a subtest, as in the conformance table.
 func combination(up string, down fleet.Variant, aggregated bool) string {
 	service := "per-type"
 	if aggregated {
@@ -110,9 +110,9 @@ func combination(up string, down fleet.Variant, aggregated bool) string {
 	return fmt.Sprintf("%s-%s/%s", up, strings.ToLower(fmt.Sprint(down)), service)
 }
 
-// Secrets go to clients that prove over mTLS to be who they say they are. To
-// others on the same relay they do not: SDS refuses, and ADS leaves them
-// unanswered, while other types go on. Who says to be another is refused.
+// Secrets are only sent to clients with a verified certificate over mTLS. For other clients of the
+// same relay SDS refuses, and ADS leaves Secrets unanswered while other types go on. A client with
+// another identity than its node claims is refused.
 func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)
@@ -166,8 +166,7 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 	}
 }
 
-// What the relay shows and logs has nothing of a Secret, also when a client
-// quotes it as it refuses it.
+// The relay shows and logs no Secret, even if a client quotes one in a NACK.
 func TestP6_SecretsAreShownNowhere(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("mesh", secret("s"))
@@ -188,14 +187,14 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 		shown += string(body)
 	}
 	if !strings.Contains(shown, "may quote the Secret") {
-		t.Error("the refusals are not shown at all")
+		t.Error("the NACKs are not shown at all")
 	}
 	if strings.Contains(shown+r.Log(), hidden) {
 		t.Errorf("a Secret is shown:\n%s", shown)
 	}
 }
 
-// keyed is a cluster with a private key inline, in an Any in an Any.
+// keyed is a cluster with an inline private key, in an Any in an Any.
 func keyed(name string) *clusterv3.Cluster {
 	c := xdstest.Cluster(name, 1)
 	c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: xdstest.Pack(xdstest.Pack(&tlsv3.UpstreamTlsContext{
@@ -204,14 +203,13 @@ func keyed(name string) *clusterv3.Cluster {
 	return c
 }
 
-// Nor has it anything of a key that stands inline in a resource of another type
-// and is quoted by a client or an origin, nor of a token in a node's metadata:
-// neither in what operators see, nor in what clients are told, nor in the log.
+// The relay does not show inline keys that a client or an origin quotes, nor tokens in a node's
+// metadata. This holds for operators, for clients, and for the log.
 func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 	quotes := []string{
 		`private_key { inline_string: "` + hidden + `" }`,
 		`{"private_key":{"inline_string":"` + hidden + `"}}`,
-		`-----BEGIN PRIVATE KEY-----\n` + hidden, // cut
+		`-----BEGIN PRIVATE KEY-----\n` + hidden, // cut off
 		"authorization: Bearer " + hidden,
 	}
 	for _, up := range upstreams {
@@ -232,7 +230,7 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 		}
 		shown := r.everything(t, "mesh", n)
 		if !strings.Contains(shown, "cannot take") || !strings.Contains(shown, "[redacted") {
-			t.Errorf("the refusals are not shown at all:\n%s", shown)
+			t.Errorf("the NACKs are not shown at all:\n%s", shown)
 		}
 		if strings.Contains(shown+r.Log(), hidden) {
 			t.Errorf("a key is shown:\n%s\n%s", shown, r.Log())
@@ -240,8 +238,8 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 	}
 }
 
-// What an origin says as it ends a stream goes to operators and to clients.
-func TestP6_OriginsWordsAreRedacted(t *testing.T) {
+// Operators and clients see the error with which an origin ends a stream.
+func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
 	f := xdstest.StartScriptedOrigin(t)
 	f.Refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
@@ -258,7 +256,7 @@ func TestP6_OriginsWordsAreRedacted(t *testing.T) {
 	}
 }
 
-// everything is what all admin paths say, with a key's and a node's.
+// everything returns the output of all admin paths, with those of a key and a node.
 func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
 	t.Helper()
 	shown := ""
@@ -286,9 +284,8 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
 	return shown + string(said)
 }
 
-// The relay takes from an origin that wants to know who it is, and that it
-// knows; a client certificate that the origin does not take is an origin that
-// is away.
+// The relay presents a client certificate to an origin that requires one. If the origin does not
+// accept it, the origin counts as away.
 func TestUpstreamMTLS(t *testing.T) {
 	certs := issue(t)
 	o := origin(t, xdstest.Linear, grpc.Creds(credentials.NewTLS(&tls.Config{
@@ -308,15 +305,15 @@ func TestUpstreamMTLS(t *testing.T) {
 			st := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
 			st.Ask(node("n", "edge"), resource.ClusterType)
 			st.WantEnd(codes.Unavailable)
-			// Renewed while it runs.
+			// The certificate is renewed while the relay runs.
 			certs.ca.Pair(t, tlstest.CN("relay")).Write(t, certs.dir, "relay")
 			waitAll(t, envoys(t, r.Address, "edge"), "resources", hasAll(xdstest.Web(1)...))
 		})
 	}
 }
 
-// A certificate that is renewed by Kubernetes' symlink swap is shown to new clients. A broken one
-// is not.
+// A certificate renewed by Kubernetes' symlink swap is presented to new clients. A broken one is
+// not.
 func TestRenewedCertificates(t *testing.T) {
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)
@@ -351,7 +348,7 @@ func TestRenewedCertificates(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }() // read what there was to read
 		if got := c.ConnectionState().PeerCertificates[0].Subject.CommonName; got != want {
-			t.Fatalf("the relay shows %q, want %q", got, want)
+			t.Fatalf("the relay presents %q, want %q", got, want)
 		}
 	}
 	shows("first")
@@ -363,8 +360,8 @@ func TestRenewedCertificates(t *testing.T) {
 	shows("second")
 }
 
-// Health is answered on each listener, by its own terms; who cannot prove
-// itself where it has to is not let in, and counted.
+// Each listener answers health checks under its own TLS settings. A client without a required
+// certificate is rejected and counted.
 func TestListeners(t *testing.T) {
 	certs := issue(t)
 	r, at := serveOn(t, origin(t, xdstest.Linear).Address, "delta", map[string]any{}, map[string]any{"tls": certs.serverTLS("mutual", true)})
@@ -383,14 +380,14 @@ func TestListeners(t *testing.T) {
 		}
 	}
 	r.WaitMetric(3, "refused_total", "reason", "tls_handshake")
-	info, err := r.Get("/server_info") // no stream tells of them
+	info, err := r.Get("/server_info") // no stream reports them
 	if err != nil || !bytes.Contains(info, []byte(`"reason": "tls_handshake"`)) || !bytes.Contains(info, []byte(`"count": 3`)) ||
 		!bytes.Contains(info, []byte(`"error": "downstream.listeners[1]: peer 127.0.0.1:`)) {
 		t.Errorf("%v %s", err, info)
 	}
 }
 
-// Rules see who a client has proven to be, and not who it says it is.
+// Rules see a client's verified identity, not its claimed one.
 func TestKeysByIdentity(t *testing.T) {
 	certs := issue(t)
 	o := origin(t, xdstest.Linear)

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// However many clients there are, a response of the origin is one span, and of the
-// ACKs to it a few are linked.
+// However many clients there are, an origin's response is one span, and only a few ACKs are linked
+// to it.
 func TestTracesOneSpanForAResponse(t *testing.T) {
 	const clients, changes, mostAcks = 40, 4, 16
 	for _, up := range upstreams {
@@ -37,7 +37,7 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 					return r.Metric("propagation_seconds", "type", "CDS") >= float64(clients*(n+1))
 				}))
 			}
-			r.Stop() // which sends what waits
+			r.Stop() // which sends waiting spans
 
 			updates := make(map[string]*tracev1.Span)
 			acks := make(map[string]int)
@@ -46,29 +46,29 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 				a := otlptest.Attributes(s)
 				updates[string(s.SpanId)] = s
 				if a["xds.key"] != "edge" || a["xds.origin"] != o.Address || a["xds.variant"] != up || a["xds.version"] == "" || a["xds.nonce"] == "" {
-					t.Errorf("an update without what it is of: %v", a)
+					t.Errorf("an update without its type: %v", a)
 				}
 				if a["xds.type"] == string(resource.ClusterType) && a["xds.result"] == "applied" {
 					applied++
 				}
 			}
-			if applied < changes+1 || applied > changes+2 { // the first answer, and one more where the origin repeats it
+			if applied < changes+1 || applied > changes+2 { // the first answer, and one more if the origin repeats it
 				t.Errorf("%d spans for %d changes of clusters and the first answer", applied, changes)
 			}
 			for _, s := range collector.Spans("xds.ack") {
 				if len(s.Links) != 1 || updates[string(s.Links[0].SpanId)] == nil {
-					t.Errorf("an ACK that is linked to no update: %v", s)
+					t.Errorf("an ACK without a link to an update: %v", s)
 					continue
 				}
 				acks[string(s.Links[0].SpanId)]++
 			}
 			if len(acks) < changes {
-				t.Errorf("ACKs of %d responses are told", len(acks))
+				t.Errorf("%d responses have ACKs", len(acks))
 			}
 			for id, n := range acks {
 				// 1st, 2nd, 4th, 8th, 16th, 32nd
 				if a := otlptest.Attributes(updates[id]); n > mostAcks || a["xds.type"] == string(resource.ClusterType) && n > 6 {
-					t.Errorf("%d ACKs of %d clients are told of %v", n, clients, a)
+					t.Errorf("%d ACKs of %d clients have spans: %v", n, clients, a)
 				}
 			}
 			steps := len(collector.Spans("xds.update.fanout"))
@@ -79,7 +79,7 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 	}
 }
 
-// Off, nothing goes anywhere; and a collector that is away disturbs nobody.
+// Without tracing nothing is sent. An unreachable collector affects no client.
 func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
 	o := origin(t, "snapshot")

@@ -19,27 +19,26 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// So many attempts with full jitter together take longer than the longest wait of
-// the backoff, but for one time in a million; without it they take none (P54).
+// This many attempts with full jitter take longer than the maximal backoff, with a probability of
+// error of one in a million. Without a backoff they take no time (P54).
 const (
 	longestWait = 60 * time.Millisecond
 	manyWaits   = 12
 )
 
-// troubled is a relay in front of an origin that can be replaced by another that
-// is in trouble.
+// troubled is a relay with an origin that the test can replace by a faulty one.
 type troubled struct {
 	*relay
 	t       *testing.T
 	v       fleet.Variant // upstream
 	good    *xdstest.Origin
 	wire    *xdstest.Proxy
-	clients []*fleet.Client // that were there before the trouble
+	clients []*fleet.Client // connected before the fault
 
-	attempts func() int // at what replaced it; nil: they are not counted
+	attempts func() int // at the faulty origin; nil: not counted
 }
 
-// newTroubled has two Envoys that have what the origin has.
+// newTroubled starts two Envoys that have the origin's resources.
 func newTroubled(t *testing.T, v fleet.Variant, secured bool, more xdstest.Config) *troubled {
 	t.Helper()
 	w := &troubled{t: t, v: v}
@@ -74,19 +73,19 @@ func newTroubled(t *testing.T, v fleet.Variant, secured bool, more xdstest.Confi
 	return w
 }
 
-// replaced: connections lead elsewhere from now on.
+// replaced makes new connections lead to another address.
 func (w *troubled) replaced(by string) {
 	w.wire.SetTarget(by)
 	w.wire.Cut()
 }
 
-// well ends the trouble.
+// well ends the fault.
 func (w *troubled) well() {
 	w.wire.SetFault(xdstest.Fault{})
 	w.replaced(w.good.Address)
 }
 
-// backsOff waits for attempts, and looks that they are not as fast as can be.
+// backsOff waits for attempts, and checks that they are not made as fast as possible.
 func (w *troubled) backsOff() {
 	w.t.Helper()
 	if w.attempts == nil {
@@ -100,7 +99,7 @@ func (w *troubled) backsOff() {
 	}
 }
 
-// come has newcomers be there, which are not to be sent away.
+// come starts new clients, which must not be refused.
 func (w *troubled) come(of string) []*fleet.Client {
 	w.t.Helper()
 	var out []*fleet.Client
@@ -111,7 +110,7 @@ func (w *troubled) come(of string) []*fleet.Client {
 	return out
 }
 
-// oneStream fails if a client needed more than one stream.
+// oneStream fails the test if a client needed more than one stream.
 func oneStream(t testing.TB, clients ...*fleet.Client) {
 	t.Helper()
 	for _, c := range clients {
@@ -121,7 +120,7 @@ func oneStream(t testing.TB, clients ...*fleet.Client) {
 	}
 }
 
-// troubles are those in which the origin gives nothing. What it had stays held.
+// troubles are faults in which the origin sends no resources. The resources from before stay held.
 var troubles = []struct {
 	name    string
 	secured bool
@@ -140,7 +139,7 @@ var troubles = []struct {
 	{"OK and nothing else", false, refuses(codes.OK)},
 }
 
-// refuses each stream at once.
+// refuses rejects each stream at once.
 func refuses(code codes.Code) func(t *testing.T, w *troubled) {
 	return func(t *testing.T, w *troubled) {
 		f := xdstest.StartScriptedOrigin(t)
@@ -150,15 +149,15 @@ func refuses(code codes.Code) func(t *testing.T, w *troubled) {
 	}
 }
 
-// ending is what a stream ends with, also OK.
+// ending is the status of an ended stream, possibly OK.
 type ending codes.Code
 
 func (e ending) Error() string              { return codes.Code(e).String() }
 func (e ending) GRPCStatus() *status.Status { return status.New(codes.Code(e), "go away") }
 
-// P53, P54: whatever an origin does instead of answering, streams stay, who comes
-// is served what is held, attempts are not made as fast as can be, and what
-// changed meanwhile comes once the origin is well.
+// P53, P54: whatever an origin does instead of answering, streams stay open and new clients receive
+// held resources. Attempts are not made as fast as possible. Changes made meanwhile arrive once the
+// origin is well.
 func TestP53_TroubledOrigin(t *testing.T) {
 	t.Parallel()
 	for _, tc := range troubles {
@@ -181,9 +180,8 @@ func TestP53_TroubledOrigin(t *testing.T) {
 	}
 }
 
-// P56: of an origin that refuses every stream the next one takes over, and the
-// first is returned to once it is well. It is asked in the meantime, but not as
-// fast as can be (P54).
+// P56: if an origin refuses every stream, the next one takes over. The key returns to the first
+// once it is well. Until then the first is probed, but not as fast as possible (P54).
 func TestP56_TroubledFirstOrigin(t *testing.T) {
 	t.Parallel()
 	for _, tc := range troubles[3:6] {
@@ -207,9 +205,9 @@ func TestP56_TroubledFirstOrigin(t *testing.T) {
 	}
 }
 
-// P54, P56: an origin that answers each stream once and ends it is no failure, and
-// the next is not turned to: its streams are opened again, each after a jitter.
-// What it says counts, and what it does not get to say stays.
+// P54, P56: an origin that answers each stream once and ends it has not failed, and the key does
+// not switch. Its streams are reopened, each after a jitter. Its answers count, and unanswered
+// resources stay held.
 func TestP54_FlappingOrigin(t *testing.T) {
 	t.Parallel()
 	for _, v := range variants {
@@ -222,8 +220,8 @@ func TestP54_FlappingOrigin(t *testing.T) {
 			w.replaced(f.Address)
 			xdstest.Eventually(t, "a stream", xdstest.Holds(func() bool { return f.Streams() > 0 }))
 			began := time.Now()
-			// Three waits of up to a second each: that they take 20 ms together is one
-			// case in 750,000.
+			// Three waits of up to a second each: the probability that they take less than 20 ms
+			// together is one in 750,000.
 			const flaps = 4
 			xdstest.Eventually(t, "streams", xdstest.Holds(func() bool { return f.Streams() >= flaps }))
 			if took := time.Since(began); took < 20*time.Millisecond {
@@ -251,8 +249,8 @@ func TestP54_FlappingOrigin(t *testing.T) {
 	}
 }
 
-// P53, P56: an origin that sends a few bytes a second is there: it is waited for,
-// on the stream that it has, and what is held is served.
+// P53, P56: an origin that sends a few bytes a second is reachable. The relay waits for it on the
+// same stream, and serves held resources.
 func TestP53_SlowOrigin(t *testing.T) {
 	t.Parallel()
 	for _, v := range variants {
@@ -280,8 +278,8 @@ func TestP53_SlowOrigin(t *testing.T) {
 	}
 }
 
-// P53, P57: an origin that comes back and answers one type only: that counts, and
-// what is held of the others stays.
+// P53, P57: an origin comes back and answers only one type. That answer counts, and held resources
+// of the other types stay.
 func TestP57_HalfAnsweringOrigin(t *testing.T) {
 	t.Parallel()
 	for _, v := range variants {
@@ -310,10 +308,9 @@ func TestP57_HalfAnsweringOrigin(t *testing.T) {
 	}
 }
 
-// P55: an origin that comes back with nothing says so by its answer to the
-// wildcard: it counts like any other word of it. Streams stay, and there is
-// nothing for who comes. (A linear cache of go-control-plane does not say so in
-// SotW: it is silent.)
+// P55: an origin that comes back empty shows that by its answer to the wildcard, which counts like
+// any other. Streams stay open, and new clients receive nothing. (In SotW a linear cache of
+// go-control-plane sends no such answer.)
 func TestP55_OriginComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	for _, upstream := range upstreams {
@@ -337,7 +334,7 @@ func TestP55_OriginComesBackEmpty(t *testing.T) {
 					return c.Answered(resource.ClusterType) && c.Answered(resource.ListenerType)
 				})
 				if n := late.Len(resource.ClusterType) + late.Len(resource.ListenerType); n != 0 {
-					t.Errorf("%s was given %d resources", late, n)
+					t.Errorf("%s received %d resources", late, n)
 				}
 			}
 			o.Put("edge", xdstest.Web(2)...)

@@ -16,23 +16,22 @@ import (
 
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// client asks for all clusters, and takes or refuses what it is sent. The page is
-// tested, not the protocol: so it is as simple as it may be, and this module needs
-// nothing of the relay's.
+// client subscribes to all clusters, and accepts or rejects responses. The tests are about the
+// page, not the protocol. So it is minimal, and this module needs no code of the relay.
 type client struct {
 	node   *corev3.Node
 	delta  bool
-	refuse func() string // why it refuses a response; "" takes it
+	refuse func() string // why it rejects a response; "" accepts it
 	served func()        // at the first response
 }
 
-// run speaks until ctx ends.
+// run runs the stream until ctx ends.
 func (c *client) run(ctx context.Context, addr string) error {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing is left to be said
+	defer func() { _ = conn.Close() }() // no message is left to send
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	speak := c.sotw
 	if c.delta {
@@ -44,7 +43,7 @@ func (c *client) run(ctx context.Context, addr string) error {
 	return nil
 }
 
-// why is an answer's error_detail.
+// why is the error_detail of an answer.
 func (c *client) why() *status.Status {
 	if text := c.refuse(); text != "" {
 		return &status.Status{Code: int32(codes.InvalidArgument), Message: text}

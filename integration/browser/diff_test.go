@@ -2,12 +2,14 @@ package browser
 
 import (
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
 )
 
-// What a node has not taken comes page by page: of one with many streams all is there.
+// The resources that a node has not accepted are loaded page by page. A node with many streams is
+// shown completely.
 func TestWhatDiffersOnManyStreams(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
@@ -25,8 +27,7 @@ func TestWhatDiffersOnManyStreams(t *testing.T) {
 	p.is("document.querySelectorAll('.difference').length === 21 && !document.querySelector('.differences .pages')")
 }
 
-// A client that has nothing, since the origin says nothing of what it asks for, is shown
-// with that.
+// If the origin does not answer a client's subscription, the client is shown without resources.
 func TestWhatTheOriginSaysNothingOf(t *testing.T) {
 	t.Parallel()
 	w := &fixture{TB: t, origin: xdstest.StartScriptedOrigin(t).Address}

@@ -8,12 +8,13 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
 )
 
-var browser context.Context // whose tabs tests open
+var browser context.Context // the tests open tabs in it
 
 func TestMain(m *testing.M) {
 	chromium := findChromium()
@@ -51,7 +52,7 @@ func (b *inBrowser) run() (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(profile)) }()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(b.chromium), chromedp.UserDataDir(profile),
-		// It visits no other site, and as root there is no other way.
+		// It visits no other site, and cannot run as root otherwise.
 		chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.WSURLReadTimeout(time.Minute))
 	all, stop := chromedp.NewExecAllocator(context.Background(), options...)

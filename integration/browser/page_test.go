@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -37,14 +38,14 @@ func TestTheFleetIsLive(t *testing.T) {
 	same()
 }
 
-// Who is sent away is no client, and is told of all the same.
-func TestWhoIsSentAwayIsShown(t *testing.T) {
+// A refused client is not in the list of clients, but its refusal is shown.
+func TestRefusedClientIsShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	p := w.open()
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
-	p.shows("#origins", "not in use") // nobody asked it for anything yet
+	p.shows("#origins", "not in use") // no client has used it yet
 	away := &client{node: node("lost-1", "nobody", ""), refuse: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func TestWhoIsSentAwayIsShown(t *testing.T) {
 	p.shows(".alarms", "1 stream refused or ended in the last minute for unmapped, the last one lost-1", "no aggregation rule matches this node")
 }
 
-// Files of an origin that are not taken keep what was there before, and are told of.
+// Invalid files of an origin keep the previous content, and are shown.
 func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
@@ -66,7 +67,7 @@ func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	p.shows(".alarms", "files that are not taken", "bad.yaml", "yaml: line 1")
 }
 
-// What of the relay's own file is not in force is told of, too.
+// Settings of the relay's file that are not in force are shown, too.
 func TestWhatIsNotInForceIsShown(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
@@ -95,7 +96,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	p.shows(".alarms", "other values than are in force, which need a restart: name")
 	write(renamed + "log: [\n")
 	p.shows(".alarms", "has faults, and is not in force: ", "a [ or { is not closed")
-	// So is a token that cannot be used: the one before opens the page still.
+	// So is an invalid token file. The previous token still opens the page.
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	p.shows(".tabs a[aria-current]", "CDS 2")
 	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients in step", "The last 2 versions of CDS")
 	p.is("document.querySelectorAll('.curve .line').length === 1 && document.querySelectorAll('.curve circle.synced').length === 2")
-	// One was changed and one removed, and all three took it.
+	// One was changed and one removed, and all three clients accepted it.
 	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
 	same()
 }
@@ -142,7 +143,7 @@ func TestTheResourcesOfAKey(t *testing.T) {
 	p.is("document.querySelectorAll('.resources li').length === 1 && location.search.includes('find=-17')")
 	p.do(chromedp.Click(".resources summary"))
 	p.shows(".resources pre", `"name": "cluster-17"`, `"connect_timeout": "1s"`)
-	p.do(chromedp.Reload()) // what was looked for is in the address
+	p.do(chromedp.Reload()) // the search is in the address
 	p.shows(".resources", "cluster-17")
 	p.is("document.querySelectorAll('.resources li').length === 1")
 	eval[bool](p, "!document.querySelector('section[aria-label=Resources] input').select()")
@@ -166,7 +167,7 @@ func TestANackAppears(t *testing.T) {
 	p.do(chromedp.Click(".cards summary"))
 	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
-	// A row that comes leaves what is open as it is.
+	// A new row leaves open rows as they are.
 	w.refusing("cluster web: another reason")
 	w.clusters("3", "web", "api", "newer")
 	p.shows(".cards", "another reason", "no such transport socket")
@@ -203,8 +204,8 @@ func TestWhereANodeGoes(t *testing.T) {
 	p.shows("#explained [role=alert]", "colour")
 }
 
-// slash is the key as people press it: what comes of it is nothing if the page
-// takes it. KeyEvent would put the sign in, whatever the page says.
+// slash is the key as users press it. It has no effect if the page handles it. KeyEvent would
+// insert the sign in any case.
 func slash(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
 		p := input.DispatchKeyEventParams{Type: typ, Key: "/", Code: "Slash"}
@@ -268,7 +269,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 		p.do(chromedp.Reload())
 		p.shows(v.selector, v.text)
 	}
-	// Without loading the page anew, there and back.
+	// There and back, without reloading the page.
 	p.visit("/ui/fleet")
 	p.shows(".tiles", "Clients")
 	same := p.marked()
@@ -333,7 +334,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 	}
 	p.do(chromedp.Reload())
 	p.shows("#login", "wants a token")
-	// Nothing of the token is in any address.
+	// No address contains the token.
 	for _, url := range p.requests {
 		if strings.Contains(url, "sesame") {
 			t.Errorf("asked for %s", url)
@@ -346,7 +347,7 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 	w := serve(t, nil)
 	leave := w.join(edge(2)...)
 	p := w.open()
-	p.expect("ERR_") // of the network
+	p.expect("ERR_") // a network error
 	p.visit("/ui/fleet")
 	p.shows("#live", "live")
 	same := p.marked()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
@@ -13,7 +14,7 @@ import (
 
 var demoAdmin = regexp.MustCompile(`http://\S+?:\d+`)
 
-// demo runs `relay demo` until the test ends, and has its admin address.
+// demo runs `relay demo` until the test ends, and returns a fixture with its admin address.
 func demo(t testing.TB) *fixture {
 	t.Helper()
 	found := make(chan string, 1)
@@ -35,7 +36,7 @@ func demo(t testing.TB) *fixture {
 	}
 }
 
-// Pictures for people to look at, of the demo as everybody can run it.
+// Pictures of the demo, for the documentation.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("PAGE_SHOTS")
 	if dir == "" {

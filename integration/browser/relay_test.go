@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,7 +27,7 @@ type fixture struct {
 	config string // file of the relay
 	stop   func() // stops the relay
 
-	refuse atomic.Pointer[string] // what clients say to clusters; nil: they take them
+	refuse atomic.Pointer[string] // why clients reject clusters; nil: they accept them
 }
 
 // serve starts a relay, with more configuration.
@@ -51,7 +52,7 @@ func (f *fixture) start(more xdstest.Config) {
 	f.down, f.admin, f.stop = r.Address, "http://"+r.Admin, r.Stop
 }
 
-// clusters has the origin give these.
+// clusters sets the origin's clusters.
 func (f *fixture) clusters(version string, names ...string) {
 	f.Helper()
 	var b strings.Builder
@@ -59,7 +60,7 @@ func (f *fixture) clusters(version string, names ...string) {
 	for _, n := range names {
 		fmt.Fprintf(&b, "  - {\"@type\": %q, name: %q, type: STATIC, connect_timeout: 1s}\n", clusterType, n)
 	}
-	// Beside it, and then in its place: the origin is never seen half.
+	// It writes a second file and renames it, so that the origin never reads half a file.
 	next := filepath.Join(f.TempDir(), "next")
 	if err := os.WriteFile(next, []byte(b.String()), 0o600); err != nil {
 		f.Fatal(err)
@@ -69,7 +70,7 @@ func (f *fixture) clusters(version string, names ...string) {
 	}
 }
 
-// refusing has clients refuse clusters with a message from now on; "": take them.
+// refusing makes clients reject clusters with a message from now on; "": accept them.
 func (f *fixture) refusing(message string) {
 	if message == "" {
 		f.refuse.Store(nil)
@@ -78,13 +79,13 @@ func (f *fixture) refusing(message string) {
 	f.refuse.Store(&message)
 }
 
-// node of a cluster in a zone.
+// node returns a node of a cluster in a zone.
 func node(id, cluster, zone string) *corev3.Node {
 	return &corev3.Node{Id: id, Cluster: cluster, Locality: &corev3.Locality{Zone: zone}}
 }
 
-// join connects a client for each node, half of them incremental, and waits until
-// all have their clusters. The first refuses when the fixture says so.
+// join connects a client for each node, half of them with delta, and waits until all have their
+// clusters. The first rejects them if the fixture says so.
 func (f *fixture) join(nodes ...*corev3.Node) (leave func()) {
 	f.Helper()
 	var served sync.WaitGroup
@@ -100,7 +101,7 @@ func (f *fixture) join(nodes ...*corev3.Node) (leave func()) {
 	return leave
 }
 
-// begin is join for those who may never have any; served is called once for each that
+// begin is join for clients that may never have any clusters. It calls served once for each that
 // has.
 func (f *fixture) begin(served func(), nodes ...*corev3.Node) (leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -129,7 +130,7 @@ func (f *fixture) begin(served func(), nodes ...*corev3.Node) (leave func()) {
 	return leave
 }
 
-// edge are n nodes of two zones.
+// edge returns n nodes in two zones.
 func edge(n int) []*corev3.Node {
 	var out []*corev3.Node
 	for i := range n {
@@ -138,7 +139,7 @@ func edge(n int) []*corev3.Node {
 	return slices.Clip(out)
 }
 
-// mesh are n nodes of another cluster.
+// mesh returns n nodes of another cluster.
 func mesh(n int) []*corev3.Node {
 	var out []*corev3.Node
 	for i := range n {

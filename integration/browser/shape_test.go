@@ -7,7 +7,7 @@ import (
 
 var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/refusals", "/ui/where"}
 
-// No view is wider than a telephone; wide tables move in their own place.
+// No view is wider than a telephone; wide tables scroll by themselves.
 func TestItFitsATelephone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
@@ -32,7 +32,7 @@ func TestItFitsATelephone(t *testing.T) {
 	}
 }
 
-// audit finds what people who do not see the page, or have no mouse, would miss.
+// audit finds problems for users without sight or without a mouse.
 const audit = `(() => {
   const wrong = [];
   const name = (e) => e.getAttribute('aria-label') || e.textContent.trim() || (e.id && document.querySelector('label[for="' + e.id + '"]')?.textContent);
@@ -61,7 +61,7 @@ const audit = `(() => {
   return [...new Set(wrong)];
 })()`
 
-func TestEverybodyCanUseIt(t *testing.T) {
+func TestAccessibility(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(6)...)
@@ -79,15 +79,14 @@ func TestEverybodyCanUseIt(t *testing.T) {
 			}
 		}
 	}
-	// What has the focus is seen to have it.
+	// The focused element is visible as such.
 	p.visit("/ui/keys")
 	p.shows("table", "edge/eu-1")
 	p.is("(() => { const a = document.querySelector('tbody a'); a.focus({ focusVisible: true }); return getComputedStyle(a).outlineStyle === 'solid' })()")
 }
 
-// drawings draws a fleet of 20,000 clients again and again, as if all of them were
-// changing, and says how long one took in the middle, how many elements there are,
-// and whether they stay the same.
+// drawings draws a fleet of 20,000 clients repeatedly, as if all of them were changing. It returns
+// the median time of a drawing, the number of elements, and whether they stay the same.
 const drawings = `import('/assets/flow.js').then(({ Flow }) => {
   const el = document.querySelector('.drawing');
   el.hidden = false;
@@ -120,7 +119,7 @@ func TestTheDrawingIsSmooth(t *testing.T) {
 		Same              bool
 	}](p, drawings)
 	t.Logf("one drawing takes %.1f ms, with %d elements", got.MS, got.Elements)
-	// Five times a frame: the machine that tests this is a slow one, and busy.
+	// Five times a frame, because the test machine is slow and busy.
 	if got.MS > 80 || got.Elements > 600 || got.Ribbons != 25*5 || !got.Same {
 		t.Errorf("%+v", got)
 	}

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// small is a picture with the 256 colours that it has most of, which for a page is
-// nearly all of it: a third of the bytes, in a repository that keeps them for ever.
+// small reduces a picture to its 256 most frequent colours, which is nearly all of a page. The file
+// has a third of the size, and the repository keeps it forever.
 func small(picture []byte) ([]byte, error) {
 	in, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -14,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is a tab of the browser, with a storage of its own.
+// tab is a tab of the browser, with its own storage.
 type tab struct {
 	testing.TB
 	ctx  context.Context
@@ -23,11 +24,11 @@ type tab struct {
 	mu       sync.Mutex
 	console  []string // warnings and worse
 	requests []string
-	expected []string // parts of what the console may say
+	expected []string // parts of expected console messages
 }
 
-// open opens a tab. At the end of the test nothing may have been asked of anybody
-// but the relay, and the console says nothing that the test does not expect.
+// open opens a tab. At the end of the test no request may have gone to another server than the
+// relay, and the console may only have expected messages.
 func (f *fixture) open() *tab {
 	f.Helper()
 	ctx, done := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
@@ -70,13 +71,13 @@ func (f *fixture) open() *tab {
 		}
 		done()
 		looking.Wait()
-		t.judge()
+		t.checkRequests()
 	})
 	t.size(1280)
 	return t
 }
 
-func (t *tab) judge() {
+func (t *tab) checkRequests() {
 	t.Helper()
 	for _, url := range t.requests {
 		if !strings.HasPrefix(url, t.base+"/") {
@@ -84,7 +85,7 @@ func (t *tab) judge() {
 		}
 	}
 	if len(t.requests) == 0 {
-		t.Error("asked for nothing: nobody looked")
+		t.Error("no requests were recorded")
 	}
 next:
 	for _, m := range t.console {
@@ -107,7 +108,7 @@ func (t *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval is what an expression gives in the page, or in the end, if it is a promise.
+// eval returns the value of an expression in the page, and awaits a promise.
 func eval[T any](t *tab, expression string) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.ctx, xdstest.Patience)
@@ -119,13 +120,13 @@ func eval[T any](t *tab, expression string) T {
 	return v
 }
 
-// size is the window's width.
+// size sets the window's width.
 func (t *tab) size(width int64) {
 	t.Helper()
 	t.do(chromedp.EmulateViewport(width, 860))
 }
 
-// prefers is the colour scheme of the system; and nothing is to move.
+// prefers sets the colour scheme of the system, and turns animations off.
 func (t *tab) prefers(scheme string) {
 	t.Helper()
 	_, err := chromedp.Call(t.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -141,8 +142,7 @@ func (t *tab) visit(path string) {
 	t.do(chromedp.Navigate(t.base + path))
 }
 
-// shows waits until the page, or the part of it that a selector names, has all
-// these texts.
+// shows waits until the page, or the part that a selector names, has all these texts.
 func (t *tab) shows(selector string, texts ...string) {
 	t.Helper()
 	sel, _ := json.Marshal(selector)
@@ -168,18 +168,17 @@ func (t *tab) is(expression string) {
 	})
 }
 
-// marked marks the page, so that the function it returns finds out whether it is
-// still the same one.
+// marked marks the page. The returned function checks that the page was not reloaded since.
 func (t *tab) marked() (same func()) {
 	t.Helper()
 	eval[bool](t, "window.marked = true")
 	return func() {
 		t.Helper()
 		if !eval[bool](t, "window.marked === true") {
-			t.Error("the page was loaded anew")
+			t.Error("the page was reloaded")
 		}
 	}
 }
 
-// expect lets the console say what has one of these parts.
+// expect allows console messages with one of these parts.
 func (t *tab) expect(parts ...string) { t.expected = append(t.expected, parts...) }

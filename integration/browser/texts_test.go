@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// What clients and origins call things, if they mean ill.
+// Malicious texts of clients and origins.
 const (
 	evilNode    = `<img src=x onerror="window.hacked='node'">"'&amp;<script>window.hacked='node'</script>`
 	evilCluster = `<b onmouseover=window.hacked=1>edge</b>`
@@ -18,7 +18,7 @@ const (
 	evilMessage = `</p><iframe srcdoc="<script>parent.hacked='nack'</script>"></iframe> {{7*7}} ` + "\u202eabc"
 )
 
-// All that others say is shown as the text that it is, in each view.
+// Each view shows all texts of clients and origins as plain text.
 func TestTextsOfOthersAreTexts(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
@@ -65,7 +65,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	p.unharmed()
 }
 
-// unharmed fails if a text has become anything else.
+// unharmed fails the test if a text has become anything else.
 func (t *tab) unharmed() {
 	t.Helper()
 	if got := eval[string](t, "String(window.hacked)"); got != "undefined" {
@@ -76,8 +76,8 @@ func (t *tab) unharmed() {
 	}
 }
 
-// The browser itself would refuse it: a text that someone makes markup or script
-// of, a request to elsewhere, a style or a script that is written in.
+// The browser itself would block it: text used as markup or script, a request to another server,
+// inline styles and scripts.
 func TestThePolicyHolds(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)

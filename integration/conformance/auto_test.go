@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// onDemand begins names that a wildcard does not cover.
+// onDemand is a prefix of names that a wildcard does not cover.
 const onDemand = "od-"
 
-// ask is what a stream asks for of one type.
+// ask is a stream's subscription to one type.
 type ask struct {
 	wild  bool
 	named bool // it has named a resource before
@@ -22,8 +22,8 @@ func (a *ask) wants(name string) bool {
 	return a.names[name] || a.wild && !strings.HasPrefix(name, onDemand)
 }
 
-// answer answers a request from what the site holds, as a plain and honest
-// control plane does. Needs site.mu.
+// answer answers a request with the site's resources, as a simple, correct control plane does. The
+// caller holds site.mu.
 func (u *upstream) answer(r request) {
 	a := u.asks[r.kind]
 	first := a == nil
@@ -56,7 +56,7 @@ func (u *upstream) answer(r request) {
 			continue
 		}
 		if a.names[n] && a.wild {
-			out = append(out, u.site.word(r.kind, n, a.wants(n)))
+			out = append(out, u.site.entry(r.kind, n, a.wants(n)))
 		}
 		delete(a.names, n)
 	}
@@ -64,7 +64,7 @@ func (u *upstream) answer(r request) {
 	for name := range u.site.held[r.kind] {
 		newly := a.names[name] && (!before[name] || u.delta && slices.Contains(r.names, name))
 		if newly || began && a.wants(name) {
-			out = append(out, u.site.word(r.kind, name, true))
+			out = append(out, u.site.entry(r.kind, name, true))
 		}
 	}
 	if u.delta && !u.site.silent {
@@ -88,8 +88,8 @@ func (u *upstream) answer(r request) {
 	}
 }
 
-// word is what there is to be said of a name. Needs mu.
-func (s *site) word(k kind, name string, wanted bool) string {
+// entry returns the text for a name in a response, empty if there is none. The caller holds site.mu.
+func (s *site) entry(k kind, name string, wanted bool) string {
 	value, there := s.held[k][name]
 	if !there || !wanted {
 		return "-" + name
@@ -97,26 +97,26 @@ func (s *site) word(k kind, name string, wanted bool) string {
 	return name + "=" + value
 }
 
-// everything that the stream wants of a type. Needs site.mu.
+// everything returns all that the stream subscribes to of a type. The caller holds site.mu.
 func (u *upstream) everything(k kind) []string {
 	var out []string
 	for name := range u.site.held[k] {
 		if u.asks[k].wants(name) {
-			out = append(out, u.site.word(k, name, true))
+			out = append(out, u.site.entry(k, name, true))
 		}
 	}
 	return out
 }
 
-// post sends a response under the site's next version. Needs site.mu.
+// post sends a response under the site's next version. The caller holds site.mu.
 func (u *upstream) post(k kind, things ...string) {
 	u.site.serial++
 	version := fmt.Sprintf("v%d", u.site.serial)
 	_ = u.grpc.SendMsg(u.response(k, version, things...)) // fails when the stream ended
 }
 
-// put changes what the site holds, all at once: "a=1", "-b". Each stream that
-// wants any of it has one response. It returns the response's version.
+// put changes the site's resources, all at once: "a=1", "-b". Each stream that subscribes to any of
+// them gets one response. It returns the response's version.
 func (s *site) put(t testing.TB, k kind, things ...string) string {
 	t.Helper()
 	s.mu.Lock()

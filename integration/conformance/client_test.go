@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,9 +20,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client is one process of the fleet: one aggregated stream, or one stream a
-// type. It does what the test says and nothing else: it acknowledges when told.
-// Of the test's goroutine, but for what its streams read.
+// client is one client process: one aggregated stream, or one stream a type. It only does what the
+// test says; it does not acknowledge by itself. It belongs to the test's goroutine, except what its
+// streams read.
 type client struct {
 	t       testing.TB
 	c       *trial
@@ -30,19 +31,19 @@ type client struct {
 	node    *corev3.Node
 	conn    *grpc.ClientConn
 	streams map[kind]*stream // "": the aggregated one
-	talks   map[kind]*talk
+	states  map[kind]*typeState
 	fences  int
-	deaf    bool // reads nothing
+	deaf    bool // does not read
 }
 
-// talk is the conversation of one type, as the client sees it.
-type talk struct {
-	names   []string // SotW: asked for; incremental: subscribed
+// typeState is the client's state of one type.
+type typeState struct {
+	names   []string // SotW: the whole list; delta: subscribed
 	wild    bool
-	named   bool   // a name was given once
+	named   bool   // a name was listed at some time
 	last    string // nonce of the newest response
 	nonce   string // of the response that was last answered
-	version string // last acknowledged
+	version string // the version acknowledged last
 	answers int
 }
 
@@ -51,12 +52,12 @@ type stream struct {
 	grpc   grpc.ClientStream
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it has been read to its end
-	noded  bool          // the node was sent
+	noded  bool          // the node has been sent
 
 	mu   sync.Mutex
 	news chan struct{} // closed and replaced at each event
-	in   []answer      // not looked at yet
-	err  error         // the end
+	in   []answer      // received, not yet taken by the test
+	err  error         // why the stream ended
 }
 
 // on returns the stream that carries a type, and opens it if there is none.
@@ -161,20 +162,20 @@ func (s *stream) waitFor(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// say is a request as it is sent, in either variant.
-type say struct {
+// rawRequest is a request as it is sent, in either variant.
+type rawRequest struct {
 	names, drop []string
 	nonce       string
 	version     string
 	err         string
 	brought     map[string]string
-	node        *corev3.Node // beside that of the first request
+	node        *corev3.Node // instead of the first request's
 	noNode      bool
 	typeless    bool
 }
 
-// tell sends a request as it is.
-func (c *client) tell(k kind, r say) {
+// tell sends a request unchanged.
+func (c *client) tell(k kind, r rawRequest) {
 	c.t.Helper()
 	s := c.on(k)
 	node := r.node
@@ -197,22 +198,22 @@ func (c *client) tell(k kind, r say) {
 			ResourceNamesUnsubscribe: r.drop, InitialResourceVersions: r.brought, ResponseNonce: r.nonce, ErrorDetail: detail}
 	}
 	if err := s.grpc.SendMsg(m); err != nil {
-		c.t.Logf("%s: send: %v", k.short(), err) // the end is what is looked at
+		c.t.Logf("%s: send: %v", k.short(), err) // the test checks how the stream ended
 	}
 }
 
-func (c *client) talk(k kind) *talk {
-	if c.talks[k] == nil {
-		c.talks[k] = &talk{}
+func (c *client) state(k kind) *typeState {
+	if c.states[k] == nil {
+		c.states[k] = &typeState{}
 	}
-	return c.talks[k]
+	return c.states[k]
 }
 
-// sub asks for more names; for everything, as old clients do it, if there are
-// none and nothing was said before.
+// sub subscribes to more names. Without names in the first request it subscribes to the legacy
+// wildcard.
 func (c *client) sub(k kind, names ...string) {
 	c.t.Helper()
-	t := c.talk(k)
+	t := c.state(k)
 	t.wild = t.wild || slices.Contains(names, "*") || len(names) == 0 && !t.named && !k.noLegacy()
 	t.named = t.named || len(names) > 0
 	for _, n := range names {
@@ -221,47 +222,47 @@ func (c *client) sub(k kind, names ...string) {
 		}
 	}
 	if c.delta {
-		c.tell(k, say{names: names})
+		c.tell(k, rawRequest{names: names})
 		return
 	}
-	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+	c.tell(k, rawRequest{names: t.names, nonce: t.nonce, version: t.version})
 }
 
-// unsub gives names up.
+// unsub unsubscribes from names.
 func (c *client) unsub(k kind, names ...string) {
 	c.t.Helper()
-	t := c.talk(k)
+	t := c.state(k)
 	t.names = slices.DeleteFunc(t.names, func(n string) bool { return slices.Contains(names, n) })
 	t.wild = t.wild && !slices.Contains(names, "*")
 	if c.delta {
-		c.tell(k, say{drop: names})
+		c.tell(k, rawRequest{drop: names})
 		return
 	}
-	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+	c.tell(k, rawRequest{names: t.names, nonce: t.nonce, version: t.version})
 }
 
 // ack acknowledges a response.
 func (c *client) ack(a answer) {
 	c.t.Helper()
-	t := c.talk(a.kind)
+	t := c.state(a.kind)
 	t.nonce, t.version = a.nonce, a.version
 	if c.delta {
-		c.tell(a.kind, say{nonce: a.nonce})
+		c.tell(a.kind, rawRequest{nonce: a.nonce})
 		return
 	}
-	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: a.version})
+	c.tell(a.kind, rawRequest{names: t.names, nonce: a.nonce, version: a.version})
 }
 
-// nack refuses a response.
+// nack rejects a response.
 func (c *client) nack(a answer) {
 	c.t.Helper()
-	t := c.talk(a.kind)
+	t := c.state(a.kind)
 	t.nonce = a.nonce
 	if c.delta {
-		c.tell(a.kind, say{nonce: a.nonce, err: "not taken"})
+		c.tell(a.kind, rawRequest{nonce: a.nonce, err: "not taken"})
 		return
 	}
-	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: t.version, err: "not taken"})
+	c.tell(a.kind, rawRequest{names: t.names, nonce: a.nonce, version: t.version, err: "not taken"})
 }
 
 // next waits for the next response of a type, and leaves it unanswered.
@@ -276,8 +277,7 @@ func (c *client) next(k kind) answer {
 	}
 }
 
-// fenceAlone: it holds nothing but what this or another client fenced itself
-// with, and says nothing to anybody else.
+// fenceAlone reports whether the response has only fences of this or another client.
 func (a answer) fenceAlone() bool {
 	for name := range a.bodies {
 		if !isFence(name) {
@@ -287,7 +287,7 @@ func (a answer) fenceAlone() bool {
 	return len(a.bodies) > 0 && len(a.removed) == 0
 }
 
-// any is next with what is a fence alone.
+// any is next, but also returns a response that has only fences.
 func (c *client) any(k kind) answer {
 	c.t.Helper()
 	s := c.on(k)
@@ -301,8 +301,8 @@ func (c *client) any(k kind) answer {
 		s.in = slices.Delete(s.in, i, i+1)
 		return true
 	})
-	c.talk(k).answers++
-	c.talk(k).last = got.nonce
+	c.state(k).answers++
+	c.state(k).last = got.nonce
 	if got.nonce == "" {
 		c.t.Errorf("a response of %s has no nonce", k.short())
 	}
@@ -313,7 +313,7 @@ func (c *client) any(k kind) answer {
 }
 
 // lastNonce is that of the newest response of a type.
-func (c *client) lastNonce(k kind) string { return c.talk(k).last }
+func (c *client) lastNonce(k kind) string { return c.state(k).last }
 
 // first waits for the next response on the aggregated stream, of any type.
 func (c *client) first() answer {
@@ -329,8 +329,8 @@ func (c *client) first() answer {
 	return c.next(k)
 }
 
-// want waits for the next response of a type, which has to hold exactly this,
-// written as answer.String writes it, and leaves it unanswered.
+// want waits for the next response of a type and does not answer it. It must hold exactly this, in
+// the format of answer.String.
 func (c *client) want(k kind, want string) answer {
 	c.t.Helper()
 	a := c.next(k)
@@ -348,7 +348,7 @@ func (c *client) take(k kind, want string) answer {
 	return a
 }
 
-// until takes responses of a type up to one that has this in it.
+// until takes responses of a type up to one that has this resource or removal.
 func (c *client) until(k kind, thing string) answer {
 	c.t.Helper()
 	for {
@@ -360,9 +360,8 @@ func (c *client) until(k kind, thing string) answer {
 	}
 }
 
-// takeFull is take where a SotW response of a full-state type holds all, and so
-// does one under a wildcard, and any other
-// the change alone.
+// takeFull is take with the whole content where responses hold all: for a SotW full-state type, and
+// for SotW with a wildcard. Elsewhere the response has only the change.
 func (c *client) takeFull(k kind, all, change string) answer {
 	c.t.Helper()
 	if c.wholeState(k) {
@@ -371,11 +370,11 @@ func (c *client) takeFull(k kind, all, change string) answer {
 	return c.take(k, change)
 }
 
-// wholeState: each response of the type holds everything.
-func (c *client) wholeState(k kind) bool { return !c.delta && (k.full() || c.talk(k).wild) }
+// wholeState reports whether each response of the type holds everything.
+func (c *client) wholeState(k kind) bool { return !c.delta && (k.full() || c.state(k).wild) }
 
-// quiet sees that nothing more has come of what was done before: neither
-// because of this client's requests, nor because of what the origin sent.
+// quiet checks that nothing else has arrived, neither for this client's requests, nor for what the
+// origin sent.
 func (c *client) quiet(kinds ...kind) {
 	c.t.Helper()
 	c.fences++
@@ -390,15 +389,15 @@ func (c *client) quiet(kinds ...kind) {
 	}
 	for _, k := range kinds {
 		of := name
-		if !c.talk(k).wild {
-			of = onDemand + name // no wildcard of another client pushes it before it is asked for
+		if !c.state(k).wild {
+			of = onDemand + name // the wildcard of another client does not cover it
 		}
 		c.c.site.put(c.t, k, of+"=1")
-		if !c.talk(k).wild {
+		if !c.state(k).wild {
 			c.sub(k, of)
 		}
 		a := c.any(k)
-		for a.bodies[of] == nil && a.fenceAlone() { // another's
+		for a.bodies[of] == nil && a.fenceAlone() { // a fence of another client
 			c.ack(a)
 			a = c.any(k)
 		}
@@ -410,7 +409,7 @@ func (c *client) quiet(kinds ...kind) {
 	}
 }
 
-// nothing sees that there is nothing on a stream that was not looked at.
+// nothing checks that a stream has no response that the test has not taken.
 func (c *client) nothing(k kind, when string) {
 	c.t.Helper()
 	s := c.on(k)
@@ -443,17 +442,17 @@ func (c *client) ended(k kind, want codes.Code) *status.Status {
 		c.t.Fatalf("the stream ended with %v, want %v", s.err, want)
 	}
 	if strings.TrimSpace(got.Message()) == "" {
-		c.t.Errorf("the stream ended with %v and no word of why", want)
+		c.t.Errorf("the stream ended with %v and without a message", want)
 	}
 	return got
 }
 
-// reconnect closes all streams; the next request opens a new one. What the
-// client asked for is forgotten, as the relay has to forget it.
+// reconnect closes all streams; the next request opens a new one. The client forgets its
+// subscriptions, as the relay has to.
 func (c *client) reconnect() {
 	for k, s := range c.streams {
 		s.close()
 		delete(c.streams, k)
 	}
-	clear(c.talks)
+	clear(c.states)
 }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// resource_errors are kept by name, go to who asked for it, also later, and end
-// with the resource.
+// resource_errors are kept by name. Clients that subscribe to the name receive them, also later
+// ones. They end with the next resource.
 func TestP39_ResourceErrors(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a", "b")
@@ -31,12 +31,12 @@ func TestP39_ResourceErrors(t *testing.T) {
 		}
 		a := cl.take(rds, "a=1")
 		if got := a.errors(); got != "b" {
-			c.Errorf("errors came of %q, want of b", got)
+			c.Errorf("errors for %q, want for b", got)
 		}
 		late := c.client("late")
 		late.sub(rds, "b")
 		if a := late.take(rds, ""); a.errors() != "b" {
-			c.Errorf("to the late joiner errors came of %q, want of b", a.errors())
+			c.Errorf("the late joiner received errors for %q, want for b", a.errors())
 		}
 		up.reply(c, rds, "2", "b=1")
 		if a := cl.take(rds, "b=1"); a.errors() != "" {
@@ -51,7 +51,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 	})
 }
 
-// errors are the names of which a response has an error.
+// errors are the names with an error in a response.
 func (a answer) errors() string {
 	var list []*discoveryv3.ResourceError
 	switch r := a.msg.(type) {
@@ -67,7 +67,7 @@ func (a answer) errors() string {
 	return out
 }
 
-// NOT_FOUND is an absence that the origin stated.
+// With NOT_FOUND the origin states an absence.
 func TestP25_P39_NotFound(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a", "b")
@@ -89,7 +89,7 @@ func TestP25_P39_NotFound(t *testing.T) {
 			want = "a=1 -b"
 		}
 		if a := cl.take(rds, want); a.errors() != "b" {
-			c.Errorf("errors came of %q, want of b", a.errors())
+			c.Errorf("errors for %q, want for b", a.errors())
 		}
 		up.reply(c, rds, "2", "b=1")
 		cl.take(rds, "b=1")

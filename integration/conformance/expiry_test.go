@@ -3,6 +3,7 @@ package conformance
 import (
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -11,8 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// wrapped sends resources with what stands beside their bodies, in either
-// variant, and waits for the relay's ACK.
+// wrapped sends resources in full, in either variant, and waits for the relay's ACK.
 func (u *upstream) wrapped(t testing.TB, k kind, version string, resources ...*discoveryv3.Resource) {
 	t.Helper()
 	u.send(t, u.wrap(t, k, version, resources...))
@@ -21,7 +21,7 @@ func (u *upstream) wrapped(t testing.TB, k kind, version string, resources ...*d
 	}
 }
 
-// wrap makes a response of the stream's variant, of resources in full.
+// wrap makes a response of the stream's variant from resources in full.
 func (u *upstream) wrap(t testing.TB, k kind, version string, resources ...*discoveryv3.Resource) proto.Message {
 	t.Helper()
 	if u.delta {
@@ -43,7 +43,7 @@ const (
 	featureWrap = "xds.config.supports-resource-in-sotw"
 )
 
-// What expired is served to nobody new.
+// An expired resource is not served to new clients.
 func TestP62_Expired(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -71,8 +71,8 @@ func TestP62_Expired(t *testing.T) {
 	})
 }
 
-// What must not be cached is held only while someone subscribes to it and the
-// stream that brought it lives.
+// A do_not_cache resource is held only while a client subscribes to it and the stream that brought
+// it lives.
 func TestP63_DoNotCache(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -88,7 +88,7 @@ func TestP63_DoNotCache(t *testing.T) {
 		cl.take(rds, "a=1")
 		two := c.client("two")
 		two.sub(rds, "a")
-		two.take(rds, "a=1") // someone subscribes
+		two.take(rds, "a=1") // a client subscribes
 		two.reconnect()
 		cl.unsub(rds, "a")
 		c.site.asksFor(c, rds) // no linger
@@ -98,7 +98,7 @@ func TestP63_DoNotCache(t *testing.T) {
 		up.wrapped(c, rds, "2", fresh("2"))
 		two.take(rds, "a=2")
 
-		// Not served when the origin is away.
+		// It is not served when the origin is away.
 		c.site.leave()
 		c.site.stream(c, 4)
 		late := c.client("late")
@@ -106,13 +106,13 @@ func TestP63_DoNotCache(t *testing.T) {
 		ever, _ := c.site.opened()
 		c.site.stream(c, ever+2)
 		if s := late.on(rds); len(s.in) != 0 {
-			c.Errorf("it was served from what is held: %v", s.in)
+			c.Errorf("it was served from the cache: %v", s.in)
 		}
 	})
 }
 
-// TTLs pass to those who say that they understand them; heartbeats go to who
-// holds the resource, at the version that they were given.
+// TTLs are passed to clients that declare support. Heartbeats are sent to clients that hold the
+// resource, with the version that they received.
 func TestP62_TTLAndHeartbeats(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -135,7 +135,7 @@ func TestP62_TTLAndHeartbeats(t *testing.T) {
 		old.sub(rds, "a", "b")
 		plain := old.take(rds, "a=1 b=1")
 		if w := plain.wraps["a"]; w.GetTtl() != nil || w != nil && !old.delta {
-			c.Errorf("to who does not know TTLs it came as %v", w)
+			c.Errorf("a client without TTL support received %v", w)
 		}
 
 		up.wrapped(c, rds, "2", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: durationpb.New(2 * time.Hour)})
@@ -159,7 +159,7 @@ func TestP62_TTLAndHeartbeats(t *testing.T) {
 	})
 }
 
-// A full-state SotW client gets the whole set instead of a heartbeat.
+// A full-state SotW client receives the whole set instead of a heartbeat.
 func TestP62_HeartbeatOfFullState(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(cds)

@@ -4,10 +4,9 @@ import (
 	"testing"
 )
 
-// After two failures the key uses the next origin, and probes the first. A probe's
-// answers are acknowledged and discarded. Once each type was answered, the key
-// returns: it asks again on another stream. Clients stay on their streams, and are
-// sent only what differs.
+// After two failures the key uses the next origin, and probes the first. A probe's answers are
+// acknowledged and discarded. Once each type was answered, the key returns and subscribes on
+// another stream. Clients stay on their streams and only receive differences.
 func TestP56_TheNextOriginAndBack(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		first, second := newTestControl(t), newTestControl(t)
@@ -23,7 +22,7 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		cl.sub(eds, "e", "same")
 		cl.take(eds, "e=1 same=1")
 		if ever, _ := next.opened(); ever != 0 {
-			t.Errorf("the second origin was asked while the first served")
+			t.Errorf("the second origin had a stream while the first served")
 		}
 
 		c.site.leave()
@@ -33,13 +32,13 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 			t.Errorf("the first origin was left after %d streams", ever)
 		}
 
-		// One attempt may have begun before, and knows nothing of what the second
-		// has; the next begins when that has failed.
+		// One attempt may have begun before, and does not use the state of the second origin. The
+		// next one begins when that has failed.
 		ever, _ := c.site.opened()
 		c.site.waitFor(c, "attempts since", func() bool { return len(c.site.streams) >= ever+2 })
 		c.site.manual(eds, lds)
 		c.site.back()
-		// Under the site's lock: a stream that leave closed is no probe.
+		// Under the site's lock: a stream that leave has closed is not a probe.
 		asked := c.site.await(c, eds, "a probe", func(r request) bool { return !c.site.streams[r.stream-1].closed })
 		next.put(c, eds, "e=3")
 		cl.take(eds, "e=3") // the second is still in use
@@ -57,7 +56,7 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		cl.take(eds, "e=1")
 		next.waitFor(c, "the end of its stream", func() bool { return next.streams[len(next.streams)-1].closed })
 		for _, k := range []kind{lds, eds} {
-			if n := cl.talk(k).answers; n != map[kind]int{lds: 3, eds: 4}[k] {
+			if n := cl.state(k).answers; n != map[kind]int{lds: 3, eds: 4}[k] {
 				t.Errorf("%d responses of %s", n, k.short())
 			}
 		}

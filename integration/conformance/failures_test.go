@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -39,7 +40,7 @@ func (u *upstream) failing(t testing.TB, k kind, nonce string, things []string, 
 	}
 }
 
-// failures are the errors of a response, in words.
+// failures formats the errors of a response.
 func (a answer) failures() string {
 	var out []string
 	for _, e := range a.msg.(interface {
@@ -51,7 +52,7 @@ func (a answer) failures() string {
 	return strings.Join(out, ", ")
 }
 
-// takeError takes a response of nothing but an error.
+// takeError takes a response with only an error.
 func (c *client) takeError(k kind, want string) answer {
 	c.t.Helper()
 	a := c.next(k)
@@ -62,8 +63,8 @@ func (c *client) takeError(k kind, want string) answer {
 	return a
 }
 
-// resource_errors are kept per name, given to those who ask for it and to late
-// joiners, and are over with the next resource.
+// resource_errors are kept per name, and sent to clients that subscribe to it and to late joiners.
+// They end with the next resource.
 func TestP39_ErrorsAndTheirResources(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -86,22 +87,22 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		late.takeError(rds, "a PermissionDenied")
 
 		up.failing(c, rds, "2", []string{"b=1"})
-		other.take(rds, "b=1") // and nothing before it
+		other.take(rds, "b=1") // with nothing before it
 		cl.take(rds, "b=1")
 		up.failing(c, rds, "3", []string{"a=1"})
 		cl.take(rds, "a=1")
 		late.take(rds, "a=1")
-		if got := late.talk(rds); got.answers != 2 {
+		if got := late.state(rds); got.answers != 2 {
 			c.Errorf("%d responses", got.answers)
 		}
-		// On what is held: it stays, and the same resource says that it is over.
+		// An error for a held resource: the resource stays. The same resource ends the error.
 		up.failing(c, rds, "4", nil, "a UNAVAILABLE")
 		cl.takeError(rds, "a Unavailable")
 		late.takeError(rds, "a Unavailable")
 		later := c.client("later")
 		later.sub(rds, "a")
 		if a := later.take(rds, "a=1"); a.failures() != "" {
-			c.Errorf("the resource came with its error")
+			c.Errorf("the resource was received with its error")
 		}
 		later.takeError(rds, "a Unavailable")
 		up.failing(c, rds, "5", []string{"a=1"})
@@ -111,7 +112,7 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 	})
 }
 
-// NOT_FOUND is the origin's word that there is no such resource.
+// NOT_FOUND is the origin's statement that a resource does not exist.
 func TestP25_NotFoundInResourceErrors(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -133,8 +134,7 @@ func TestP25_NotFoundInResourceErrors(t *testing.T) {
 	})
 }
 
-// A full-state response that has an error in place of a resource removes
-// nothing by it.
+// A full-state response with an error in place of a resource does not remove the resource.
 func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(cds)
@@ -153,8 +153,8 @@ func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 	})
 }
 
-// With versions: origin a resource bears the version that its origin gave it,
-// and where it gave none that of its content.
+// With versions: origin, a resource has the version that its origin sent. If the origin sent none,
+// the version comes from the content.
 func TestP61_VersionsOfTheOrigin(t *testing.T) {
 	eachOwn(t, downDelta, func(t *testing.T, at place) {
 		control := newTestControl(t)
@@ -172,11 +172,11 @@ func TestP61_VersionsOfTheOrigin(t *testing.T) {
 		if content == "" {
 			t.Error("where the origin gave none there is none")
 		}
-		// Equal content under another version is no change; who comes is given the
-		// version that the others have, and who brings it has it already.
+		// Equal content under another version is no change. A new client receives the version that
+		// the others have. A client that brings it has it already.
 		up.wrapped(c, rds, "2", res("a", "second", "1"))
 		late := c.client("late")
-		late.tell(rds, say{names: []string{"a", "b"}, brought: map[string]string{"a": "first", "b": "first"}})
+		late.tell(rds, rawRequest{names: []string{"a", "b"}, brought: map[string]string{"a": "first", "b": "first"}})
 		if v := late.take(rds, "b=1").wraps["b"].Version; v != content {
 			t.Errorf("version %q, want %q", v, content)
 		}
@@ -186,7 +186,7 @@ func TestP61_VersionsOfTheOrigin(t *testing.T) {
 				t.Errorf("the version is %q, want the origin's", v)
 			}
 		}
-		if n := cl.talk(rds).answers; n != 2 {
+		if n := cl.state(rds).answers; n != 2 {
 			t.Errorf("%d responses", n)
 		}
 	})

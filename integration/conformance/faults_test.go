@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// fault is a response that cannot be taken.
+// fault is an invalid response.
 type fault struct {
 	name  string
 	sotw  *discoveryv3.DiscoveryResponse
@@ -37,8 +37,8 @@ func faults() []fault {
 	}
 }
 
-// What cannot be taken is NACKed with a reason, and what was held stays; what
-// comes after is taken.
+// An invalid response is NACKed with a reason, and the held resources stay. Later valid responses
+// are accepted.
 func TestP18_FaultsAreNACKed(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a", "b")
@@ -59,7 +59,7 @@ func TestP18_FaultsAreNACKed(t *testing.T) {
 			if r := up.reaction(c, rds, f.name); r.err == "" {
 				c.Errorf("%s: acknowledged", f.name)
 			} else if r.version == f.name {
-				c.Errorf("%s: refused under the version that was refused: %v", f.name, r)
+				c.Errorf("%s: the NACK has the version that it rejects: %v", f.name, r)
 			}
 		}
 		if c.ads {
@@ -72,7 +72,7 @@ func TestP18_FaultsAreNACKed(t *testing.T) {
 	})
 }
 
-// Wrapped resources of a SotW origin are no fault.
+// Wrapped resources of a SotW origin are valid.
 func TestP18_WrappedResources(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
 		cl, up := c.byHand(rds, "a", "b")
@@ -89,12 +89,12 @@ func TestP18_WrappedResources(t *testing.T) {
 	})
 }
 
-// The relay acknowledges what it took and waits for no client; a client's NACK
-// is not passed up.
+// The relay acknowledges a response without waiting for clients. It does not pass a client's NACK
+// to the origin.
 func TestP18_WaitsForNoClient(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a")
-		for _, v := range []string{"1", "2", "3"} { // nobody acknowledges these
+		for _, v := range []string{"1", "2", "3"} { // no client acknowledges these
 			if r := up.reply(c, rds, "n"+v, "a="+v); r.err != "" {
 				c.Errorf("refused: %s", r.err)
 			}

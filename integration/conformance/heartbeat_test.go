@@ -7,14 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// living is a resource with a TTL, and beat a heartbeat for it: in SotW it means
-// the version_info of its response.
+// living is a resource with a TTL, and beat a heartbeat for it. In SotW a heartbeat means the
+// version_info of its response.
 func living(k kind, name, version string, ttl time.Duration) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: name, Version: version, Ttl: durationpb.New(ttl), Resource: body(k, name, version)}
 }
@@ -23,14 +24,14 @@ func beat(name, version string, ttl time.Duration) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: name, Version: version, Ttl: durationpb.New(ttl)}
 }
 
-// timely is a client that takes TTLs and heartbeats in both variants.
+// timely is a client that supports TTLs and heartbeats in both variants.
 func (c *trial) timely(id string) *client {
 	cl := c.client(id)
 	cl.node.ClientFeatures = []string{featureTTL, featureWrap}
 	return cl
 }
 
-// again sends a response under a nonce of its own.
+// again sends a response with this nonce.
 func (u *upstream) again(t testing.TB, k kind, version, nonce string, resources ...*discoveryv3.Resource) {
 	t.Helper()
 	m := u.wrap(t, k, version, resources...)
@@ -46,7 +47,7 @@ func (u *upstream) again(t testing.TB, k kind, version, nonce string, resources 
 	}
 }
 
-// ttls are those of a response, in words: "a=60s b".
+// ttls formats the TTLs of a response: "a=60s b".
 func (a answer) ttls() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(a.wraps)) {
@@ -60,8 +61,8 @@ func (a answer) ttls() string {
 	return strings.Join(out, " ")
 }
 
-// A TTL passes through, and a heartbeat goes to those who hold the resource, at
-// the version that they were given.
+// A TTL passes through. A heartbeat is sent to clients that hold the resource, with the version
+// that they received.
 func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
@@ -77,7 +78,7 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 		plain := c.client("plain")
 		plain.sub(rds, "a", "b")
 		if got := plain.take(rds, "a=1 b=1"); strings.Contains(got.ttls(), "=") || !plain.delta && len(got.wraps) > 0 {
-			c.Errorf("to who takes none came TTLs %q of %v", got.ttls(), got.wraps)
+			c.Errorf("a client without TTL support received TTLs %q of %v", got.ttls(), got.wraps)
 		}
 		other := c.timely("other")
 		other.sub(rds, "b")
@@ -103,12 +104,12 @@ func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 			someone.sub(rds, "c-"+someone.node.Id)
 			c.site.await(c, rds, "the name", func(r request) bool { return slices.Contains(r.names, "c-"+someone.node.Id) })
 			up.again(c, rds, "1", "d-"+someone.node.Id, &discoveryv3.Resource{Name: "c-" + someone.node.Id, Version: "1", Resource: body(rds, "c-"+someone.node.Id, "1")})
-			someone.take(rds, "c-"+someone.node.Id+"=1") // nothing came before it
+			someone.take(rds, "c-"+someone.node.Id+"=1") // with nothing before it
 		}
 	})
 }
 
-// A late joiner gets what is left of a TTL, and after a heartbeat all of it.
+// A late joiner receives the remaining TTL, and after a heartbeat the whole TTL.
 func TestP62_LateJoiners(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		const ttl = time.Hour
@@ -144,8 +145,7 @@ func TestP62_LateJoiners(t *testing.T) {
 	})
 }
 
-// What expires is taken from nobody by a word of the relay. It is new when it
-// returns.
+// The relay does not remove an expired resource at clients. It is new when it returns.
 func TestP62_ExpiryRemovesNothing(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, rds} {
@@ -173,9 +173,9 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 	})
 }
 
-// A client that says no more than that it unwraps, as gRPC does, is sent the
-// resource itself instead of a heartbeat.
-func TestP62_WhoOnlyUnwraps(t *testing.T) {
+// A client that only declares support for unwrapping, as gRPC does, receives the resource itself
+// instead of a heartbeat.
+func TestP62_ClientThatOnlyUnwraps(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(rds)
 		cl := c.client("one")

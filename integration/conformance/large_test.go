@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// A response over the bound of 256 MiB is not sent. The client keeps what it has, and
-// gets the next response that has room. This test runs alone, since it needs memory
-// and processors.
+// A response over 256 MiB is not sent. The client keeps its resources, and receives the next
+// response that fits. This test runs alone, since it needs memory and processors.
 func TestP38_P59_TooLarge(t *testing.T) {
 	control := newTestControl(t)
 	c := on(t, place{up: "delta", down: "delta", ads: true}, own(t, "delta", nil, control.addr), control)
@@ -16,7 +15,7 @@ func TestP38_P59_TooLarge(t *testing.T) {
 	first := c.client("first")
 	for i, n := range all {
 		c.site.put(c, rds, n+"="+value)
-		if i%2 == 1 || i+1 == len(all) { // as much as an origin may send at once
+		if i%2 == 1 || i+1 == len(all) { // the limit of one response of an origin
 			first.sub(rds, all[i/2*2:i+1]...)
 			first.ack(first.next(rds))
 		}

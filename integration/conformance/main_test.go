@@ -1,12 +1,10 @@
-// Package conformance judges the built relay by the rules of the protocol: a
-// scripted origin on one side of it, scripted clients on the other, and what
-// each of them sees. Nothing here knows the relay's code. The rules and
-// their tests are in docs/conformance.md.
+// Package conformance tests the built relay against the rules of the protocol, between a scripted
+// origin and scripted clients. It uses no code of the relay. docs/conformance.md lists the rules
+// and their tests.
 //
-// A few relays serve all tests, and every test has a key of its own: a relay
-// takes long to start, a key does not. Nothing waits for time to pass in order
-// to see that nothing came: a fence is something else, asked for later, whose
-// answer would have come after it.
+// A few relays serve all tests, and every test has its own key, because starting a relay is slow
+// and a new key is fast. No test waits for time to pass to check that nothing arrives. Instead it
+// uses a fence: a subscription made later, whose answer would arrive after the unwanted response.
 //
 // RELAY_RACE builds the relay with the race detector.
 package conformance
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(xdstest.Main(atOrigin{m}))
 }
 
-// atOrigin runs the tests, and then stops the origin that they share.
+// atOrigin runs the tests, and then stops their shared origin.
 type atOrigin struct{ tests *testing.M }
 
 // Run implements the interface that xdstest.Main needs.

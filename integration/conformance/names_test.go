@@ -7,8 +7,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// Context parameters belong to a name as they are: in another order it is another
-// name.
+// The order of context parameters is part of a name: another order is another name.
 func TestP28_ContextParameters(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		const base = "xdstp://auth/envoy.config.route.v3.RouteConfiguration/a/b"
@@ -27,7 +26,7 @@ func TestP28_ContextParameters(t *testing.T) {
 	})
 }
 
-// Of a glob that has no member, an incremental client is told.
+// A delta client is told that a glob has no member.
 func TestP28_EmptyGlob(t *testing.T) {
 	each(t, patient, both(upDelta, downDelta), func(c *trial) {
 		const glob = "xdstp://auth/envoy.config.cluster.v3.Cluster/foo/*"
@@ -77,7 +76,7 @@ func TestP26_ByAlias(t *testing.T) {
 		byName.nothing(vhds, "the end")
 		if up.delta {
 			up.send(c, up.response(vhds, "4", "-r/vh"))
-			for _, cl := range []*client{byAlias, byOther} { // and what they asked for, too
+			for _, cl := range []*client{byAlias, byOther} { // and the names that they subscribe to
 				if a := cl.next(vhds); !holds(a.removed, "r/vh") || len(a.bodies) > 0 {
 					c.Errorf("the removal came as %q", a)
 				}
@@ -86,8 +85,8 @@ func TestP26_ByAlias(t *testing.T) {
 	})
 }
 
-// A resource without a body that has aliases says that the alias leads nowhere:
-// it passes to who asked, and is not stored.
+// A resource with aliases and without a body says that the alias cannot be resolved. It is passed
+// to the clients that subscribe to it, and is not stored.
 func TestP18_AliasUnresolved(t *testing.T) {
 	each(t, patient, both(upDelta, downDelta), func(c *trial) {
 		cl, up := c.byHand(vhds, "r/host")
@@ -103,7 +102,7 @@ func TestP18_AliasUnresolved(t *testing.T) {
 	})
 }
 
-// A glob subscribes to every resource whose last segment it replaces.
+// A glob subscribes to every resource whose name differs only in the last segment.
 func TestP28_Globs(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		const base = "xdstp://auth/envoy.config.cluster.v3.Cluster/"
@@ -113,7 +112,7 @@ func TestP28_Globs(t *testing.T) {
 		cl.sub(cds, glob)
 		r := c.site.request(c, cds, 1)
 		if !holds(r.names, glob) {
-			c.Errorf("the origin was asked for %v", r)
+			c.Errorf("the origin received requests for %v", r)
 		}
 		up := c.site.stream(c, 1)
 		up.reply(c, cds, "1", base+"foo/a=1", base+"foo/b=1")
@@ -128,7 +127,7 @@ func TestP28_Globs(t *testing.T) {
 			return
 		}
 		if a := cl.next(cds); a.String() == base+"foo/c=1" {
-			// What appears is not held back by an answer that is on its way (P25).
+			// An answer in flight does not delay a resource that appears (P25).
 			cl.ack(a)
 			cl.take(cds, "-"+base+"foo/a")
 		} else if want := base + "foo/c=1 -" + base + "foo/a"; a.String() != want {

@@ -3,10 +3,11 @@ package conformance
 import (
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 )
 
-// Every response has a nonce that no other of its stream has, whatever the type.
+// Every response has a nonce that is unique on its stream, across all types.
 func TestP10_NoncesAreUnique(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=0")
@@ -36,7 +37,7 @@ func TestP10_NoncesAreUnique(t *testing.T) {
 	})
 }
 
-// A nonce means nothing on another stream: it acknowledges nothing there.
+// A nonce of another stream acknowledges nothing.
 func TestP10_NoncesDoNotShare(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=0")
@@ -47,16 +48,16 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 			c.site.put(c, rds, "a="+v)
 			far.take(rds, "a="+v)
 		}
-		foreign := far.talk(rds).nonce
+		foreign := far.state(rds).nonce
 		cl.sub(rds, "a")
 		a := cl.want(rds, "a=3")
 		if a.nonce == foreign {
 			c.Skip("both streams happen to have the same nonce")
 		}
 		if cl.delta {
-			cl.tell(rds, say{nonce: foreign})
+			cl.tell(rds, rawRequest{nonce: foreign})
 		} else {
-			cl.tell(rds, say{names: []string{"a"}, nonce: foreign, version: a.version})
+			cl.tell(rds, rawRequest{names: []string{"a"}, nonce: foreign, version: a.version})
 		}
 		c.unanswered(cl, rds, "a=4")
 		cl.ack(a)
@@ -64,13 +65,13 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 	})
 }
 
-// unanswered changes a resource, and sees that a client is not sent it, because
-// it has not answered what it was sent before.
+// unanswered changes a resource, and checks that a client does not receive it, because it has not
+// answered the previous response.
 func (c *trial) unanswered(cl *client, k kind, change string) {
 	c.Helper()
 	witness := c.client("witness")
 	var names []string
-	for _, r := range cl.talk(k).names {
+	for _, r := range cl.state(k).names {
 		if r != "*" && !isFence(r) {
 			names = append(names, r)
 		}
@@ -85,8 +86,7 @@ func (c *trial) unanswered(cl *client, k kind, change string) {
 	cl.nothing(k, "the acknowledgement")
 }
 
-// The first request on a stream is a fresh one, whatever version and nonce it
-// carries.
+// The first request on a stream is never stale, whatever its version and nonce.
 func TestP11_FirstRequestIsAnswered(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -98,13 +98,13 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 		endpoints := cl.take(eds, "a=1")
 		cl.quiet(cds, eds)
 		cl.reconnect()
-		cl.tell(cds, say{version: clusters.version, nonce: clusters.nonce})
+		cl.tell(cds, rawRequest{version: clusters.version, nonce: clusters.nonce})
 		cl.take(cds, "a=1")
-		cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
+		cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
 		cl.take(eds, "a=1")
-		if !cl.delta { // a first request with an error is one, too
+		if !cl.delta { // so is a first request with an error
 			cl.reconnect()
-			cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
+			cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
 			cl.take(eds, "a=1")
 		}
 	})
@@ -144,7 +144,7 @@ func TestP11_EmptyWildcard(t *testing.T) {
 	})
 }
 
-// What is held of names is no answer to a wildcard.
+// Resources held for names do not answer a wildcard.
 func TestP11_NotBeforeTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -163,7 +163,7 @@ func TestP11_NotBeforeTheOrigin(t *testing.T) {
 	})
 }
 
-// So it is where the client has everything already.
+// The same holds if the client has everything already.
 func TestP11_WildcardWithNothingNew(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -171,35 +171,35 @@ func TestP11_WildcardWithNothingNew(t *testing.T) {
 		cl.sub(cds)
 		a := cl.take(cds, "a=1")
 		cl.reconnect()
-		cl.talk(cds).wild = true
-		cl.tell(cds, say{brought: map[string]string{"a": a.wraps["a"].Version}})
+		cl.state(cds).wild = true
+		cl.tell(cds, rawRequest{brought: map[string]string{"a": a.wraps["a"].Version}})
 		cl.take(cds, "")
 		cl.quiet(cds)
 	})
 }
 
-// While a response is unanswered, a request without its nonce is stale: it is
-// not answered and acknowledges nothing; but its names go to the origin, and
-// are compared with those of the last request that was not stale.
+// While a response is unanswered, a request without its nonce is stale. It is not answered and
+// acknowledges nothing. Its names still go to the origin. They are compared with those of the last
+// request that was not stale.
 func TestP12_StaleRequest(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
 		cl.sub(rds, "a")
 		a := cl.want(rds, "a=1")
-		cl.tell(rds, say{names: []string{"a", "b"}})
+		cl.tell(rds, rawRequest{names: []string{"a", "b"}})
 		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "b") })
 		if c.ads {
 			cl.quiet()
 		}
 		cl.nothing(rds, "the acknowledgement")
-		cl.talk(rds).names = []string{"a", "b"}
+		cl.state(rds).names = []string{"a", "b"}
 		cl.ack(a) // with b, which no request that was not stale had
 		cl.take(rds, "b=1")
 
 		c.site.put(c, rds, "a=2")
 		a = cl.want(rds, "a=2")
-		cl.tell(rds, say{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
+		cl.tell(rds, rawRequest{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
 		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "c") })
 		if c.ads {
 			cl.quiet()
@@ -210,8 +210,8 @@ func TestP12_StaleRequest(t *testing.T) {
 	})
 }
 
-// What a stale request left out is not newly listed when the acknowledgement
-// has it: that is compared with the last request that was not stale.
+// A name that a stale request left out is not newly listed when the ACK has it. The ACK is compared
+// with the last request that was not stale.
 func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -220,7 +220,7 @@ func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
 		cl.take(rds, "a=1 b=1")
 		c.site.put(c, rds, "a=2")
 		a := cl.want(rds, "a=2")
-		cl.tell(rds, say{names: []string{"a"}, nonce: cl.talk(rds).nonce})
+		cl.tell(rds, rawRequest{names: []string{"a"}, nonce: cl.state(rds).nonce})
 		cl.ack(a) // with a and b
 		cl.quiet(rds)
 	})
@@ -235,8 +235,7 @@ func holds(names []string, name string) bool {
 	return false
 }
 
-// Before the first response no request is stale, and none is once the newest
-// response was answered.
+// No request is stale before the first response, nor after the newest response was answered.
 func TestP12_NotStale(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1", "d=1")
@@ -244,10 +243,10 @@ func TestP12_NotStale(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(eds, "a")
 		c.site.request(c, eds, 1)
-		cl.tell(eds, say{names: []string{"a", "b"}, nonce: "of-another-time"})
+		cl.tell(eds, rawRequest{names: []string{"a", "b"}, nonce: "of-another-time"})
 		c.site.await(c, eds, "the second name", func(r request) bool { return holds(r.names, "b") })
 		c.site.stream(c, 1).reply(c, eds, "1", "a=1", "b=1")
-		cl.talk(eds).names = []string{"a", "b"}
+		cl.state(eds).names = []string{"a", "b"}
 		first := cl.want(eds, "a=1 b=1")
 		cl.ack(first)
 		cl.quiet2(eds, c.site.stream(c, 1), "1")
@@ -255,14 +254,14 @@ func TestP12_NotStale(t *testing.T) {
 		// Envoy's unified mux sends an old nonce after a NACK.
 		c.site.stream(c, 1).reply(c, eds, "2", "a=2")
 		cl.nack(cl.want(eds, "a=2"))
-		cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: first.nonce, version: first.version})
+		cl.tell(eds, rawRequest{names: []string{"a", "b", "c"}, nonce: first.nonce, version: first.version})
 		c.site.await(c, eds, "the third name", func(r request) bool { return holds(r.names, "c") })
 		c.site.stream(c, 1).reply(c, eds, "3", "c=1")
 		cl.take(eds, "c=1")
 	})
 }
 
-// quiet2 is quiet where the test answers the type by hand.
+// quiet2 is quiet for a type that the test answers by hand.
 func (c *client) quiet2(k kind, up *upstream, version string) {
 	c.t.Helper()
 	if c.ads {
@@ -272,7 +271,7 @@ func (c *client) quiet2(k kind, up *upstream, version string) {
 	c.nothing(k, "what the test does next")
 }
 
-// A NACK has error_detail: versions tell nothing.
+// A NACK is a request with error_detail. Its version does not matter.
 func TestP13_VersionsTellNothing(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
@@ -280,11 +279,11 @@ func TestP13_VersionsTellNothing(t *testing.T) {
 			cl := c.client("one")
 			cl.sub(eds, "a", "b")
 			a := cl.next(eds)
-			r := say{names: []string{"a", "b"}, nonce: a.nonce} // the version says that it was not taken
+			r := rawRequest{names: []string{"a", "b"}, nonce: a.nonce} // the version looks like a NACK
 			if !ack {
-				r.version, r.err = a.version, "not taken" // the version says that it was
+				r.version, r.err = a.version, "not taken" // the version looks like an ACK
 			}
-			cl.talk(eds).nonce, cl.talk(eds).version = a.nonce, a.version
+			cl.state(eds).nonce, cl.state(eds).version = a.nonce, a.version
 			cl.tell(eds, r)
 			cl.quiet(eds)
 			if ack {
@@ -298,21 +297,21 @@ func TestP13_VersionsTellNothing(t *testing.T) {
 	})
 }
 
-// A NACK with the nonce of no response of the stream is none.
+// An error_detail with a nonce of another stream is not a NACK.
 func TestP13_NonceOfThisStream(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
 		cl := c.client("one")
 		cl.sub(rds, "a", "b")
 		a := cl.want(rds, "a=1 b=1")
-		r := say{nonce: "nobody's", err: "not taken"}
+		r := rawRequest{nonce: "never-sent", err: "not taken"}
 		if !cl.delta {
 			r.names = []string{"a", "b"}
 		}
 		cl.tell(rds, r)
 		c.unanswered(cl, rds, "a=2")
 		cl.ack(a)
-		cl.take(rds, "a=2") // it was acknowledged, so b is not sent again
+		cl.take(rds, "a=2") // the response was acknowledged, so b is not sent again
 		cl.quiet(rds)
 		if all := c.relay.get(t, "/keys/"+c.key); strings.Contains(all, "not taken") {
 			c.Errorf("it was counted as a NACK: %s", all)
@@ -320,26 +319,26 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 	})
 }
 
-// Incremental: changes of subscription are honoured whatever the nonce.
+// In delta, subscription changes apply whatever the nonce.
 func TestP14_WhateverTheNonce(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
 		cl.sub(eds, "a")
 		a := cl.want(eds, "a=1")
-		cl.tell(eds, say{names: []string{"b"}, nonce: "never-sent"}) // while one is unanswered
+		cl.tell(eds, rawRequest{names: []string{"b"}, nonce: "never-sent"}) // while a response is unanswered
 		b := cl.want(eds, "b=1")
 		cl.ack(a)
 		cl.ack(b)
-		cl.tell(eds, say{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // of an old response
+		cl.tell(eds, rawRequest{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // the nonce of an old response
 		cl.take(eds, "c=1")
 		c.site.put(c, eds, "a=2", "b=2", "c=2")
 		cl.take(eds, "a=2 c=2")
 	})
 }
 
-// What was refused is not sent again by itself. Other changes go without it; a
-// change of any of it brings all of it.
+// A rejected resource is not sent again by itself. Other changes are sent without it. A change of
+// any part of it resends all of it.
 func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
@@ -354,13 +353,13 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		c.site.put(c, eds, "b=2")
 		cl.take(eds, "a=1 b=2")
 		c.site.put(c, eds, "a=2")
-		cl.take(eds, "a=2") // that was taken
+		cl.take(eds, "a=2") // the accepted one
 		cl.quiet(eds)
 	})
 }
 
-// A wildcard's refusal: full-state SotW sends everything anyway when anything
-// changes, and nothing before.
+// After a NACK under a wildcard, full-state SotW sends everything when anything changes, and
+// nothing before.
 func TestP15_RefusedUnderAWildcard(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -379,7 +378,7 @@ func TestP15_RefusedUnderAWildcard(t *testing.T) {
 	})
 }
 
-// What the refused response held goes: the rest of it is sent again.
+// If a resource of a rejected response is removed, the rest of the response is sent again.
 func TestP15_RefusedAndGone(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -392,7 +391,7 @@ func TestP15_RefusedAndGone(t *testing.T) {
 	})
 }
 
-// Whatever one client does, the other gets what it asked for, and nothing else.
+// Whatever one client does, the other receives exactly what it subscribes to.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		big := strings.Repeat("x", 300_000)
@@ -434,7 +433,7 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	})
 }
 
-// NACKs are kept with who refused what, and why.
+// NACKs are kept with the client, the resource and the reason.
 func TestP17_NacksAreKept(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")

@@ -10,7 +10,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// removals are held by these relays for so long (P36).
+// removalDelay is the removal delay of these relays (P36).
 const removalDelay = 400 * time.Millisecond
 
 var (
@@ -18,21 +18,21 @@ var (
 		"downstream.removal_delay": removalDelay.String(),
 		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}
-	// keeping relays hold them for ever.
+	// keeping relays delay removals for longer than any test.
 	keeping = profile{"keeping", xdstest.Config{
 		"downstream.removal_delay": long,
 		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}
 )
 
-// proxy is a client whose route r leads to a cluster, with what it holds.
+// proxy is a client whose route r refers to a cluster, with its resources.
 type proxy struct {
 	*client
 	holds map[kind]map[string]string
-	skip  kind // is not acknowledged
+	skip  kind // do not acknowledge this type
 }
 
-// proxy makes one with clusters x and z, whose route leads to x.
+// proxy makes one with clusters x and z, whose route refers to x.
 func (c *trial) proxy(id string) *proxy {
 	c.site.put(c, cds, "x=1", "z=1")
 	c.site.put(c, eds, "x=1", "y=1")
@@ -50,8 +50,8 @@ func (c *trial) proxy(id string) *proxy {
 	return p
 }
 
-// follow takes whatever comes until the client holds this of a type. At no time
-// may its route lead to a cluster that it does not hold.
+// follow takes responses until the client holds this of a type. At no time may its route refer to a
+// cluster that it does not hold.
 func (p *proxy) follow(k kind, want string) {
 	p.t.Helper()
 	for p.has(k) != want {
@@ -76,7 +76,7 @@ func (p *proxy) follow(k kind, want string) {
 	}
 }
 
-// has is what the client holds of a type, as an answer is written.
+// has formats what the client holds of a type, like answer.String.
 func (p *proxy) has(k kind) string {
 	var out []string
 	for name, value := range p.holds[k] {
@@ -86,9 +86,8 @@ func (p *proxy) has(k kind) string {
 	return strings.Join(out, " ")
 }
 
-// However the origin's changes lie within some milliseconds, and whatever of
-// them is merged, no route leads to a cluster that is not there. The removal
-// waits for its time.
+// The origin's changes come within milliseconds, and any of them may be merged. No route ever
+// refers to a missing cluster. The removal is delayed.
 func TestP35_P36_AddRepointRemove(t *testing.T) {
 	type change struct {
 		k      kind
@@ -110,7 +109,7 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 					start := time.Now()
 					for _, ch := range order {
 						version := c.site.put(c, ch.k, ch.things...)
-						if round%2 == 1 { // else all of it is on its way at once
+						if round%2 == 1 { // otherwise all changes are in flight at once
 							c.site.stream(c, 1).reaction(c, ch.k, version)
 						}
 					}
@@ -118,7 +117,7 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 					p.follow(rds, "r=y")
 					p.follow(cds, "y=1 z=1")
 					if took := time.Since(start); took < removalDelay {
-						c.Errorf("the removal came after %v", took)
+						c.Errorf("the removal was received after %v", took)
 					}
 					c.site.put(c, cds, "x=1")
 					p.follow(cds, "x=1 y=1 z=1")
@@ -130,7 +129,7 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 			})
 		})
 	}
-	// The origin may say it the wrong way round, where the relay waits for more.
+	// The origin may send changes in the wrong order, if the relay waits for more changes.
 	t.Run("settled", func(t *testing.T) {
 		each(t, settled, onADS, func(c *trial) {
 			p := c.proxy("one")
@@ -138,13 +137,13 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 			c.site.put(c, cds, "-x", "y=1")
 			p.follow(rds, "r=y")
 			if got := p.has(cds); got != "x=1 y=1 z=1" {
-				c.Errorf("the route came with the clusters %q", got)
+				c.Errorf("the route was received with the clusters %q", got)
 			}
 		})
 	})
 }
 
-// A stream with listeners or with routes is enough. What is added is never held.
+// Listeners or routes on a stream are enough to delay removals. Additions are never delayed.
 func TestP36_Held(t *testing.T) {
 	for _, parent := range []kind{lds, rds} {
 		t.Run(parent.short(), func(t *testing.T) {
@@ -165,8 +164,7 @@ func TestP36_Held(t *testing.T) {
 	}
 }
 
-// What is added is never held: in SotW it comes with what is still to be
-// removed.
+// Additions are never delayed. In SotW their response still has the resources to be removed.
 func TestP36_AdditionsDoNotWait(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		p := c.proxy("one")
@@ -182,7 +180,7 @@ func TestP36_AdditionsDoNotWait(t *testing.T) {
 	})
 }
 
-// What returns in time was never removed.
+// A resource that returns in time was never removed.
 func TestP36_ReturnsInTime(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		p := c.proxy("one")
@@ -200,8 +198,7 @@ func TestP36_ReturnsInTime(t *testing.T) {
 	})
 }
 
-// Who has neither routes nor listeners on its stream has nothing to wait for;
-// nor do other types.
+// A client without routes and listeners on its stream has no delay, and neither have other types.
 func TestP36_NothingToWaitFor(t *testing.T) {
 	each(t, keeping, anywhere, func(c *trial) {
 		c.site.put(c, cds, "x=1", "z=1")
@@ -215,7 +212,7 @@ func TestP36_NothingToWaitFor(t *testing.T) {
 		cl.take(lds, "l=1 m=1")
 		c.site.put(c, lds, "-m")
 		cl.takeFull(lds, "l=1", "-m")
-		c.site.put(c, cds, "-z", "y=1") // from now on, on the aggregated stream
+		c.site.put(c, cds, "-z", "y=1") // from now on the types share the aggregated stream
 		if c.ads {
 			cl.takeFull(cds, "y=1 z=1", "y=1")
 		} else {
@@ -224,8 +221,8 @@ func TestP36_NothingToWaitFor(t *testing.T) {
 	})
 }
 
-// Until the deletion takes effect the resource exists for every rule: also for a
-// name that is given up beside the wildcard, and for one that is asked for again.
+// Until the removal takes effect the resource exists for every rule. That includes a name that is
+// unsubscribed beside the wildcard, and one that is subscribed again.
 func TestP36_ExistsUntilThen(t *testing.T) {
 	each(t, keeping, both(onADS, downDelta), func(c *trial) {
 		p := c.proxy("one")
@@ -239,7 +236,7 @@ func TestP36_ExistsUntilThen(t *testing.T) {
 		p.take(eds, "x=1") // P37
 		p.quiet()
 
-		if c.up == "delta" { // a SotW origin's removals of load assignments nobody hears of
+		if c.up == "delta" { // clients do not learn of a SotW origin's removal of load assignments
 			c.site.put(c, eds, "-y")
 			p.quiet()
 			p.sub(eds, "y")
@@ -249,7 +246,7 @@ func TestP36_ExistsUntilThen(t *testing.T) {
 	})
 }
 
-// A client without routes sees what the key publishes, as the others do.
+// A client without routes sees the key's published state, as the others do.
 func TestP36_ForTheWholeKey(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		p := c.proxy("one")
@@ -259,13 +256,12 @@ func TestP36_ForTheWholeKey(t *testing.T) {
 		c.site.put(c, cds, "-x")
 		other.quiet()
 		p.quiet()
-		p.reconnect() // and asks for nothing
+		p.reconnect() // and subscribes to nothing
 		other.takeFull(cds, "z=1", "-x")
 	})
 }
 
-// The roll-back of a bad cluster does not wait: all clients refuse it, and the
-// origin takes it back.
+// The roll-back of a bad cluster is not delayed: all clients reject it, and the origin removes it.
 func TestP36_RollBack(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		clients := []*proxy{c.proxy("one"), c.proxy("two")}
@@ -284,11 +280,11 @@ func TestP36_RollBack(t *testing.T) {
 		for _, p := range clients {
 			p.takeFull(cds, "x=1 z=1", "-bad")
 			if !p.delta {
-				p.take(eds, "x=1") // P37: it may have taken nothing of what it refused
+				p.take(eds, "x=1") // P37: the client may have dropped the whole rejected response
 			}
 			p.quiet()
 		}
-		c.site.put(c, cds, "-x") // nor does the roll-back end the waiting of others
+		c.site.put(c, cds, "-x") // other delayed removals still wait
 		for _, p := range clients {
 			p.quiet()
 		}

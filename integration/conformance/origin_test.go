@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxMessage is what origin and clients take: what the relay may send (P59).
+// maxMessage is the message limit of origin and clients: what the relay may send (P59).
 const maxMessage = 256 << 20
 
 // control is a control plane for many tests: a site for each key.
@@ -47,7 +48,7 @@ func newControl() (*control, error) {
 	return c, nil
 }
 
-// newTestControl is one for a single test.
+// newTestControl returns a control plane for a single test.
 func newTestControl(t testing.TB) *control {
 	t.Helper()
 	c, err := newControl()
@@ -63,7 +64,7 @@ func (c *control) stop() {
 	<-c.done
 }
 
-// site makes the place of a key.
+// site makes the site of a key.
 func (c *control) site(key string) *site {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +87,8 @@ func (c *control) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryServ
 	})
 }
 
-// serve is the life of one of the relay's streams: its first request tells the
-// site by the node's cluster.
+// serve handles one of the relay's streams. The node's cluster in its first request selects the
+// site.
 func (c *control) serve(g grpc.ServerStream, delta bool, receive func() (request, error)) error {
 	first, err := receive()
 	if err != nil {
@@ -133,12 +134,12 @@ func (c *control) serve(g grpc.ServerStream, delta bool, receive func() (request
 	}
 }
 
-// request is what the relay asked, in either variant.
+// request is a request of the relay, in either variant.
 type request struct {
 	kind    kind
 	node    *corev3.Node
-	names   []string // SotW: all; incremental: subscribed
-	dropped []string // incremental
+	names   []string // SotW: the whole list; delta: subscribed
+	dropped []string // delta: unsubscribed
 	brought map[string]string
 	version string
 	nonce   string
@@ -159,7 +160,7 @@ func fromDelta(r *discoveryv3.DeltaDiscoveryRequest) request {
 		nonce: r.GetResponseNonce(), err: r.GetErrorDetail().GetMessage(), size: proto.Size(r)}
 }
 
-// String is a request in short: "+a +b -c nonce=3".
+// String formats a request: "+a +b -c nonce=3".
 func (r request) String() string {
 	out := r.kind.short()
 	for _, n := range r.names {
@@ -191,26 +192,26 @@ type upstream struct {
 	node  *corev3.Node
 	over  chan error // ends the stream
 
-	// Guarded by site.mu.
+	// site.mu protects the fields below.
 	number int
 	asks   map[kind]*ask
 	closed bool
 }
 
-// site is one key's place at a control plane. It answers by itself what is
-// asked for from what it holds, but for types that the test does by hand.
+// site is one key's part of a control plane. It answers requests from its resources, except for
+// types that the test answers by hand.
 type site struct {
 	key string
 
 	mu      sync.Mutex
 	news    chan struct{} // closed and replaced at each event
-	away    error         // given to new streams
-	streams []*upstream   // all there ever were
-	log     []request     // all there ever were
-	byHand  map[kind]bool // that are not answered by themselves
+	away    error         // error that ends new streams
+	streams []*upstream   // all that were ever opened
+	log     []request     // all that were ever received
+	byHand  map[kind]bool // types that the test answers
 	held    map[kind]map[string]string
-	silent  bool // says nothing of what it has not
-	serial  int  // of responses
+	silent  bool // no answer for names without a resource
+	serial  int  // number of the last response
 }
 
 func (s *site) tell() {
@@ -261,12 +262,12 @@ func (s *site) waitFor(t testing.TB, what string, cond func() bool) {
 		select {
 		case <-news:
 		case <-deadline.C:
-			t.Fatalf("the origin saw nothing of: %s; it saw %v", what, s.requests(""))
+			t.Fatalf("the origin did not receive: %s; it received %v", what, s.requests(""))
 		}
 	}
 }
 
-// manual takes types out of the site's hands.
+// manual makes the test answer these types.
 func (s *site) manual(kinds ...kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +276,7 @@ func (s *site) manual(kinds ...kind) {
 	}
 }
 
-// stream waits for the site's stream of that number, from 1.
+// stream waits for the site's stream of this number, from 1.
 func (s *site) stream(t testing.TB, number int) *upstream {
 	t.Helper()
 	s.waitFor(t, fmt.Sprintf("stream %d", number), func() bool { return len(s.streams) >= number })
@@ -284,7 +285,7 @@ func (s *site) stream(t testing.TB, number int) *upstream {
 	return s.streams[number-1]
 }
 
-// opened is how many streams there were, and how many are open.
+// opened returns how many streams were opened, and how many are open.
 func (s *site) opened() (ever, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +297,7 @@ func (s *site) opened() (ever, open int) {
 	return len(s.streams), open
 }
 
-// requests are those of a type, or of all but fences if it is empty.
+// requests returns those of a type, or all except fences if it is empty.
 func (s *site) requests(k kind) []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,8 +317,7 @@ func (s *site) request(t testing.TB, k kind, n int) request {
 	return s.requests(k)[n-1]
 }
 
-// await waits for a request of a type for which pick holds, and returns the
-// first such.
+// await waits for a request of a type for which pick holds, and returns the first one.
 func (s *site) await(t testing.TB, k kind, what string, pick func(request) bool) request {
 	t.Helper()
 	var found request
@@ -333,8 +333,8 @@ func (s *site) await(t testing.TB, k kind, what string, pick func(request) bool)
 	return found
 }
 
-// leave ends all streams, and each new one, until back. They fail before any
-// response, as those of an origin that is gone.
+// leave ends all streams, and each new one, until back. They fail before any response, as with an
+// origin that is away.
 func (s *site) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,11 +350,11 @@ func (s *site) back() {
 	s.away = nil
 }
 
-// finish ends a stream. Needs site.mu, or end.
+// finish ends a stream. The caller holds site.mu, or is end.
 func (u *upstream) finish(err error) {
 	select {
 	case u.over <- err:
-	default: // it is on its way already
+	default: // it is ending already
 	}
 }
 
@@ -375,9 +375,8 @@ func (u *upstream) send(t testing.TB, m proto.Message) {
 	}
 }
 
-// reply sends a response with these resources, written as answer.String writes
-// them, under this version, which is its nonce as well. It waits for the relay's
-// word, and returns it.
+// reply sends a response with these resources, in the format of answer.String. The version is its
+// nonce as well. It waits for the relay's ACK or NACK, and returns it.
 func (u *upstream) reply(t testing.TB, k kind, version string, things ...string) request {
 	t.Helper()
 	u.send(t, u.response(k, version, things...))

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 )
 
-// A delta origin splits its answer to a wildcard: 200 clusters, 4 per response (diderot does).
-// The relay is started again. Of the clients that reconnect with what they had, delta clients
-// are told of no deletion but the real one, and SotW clients get no CDS response that lacks
-// clusters. A client without state is served at once.
+// A delta origin splits its answer to a wildcard: 200 clusters, 4 per response, as diderot does.
+// The relay is restarted, and clients reconnect with their state. Delta clients receive no removal
+// except the real one. SotW clients receive no CDS response that lacks clusters. A client without
+// state is served at once.
 func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control := newTestControl(t)
@@ -39,16 +40,16 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		c.relay = own(t, at.up, nil, control.addr)
 
 		returns, fresh := c.client("one"), c.client("fresh")
-		returns.talk(cds).wild, fresh.talk(cds).wild = true, true
-		state := say{version: had.version}
+		returns.state(cds).wild, fresh.state(cds).wild = true, true
+		state := rawRequest{version: had.version}
 		if returns.delta {
-			state = say{brought: make(map[string]string)}
+			state = rawRequest{brought: make(map[string]string)}
 			for n, r := range had.wraps {
 				state.brought[n] = r.Version
 			}
 		}
 		returns.tell(cds, state)
-		fresh.tell(cds, say{})
+		fresh.tell(cds, rawRequest{})
 		asked := c.site.await(c, cds, "the wildcard after the restart", func(r request) bool { return r.stream > 1 })
 		up := c.site.stream(c, asked.stream)
 		all[len(all)-1] = "c99=2"
@@ -79,9 +80,9 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		if at.ads {
 			returns.quiet()
 		}
-		// A client that comes later finds the wildcard answered.
+		// A later client finds the wildcard answered.
 		later := c.client("later")
-		later.talk(cds).wild = true
+		later.state(cds).wild = true
 		later.tell(cds, state)
 		if later.delta {
 			later.take(cds, "c99=2 -gone")
@@ -91,17 +92,17 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	})
 }
 
-// A SotW client that brings a version waits for all clusters that it names, and for 5 s at
-// most. One that brings none waits for nothing.
+// A SotW client that brings a version waits for all clusters that it lists, at most 5 s. One that
+// brings none does not wait.
 func TestP67_NamesAreWaitedFor(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(cds)
 		returns, fresh := c.client("returns"), c.client("fresh")
 		for _, cl := range []*client{returns, fresh} {
-			cl.talk(cds).names = []string{"a", "b"}
+			cl.state(cds).names = []string{"a", "b"}
 		}
-		returns.tell(cds, say{names: []string{"a", "b"}, version: "7"})
-		fresh.tell(cds, say{names: []string{"a", "b"}})
+		returns.tell(cds, rawRequest{names: []string{"a", "b"}, version: "7"})
+		fresh.tell(cds, rawRequest{names: []string{"a", "b"}})
 		c.site.asksFor(c, cds, "a", "b")
 		up := c.site.stream(c, 1)
 		up.reply(c, cds, "1", "a=1")
@@ -115,8 +116,8 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 		fresh.take(cds, "a=1 b=1")
 		returns.take(cds, "a=1 b=1")
 		late := c.client("late")
-		late.talk(cds).names = []string{"a", "x"}
-		late.tell(cds, say{names: []string{"a", "x"}, version: "7"})
+		late.state(cds).names = []string{"a", "x"}
+		late.tell(cds, rawRequest{names: []string{"a", "x"}, version: "7"})
 		late.take(cds, "a=1")
 		if took := time.Since(began); took < 5*time.Second {
 			c.Errorf("it waited for %v", took)
@@ -124,9 +125,9 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// While the origin is away, what is stored is served to a new client. A client that brings
-// state for the type gets nothing of it: the store may be older, and would delete. When the
-// origin is back both have what it has.
+// While the origin is away, a new client is served stored resources. A client that brings state for
+// the type is not: the store may be older, which would remove resources. When the origin is back
+// both have its resources.
 func TestP66_StoredAndClientsWithState(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control, dir := newTestControl(t), t.TempDir()
@@ -151,17 +152,17 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		c.relay = own(t, at.up, more, control.addr)
 
 		returns, fresh := c.client("returns"), c.client("fresh")
-		returns.talk(cds).wild = true
-		state := say{version: "a-newer-one"}
+		returns.state(cds).wild = true
+		state := rawRequest{version: "a-newer-one"}
 		if returns.delta {
-			state = say{brought: map[string]string{"a": "newer", "c": "newer"}}
+			state = rawRequest{brought: map[string]string{"a": "newer", "c": "newer"}}
 		}
 		returns.tell(cds, state)
 		fresh.sub(cds)
 		fresh.take(cds, "a=1 b=1")
 		if at.ads {
 			ever, _ := c.site.opened()
-			c.site.stream(c, ever+2) // it was tried again since
+			c.site.stream(c, ever+2) // the relay has tried again since
 		}
 		returns.nothing(cds, "the origin's return")
 
@@ -174,7 +175,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 				r := cl.next(cds)
 				cl.ack(r)
 				if cl == returns && slices.Contains(r.removed, "c") {
-					t.Errorf("it was told that c is gone: %q", r)
+					t.Errorf("it received the removal of c: %q", r)
 				}
 				if !cl.delta {
 					clear(got)

@@ -3,11 +3,11 @@ package conformance
 import (
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 )
 
-// One response of a type is unanswered at a time; what changes meanwhile is
-// merged.
+// At most one response of a type is unanswered at a time. Changes meanwhile are merged.
 func TestP19_OneUnanswered(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -26,14 +26,14 @@ func TestP19_OneUnanswered(t *testing.T) {
 		c.site.put(c, rds, "a=5")
 		a = cl.want(rds, "a=5")
 		c.unanswered(cl, rds, "b=5")
-		cl.nack(a) // lets what is merged go, and is not in it
+		cl.nack(a) // sends the merged changes, and is not part of them
 		cl.take(rds, "b=5")
 		cl.quiet(rds)
 	})
 }
 
-// After ack_timeout the next one goes without, over what was acknowledged last;
-// a NACK that comes then is kept all the same.
+// After ack_timeout the next response is sent without an ACK, based on the last acknowledged one. A
+// NACK that comes then is still kept.
 func TestP19_AckTimeout(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
@@ -45,12 +45,12 @@ func TestP19_AckTimeout(t *testing.T) {
 		c.site.put(c, rds, "b=2")
 		second := cl.next(rds) // with or without a, which the client has not acknowledged either
 		if got := second.String(); got != "b=2" && got != "a=2 b=2" {
-			c.Errorf("after the timeout came %q", got)
+			c.Errorf("after the timeout it received %q", got)
 		}
 		if second.nonce == late.nonce {
 			c.Errorf("both have the nonce %q", late.nonce)
 		}
-		cl.tell(rds, say{names: map[bool][]string{true: nil, false: {"a", "b", "c"}}[cl.delta], nonce: late.nonce, err: "late refusal"})
+		cl.tell(rds, rawRequest{names: map[bool][]string{true: nil, false: {"a", "b", "c"}}[cl.delta], nonce: late.nonce, err: "late refusal"})
 		xdstest.Eventually(c, "the late NACK", func() error {
 			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, "late refusal") {
 				return errorf("%s", body)
@@ -60,7 +60,7 @@ func TestP19_AckTimeout(t *testing.T) {
 	})
 }
 
-// Incremental: answers to newly subscribed names do not wait.
+// In delta, answers to newly subscribed names do not wait.
 func TestP19_NewNamesDoNotWait(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -70,7 +70,7 @@ func TestP19_NewNamesDoNotWait(t *testing.T) {
 		cl.sub(rds, "b")
 		b := cl.want(rds, "b=1")
 		unanswered := []answer{a, b}
-		if c.up == "delta" { // a SotW origin says of nothing that it is not there
+		if c.up == "delta" { // a SotW origin reports no absence
 			cl.sub(rds, "nowhere")
 			unanswered = append(unanswered, cl.want(rds, "-nowhere"))
 		}
@@ -82,8 +82,8 @@ func TestP19_NewNamesDoNotWait(t *testing.T) {
 	})
 }
 
-// Envoy withholds the ACK of clusters while they warm: that does not hold back
-// the next clusters when listeners or routes come after them.
+// Envoy withholds the ACK of clusters while they warm. That does not delay the next clusters if
+// listeners or routes come after them.
 func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -93,7 +93,7 @@ func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 		cl.sub(cds)
 		cl.want(cds, "a=1") // not acknowledged
 		cl.sub(eds, "a")
-		cl.want(eds, "a=1") // neither
+		cl.want(eds, "a=1") // not acknowledged either
 		cl.sub(lds)
 		cl.take(lds, "l=1")
 		witness := c.client("witness")
@@ -105,15 +105,15 @@ func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 		c.site.put(c, lds, "l=2")
 		got := cl.first()
 		if got.kind != cds || got.bodies["b"] == nil {
-			c.Fatalf("with a later type's change came first %s %q, want the clusters", got.kind.short(), got)
+			c.Fatalf("with a later type's change it first received %s %q, want the clusters", got.kind.short(), got)
 		}
-		for range 2 { // of endpoints the next may be due as well, before the listeners
+		for range 2 { // a response of endpoints may come before the listeners
 			if got = cl.first(); got.kind != eds {
 				break
 			}
 		}
 		if got.kind != lds || got.String() != "l=2" {
-			c.Fatalf("then came %s %q, want the listeners", got.kind.short(), got)
+			c.Fatalf("then it received %s %q, want the listeners", got.kind.short(), got)
 		}
 	})
 }

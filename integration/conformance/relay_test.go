@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"google.golang.org/grpc"
@@ -15,11 +16,11 @@ type profile struct {
 	more xdstest.Config
 }
 
-// unmapped and onlyClusters are what the rules of all profiles look for in a
-// node's metadata, sharded in its dynamic parameters.
+// unmapped and onlyClusters are keys in a node's metadata that the rules of all profiles use;
+// sharded is one in its dynamic parameters.
 const (
 	unmapped     = "unmapped"      // no rule matches
-	onlyClusters = "only_clusters" // a rule matches for Cluster alone
+	onlyClusters = "only_clusters" // only a rule for Cluster matches
 	sharded      = "sharded"       // the key has a dynamic parameter
 )
 
@@ -30,17 +31,16 @@ var rules = []any{
 	map[string]any{"match": "!has(node.metadata." + unmapped + ") && !has(node.metadata." + onlyClusters + ")", "key": "node.cluster"},
 }
 
-// long is a time that no test lives to see.
+// long is longer than any test.
 const long = "1h"
 
 var (
-	// patient relays wait for everything: what a test sees there, no timeout
-	// has caused.
+	// patient relays have timeouts that never expire during a test.
 	patient = profile{"patient", xdstest.Config{
 		"downstream.ack_timeout": long, "upstream.linger": long,
 		"upstream.idle_ttl": long, "upstream.first_answer_timeout": long,
 	}}
-	// hasty relays wait for nothing longer than a busy machine needs to answer.
+	// hasty relays have timeouts just long enough for a busy machine.
 	hasty = profile{"hasty", xdstest.Config{
 		"downstream.ack_timeout": "500ms", "upstream.linger": "100ms",
 		"upstream.idle_ttl": "100ms", "upstream.first_answer_timeout": "500ms",
@@ -74,7 +74,7 @@ func own(t testing.TB, variant string, more xdstest.Config, addresses ...string)
 	return &relay{r, xdstest.Dial(t, r.Address, nil)}
 }
 
-// config is what the relays have in common.
+// config is the common configuration of the relays.
 func config(variant string, origins ...string) xdstest.Config {
 	return xdstest.Config{
 		"name": "judged", "downstream.address": "127.0.0.1:0", "admin.address": "127.0.0.1:0",
@@ -97,7 +97,7 @@ func (r *relay) said(text string) string {
 	return b.String()
 }
 
-// get reads a path of the admin address.
+// get reads a path of the admin API.
 func (r *relay) get(t testing.TB, path string) string {
 	t.Helper()
 	body, err := r.Get(path)

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// SotW requests list the whole union and the newest nonce; a NACK repeats the
-// list before it, and a changed union follows in a plain request.
+// SotW requests list the whole union and the newest nonce. A NACK repeats the previous list, and a
+// changed union follows in a plain request.
 func TestP64_SotWRequests(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
 		c.site.manual(rds)
@@ -41,8 +41,8 @@ func TestP64_SotWRequests(t *testing.T) {
 	})
 }
 
-// Incremental names change in requests of their own, without a nonce; a held
-// name is not asked for again on the same stream.
+// In delta, names change in separate requests without a nonce. A held name is not requested again
+// on the same stream.
 func TestP64_DeltaRequests(t *testing.T) {
 	each(t, patient, upDelta, func(c *trial) {
 		c.site.manual(rds)
@@ -63,7 +63,7 @@ func TestP64_DeltaRequests(t *testing.T) {
 		other.sub(rds, "b", "c")
 		other.take(rds, "b=1")
 		if got := c.site.request(c, rds, 3).String(); got != "RouteConfiguration +c" {
-			c.Errorf("the new name is asked for by %q", got)
+			c.Errorf("the request for the new name is %q", got)
 		}
 		up.send(c, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(rds), Nonce: "v2", RemovedResources: []string{"c"},
 			Resources: []*discoveryv3.Resource{{Name: "c", Version: "1", Resource: body(rds, "c", "1")}}})
@@ -73,7 +73,7 @@ func TestP64_DeltaRequests(t *testing.T) {
 	})
 }
 
-// What nobody wants any more is dropped by itself, in a request of its own.
+// Names that are no longer wanted are unsubscribed in a separate request.
 func TestP64_DeltaDropsNames(t *testing.T) {
 	each(t, hasty, upDelta, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -88,8 +88,8 @@ func TestP64_DeltaDropsNames(t *testing.T) {
 	})
 }
 
-// The wildcard is "*" in incremental, an empty first list in SotW, but "*" for
-// the types where that is no interest.
+// The wildcard is "*" in delta. In SotW it is an empty first list, or "*" for the types where an
+// empty list is no interest.
 func TestP64_Wildcards(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		for _, k := range []kind{cds, lds, srds, acme, eds, rds} {
@@ -102,13 +102,13 @@ func TestP64_Wildcards(t *testing.T) {
 				want = nil
 			}
 			if r := c.site.requests(k)[0]; !slices.Equal(r.names, want) {
-				c.Errorf("%s: everything was asked for by %v", k.short(), r)
+				c.Errorf("%s: the request for the wildcard is %v", k.short(), r)
 			}
 		}
 	})
 }
 
-// A type that nobody wants is not asked for.
+// A type that no client wants is not requested.
 func TestP64_OnlyWhatIsWanted(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -122,14 +122,14 @@ func TestP64_OnlyWhatIsWanted(t *testing.T) {
 		}
 		for _, r := range c.site.requests("") {
 			if r.kind != cds {
-				c.Errorf("nobody asked for %v", r)
+				c.Errorf("unexpected request %v", r)
 			}
 		}
 	})
 }
 
-// SotW absence is a removal of a listener, cluster or scoped route; of another
-// type it says nothing.
+// Absence in a SotW response removes a listener, cluster or scoped route. For other types it means
+// nothing.
 func TestP65_Absence(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
 		c.site.manual(cds, lds, srds, rds)
@@ -153,8 +153,8 @@ func TestP65_Absence(t *testing.T) {
 	})
 }
 
-// Only of a name that a response since its last addition to the union held: the
-// origin may not have seen the request yet.
+// Absence removes a name only if a response had it since its last addition to the union. The origin
+// may not have seen the request yet.
 func TestP65_AbsenceOfANewName(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
 		cl, up := c.byHand(cds, "a")
@@ -163,7 +163,7 @@ func TestP65_AbsenceOfANewName(t *testing.T) {
 		cl.sub(cds, "b")
 		c.site.await(c, cds, "the new name", func(r request) bool { return holds(r.names, "b") })
 		up.reply(c, cds, "2", "a=2")
-		cl.take(cds, "a=2") // and no word of b
+		cl.take(cds, "a=2") // without b
 		up.reply(c, cds, "3", "a=2", "b=1")
 		cl.takeFull(cds, "a=2 b=1", "b=1")
 		up.reply(c, cds, "4", "a=2")
@@ -171,7 +171,7 @@ func TestP65_AbsenceOfANewName(t *testing.T) {
 	})
 }
 
-// What nobody wants any more is forgotten when it leaves.
+// Names that are no longer wanted are forgotten when they are unsubscribed.
 func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -180,7 +180,7 @@ func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 		cl.take(rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		c.site.asksFor(c, rds, "a")
-		c.site.manual(rds) // says nothing by itself any more
+		c.site.manual(rds) // no longer answers by itself
 		cl.sub(rds, "b")
 		c.site.asksFor(c, rds, "a", "b")
 		cl.nothing(rds, "the origin's answer")
@@ -189,7 +189,7 @@ func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 	})
 }
 
-// What arrives unasked is dropped, and no fault.
+// A resource without a subscription is dropped, and is not a fault.
 func TestP65_Unasked(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a")
@@ -205,8 +205,8 @@ func TestP65_Unasked(t *testing.T) {
 	})
 }
 
-// All combinations give a client the same, and it hears of a removal wherever
-// both sides can tell it.
+// A client receives the same in all combinations. It receives a removal wherever both sides can
+// express it.
 func TestP60_TheSameEverywhere(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds, rds, eds} {
@@ -237,7 +237,7 @@ func TestP60_TheSameEverywhere(t *testing.T) {
 			keep(cl.next(k))
 			want := map[string]string{"a": "2", "c": "2"}
 			if !k.full() && (c.up == "sotw" || c.down == "sotw") {
-				want["b"] = "1" // may remain until its parent changes
+				want["b"] = "1" // it may remain until its parent changes
 			}
 			if len(have) != len(want) || have["a"] != want["a"] || have["b"] != want["b"] || have["c"] != want["c"] {
 				c.Errorf("%s: the client has %v, want %v", k.short(), have, want)
@@ -247,8 +247,8 @@ func TestP60_TheSameEverywhere(t *testing.T) {
 	})
 }
 
-// Versions of incremental resources are made from the content: the same in
-// every relay, whatever the origin speaks and says.
+// Versions of delta resources are computed from the content. They are the same in every relay,
+// whatever the origin's variant and versions.
 func TestP61_ContentVersions(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1", "c=1")
@@ -296,7 +296,7 @@ func TestP61_TheOriginsVersion(t *testing.T) {
 	})
 }
 
-// Where the origin gives none, it is made from the content of the set.
+// If the origin sends no version, it is computed from the content of the set.
 func TestP61_VersionOfTheSet(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(cds)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -13,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// A full-state SotW response holds everything, also when something goes; with
-// none left it is empty. An incremental one holds the change.
+// A full-state SotW response holds everything, even after a removal. With no resources left it is
+// empty. A delta response holds the change.
 func TestP30_P32_FullStateAndChanges(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds, srds} {
@@ -33,11 +34,11 @@ func TestP30_P32_FullStateAndChanges(t *testing.T) {
 	})
 }
 
-// All that the stream is subscribed to, and no more, where that is names.
+// With names, it holds everything that the stream subscribes to, and no more.
 func TestP30_OfNames(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1", "c=1")
-		other := c.client("other") // wants what the client does not
+		other := c.client("other") // wants what the client does not want
 		other.sub(cds, "c")
 		other.take(cds, "c=1")
 		cl := c.client("one")
@@ -53,7 +54,7 @@ func TestP30_OfNames(t *testing.T) {
 	})
 }
 
-// SotW, other types: only what changed. A removal sends nothing.
+// SotW, other types: only changes are sent. A removal sends nothing.
 func TestP31_OtherTypes(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		for _, k := range []kind{eds, rds, sds, rtds, ecds} {
@@ -71,7 +72,7 @@ func TestP31_OtherTypes(t *testing.T) {
 	})
 }
 
-// Incremental: what changed, and the names that went.
+// Delta: changes and removed names are sent.
 func TestP32_ChangesAndRemovals(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		for _, k := range []kind{eds, rds, vhds} {
@@ -81,15 +82,14 @@ func TestP32_ChangesAndRemovals(t *testing.T) {
 			cl.take(k, "a=1 b=1 c=1")
 			c.site.put(c, k, "a=2", "-b")
 			cl.take(k, "a=2 -b")
-			c.site.put(c, k, "b=1") // new when it returns, though it is the same (P33)
+			c.site.put(c, k, "b=1") // new when it returns, even if it is the same (P33)
 			cl.take(k, "b=1")
 			cl.quiet(k)
 		}
 	})
 }
 
-// Nothing is sent when nothing changed: equal content under a new version is no
-// change.
+// Without a change nothing is sent. Equal content under a new version is no change.
 func TestP33_EqualContent(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(cds, eds)
@@ -128,7 +128,7 @@ func TestP33_EqualContent(t *testing.T) {
 	})
 }
 
-// Gone and back between two sends is no change.
+// A resource that is removed and restored between two sends has not changed.
 func TestP33_GoneAndBack(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -149,7 +149,7 @@ func TestP33_GoneAndBack(t *testing.T) {
 	})
 }
 
-// Nothing is withheld because other names are missing.
+// A response does not wait for missing names.
 func TestP34_NothingIsWithheld(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.silent = true
@@ -166,13 +166,13 @@ func TestP34_NothingIsWithheld(t *testing.T) {
 	})
 }
 
-// settled relays wait for what else comes before they send a change.
+// settled relays wait for more changes before they send one.
 var settled = profile{"settled", xdstest.Config{
 	"downstream.settle": "250ms", "downstream.ack_timeout": long, "upstream.linger": long,
 }}
 
-// What is pending on an aggregated stream goes out in the order of the types,
-// in whatever order it came.
+// Pending responses on an aggregated stream are sent in the order of the types, whatever order they
+// arrived in.
 func TestP35_Order(t *testing.T) {
 	each(t, settled, onADS, func(c *trial) {
 		order := []kind{cds, eds, lds, srds, rds, vhds, rtds}
@@ -187,7 +187,7 @@ func TestP35_Order(t *testing.T) {
 		}
 		for _, k := range order {
 			if a := cl.first(); a.kind != k || a.String() != "a=2" {
-				c.Fatalf("%s %q came where %s was due", a.kind.short(), a, k.short())
+				c.Fatalf("received %s %q instead of %s", a.kind.short(), a, k.short())
 			} else {
 				cl.ack(a)
 			}
@@ -196,8 +196,7 @@ func TestP35_Order(t *testing.T) {
 	})
 }
 
-// It is no wait for an ACK: the later types go out while the earlier are
-// unanswered.
+// The order does not wait for ACKs: later types are sent while earlier ones are unanswered.
 func TestP35_NoWaitForAnACK(t *testing.T) {
 	each(t, settled, onADS, func(c *trial) {
 		order := []kind{cds, lds, rds}
@@ -212,14 +211,14 @@ func TestP35_NoWaitForAnACK(t *testing.T) {
 		}
 		for _, k := range order {
 			if a := cl.first(); a.kind != k {
-				c.Fatalf("%s %q came where %s was due", a.kind.short(), a, k.short())
+				c.Fatalf("received %s %q instead of %s", a.kind.short(), a, k.short())
 			}
 		}
 	})
 }
 
-// A cluster that is new or changed is followed by its load assignment, even if
-// that did not change, acknowledged or not.
+// The load assignment follows a cluster that is new or changed. It is sent even if it did not
+// change, acknowledged or not.
 func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, eds, "a=1", "svc=1", "b=1")
@@ -237,24 +236,23 @@ func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
 		c.site.put(c, cds, "b=2@svc") // the service name, not the cluster's
 		cl.takeFull(cds, "a=2 b=2@svc c=1", "b=2@svc")
 		cl.take(eds, "svc=1")
-		c.site.put(c, cds, "c=2") // whose endpoints are not subscribed
+		c.site.put(c, cds, "c=2") // its endpoints are not subscribed
 		cl.takeFull(cds, "a=2 b=2@svc c=2", "c=2")
 		cl.quiet()
 
 		c.site.put(c, cds, "a=3")
 		clusters := cl.next(cds)
-		cl.take(eds, "a=1") // though the clusters are unanswered
+		cl.take(eds, "a=1") // although the clusters are unanswered
 		cl.ack(clusters)
 		cl.quiet()
 	})
 }
 
-// Bodies pass through untouched, with what nobody knows in them and beside
-// them, and the aliases and cache_control that came with them.
+// Bodies pass through unchanged, including unknown fields, aliases and cache_control.
 func TestP39_UntouchedBodies(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		// Fields out of order, one of them twice, and unknown ones: whoever decodes
-		// this and encodes it again makes something else of it.
+		// The body has fields out of order, one of them twice, and unknown ones. Decoding and
+		// encoding it again would change it.
 		b := protowire.AppendVarint(protowire.AppendTag(nil, 900, protowire.VarintType), 7)
 		b = protowire.AppendString(protowire.AppendTag(b, valueField, protowire.BytesType), "1")
 		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), "other")
@@ -279,14 +277,14 @@ func TestP39_UntouchedBodies(t *testing.T) {
 		a := cl.next(rds)
 		got := a.bodies["a"]
 		if got == nil || got.TypeUrl != odd.TypeUrl || string(got.Value) != string(odd.Value) {
-			c.Errorf("the body came as %v, want %v", got, odd)
+			c.Errorf("the body is %v, want %v", got, odd)
 		}
 		if w := a.wraps["a"]; c.down == "delta" {
 			if !slices.Equal(w.Aliases, wrapped.Aliases) {
 				c.Errorf("the aliases came as %v", w.Aliases)
 			}
 			if string(w.ProtoReflect().GetUnknown()) != string(wrapped.ProtoReflect().GetUnknown()) {
-				c.Errorf("what nobody knows beside the body came as %q", w.ProtoReflect().GetUnknown())
+				c.Errorf("the unknown fields beside the body are %q", w.ProtoReflect().GetUnknown())
 			}
 		}
 	})
@@ -316,8 +314,8 @@ func (c *trial) relayOrigin() string {
 	return control.addr
 }
 
-// resource_locators are not understood, and not ignored: without them the list
-// would be empty, and that a wildcard.
+// resource_locators are not supported, and not ignored. Without them the list would be empty, which
+// is a wildcard.
 func TestP39_Locators(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one")

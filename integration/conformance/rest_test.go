@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -23,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// longPoll is how long these relays hold a poll without news.
+// longPoll is how long these relays hold a poll without changes.
 const longPoll = 400 * time.Millisecond
 
 // polled relays answer polls as well.
@@ -47,7 +48,7 @@ func eachPolled(t *testing.T, more xdstest.Config, test func(t *testing.T, p *po
 			c := on(t, place{up: up, down: "sotw", ads: true}, r, control)
 			m := regexp.MustCompile(` rest=(\S+)`).FindStringSubmatch(r.said("msg=serving"))
 			if m == nil {
-				t.Fatalf("the relay does not say where it answers polls: %s", r.said("msg=serving"))
+				t.Fatalf("the log lacks the address for polls: %s", r.said("msg=serving"))
 			}
 			test(t, &poller{trial: c, base: "http://" + m[1]})
 		})
@@ -60,7 +61,7 @@ type poller struct {
 	base string
 }
 
-// reply is a poll's answer. Resources are by name.
+// reply is the answer to a poll. Resources are by name.
 type reply struct {
 	status    int
 	text      string
@@ -71,7 +72,7 @@ type reply struct {
 
 var http1 = &http.Client{Timeout: xdstest.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// poll sends a request, as JSON is written by hand, to a path.
+// poll posts handwritten JSON to a path.
 func (p *poller) poll(t testing.TB, path, request string) reply {
 	t.Helper()
 	resp, err := http1.Post(p.base+"/v3/discovery:"+path, "application/json", strings.NewReader(request))
@@ -115,7 +116,7 @@ func (p *poller) request(version string, names ...string) string {
 	return fmt.Sprintf(`{"node": {"id": "poller", "cluster": %q}, "version_info": %q, "resource_names": %s}`, p.key, version, list)
 }
 
-// answerAll has the origin answer with these resources.
+// answerAll makes the origin answer with these resources.
 func (p *poller) answerAll(t testing.TB, k kind, version string, resources ...proto.Message) {
 	t.Helper()
 	p.site.request(t, k, 1)
@@ -140,7 +141,7 @@ func (p *poller) answerAll(t testing.TB, k kind, version string, resources ...pr
 	}
 }
 
-// Each type that has a path is answered as JSON.
+// Each type with a path is answered as JSON.
 func TestP70_EveryPath(t *testing.T) {
 	eachPolled(t, nil, func(t *testing.T, p *poller) {
 		for _, of := range []struct {
@@ -172,8 +173,8 @@ func TestP70_EveryPath(t *testing.T) {
 	})
 }
 
-// A poll that has the current version is held until something changes, else
-// until long_poll ends: 304. Versions are those of the names asked for.
+// A poll with the current version is held until something changes or long_poll ends (304). Versions
+// are those of the requested names.
 func TestP71_LongPoll(t *testing.T) {
 	eachPolled(t, nil, func(t *testing.T, p *poller) {
 		p.site.manual(cds)
@@ -207,7 +208,7 @@ func TestP71_LongPoll(t *testing.T) {
 		if r.status != http.StatusOK || r.resources["a"]["altStatName"] != "2" || r.resources["b"]["altStatName"] != "1" || r.version == first.version {
 			t.Errorf("after a change: %d %s", r.status, r.text)
 		}
-		// The origin's version is not ours: the same content has the same.
+		// The origin's version does not matter: equal content has the same version.
 		p.answerAll(t, cds, "v3", cluster("a", "1"), cluster("b", "1"))
 		xdstest.Eventually(t, "the content of before", func() error {
 			if now := p.poll(t, "clusters", p.request("", "a", "b")); now.version != first.version {
@@ -218,7 +219,7 @@ func TestP71_LongPoll(t *testing.T) {
 	})
 }
 
-// What cannot be answered says why.
+// A poll that cannot be answered gets a reason.
 func TestP72_Refusals(t *testing.T) {
 	eachPolled(t, xdstest.Config{"downstream.secrets": "mtls"}, func(t *testing.T, p *poller) {
 		node := fmt.Sprintf(`"node": {"id": "n", "cluster": %q}`, p.key)

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// Where wildcard and names meet under a key, a second stream carries the names;
-// it is opened then only, and closed when it is not needed any more.
+// If a key has both a wildcard and names of a type, a second stream carries the names. It is opened
+// only then, and closed when it is no longer needed.
 func TestP50_TheSecondStream(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "od-x=1")
@@ -21,7 +21,7 @@ func TestP50_TheSecondStream(t *testing.T) {
 			c.Errorf("the origin has %d streams of %d, want 2", open, ever)
 		}
 		c.site.put(c, cds, "od-x=2", "a=2")
-		all.take(cds, "a=2") // and nothing of od-x (P51)
+		all.take(cds, "a=2") // without od-x (P51)
 		named.take(cds, "od-x=2")
 		named.unsub(cds, "od-x")
 		c.site.waitFor(c, "the end of the second stream", func() bool { return c.site.streams[1].closed })
@@ -30,7 +30,7 @@ func TestP50_TheSecondStream(t *testing.T) {
 	})
 }
 
-// A removal on one stream removes nothing that the other still holds.
+// A removal on one stream does not remove the other stream's copy.
 func TestP50_BothHold(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(cds)
@@ -60,8 +60,7 @@ func TestP50_BothHold(t *testing.T) {
 	})
 }
 
-// With the wildcard on, an unsubscribed name that the wildcard does not cover is
-// answered as removed.
+// Beside a wildcard, an unsubscribed name that the wildcard does not cover is answered as removed.
 func TestP24_NotUnderTheWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "od-x=1")
@@ -72,7 +71,7 @@ func TestP24_NotUnderTheWildcard(t *testing.T) {
 		cl.take(cds, "od-x=1")
 		cl.unsub(cds, "od-x")
 		cl.take(cds, "-od-x")
-		cl.unsub(cds, "od-x") // phantom
+		cl.unsub(cds, "od-x") // does not exist
 		if c.ads {
 			cl.quiet()
 		}

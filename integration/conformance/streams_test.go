@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
@@ -13,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// The node is that of the first request; another one later changes nothing.
+// The node is that of the first request. A later one changes nothing.
 func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
@@ -25,9 +26,9 @@ func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 		other := proto.CloneOf(cl.node)
 		other.Id, other.Cluster = "another", c.key+"-other"
 		if c.down == "delta" {
-			cl.tell(eds, say{names: []string{"c"}, node: other})
+			cl.tell(eds, rawRequest{names: []string{"c"}, node: other})
 		} else {
-			cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: cl.talk(eds).nonce, node: other})
+			cl.tell(eds, rawRequest{names: []string{"a", "b", "c"}, nonce: cl.state(eds).nonce, node: other})
 		}
 		cl.take(eds, "c=1")
 		cl.quiet(eds)
@@ -41,13 +42,13 @@ func TestP1_NodeOfTheFirstRequest(t *testing.T) {
 func TestP1_NoNode(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one")
-		cl.tell(cds, say{noNode: true})
+		cl.tell(cds, rawRequest{noNode: true})
 		cl.ended(cds, codes.InvalidArgument)
 	})
 }
 
-// Dynamic parameters of a later node count for types that speak later: they get
-// the key that a client has who says them at once.
+// Dynamic parameters of a later node count for types that are subscribed later. They give the same
+// key as for a client that sends them at once.
 func TestP1_DynamicParametersLater(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -60,32 +61,31 @@ func TestP1_DynamicParametersLater(t *testing.T) {
 		cl := c.client("one", sharded)
 		cl.sub(cds)
 		cl.take(cds, "a=1")
-		cl.talk(eds).names = []string{"a"}
-		cl.tell(eds, say{names: []string{"a"}, node: with(cl.node)})
+		cl.state(eds).names = []string{"a"}
+		cl.tell(eds, rawRequest{names: []string{"a"}, node: with(cl.node)})
 		cl.take(eds, "a=1")
 		if ever, _ := c.site.opened(); ever != 2 {
 			c.Fatalf("the origin had %d streams, want one for each shard", ever)
 		}
 		if asked := c.site.requests(eds)[0].stream; asked != 2 {
-			c.Errorf("the later type was asked for on stream %d, of the first type's key", asked)
+			c.Errorf("the later type was requested on stream %d, of the first type's key", asked)
 		}
 		two := c.client("two", sharded)
 		two.node = with(two.node)
 		two.sub(eds, "a")
 		two.take(eds, "a=1")
 		if ever, _ := c.site.opened(); ever != 2 {
-			c.Errorf("the origin had %d streams: the later parameters made another key than the same from the start", ever)
+			c.Errorf("the origin had %d streams: later parameters give another key than initial ones", ever)
 		}
 	})
 }
 
-// The aggregated service needs a type; a service of one type needs none, and
-// takes no other.
+// The aggregated service needs a type. The service of one type needs none, and accepts no other.
 func TestP2_TypeURL(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.tell(cds, say{typeless: true})
+		cl.tell(cds, rawRequest{typeless: true})
 		if c.ads {
 			cl.ended(cds, codes.InvalidArgument)
 			return
@@ -100,7 +100,7 @@ func TestP2_TypeURL(t *testing.T) {
 	})
 }
 
-// first is a first request for a type, whatever the stream.
+// first is a first request for a type, on any stream.
 func first(c *client, k kind) proto.Message {
 	if c.delta {
 		return &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: string(k)}
@@ -108,7 +108,7 @@ func first(c *client, k kind) proto.Message {
 	return &discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: string(k)}
 }
 
-// A type that nobody has heard of is carried like any other.
+// An unknown type is handled like any other.
 func TestP3_AnyType(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.put(c, acme, "a=1", "b=1")
@@ -124,8 +124,8 @@ func TestP3_AnyType(t *testing.T) {
 	})
 }
 
-// Where a SotW origin sends such a type unwrapped, its name is field 1; if that
-// is no string, the origin is told.
+// A SotW origin may send such a type unwrapped. Then its name is field 1. If that is no string, the
+// relay sends a NACK.
 func TestP3_NamedByFieldOne(t *testing.T) {
 	each(t, patient, both(upSotW, onADS), func(c *trial) {
 		cl, up := c.byHand(acme, "a")
@@ -142,7 +142,7 @@ func TestP3_NamedByFieldOne(t *testing.T) {
 	})
 }
 
-// Every service is there, in each of its variants.
+// Every service exists, in each of its variants.
 func TestP4_EveryService(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one")
@@ -151,7 +151,7 @@ func TestP4_EveryService(t *testing.T) {
 				continue
 			}
 			if s.sotw == "" && !cl.delta && !c.ads {
-				continue // TestP4_VirtualHostsAreIncremental
+				continue // TestP4_VirtualHostsAreDelta
 			}
 			c.site.put(c, k, "a=1")
 			cl.sub(k, "a")
@@ -160,7 +160,7 @@ func TestP4_EveryService(t *testing.T) {
 	})
 }
 
-func TestP4_VirtualHostsAreIncremental(t *testing.T) {
+func TestP4_VirtualHostsAreDelta(t *testing.T) {
 	each(t, patient, both(downSotW, func(p place) bool { return !p.ads }), func(c *trial) {
 		cl := c.client("one")
 		cl.streams[vhds] = cl.rawOpen("/" + services[vhds].name + "/StreamVirtualHosts")
@@ -185,13 +185,13 @@ func TestP4_P50_OneStreamWhateverTheService(t *testing.T) {
 		if ever, _ := c.site.opened(); ever != 1 {
 			c.Errorf("the origin had %d streams, want 1", ever)
 		}
-		if n := len(c.site.requests(cds)); n > 2 { // and an ACK
-			c.Errorf("the origin was asked %d times: %v", n, c.site.requests(cds))
+		if n := len(c.site.requests(cds)); n > 2 { // with an ACK
+			c.Errorf("the origin received %d requests: %v", n, c.site.requests(cds))
 		}
 	})
 }
 
-// A node that maps to nothing is refused, and told which rules were tried.
+// A node without a key is refused, and the error lists the rules that were tried.
 func TestP5_Unmapped(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one", unmapped)
@@ -203,12 +203,12 @@ func TestP5_Unmapped(t *testing.T) {
 			}
 		}
 		if ever, _ := c.site.opened(); ever != 0 {
-			c.Errorf("a refused node cost the origin %d streams", ever)
+			c.Errorf("the origin has %d streams for a refused node", ever)
 		}
 	})
 }
 
-// A later type that maps to nothing stays unanswered, and the others go on.
+// A later type without a key stays unanswered, and the other types go on.
 func TestP5_LaterType(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -218,7 +218,7 @@ func TestP5_LaterType(t *testing.T) {
 		cl.take(cds, "a=1")
 		cl.sub(eds, "a")
 		if !c.ads {
-			cl.ended(eds, codes.PermissionDenied) // of its own stream it is the first
+			cl.ended(eds, codes.PermissionDenied) // on its own stream it is the first type
 			return
 		}
 		cl.sub(eds, "b")
@@ -226,15 +226,15 @@ func TestP5_LaterType(t *testing.T) {
 		cl.take(cds, "a=2")
 		cl.nothing("", "the change")
 		if r := c.site.requests(eds); len(r) != 0 {
-			c.Errorf("the origin was asked for what maps to nothing: %v", r)
+			c.Errorf("the origin received requests for a type without a key: %v", r)
 		}
 	})
 }
 
-// guarded relays give Secrets as they do by default.
+// guarded relays have the default setting for Secrets.
 var guarded = profile{"guarded", xdstest.Config{"downstream.secrets": "mtls"}}
 
-// Who has not proven who it is gets no Secrets.
+// A client without a verified certificate receives no Secrets.
 func TestP6_Secrets(t *testing.T) {
 	each(t, guarded, anywhere, func(c *trial) {
 		c.site.put(c, sds, "s=1")
@@ -249,7 +249,7 @@ func TestP6_Secrets(t *testing.T) {
 			cl.quiet()
 		}
 		if r := c.site.requests(sds); len(r) != 0 {
-			c.Errorf("the origin was asked for Secrets: %v", r)
+			c.Errorf("the origin received requests for Secrets: %v", r)
 		}
 	})
 }

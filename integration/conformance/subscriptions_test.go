@@ -7,14 +7,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Incremental: within a request names are added, then removed, in an ACK too.
+// In a delta request names are added first, then removed; also in an ACK.
 func TestP20_AddedThenRemoved(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
-		cl.tell(eds, say{names: []string{"a", "b", "a"}, drop: []string{"b"}})
+		cl.tell(eds, rawRequest{names: []string{"a", "b", "a"}, drop: []string{"b"}})
 		first := cl.want(eds, "a=1")
-		cl.tell(eds, say{nonce: first.nonce, names: []string{"c"}, drop: []string{"a"}})
+		cl.tell(eds, rawRequest{nonce: first.nonce, names: []string{"c"}, drop: []string{"a"}})
 		cl.take(eds, "c=1")
 		c.site.put(c, eds, "a=2", "b=2", "c=2")
 		cl.take(eds, "c=2")
@@ -22,16 +22,16 @@ func TestP20_AddedThenRemoved(t *testing.T) {
 	})
 }
 
-// Subscribing and unsubscribing "*" at once asks for nothing.
+// Subscribing and unsubscribing "*" in one request subscribes to nothing.
 func TestP20_WildcardAddedAndRemoved(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
-		cl.tell(cds, say{names: []string{"*"}, drop: []string{"*"}})
+		cl.tell(cds, rawRequest{names: []string{"*"}, drop: []string{"*"}})
 		cl.quiet(cds)
 		for _, r := range c.site.requests(cds) {
 			if holds(r.names, "*") || len(r.names)+len(r.nonce) == 0 {
-				c.Errorf("the origin was asked for everything: %v", r)
+				c.Errorf("the origin received a wildcard request: %v", r)
 			}
 		}
 	})
@@ -42,10 +42,10 @@ func TestP20_ListsAreSets(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
 		cl := c.client("one")
-		cl.talk(eds).names = []string{"b", "a", "b", "a"}
-		cl.tell(eds, say{names: cl.talk(eds).names})
+		cl.state(eds).names = []string{"b", "a", "b", "a"}
+		cl.tell(eds, rawRequest{names: cl.state(eds).names})
 		cl.until(eds, "b=1")
-		cl.talk(eds).names = []string{"a", "b"}
+		cl.state(eds).names = []string{"a", "b"}
 		cl.sub(eds)
 		cl.quiet(eds)
 		c.site.put(c, eds, "a=2", "b=2")
@@ -53,7 +53,7 @@ func TestP20_ListsAreSets(t *testing.T) {
 	})
 }
 
-// The protocol text's example in SotW, step by step.
+// The example of the protocol documentation in SotW, step by step.
 func TestP21_FourStepsSotW(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		for _, k := range []kind{cds, lds} {
@@ -76,7 +76,7 @@ func TestP21_FourStepsSotW(t *testing.T) {
 			// unsubscribing to * and continuing the existing subscription to A."
 			cl.unsub(k, "*")
 			cl.quiet(k)
-			other := c.client("other") // sees what the client does not want
+			other := c.client("other") // receives what the client does not want
 			other.sub(k)
 			other.take(k, "A=1 b=2")
 			c.site.put(c, k, "b=3")
@@ -92,13 +92,13 @@ func TestP21_FourStepsSotW(t *testing.T) {
 			c.site.put(c, k, "A=3")
 			other.take(k, "A=3 b=3")
 			cl.quiet(k)
-			cl.sub(k, "A") // what was sent before would have come before
+			cl.sub(k, "A") // an earlier response would have come before
 			cl.take(k, "A=3")
 		}
 	})
 }
 
-// The protocol text's example in incremental, step by step.
+// The example of the protocol documentation in delta, step by step.
 func TestP21_FourStepsDelta(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		for _, k := range []kind{cds, lds} {
@@ -139,14 +139,14 @@ func TestP21_FourStepsDelta(t *testing.T) {
 			c.site.put(c, k, "A=3")
 			other.take(k, "A=3")
 			cl.quiet(k)
-			cl.sub(k, "A") // what was sent before would have come before
+			cl.sub(k, "A") // an earlier response would have come before
 			cl.take(k, "A=3")
 		}
 	})
 }
 
-// Five types have no wildcard but "*": an empty first list is no interest, and
-// costs the origin nothing.
+// Five types have no wildcard except "*": an empty first list is no interest, and is not sent to
+// the origin.
 func TestP21_NoLegacyWildcard(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{eds, rds, sds, rtds, ecds} {
@@ -156,10 +156,10 @@ func TestP21_NoLegacyWildcard(t *testing.T) {
 			if c.ads {
 				cl.quiet()
 				if r := c.site.requests(k); len(r) != 0 {
-					c.Errorf("the origin was asked for %v", r)
+					c.Errorf("the origin received requests for %v", r)
 				}
 			}
-			cl.sub(k, "a") // a name counts as it does later
+			cl.sub(k, "a") // a name counts as later
 			cl.take(k, "a=1")
 			if r := c.site.requests(k)[0]; strings.Join(r.names, " ") != "a" {
 				c.Errorf("the origin was first asked for %v", r)
@@ -168,7 +168,7 @@ func TestP21_NoLegacyWildcard(t *testing.T) {
 	})
 }
 
-// For these, and for any other type, "*" asks for everything.
+// For these types, as for any other, "*" subscribes to everything.
 func TestP21_ExplicitWildcard(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		kinds := []kind{cds, lds, srds, eds, rds, rtds}
@@ -187,7 +187,7 @@ func TestP21_ExplicitWildcard(t *testing.T) {
 	})
 }
 
-// A type that the table does not name has the legacy wildcard.
+// A type that is not in the table has the legacy wildcard.
 func TestP21_LegacyWildcardOfAnyType(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		kinds := []kind{acme}
@@ -204,8 +204,8 @@ func TestP21_LegacyWildcardOfAnyType(t *testing.T) {
 	})
 }
 
-// In SotW an empty list after a name is no interest, also as the ACK; in
-// incremental an empty list is no change, and the legacy wildcard goes on.
+// In SotW an empty list after a name is no interest, even in the ACK. In delta an empty list is no
+// change, and the legacy wildcard stays.
 func TestP21_EmptyListLater(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -215,10 +215,10 @@ func TestP21_EmptyListLater(t *testing.T) {
 		if cl.delta {
 			cl.sub(cds)
 			cl.take(cds, "a=1 b=1")
-			cl.tell(cds, say{})
+			cl.tell(cds, rawRequest{})
 			cl.sub(cds, "a")
 			cl.take(cds, "a=1")
-			cl.tell(cds, say{})
+			cl.tell(cds, rawRequest{})
 			cl.unsub(cds, "a")
 			cl.take(cds, "a=1") // P24: the wildcard still covers it
 			c.site.put(c, cds, "b=2")
@@ -227,7 +227,7 @@ func TestP21_EmptyListLater(t *testing.T) {
 		}
 		cl.sub(cds, "a")
 		cl.want(cds, "a=1")
-		cl.talk(cds).names = nil
+		cl.state(cds).names = nil
 		a := answer{kind: cds}
 		a.nonce, a.version = cl.lastNonce(cds), ""
 		cl.ack(a)
@@ -244,13 +244,12 @@ func TestP21_EmptyListLater(t *testing.T) {
 	})
 }
 
-// SotW: a newly listed name is answered even if it did not change; a shorter
-// list gets no response.
+// SotW: a newly listed name is answered even if it did not change. A shorter list gets no response.
 func TestP22_NewlyListed(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		for _, k := range []kind{eds, rds, cds, lds} {
 			c.site.put(c, k, "a=1", "b=1")
-			all := func(s string) string { // what a full-state response has beside the new
+			all := func(s string) string { // what a full-state response has in addition
 				if k.full() {
 					return s
 				}
@@ -288,7 +287,7 @@ func TestP23_SubscribedAgain(t *testing.T) {
 	})
 }
 
-// Under a wildcard, too.
+// The same under a wildcard.
 func TestP23_UnderTheWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -302,8 +301,8 @@ func TestP23_UnderTheWildcard(t *testing.T) {
 	})
 }
 
-// Unsubscribing from what was not subscribed is ignored, and unsubscribing
-// alone is not answered.
+// Unsubscribing from a name that was not subscribed is ignored. Unsubscribing alone is not
+// answered.
 func TestP24_Unsubscribe(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
@@ -321,8 +320,8 @@ func TestP24_Unsubscribe(t *testing.T) {
 	})
 }
 
-// With the wildcard on, an explicitly unsubscribed name is answered: it is
-// still covered, or it is not.
+// Beside a wildcard, an unsubscribed name is answered: either the wildcard covers it, or it is
+// removed.
 func TestP24_UnderTheWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -339,8 +338,8 @@ func TestP24_UnderTheWildcard(t *testing.T) {
 	})
 }
 
-// Incremental: a name that the origin says is not there is answered as removed,
-// and delivered the moment it appears.
+// In delta, a name that the origin reports as missing is answered as removed. It is sent as soon as
+// it appears.
 func TestP25_AbsentThenThere(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		c.site.put(c, eds, "a=1")
@@ -351,7 +350,7 @@ func TestP25_AbsentThenThere(t *testing.T) {
 		cl.take(eds, "b=1")
 		c.site.put(c, eds, "-b")
 		cl.take(eds, "-b")
-		late := c.client("late") // is told what is known
+		late := c.client("late") // receives the known state
 		late.sub(eds, "a", "b")
 		late.take(eds, "a=1 -b")
 		c.site.put(c, eds, "b=2")
@@ -360,7 +359,7 @@ func TestP25_AbsentThenThere(t *testing.T) {
 	})
 }
 
-// Until the origin has said so a name is pending, and nothing is said of it.
+// Until the origin has answered a name it is pending, and the client receives nothing for it.
 func TestP25_Pending(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.silent = true
@@ -374,7 +373,7 @@ func TestP25_Pending(t *testing.T) {
 	})
 }
 
-// So it is while the origin is away.
+// The same holds while the origin is away.
 func TestP25_PendingWhileTheOriginIsAway(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1")
@@ -393,7 +392,7 @@ func TestP25_PendingWhileTheOriginIsAway(t *testing.T) {
 	})
 }
 
-// A reconnecting incremental client is told the difference to what it brought.
+// A reconnecting delta client receives the difference to the versions that it brought.
 func TestP27_Reconnect(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		for _, k := range []kind{cds, rds} {
@@ -415,21 +414,21 @@ func TestP27_Reconnect(t *testing.T) {
 			for _, n := range []string{"a", "b", "c"} {
 				brought[n] = held.wraps[n].Version
 			}
-			cl.tell(k, say{names: names, brought: brought})
+			cl.tell(k, rawRequest{names: names, brought: brought})
 			if c.up == "delta" || k.full() {
 				cl.take(k, "b=2 d=1 -c")
 			} else {
 				cl.take(k, "b=2 d=1")
 			}
-			cl.talk(k).names = names
+			cl.state(k).names = names
 			cl.quiet(k)
-			cl.sub(k, "a") // P23: suppressed once, not for ever
+			cl.sub(k, "a") // P23: suppressed once only
 			cl.take(k, "a=1")
 		}
 	})
 }
 
-// Of a wildcard, what is gone is told as well.
+// For a wildcard, it also receives removals.
 func TestP27_ReconnectOfAWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -437,8 +436,8 @@ func TestP27_ReconnectOfAWildcard(t *testing.T) {
 		cl.sub(cds)
 		held := cl.take(cds, "a=1 b=1")
 		cl.reconnect()
-		cl.talk(cds).wild = true
-		cl.tell(cds, say{brought: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
+		cl.state(cds).wild = true
+		cl.tell(cds, rawRequest{brought: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
 		if c.up == "delta" { // the answer to the wildcard may have a second part (P67)
 			cl.take(cds, "b=1")
 			cl.take(cds, "-gone")
@@ -457,17 +456,16 @@ func TestP27_EndpointsAreAlwaysSent(t *testing.T) {
 		cl.sub(eds, "a")
 		held := cl.take(eds, "a=1")
 		cl.reconnect()
-		cl.talk(eds).names = []string{"a"}
-		cl.tell(eds, say{names: []string{"a"}, brought: map[string]string{"a": held.wraps["a"].Version}})
+		cl.state(eds).names = []string{"a"}
+		cl.tell(eds, rawRequest{names: []string{"a"}, brought: map[string]string{"a": held.wraps["a"].Version}})
 		cl.take(eds, "a=1")
 		cl.quiet(eds)
 	})
 }
 
-// The protocol text's incremental session: a first update that is acknowledged,
-// a second that is refused, and a name that the client asks for spontaneously.
-// Then its reconnect: versions are brought for what is known, all names are
-// listed, and only the difference comes.
+// The delta session of the protocol documentation: a first update that is acknowledged, a second
+// that is rejected, and a name that the client adds. Then it reconnects: it brings versions of
+// known resources, lists all names, and receives only the difference.
 func TestP15_P23_P27_TheTextsSession(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "foo=1", "bar=1", "wc=1")
@@ -481,8 +479,8 @@ func TestP15_P23_P27_TheTextsSession(t *testing.T) {
 		cl.quiet(rds)
 
 		cl.reconnect()
-		cl.talk(rds).names = []string{"foo", "bar", "wc"}
-		cl.tell(rds, say{names: cl.talk(rds).names, brought: map[string]string{
+		cl.state(rds).names = []string{"foo", "bar", "wc"}
+		cl.tell(rds, rawRequest{names: cl.state(rds).names, brought: map[string]string{
 			"foo": held.wraps["foo"].Version, "bar": held.wraps["bar"].Version, "wc": wc.wraps["wc"].Version}})
 		cl.take(rds, "foo=2")
 		cl.quiet(rds)
@@ -505,7 +503,7 @@ func TestP28_Opaque(t *testing.T) {
 	})
 }
 
-// But for their length.
+// Their length is the exception.
 func TestP28_TooLong(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl := c.client("one")
@@ -518,7 +516,7 @@ func TestP28_TooLong(t *testing.T) {
 		c.site.request(c, cds, 1)
 		up := c.site.stream(c, 1)
 		if r := up.reply(c, cds, "n1", "a=1", strings.Repeat("n", 2049)+"=1"); r.err == "" {
-			c.Errorf("a name over 2 KiB was taken from the origin")
+			c.Errorf("a name over 2 KiB was accepted from the origin")
 		}
 		if r := up.reply(c, cds, "n2", "a=2"); r.err != "" {
 			c.Errorf("refused: %s", r.err)

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// place is where a test runs: which variant on either side, and whether the
-// clients have one stream or one a type.
+// place is where a test runs: the variant on either side, and whether the clients have one stream
+// or one per type.
 type place struct {
 	up, down string // "sotw" or "delta"
 	ads      bool
@@ -48,7 +48,7 @@ func places() []place {
 	return out
 }
 
-// trial is a test in one place: a key of its own on a relay that others use too.
+// trial is a test in one place, with its own key on a shared relay.
 type trial struct {
 	testing.TB
 	place
@@ -79,14 +79,14 @@ func each(t *testing.T, p profile, w where, test func(c *trial)) {
 	}
 }
 
-// keys is how many there were: a test that runs again (-count) has another.
+// keys counts them: a test that runs again (-count) gets another one.
 var keys atomic.Int64
 
 func newKey(t testing.TB) string {
 	return fmt.Sprintf("%s.%d", strings.NewReplacer("/", ".", " ", "-").Replace(t.Name()), keys.Add(1))
 }
 
-// eachOwn is each with a relay of the test's own, started by the test.
+// eachOwn is each with a relay that the test starts.
 func eachOwn(t *testing.T, w where, test func(t *testing.T, at place)) {
 	t.Parallel()
 	for _, at := range places() {
@@ -128,7 +128,7 @@ func (c *trial) byHand(k kind, names ...string) (*client, *upstream) {
 	return cl, c.site.stream(c, 1)
 }
 
-// clientOf is a client of another place.
+// clientOf is a client of another variant.
 func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *client {
 	node := &corev3.Node{Id: id, Cluster: c.key, UserAgentName: "conformance"}
 	for _, m := range marks {
@@ -138,22 +138,22 @@ func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *
 		node.Metadata.Fields[m] = structpb.NewBoolValue(true)
 	}
 	return &client{t: c.TB, c: c, delta: variant == "delta", ads: ads, node: node, conn: c.relay.conn,
-		streams: make(map[kind]*stream), talks: make(map[kind]*talk)}
+		streams: make(map[kind]*stream), states: make(map[kind]*typeState)}
 }
 
-// alone gives a client a connection of its own.
+// alone gives a client its own connection.
 func (c *client) alone(opts ...grpc.DialOption) *client {
 	c.t.Helper()
 	conn, err := grpc.NewClient(c.c.relay.Address, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { _ = conn.Close() }) // nothing is left to be said on it
+	c.t.Cleanup(func() { _ = conn.Close() }) // no message is left to send on it
 	c.conn = conn
 	return c
 }
 
-// names are n names: "a0", "a1" and so on.
+// names returns n names: "a0", "a1" and so on.
 func names(prefix string, n int) []string {
 	var out []string
 	for i := range n {
@@ -162,5 +162,5 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// errorf says what is not so yet.
+// errorf describes a condition that does not hold yet.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }

@@ -5,14 +5,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// union is what the site's newest stream was asked for of a type, in all. Of a
-// SotW stream that is the newest list.
+// union is the whole subscription of the site's newest stream to a type. For SotW that is the
+// newest list.
 func (s *site) union(k kind) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,19 +46,19 @@ func (s *site) union(k kind) []string {
 	return out
 }
 
-// asksFor waits until the origin is asked for exactly these.
+// asksFor waits until the relay subscribes to exactly these names at the origin.
 func (s *site) asksFor(t testing.TB, k kind, names ...string) {
 	t.Helper()
 	slices.Sort(names)
 	xdstest.Eventually(t, "what is asked for", func() error {
 		if got := s.union(k); !slices.Equal(got, names) {
-			return errorf("%v is asked for, want %v", got, names)
+			return errorf("the subscription is %v, want %v", got, names)
 		}
 		return nil
 	})
 }
 
-// One stream a key asks for all that the key's clients ask for.
+// One stream per key subscribes to the union of the key's clients.
 func TestP50_TheUnionOnOneStream(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
@@ -74,13 +75,13 @@ func TestP50_TheUnionOnOneStream(t *testing.T) {
 			c.Errorf("the origin had %d streams, want 1", ever)
 		}
 		if delta := c.site.stream(c, 1).delta; delta != (c.up == "delta") {
-			c.Errorf("the stream is incremental: %v", delta)
+			c.Errorf("the stream uses delta: %v", delta)
 		}
 	})
 }
 
-// A client gets what it asked for, whatever others ask for. One that gives up
-// all its names ends its own interest, and does not become a wildcard.
+// A client receives what it subscribes to, whatever others subscribe to. One that gives up all its
+// names ends its own interest, and does not become a wildcard.
 func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{rds, cds} {
@@ -95,7 +96,7 @@ func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
 			two.take(k, "b=2")
 			one.unsub(k, "a")
 			if c.ads {
-				one.quiet() // so the relay knows
+				one.quiet() // so the relay has the request
 			}
 			c.site.put(c, k, "a=3", "b=3")
 			two.take(k, "b=3")
@@ -106,11 +107,11 @@ func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
 			if c.ads {
 				one.take(k, "b=3")
 			} else {
-				one.until(k, "b=3") // a may have come before the relay knew
+				one.until(k, "b=3") // a may have been sent before
 			}
 			for _, r := range c.site.requests(k) {
 				if holds(r.names, "*") {
-					c.Errorf("the origin was asked for everything: %v", r)
+					c.Errorf("the origin received a wildcard request: %v", r)
 				}
 			}
 		}
@@ -126,7 +127,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 			c.site.put(c, rds, name+"=1")
 		}
 		cl := c.client("one")
-		for _, name := range all { // as fast as it goes, one by one
+		for _, name := range all { // as fast as possible, one by one
 			cl.sub(rds, name)
 		}
 		c.site.asksFor(c, rds, all...)
@@ -136,18 +137,18 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 			for _, name := range r.names {
 				asked[name] = true
 			}
-			if len(asked) > was { // else it acknowledges, which in state of the world repeats the names
+			if len(asked) > was { // otherwise it is an ACK, which repeats the names in SotW
 				asks++
 			}
 		}
 		if asks > n/3 {
-			c.Errorf("the origin was asked %d times for %d names", asks, n)
+			c.Errorf("the origin received %d requests for %d names", asks, n)
 		}
 	})
 }
 
-// Names that nobody wants any more go after linger, and not before; so does a
-// type. Who wants one again in time costs the origin nothing.
+// Names that are no longer wanted are unsubscribed after linger, not before. The same holds for a
+// type. A client that wants one again in time causes no request to the origin.
 func TestP52_Linger(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -157,12 +158,12 @@ func TestP52_Linger(t *testing.T) {
 		cl.unsub(rds, "b")
 		c.site.asksFor(c, rds, "a")
 		cl.sub(rds, "b")
-		cl.take(rds, "b=1") // asked for again
+		cl.take(rds, "b=1") // subscribed again
 		c.site.asksFor(c, rds, "a", "b")
 	})
 }
 
-// Within linger nothing is said to the origin.
+// Within linger the relay sends nothing to the origin.
 func TestP52_WantedAgainInTime(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
@@ -171,7 +172,7 @@ func TestP52_WantedAgainInTime(t *testing.T) {
 		cl.take(rds, "a=1 b=1")
 		cl.unsub(rds, "b")
 		cl.quiet(rds)
-		c.site.put(c, rds, "b=2") // is still asked for
+		c.site.put(c, rds, "b=2") // is still subscribed
 		cl.sub(rds, "b")
 		cl.until(rds, "b=2")
 		c.site.asksFor(c, rds, "a", "b")
@@ -208,8 +209,8 @@ func TestP52_IdleTTL(t *testing.T) {
 	})
 }
 
-// Losing the origin changes nothing downstream: streams stay up, and new
-// clients get what is held.
+// Losing the origin does not affect clients: streams stay open, and new clients receive held
+// resources.
 func TestP53_LosingTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -220,7 +221,7 @@ func TestP53_LosingTheOrigin(t *testing.T) {
 		cl.sub(eds, "a", "b")
 		cl.take(eds, "a=1 b=1")
 		c.site.leave()
-		c.site.stream(c, 4) // has failed, as two before it
+		c.site.stream(c, 4) // it has failed, as two before it
 		late := c.client("late")
 		late.sub(cds)
 		late.take(cds, "a=1")
@@ -235,8 +236,8 @@ func TestP53_LosingTheOrigin(t *testing.T) {
 	})
 }
 
-// With nothing held, and an origin that cannot be reached, the stream ends with
-// a status that lets the client fall back.
+// If nothing is held and no origin is reachable, the stream ends with a status that lets the client
+// fall back.
 func TestP53_NothingHeld(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.leave()
@@ -246,7 +247,7 @@ func TestP53_NothingHeld(t *testing.T) {
 	})
 }
 
-// An origin that is silent on an open stream ends nothing.
+// An origin that is silent on an open stream ends no client's stream.
 func TestP53_SilenceEndsNothing(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.manual(cds)
@@ -265,8 +266,8 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 	})
 }
 
-// A stream that failed is tried again and again. One that had a response, and
-// was ended by the origin on purpose, is opened again soon.
+// The relay retries a failed stream. A stream that had a response and was ended by the origin is
+// reopened soon.
 func TestP54_Reconnects(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -286,15 +287,15 @@ func TestP54_Reconnects(t *testing.T) {
 	})
 }
 
-// On reconnect the nonce is empty and all names are listed, with the versions
-// that this origin gave; of the answer only the differences go on.
+// On reconnect the nonce is empty. All names are listed, with the versions that this origin sent.
+// Clients only receive differences.
 func TestP55_Reconnect(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.silent = true
 		c.site.put(c, rds, "a=1", "b=1")
 		all := []string{"a", "b"}
 		if c.up == "delta" {
-			all = append(all, "pending") // SotW: no version would be sent
+			all = append(all, "pending") // SotW: it would send no version
 		}
 		cl := c.client("one")
 		cl.sub(rds, all...)
@@ -304,16 +305,16 @@ func TestP55_Reconnect(t *testing.T) {
 		c.site.put(c, rds, "b=2")
 		r := c.site.await(c, rds, "a request on the second stream", func(r request) bool { return r.stream == 2 })
 		if r.nonce != "" {
-			c.Errorf("the nonce %q was taken along", r.nonce)
+			c.Errorf("the first request has the nonce %q", r.nonce)
 		}
 		if !slices.Equal(r.names, all) {
-			c.Errorf("%v is asked for, want %v", r.names, all)
+			c.Errorf("the subscription is %v, want %v", r.names, all)
 		}
 		if r.node == nil {
 			c.Errorf("without a node")
 		}
 		if c.up == "delta" {
-			delete(r.brought, "pending") // or not there: nothing is held of it
+			delete(r.brought, "pending") // or absent: it is not held
 			if want := map[string]string{"a": "r1", "b": "r1"}; !maps.Equal(r.brought, want) {
 				c.Errorf("the versions are %v, want %v", r.brought, want)
 			}
@@ -325,8 +326,8 @@ func TestP55_Reconnect(t *testing.T) {
 	})
 }
 
-// A removal while the stream was down is found out: by an incremental origin
-// from the versions brought, by SotW from the absence (P65).
+// The relay learns of a removal while the stream was down. A delta origin reports it because of the
+// sent versions. In SotW the resource is absent (P65).
 func TestP55_RemovedMeanwhile(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
@@ -365,8 +366,7 @@ func TestP55_NoVersionForOtherNames(t *testing.T) {
 	})
 }
 
-// A name that the origin leaves unanswered stays pending, also on a new stream,
-// and what is held stays.
+// A name without an answer stays pending, also on a new stream. Held resources stay.
 func TestP57_UnansweredIsPending(t *testing.T) {
 	each(t, hasty, downDelta, func(c *trial) {
 		c.site.silent = true
@@ -379,7 +379,7 @@ func TestP57_UnansweredIsPending(t *testing.T) {
 		cl.nothing(rds, "what is left unanswered")
 		c.site.put(c, rds, "b=1")
 		cl.take(rds, "b=1")
-		// A new stream on which the origin says nothing of what is held.
+		// On a new stream the origin does not answer for the held resources.
 		c.site.manual(rds)
 		c.site.stream(c, 1).end(c, nil)
 		c.site.await(c, rds, "the names anew", func(r request) bool { return r.stream == 2 })
@@ -391,8 +391,8 @@ func TestP57_UnansweredIsPending(t *testing.T) {
 // implemented are the client features of the relay itself.
 var implemented = []string{"xds.config.supports-resource-in-sotw", "xds.config.supports-resource-ttl"}
 
-// The node sent up is that of the key's first client, as long as the key lives,
-// and says what the relay understands.
+// The node sent upstream is that of the key's first client, for the key's whole life. It declares
+// the features of the relay.
 func TestP58_TheFirstClientsNode(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
@@ -425,8 +425,7 @@ func TestP58_TheFirstClientsNode(t *testing.T) {
 	})
 }
 
-// Large responses are received and sent; small requests are all that origins
-// must take.
+// Large responses are received and sent. Requests stay small enough for any origin.
 func TestP59_LargeResponses(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		big := strings.Repeat("x", 6<<20) // over gRPC's default of 4 MiB
@@ -434,7 +433,7 @@ func TestP59_LargeResponses(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(rds, "a")
 		if a := cl.next(rds); a.bodies["a"] == nil || field(a.bodies["a"].Value, valueField) != big {
-			c.Errorf("the large resource came otherwise")
+			c.Errorf("the large resource differs")
 		}
 	})
 }

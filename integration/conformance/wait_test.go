@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 )
 
@@ -44,19 +45,19 @@ func (w *waiting) begun() {
 	}
 }
 
-// exits expects an exit code.
+// exits checks the exit code.
 func (w *waiting) exits(want int) {
 	w.c.Helper()
 	rest, _ := io.ReadAll(w.lines)
-	_ = w.cmd.Wait() // the exit code says it
+	_ = w.cmd.Wait() // the exit code shows it
 	if got := w.cmd.ProcessState.ExitCode(); got != want {
 		w.c.Fatalf("relay wait exits with %d, want %d: %s%s", got, want, w.said, rest)
 	}
 }
 
-// Behind another relay `relay wait` does not fail falsely. A refusal fails the wait for the
-// version that it names, and not that for the roll-back or for what follows; nor does one
-// that the next response of the same version ends. The relay between acknowledges for itself.
+// Behind another relay `relay wait` has no false failures. A NACK fails the wait for the rejected
+// version, but not for the roll-back or a later version. A NACK that the next response of the same
+// version ends does not fail it either. The relay between acknowledges by itself.
 func TestWaitBehindAnotherRelay(t *testing.T) {
 	eachOwn(t, onADS, func(t *testing.T, at place) {
 		control := newTestControl(t)
@@ -68,19 +69,19 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		cl.sub(cds)
 		c.site.request(t, cds, 1)
 		origin := c.site.stream(t, 1)
-		say := func(version, all string, change ...string) {
+		send := func(version, all string, change ...string) {
 			if at.up == "sotw" {
 				change = strings.Fields(all)
 			}
 			origin.reply(t, cds, version, change...)
 		}
 
-		say("v1", "a=1", "a=1")
+		send("v1", "a=1", "a=1")
 		cl.take(cds, "a=1")
 		c.wait(first, cds, "v1").exits(0)
 		c.wait(second, cds, "v1").exits(0)
 
-		say("v2", "a=1 bad=1", "bad=1")
+		send("v2", "a=1 bad=1", "bad=1")
 		refused := map[bool]string{true: "bad=1", false: "a=1 bad=1"}[cl.delta]
 		cl.nack(cl.want(cds, refused))
 		c.wait(first, cds, "v2").exits(0)
@@ -90,7 +91,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		for _, w := range back {
 			w.begun()
 		}
-		say("v3", "a=1", "-bad") // the roll-back
+		send("v3", "a=1", "-bad") // the roll-back
 		unanswered := cl.next(cds)
 		xdstest.Eventually(t, "v3 at the second relay", func() error {
 			var p struct{ Clients, Refusing, Pending int }
@@ -107,21 +108,21 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 			w.exits(0)
 		}
 
-		say("v4", "a=2", "a=2")
+		send("v4", "a=2", "a=2")
 		cl.nack(cl.next(cds))
 		good := c.wait(second, cds, "v5")
 		good.begun()
-		say("v4", "a=3", "a=3") // the rest of the same version
+		send("v4", "a=3", "a=3") // the rest of the same version
 		cl.take(cds, "a=3")
 		c.wait(second, cds, "v4").exits(0)
-		say("v5", "a=4", "a=4")
+		send("v5", "a=4", "a=4")
 		cl.take(cds, "a=4")
 		good.exits(0)
 		c.wait(first, cds, "v5").exits(0)
 	})
 }
 
-// A name that the origin leaves unanswered keeps no client from having a version.
+// A name without an answer does not keep a client from having a version.
 func TestP57_WaitIgnoresPendingNames(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(eds)

@@ -25,17 +25,17 @@ const (
 	sds   kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	rtds  kind = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 	ecds  kind = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
-	acme  kind = "type.googleapis.com/acme.Thing"        // nobody's
+	acme  kind = "type.googleapis.com/acme.Thing"        // unknown to the relay
 	fence kind = "type.googleapis.com/conformance.Fence" // of fences on the aggregated stream
 )
 
-// full are the types of which a SotW response holds everything.
+// full: a SotW response of the type holds everything.
 func (k kind) full() bool { return k == cds || k == lds || k == srds }
 
-// noLegacy are the types of which an empty first list is no interest (P21).
+// noLegacy: an empty first list of the type is no interest (P21).
 func (k kind) noLegacy() bool { return k == eds || k == rds || k == sds || k == rtds || k == ecds }
 
-// service is that of the type alone.
+// service is the discovery service of one type.
 type service struct{ name, sotw, delta string }
 
 const aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -60,12 +60,12 @@ func (s service) method(delta bool) string {
 	return "/" + s.name + "/" + s.sotw
 }
 
-// valueField of a body has its value. No type knows it, so that whoever decodes
-// a body on its way and forgets what it does not know is found out.
+// valueField is the field that holds a body's value. No type has this field, so decoding and
+// encoding that drops unknown fields is detected.
 const valueField = 2047
 
-// body is a resource. Its name is in field 1, as that of every type is. Of a
-// cluster the value may be "1@service", with the service name for its endpoints.
+// body makes a resource. Its name is in field 1, as in every type. The value of a cluster may be
+// "1@service", with the service name of its endpoints.
 func body(k kind, name, value string) *anypb.Any {
 	var b []byte
 	if name != "" {
@@ -82,7 +82,7 @@ func body(k kind, name, value string) *anypb.Any {
 	return &anypb.Any{TypeUrl: string(k), Value: b}
 }
 
-// field is the last string with that number in a message.
+// field returns the last string with this number in a message.
 func field(b []byte, want protowire.Number) string {
 	var out string
 	for len(b) > 0 {
@@ -95,7 +95,7 @@ func field(b []byte, want protowire.Number) string {
 			return fmt.Sprintf("unreadable: %v", protowire.ParseError(m))
 		}
 		if num == want && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b[n:]) // long enough, as was seen
+			v, _ := protowire.ConsumeBytes(b[n:]) // the length was checked before
 			out = string(v)
 		}
 		b = b[n+m:]
@@ -111,10 +111,10 @@ type answer struct {
 	nonce   string
 	control string                           // control_plane.identifier
 	bodies  map[string]*anypb.Any            // by name; nil values: without a body
-	wraps   map[string]*discoveryv3.Resource // likewise, of what came wrapped
+	wraps   map[string]*discoveryv3.Resource // likewise, for wrapped resources
 	removed []string
 	msg     proto.Message
-	twice   string // a name that was in it twice
+	twice   string // a name that it contains twice
 }
 
 func readSotW(r *discoveryv3.DiscoveryResponse) answer {
@@ -150,8 +150,8 @@ func (a *answer) add(name string, body *anypb.Any, w *discoveryv3.Resource) {
 	}
 }
 
-// String is what a response holds, in the order of the names: "a=1 b=2 -c".
-// Fences are left out.
+// String formats the content of a response, in the order of names: "a=1 b=2 -c". Fences are left
+// out.
 func (a answer) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(a.bodies)) {
@@ -176,5 +176,5 @@ func isFence(name string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(name, onDemand), "fence-")
 }
 
-// short is a type as failures show it.
+// short is a type's name in test messages.
 func (k kind) short() string { return string(k)[strings.LastIndexByte(string(k), '.')+1:] }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// target is the relay as an attacker sees it.
+// target has the relay's addresses for an attacker.
 type target struct{ XDS, TLS, Admin string }
 
 // An attack runs in a process of its own, which is this test binary.
@@ -26,31 +26,31 @@ const (
 	sizeVariable   = "HOSTILE_SIZE"
 )
 
-// assault is an attack that is going on.
+// assault is a running attack.
 type assault struct {
 	target
 	ctx  context.Context
-	size int // how large it is to be, in its own measure
+	size int // its size, in the attack's own unit
 
 	did   atomic.Int64
-	going chan struct{} // closed at the first thing done
+	going chan struct{} // closed at the first action
 	once  sync.Once
 }
 
-// hit counts things done.
+// hit counts actions.
 func (a *assault) hit(n int) {
 	a.did.Add(int64(n))
 	a.once.Do(func() { close(a.going) })
 }
 
-// each runs workers until the attack is over: whoever is thrown out comes again.
+// each runs workers until the attack is over. A disconnected worker comes back.
 func (a *assault) each(workers int, do func(i int) error) {
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
 			for a.ctx.Err() == nil {
 				if do(i) != nil && a.ctx.Err() == nil {
-					a.wait(time.Millisecond) // refused by the kernel, maybe
+					a.wait(time.Millisecond) // perhaps refused by the kernel
 				}
 			}
 		})
@@ -58,7 +58,7 @@ func (a *assault) each(workers int, do func(i int) error) {
 	all.Wait()
 }
 
-// wait waits, or until the attack is over.
+// wait waits for d, or until the attack is over.
 func (a *assault) wait(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -68,8 +68,8 @@ func (a *assault) wait(d time.Duration) {
 	}
 }
 
-// attackMain is the attacking process: it says when it is at work, and stops when
-// its input ends.
+// attackMain is the attacking process. It reports when the attack has begun, and stops when its
+// input ends.
 func attackMain(name string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -105,7 +105,7 @@ type attacker struct {
 	lines *bufio.Scanner
 }
 
-// launch starts an attack and waits until it is at work.
+// launch starts an attack and waits until it has begun.
 func launch(t testing.TB, name string, at target, size int) *attacker {
 	t.Helper()
 	self, err := os.Executable()
@@ -116,9 +116,9 @@ func launch(t testing.TB, name string, at target, size int) *attacker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What an attack costs the relay is looked at, and not what it costs itself: else it
-	// would be on other machines. So it is only given what nobody else wants. By a
-	// program, since a thread's class is not its process', and Go has some already.
+	// The test measures the attack's cost for the relay, not the attacker's own cost: a real
+	// attacker has another machine. So the attacker only gets idle CPU time. A program sets that,
+	// because a scheduling class belongs to a thread, and a Go process already has several.
 	a := &attacker{t: t, cmd: exec.Command("chrt", "--idle", "0", self)}
 	a.cmd.Env = append(os.Environ(), attackVariable+"="+name, targetVariable+"="+string(where), sizeVariable+"="+strconv.Itoa(size), "GOGC=400")
 	a.cmd.Stderr = os.Stderr
@@ -140,10 +140,10 @@ func launch(t testing.TB, name string, at target, size int) *attacker {
 	return a
 }
 
-// stop ends the attack and returns how much it did.
+// stop ends the attack and returns its number of actions.
 func (a *attacker) stop() int64 {
 	a.t.Helper()
-	_ = a.in.Close() // tells it so
+	_ = a.in.Close() // makes it stop
 	var did int64
 	for a.lines.Scan() {
 		if n, ok := strings.CutPrefix(a.lines.Text(), "did "); ok {

@@ -1,17 +1,15 @@
-// Package hostile attacks the built binary while honest clients use it, and
-// holds each threat against its bounds: the relay lives, honest streams do not
-// break and get changes about as fast as before, and when the attack is over
-// the relay has its memory, descriptors and goroutines back.
+// Package hostile attacks the built binary while honest clients use it, and checks the bounds of
+// each threat. The relay must not crash. Honest streams must not break, and must receive changes
+// about as fast as before. After the attack the relay must have released its memory, descriptors
+// and goroutines.
 //
-// An attack runs in a process of its own with the lowest priority, as if it had
-// a machine of its own: what the honest clients feel is what it costs the relay,
-// and the cores that the relay uses meanwhile show it.
+// An attack runs in a process of its own with the lowest priority, as if it had a machine of its
+// own. So honest clients only feel its cost for the relay, and the relay's CPU use shows that cost.
 //
-// HOSTILE=full runs the long form, in which the bounds are those that SECURITY.md
-// states, and writes its table to the file HOSTILE_TABLE; `make hostile` does.
-// HOSTILE_SHOW has the table printed in the short form too.
+// HOSTILE=full runs the long form, with the bounds that SECURITY.md states, and writes its table to
+// the file HOSTILE_TABLE; `make hostile` does. HOSTILE_SHOW prints the table in the short form too.
 //
 // # Concurrency
 //
-// The package has tests only. They run one after the other: they measure.
+// The package has tests only. They run one after the other, because they measure.
 package hostile

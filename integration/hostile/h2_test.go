@@ -16,7 +16,7 @@ import (
 const sotwPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 const deltaPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
-// h2 is the client's side of an HTTP/2 connection that does as it likes.
+// h2 is the client's side of an HTTP/2 connection that may break the rules.
 type h2 struct {
 	conn    net.Conn
 	out     *bufio.Writer
@@ -24,11 +24,11 @@ type h2 struct {
 	block   bytes.Buffer
 	enc     *hpack.Encoder
 	next    uint32       // stream id
-	granted atomic.Int64 // window updates of streams that came
+	granted atomic.Int64 // window updates received for streams
 	gone    chan struct{}
 }
 
-// reading says what a connection does with what comes.
+// reading is how a connection handles its input.
 type reading int
 
 const (
@@ -36,7 +36,7 @@ const (
 	ignores          // it never reads
 )
 
-// dial opens a connection and says what has to be said first.
+// dial opens a connection and sends the preface and settings.
 func (a *assault) dial(addr string, how reading, settings ...http2.Setting) (*h2, error) {
 	raw, err := a.connect(addr)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *assault) dial(addr string, how reading, settings ...http2.Setting) (*h2
 	var in *http2.Framer
 	c.fr = http2.NewFramer(c.out, nil)
 	c.fr.AllowIllegalWrites = true
-	_, _ = c.out.WriteString(http2.ClientPreface) // all errors show at flush
+	_, _ = c.out.WriteString(http2.ClientPreface) // flush reports all errors
 	_ = c.fr.WriteSettings(settings...)
 	if err := c.out.Flush(); err != nil {
 		_ = raw.Close()
@@ -75,7 +75,7 @@ func (a *assault) dial(addr string, how reading, settings ...http2.Setting) (*h2
 	return c, nil
 }
 
-// connect opens a TCP connection, which ends with the attack.
+// connect opens a TCP connection that ends with the attack.
 func (a *assault) connect(addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	c, err := d.DialContext(a.ctx, "tcp", addr)
@@ -86,7 +86,7 @@ func (a *assault) connect(addr string) (net.Conn, error) {
 	return &owned{c, stop}, nil
 }
 
-// owned is a connection that nobody has to close any more once it is closed.
+// owned is a connection that removes itself from the attack's list when it is closed.
 type owned struct {
 	net.Conn
 	stop func() bool
@@ -94,25 +94,25 @@ type owned struct {
 
 func (o *owned) Close() error {
 	o.stop()
-	_ = o.Conn.(*net.TCPConn).SetLinger(0) // no port is to be left waiting
+	_ = o.Conn.(*net.TCPConn).SetLinger(0) // so that no port stays in TIME_WAIT
 	return o.Conn.Close()
 }
 
 func (c *h2) close() {
-	_ = c.conn.Close() // nothing is left to be said on it
+	_ = c.conn.Close() // no data is left to send
 	<-c.gone
 }
 
 func (c *h2) flush() error { return c.out.Flush() }
 
-// headers are those of a gRPC call.
+// headers are the header fields of a gRPC call.
 func (c *h2) headers(path string, more ...hpack.HeaderField) []byte {
 	c.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "relay"},
 		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 	}, more...) {
-		_ = c.enc.WriteField(f) // into memory
+		_ = c.enc.WriteField(f) // writes to memory
 	}
 	return c.block.Bytes()
 }
@@ -138,7 +138,7 @@ func (c *h2) message(id uint32, body []byte) {
 	c.data(id, append(prefix(len(body), false), body...))
 }
 
-// prefix of a gRPC message.
+// prefix is the prefix of a gRPC message.
 func prefix(n int, compressed bool) []byte {
 	p := make([]byte, 5)
 	if compressed {
@@ -156,13 +156,13 @@ func (c *h2) data(id uint32, b []byte) {
 	}
 }
 
-// empty appends a frame without a payload of a kind, or with one.
+// raw appends a frame of any type, with or without a payload.
 func (c *h2) raw(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
 	_ = c.fr.WriteRawFrame(t, flags, id, payload)
 }
 
-// flood opens connections that send what frames makes, again and again, as fast
-// as they can; hits a batch.
+// flood opens connections and sends batches of frames as fast as it can. It counts one hit per
+// batch.
 func (a *assault) flood(addr string, conns int, how reading, begin func(c *h2), batch func(c *h2) (hits int)) {
 	a.each(conns, func(int) error {
 		c, err := a.dial(addr, how)
@@ -176,7 +176,7 @@ func (a *assault) flood(addr string, conns int, how reading, begin func(c *h2), 
 		for a.ctx.Err() == nil {
 			n := batch(c)
 			if err := c.flush(); err != nil {
-				return nil // thrown out
+				return nil // disconnected
 			}
 			a.hit(n)
 		}

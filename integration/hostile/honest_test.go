@@ -14,17 +14,16 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// crowd are the honest clients. Each has a connection and a stream, half of them
-// of each variant.
+// crowd are the honest clients. Each has a connection and a stream, half of them in each variant.
 type crowd struct {
 	*fleet.Fleet
 	origin *origin
 
 	mu   sync.Mutex
-	left map[*fleet.Client]bool // that have not got what was published last
-	took []time.Duration        // of those that have
-	at   time.Time              // when it was
-	all  chan struct{}          // closed when none is left
+	left map[*fleet.Client]bool // clients without the last published change
+	took []time.Duration        // times of the clients that have it
+	at   time.Time              // when it was published
+	all  chan struct{}          // closed when all clients have it
 }
 
 func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
@@ -40,7 +39,7 @@ func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after their end
+	t.Cleanup(func() { // after the clients' end
 		if v := c.Violations(); len(v) > 0 {
 			t.Errorf("honest clients saw the relay break the protocol: %q", v)
 		}
@@ -52,7 +51,7 @@ func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
 	return c
 }
 
-// applied is a client's word that it has taken a response.
+// applied records that a client has applied a response.
 func (c *crowd) applied(who *fleet.Client, _ xds.TypeURL, _ string, received time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +65,8 @@ func (c *crowd) applied(who *fleet.Client, _ xds.TypeURL, _ string, received tim
 	}
 }
 
-// round publishes a change, waits until all have it, and returns how long it took
-// to who was later than 99 % of them.
+// round publishes a change and waits until all clients have it. It returns the time until 99 % of
+// them had it.
 func (c *crowd) round() (time.Duration, error) {
 	all := make(chan struct{})
 	c.mu.Lock()
@@ -75,7 +74,7 @@ func (c *crowd) round() (time.Duration, error) {
 	for _, who := range c.Clients() {
 		c.left[who] = true
 	}
-	// Under the lock: nobody is to apply it before it is known when it was published.
+	// Under the lock, so that no client applies the change before its time is recorded.
 	c.at = c.origin.publish()
 	c.mu.Unlock()
 	timer := time.NewTimer(xdstest.Patience)
@@ -93,10 +92,10 @@ func (c *crowd) round() (time.Duration, error) {
 	return c.took[(len(c.took)*99+99)/100-1], nil
 }
 
-// pause lies between two rounds: changes come now and then.
+// pause is the time between two rounds, as changes are rare.
 const pause = 20 * time.Millisecond
 
-// rounds are several, one after the other.
+// rounds runs several rounds, one after the other.
 func (c *crowd) rounds(t testing.TB, n int) []time.Duration {
 	t.Helper()
 	var out []time.Duration
@@ -122,5 +121,5 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// broken is how many streams of honest clients ended.
+// broken is the number of honest clients' streams that ended.
 func (c *crowd) broken() uint64 { return c.Counters().Reconnects }

@@ -17,22 +17,22 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// honest is the cluster, and so the key, of the honest clients; that of others is
-// hostile, or one that begins so.
+// honest is the cluster, and so the key, of the honest clients. Attackers use hostile, or a name
+// that begins with it.
 const honest = "honest"
 
-// bulk is how large a resource of the hostile key is, in bytes: what a client
-// that does not read leaves lying.
+// bulk is the size of a resource of the hostile key, in bytes. It waits in the relay for a client
+// that does not read.
 const bulk = 256 << 10
 
-// origin is an incremental control plane as small as it can be.
+// origin is a minimal delta control plane.
 type origin struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	addr string
 
 	mu     sync.Mutex
 	gen    int
-	honest map[chan int]bool // streams that asked for the honest key's clusters
+	honest map[chan int]bool // streams that subscribe to the honest key's clusters
 }
 
 func newOrigin(t testing.TB) *origin {
@@ -42,7 +42,7 @@ func newOrigin(t testing.TB) *origin {
 	return o
 }
 
-// publish changes the honest key's probe, and returns when it did.
+// publish changes the honest key's probe, and returns the time.
 func (o *origin) publish() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,7 +50,7 @@ func (o *origin) publish() time.Time {
 	now := time.Now()
 	for ch := range o.honest {
 		select {
-		case <-ch: // what was not sent yet is older
+		case <-ch: // an older value that was not sent yet
 		default:
 		}
 		ch <- o.gen

@@ -18,8 +18,8 @@ type relay struct {
 	most int // the highest number of goroutines that usage has seen
 }
 
-// serve starts the relay in front of an origin. Its configuration is the default, but for
-// pinned_bytes and for times, which are short enough for a test.
+// serve starts the relay in front of an origin, with the default configuration. Only pinned_bytes
+// and some timeouts differ, to keep the test short.
 func serve(t testing.TB, origin string) *relay {
 	t.Helper()
 	cert, key := tlstest.NewAuthority(t).Pair(t, tlstest.CN("relay"), tlstest.Loopback()).Write(t, t.TempDir(), "relay")
@@ -48,10 +48,10 @@ func serve(t testing.TB, origin string) *relay {
 	return r
 }
 
-// usage is what a process has at a moment.
+// usage is a process's use of resources at a moment.
 type usage struct {
 	Resident   int64 // bytes, without free memory that the Go runtime keeps
-	Peak       int64 // bytes; since it was last taken
+	Peak       int64 // bytes; highest value since it was last read
 	Open       int   // descriptors
 	Goroutines int
 	Refused    map[string]float64 // by reason
@@ -66,7 +66,7 @@ func (r *relay) read(path string) string {
 	return string(text)
 }
 
-// usage reads what the relay has, from /metrics, and its peak from the kernel.
+// usage reads the relay's use of resources from /metrics, and its peak from the kernel.
 func (r *relay) usage() (usage, error) {
 	families, err := r.Metrics()
 	if err != nil {
@@ -94,14 +94,13 @@ func (r *relay) usage() (usage, error) {
 	return u, nil
 }
 
-// record is what Go's runtime keeps for ever of each goroutine that there has been
-// at once with others, in bytes: its own description, of 448, and what the heap needs
-// to find that again.
+// record is the memory that Go's runtime never releases for each goroutine of the highest number at
+// a time, in bytes: its descriptor of 448, and the heap's bookkeeping for it.
 const record = 640
 
 var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// peak is the most that was resident since forget.
+// peak is the highest resident memory since forget.
 func (r *relay) peak() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
 	if err != nil {
@@ -114,7 +113,7 @@ func (r *relay) peak() int64 {
 	return kb << 10
 }
 
-// forget has the peak begin anew.
+// forget resets the peak.
 func (r *relay) forget() {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.PID()), []byte("5"), 0) // then the peak is of the whole run
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.PID()), []byte("5"), 0) // if this fails, the peak is that of the whole run
 }

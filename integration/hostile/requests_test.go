@@ -27,18 +27,18 @@ func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster
 func marshal(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic(err) // of a message made here
+		panic(err) // the message is made here and valid
 	}
 	return b
 }
 
-// ask is an incremental client's first request for clusters: all, or these.
+// ask is a delta client's first request for clusters: all, or these.
 func ask(id, cluster string, names ...string) []byte {
 	return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: node(id, cluster), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: names})
 }
 
-// halfRequests says that a large request comes, sends all of it but a byte, and lets the
-// relay hold it, on ten streams of each connection.
+// halfRequests announces a large request, sends all of it except a byte, and makes the relay hold
+// it, on ten streams of each connection.
 func halfRequests(a *assault) {
 	const size = 15 << 20
 	chunk := make([]byte, size)
@@ -55,7 +55,7 @@ func halfRequests(a *assault) {
 			if c.flush() != nil {
 				return nil
 			}
-			for c.granted.Load() <= granted { // the window
+			for c.granted.Load() <= granted { // waits for the window
 				select {
 				case <-c.gone:
 					return nil
@@ -73,7 +73,7 @@ func halfRequests(a *assault) {
 	})
 }
 
-// hugeRequests are over request_bytes, by their own word.
+// hugeRequests announce a size over request_bytes.
 func hugeRequests(a *assault) {
 	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
 		c.data(c.open(deltaPath, false), append(prefix(64<<20, false), make([]byte, 10_000)...))
@@ -81,7 +81,7 @@ func hugeRequests(a *assault) {
 	})
 }
 
-// slowRequests are requests of which a byte comes now and then.
+// slowRequests are requests that arrive one byte now and then.
 func slowRequests(a *assault) {
 	body := ask("slow", "hostile")
 	a.each(a.size, func(int) error {
@@ -111,10 +111,10 @@ func slowRequests(a *assault) {
 	})
 }
 
-// stream is an incremental stream of a well-behaved transport.
+// stream is a delta stream of a correct transport.
 type stream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-// streams opens a stream again and again, each worker on a connection of its own.
+// streams opens a stream again and again, with its own connection for each worker.
 func (a *assault) streams(workers int, do func(i int, s stream)) {
 	a.each(workers, func(i int) error {
 		conn, err := grpc.NewClient(a.XDS, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
@@ -146,7 +146,7 @@ func discard(s stream) {
 	}
 }
 
-// namesAtOnce asks for a million names in one request.
+// namesAtOnce subscribes to a million names in one request.
 func namesAtOnce(a *assault) {
 	q := &discoveryv3.DeltaDiscoveryRequest{Node: node("names", "hostile-names"), TypeUrl: string(xds.ClusterType)}
 	for i := range 1_000_000 {
@@ -160,7 +160,7 @@ func namesAtOnce(a *assault) {
 	})
 }
 
-// namesByOne asks for one name more in each request, as fast as it can.
+// namesByOne subscribes to one more name in each request, as fast as it can.
 func namesByOne(a *assault) {
 	a.streams(a.size, func(i int, s stream) {
 		q := &discoveryv3.DeltaDiscoveryRequest{Node: node("names", "hostile-names"), TypeUrl: string(xds.ClusterType)}
@@ -176,7 +176,7 @@ func namesByOne(a *assault) {
 	})
 }
 
-// requests sends one request on each of a.size streams, of which each connection has so many.
+// requests sends one request on each of a.size streams, with this many streams per connection.
 func (a *assault) requests(each int, request func(i, n int) []byte) {
 	a.each(a.size/each, func(i int) error {
 		c, err := a.dial(a.XDS, discards)
@@ -196,12 +196,12 @@ func (a *assault) requests(each int, request func(i, n int) []byte) {
 	})
 }
 
-// ownKeys are nodes, each with a key of its own.
+// ownKeys are nodes that each have their own key.
 func ownKeys(a *assault) {
 	a.requests(100, func(i, n int) []byte { return ask("n", fmt.Sprint("own-", i, "-", n)) })
 }
 
-// largeNodes are nodes as large as they may be, each another.
+// largeNodes are different nodes of the maximal size.
 func largeNodes(a *assault) {
 	a.requests(50, func(i, n int) []byte {
 		big := node("n", "hostile")
@@ -211,8 +211,8 @@ func largeNodes(a *assault) {
 	})
 }
 
-// denseNodes are nodes as large as they may be, of nothing but small values: decoded,
-// each would be thirty times as large.
+// denseNodes are nodes of the maximal size that contain only small values. Decoded, each would be
+// thirty times as large.
 func denseNodes(a *assault) {
 	l := &structpb.ListValue{Values: make([]*structpb.Value, 500_000)}
 	for i := range l.Values {
@@ -223,14 +223,14 @@ func denseNodes(a *assault) {
 	body := marshal(dense)
 	typ := marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
 	a.requests(50, func(i, n int) []byte {
-		another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // of two ids the last counts
+		another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // the last of two ids counts
 		q := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), another)
 		return append(q, typ...)
 	})
 }
 
-// neverReading are clients of the honest key, and of one with large resources,
-// that take nothing: half by a window of nothing, half by not reading.
+// neverReading are clients of the honest key, and of one with large resources, that do not read.
+// Half of them have a flow control window of zero, half do not read the socket.
 func neverReading(a *assault) {
 	a.each(a.size, func(i int) error {
 		how, window := discards, uint32(0)
@@ -252,7 +252,7 @@ func neverReading(a *assault) {
 		if c.flush() == nil {
 			a.hit(10)
 		}
-		if how == ignores { // until a write says that it was cut
+		if how == ignores { // until a write fails because the relay has disconnected it
 			for a.ctx.Err() == nil && c.fr.WriteWindowUpdate(0, 1) == nil && c.flush() == nil {
 				a.wait(500 * time.Millisecond)
 			}
@@ -263,8 +263,7 @@ func neverReading(a *assault) {
 	})
 }
 
-// nackLoops refuse whatever comes, with a word of 64 KB, and say so again and
-// again.
+// nackLoops reject each response with a message of 64 KB, again and again.
 func nackLoops(a *assault) {
 	why := &statuspb.Status{Code: 3, Message: strings.Repeat("no ", 20<<10)}
 	a.streams(a.size, func(i int, s stream) {
@@ -304,8 +303,8 @@ func nackLoops(a *assault) {
 	})
 }
 
-// askingAgain subscribes to all, and gives it up, in turns, with resources of a
-// quarter of a megabyte.
+// askingAgain alternately subscribes to everything and unsubscribes, with resources of a quarter of
+// a megabyte.
 func askingAgain(a *assault) {
 	a.streams(a.size, func(i int, s stream) {
 		q := &discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("again-", i), "hostile"), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"*"}}

@@ -8,23 +8,24 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 )
 
-// threat is an attack with what it must not do.
+// threat is an attack with its bounds.
 type threat struct {
 	name  string
 	short int // size of the attack in the short form
 	full  int
-	// refused are reasons of which at least one has to be counted: the relay
-	// itself stood against it.
+	// refused are reasons of refusals. At least one must be counted, which shows that the relay
+	// itself stopped the attack.
 	refused []string
-	// peak is what is resident meanwhile, at most; 0: as much as the limits let.
+	// peak bounds the resident memory during the attack; 0: as much as the limits allow.
 	peak int64
-	// least is how long it takes until it shows.
+	// least is the time until the attack has an effect.
 	least time.Duration
-	// slows: neither grpc nor Go bounds the CPU that it costs, so the p99 of honest clients
-	// has no bound. SECURITY.md names the threat and what the operator does.
+	// slows: neither grpc nor Go bounds the attack's CPU cost, so the p99 of honest clients has no
+	// bound. SECURITY.md has the threat and the operator's measures.
 	slows bool
 }
 
@@ -51,14 +52,13 @@ var threats = []threat{
 	{name: "asking again and again", short: 2, full: 8, refused: []string{"requests_per_second"}},
 }
 
-// bounds of the two forms. The short one is for machines that do other things
-// besides, and looks at no times.
+// bounds are those of a form. The short form is for busy machines, and checks no times.
 type bounds struct {
 	clients, rounds int
-	ratio           float64       // of the p99 under attack to that without
-	memory          int64         // bytes over the first baseline, afterwards, and a record for each goroutine
-	least           time.Duration // of an attack
-	// recovery is until nothing is left of one.
+	ratio           float64       // the p99 under attack divided by that without
+	memory          int64         // bytes over the first baseline, afterwards, plus a record for each goroutine
+	least           time.Duration // duration of an attack
+	// recovery bounds the time until everything of an attack is released.
 	recovery time.Duration
 }
 
@@ -69,15 +69,14 @@ func limits() bounds {
 	return bounds{clients: 40, rounds: 8, memory: 64 << 20, least: 750 * time.Millisecond, recovery: time.Minute}
 }
 
-// Hostile clients cost themselves more than others: whatever they do, the relay
-// lives, honest streams do not break and are served about as fast, and afterwards
-// nothing is left of it.
+// Whatever hostile clients do, the relay does not crash, and honest streams do not break and stay
+// about as fast. Afterwards everything is released.
 func TestHostileClients(t *testing.T) {
 	b := limits()
 	o := newOrigin(t)
 	r := serve(t, o.addr)
 	c := newCrowd(t, o, r.at, b.clients)
-	c.rounds(t, 2*b.rounds) // to be warm
+	c.rounds(t, 2*b.rounds) // warms up the relay
 	first := r.settled(t)
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
@@ -86,7 +85,7 @@ func TestHostileClients(t *testing.T) {
 		t.Run(th.name, func(t *testing.T) { attacked(t, r, c, th, b, first, w) })
 	}
 	r.recovered(t, b, first)
-	_ = w.Flush() // into memory
+	_ = w.Flush() // writes to memory
 	text := fmt.Sprintf("%d honest clients, %d rounds without, under, and without attack; %s, %d cores\n%s", b.clients, b.rounds, runtime.Version(), runtime.NumCPU(), &table)
 	if full() || os.Getenv("HOSTILE_SHOW") != "" {
 		fmt.Print(text)
@@ -98,7 +97,7 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// settled is what the relay has when it has nothing to do.
+// settled returns the relay's use of resources at rest.
 func (r *relay) settled(t testing.TB) usage {
 	t.Helper()
 	var u usage
@@ -108,7 +107,7 @@ func (r *relay) settled(t testing.TB) usage {
 		if err != nil {
 			return err
 		}
-		const little = 1 << 20 // what the scrape itself needs
+		const little = 1 << 20 // for the scrape itself
 		still := max(next.Resident-u.Resident, u.Resident-next.Resident) < little && next.Goroutines == u.Goroutines
 		u = next
 		if !still {
@@ -122,7 +121,7 @@ func (r *relay) settled(t testing.TB) usage {
 	return u
 }
 
-// recovered waits until nothing is left of an attack.
+// recovered waits until everything of an attack is released.
 func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	t.Helper()
 	err := xdstest.Poll(b.recovery, 2*time.Second, func() error {
@@ -157,24 +156,23 @@ func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	return after
 }
 
-// met is what was seen of an attack.
+// met is the result of an attack.
 type met struct {
 	before, after usage
 	peak, did     int64
 	took          time.Duration
 	was, is       time.Duration // the p99 of honest clients without it, and under it
-	idle, load    float64       // cores that the relay used meanwhile
+	idle, load    float64       // CPU cores that the relay used, without it and under it
 }
 
 func (m *met) ratio() float64 { return float64(m.is) / float64(max(m.was, 1)) }
 
-// attacked holds one threat against its bounds. If honest clients were slower than they
-// may be it is met once more: a threat does that again, and what else the machine
-// had to do just then does not.
+// attacked checks the bounds of one threat. If honest clients were too slow, it repeats the attack,
+// to tell the threat from other load on the machine.
 func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage, w *tabwriter.Writer) {
 	name, m := th.name, meet(t, r, c, th, b, first)
-	// On a machine that does other things besides, two times say nothing of each
-	// other; there, that each change arrived and no stream broke has to do.
+	// On a busy machine two times cannot be compared. There it suffices that each change arrived
+	// and no stream broke.
 	if full() && !th.slows && m.ratio() > b.ratio {
 		t.Logf("once more: the p99 of honest clients was %.1f times as long", m.ratio())
 		name, m = name+", again", meet(t, r, c, th, b, first)
@@ -189,13 +187,12 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 			return
 		}
 	}
-	if full() && len(th.refused) > 0 { // a slow machine may not be fast enough to be held back
+	if full() && len(th.refused) > 0 { // a slow machine may not be fast enough to reach the limit
 		t.Errorf("nothing was refused for %s", strings.Join(th.refused, " or "))
 	}
 }
 
-// meet has the relay and its honest clients attacked, and looks at them before, meanwhile and
-// afterwards.
+// meet runs an attack, and measures the relay and its honest clients before, during and after it.
 func meet(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *met {
 	t.Helper()
 	m := new(met)
@@ -228,11 +225,11 @@ func meet(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *m
 	if th.peak > 0 && m.peak > th.peak {
 		t.Errorf("%s MB were resident, bound %s", mb(m.peak), mb(th.peak))
 	}
-	use() // for the goroutines there are
+	use() // for the current number of goroutines
 	m.did = a.stop()
 	calm = append(calm, c.rounds(t, b.rounds)...)
 	m.after = use()
-	if full() { // else nothing is left of any of them at the end
+	if full() { // otherwise everything is released only at the end
 		m.after = r.recovered(t, b, first)
 	}
 	if n := c.broken() - broken; n > 0 {
@@ -246,7 +243,7 @@ func mb(n int64) string { return fmt.Sprintf("%.0f", float64(n)/(1<<20)) }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-// refused says what the relay refused in between, by reason.
+// refused lists the relay's refusals between two measurements, by reason.
 func refused(before, after usage) string {
 	var out []string
 	for reason, n := range after.Refused {

@@ -7,12 +7,11 @@ import (
 	"fmt"
 )
 
-// repeats is how many more times a response is acknowledged in every other round.
+// repeats is how many additional ACKs a response gets in every other round.
 const repeats = 4
 
-// studyAllocs divides what a server allocates for each client into what sending
-// a response takes and what receiving its ACK does: in every other round clients
-// acknowledge several times, which says what one ACK costs.
+// studyAllocs divides a server's allocation for each client into sending a response and receiving
+// its ACK. In every other round clients acknowledge several times, which shows the cost of one ACK.
 func studyAllocs(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What: fmt.Sprintf("One response of %d bytes to %d clients, which acknowledge it once and %d times, in turn; %d rounds each",
@@ -58,8 +57,8 @@ func studyAllocs(ctx context.Context, o *options) (*study, error) {
 	return s, nil
 }
 
-// acknowledged is what a round allocates for each client, when clients acknowledge
-// so many times.
+// acknowledged is the allocation of a round for each client, if clients acknowledge this many
+// times.
 func (c *contender) acknowledged(ctx context.Context, times int) (float64, error) {
 	if _, err := c.crowd.ask(ctx, command{Do: doAcknowledge, N: times}); err != nil {
 		return 0, err

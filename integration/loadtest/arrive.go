@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// arrivals is how many rounds there are at most: each takes seconds, and as many
-// ports as clients for a while.
+// arrivals is the maximal number of rounds. Each takes seconds, and uses as many ports as clients
+// for a while.
 const arrivals = 5
 
-// arrival is what one round cost.
+// arrival is the cost of one round.
 type arrival struct{ elapsed, cpu, resident float64 }
 
-// studyArrive measures how long it takes, and what it costs, until all clients
-// have their first response who arrive at once. One is there before.
+// studyArrive measures the time and the cost until all clients that connect at once have their
+// first response. One client is connected before.
 func studyArrive(ctx context.Context, o *options) (*study, error) {
 	rounds := min(o.rounds, arrivals)
 	s := &study{
@@ -80,10 +80,10 @@ func (o *options) withOne(ctx context.Context, all *[]*contender, e *entry) erro
 	return err
 }
 
-// leaveMost bounds how long a server takes to let go of clients that have left.
+// leaveMost bounds the time until a server has released clients that have left.
 const leaveMost = 20 * time.Second
 
-// arrival has a crowd arrive, and leave again.
+// arrival makes a crowd connect, and then disconnect.
 func (c *contender) arrival(ctx context.Context) (arrival, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMost, fmt.Errorf("not done after %s", startMost))
 	defer cancel()

@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// options of a run.
+// options are the options of a run.
 type options struct {
 	load    load
 	rounds  int
 	only    []string // names of contenders; empty: all
 	relay   string   // the binary; empty: built
-	against string   // the binary of another relay, which takes part as well; empty: none
+	against string   // the binary of another relay that takes part; empty: none
 	profile string   // directory for CPU profiles; empty: none
-	busy    int      // seconds that each profile takes
-	dir     string   // for files of the run
+	busy    int      // seconds of each profile
+	dir     string   // for the run's files
 	log     func(format string, args ...any)
-	rest    time.Duration // how long the relay's memory does not change when it is at rest
+	rest    time.Duration // how long the relay's memory must not change to be at rest
 
 	// More of the relay's configuration: ", key: value" of the two sections.
 	downstream, upstream string
 }
 
-// sample is what one round of one contender cost.
+// sample is the cost of one round for one contender.
 type sample struct {
-	// Elapsed is from the first byte of the new generation that reached any
-	// client to the last byte of the last client's.
+	// Elapsed is the time from the first byte of the new generation at any client to the last byte
+	// at the last client.
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// Latency has the same end, and begins when the change was triggered: when
-	// the server (of the relay: its origin) was told to serve it.
+	// Latency has the same end, and begins when the server was told to serve the change. For the
+	// relay, its origin was told.
 	Latency time.Duration `json:"latency_ns"`
-	// CPU is of the server's process, user and system, until it was quiet
-	// again: ACKs and garbage are in it.
+	// CPU is the server process's user and system time until it was quiet again. It includes ACKs
+	// and garbage collection.
 	CPU time.Duration `json:"cpu_ns"`
-	// Allocated is bytes on the server's heap for each send, its ACK included.
+	// Allocated is the heap allocation of the server for each send, including its ACK, in bytes.
 	Allocated float64 `json:"allocated_per_send"`
 	// Resident is the server's memory after the round, in bytes.
 	Resident int64 `json:"resident"`
 }
 
 const (
-	// warmups are rounds before the first that counts: sockets have grown
-	// their buffers then, and pools are filled.
+	// warmups are rounds before the first measured one. After them sockets have grown their buffers
+	// and pools are filled.
 	warmups = 2
 	// roundMost bounds a round of one contender.
 	roundMost = time.Minute
@@ -52,9 +52,9 @@ const (
 	startMost = 2 * time.Minute
 )
 
-// run starts all contenders, has them do the rounds in turn, and returns the
-// samples of each, by name. All are connected all the time: idle connections
-// cost nothing, and what else the machine does falls on all alike.
+// run starts all contenders, makes them run the rounds in turn, and returns the samples of each, by
+// name. All stay connected. Idle connections cost nothing, and other load on the machine affects
+// all alike.
 func run(ctx context.Context, o *options) (map[string][]sample, error) {
 	var in []*contender
 	defer func() {
@@ -79,7 +79,7 @@ func run(ctx context.Context, o *options) (map[string][]sample, error) {
 	for r := range warmups + o.rounds {
 		o.log("round %d of %d", r-warmups+1, o.rounds)
 		for i := range in {
-			c := in[(i+r)%len(in)] // nobody always follows the same one
+			c := in[(i+r)%len(in)] // the order changes
 			s, err := c.round(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("%s: round %d: %w", c.name, r-warmups+1, err)
@@ -106,8 +106,7 @@ func (o *options) wants(name string) bool {
 	return len(o.only) == 0 || name == nameOther
 }
 
-// begin starts the server and its crowd. The contender has to be stopped also
-// if there is an error.
+// begin starts the server and its crowd. The contender has to be stopped even after an error.
 func (e *entry) begin(ctx context.Context, o *options) (*contender, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMost, fmt.Errorf("not connected after %s", startMost))
 	defer cancel()
@@ -121,8 +120,8 @@ func (e *entry) begin(ctx context.Context, o *options) (*contender, error) {
 	return c, c.connect(ctx)
 }
 
-// warm has the relay hold all names that clients will ask for: else those that
-// nobody asked for before are answered when the origin has.
+// warm makes the relay hold all names that clients will subscribe to. Otherwise a new name is
+// answered only after the origin's response.
 func (c *contender) warm(ctx context.Context) error {
 	l := c.load
 	if l.Names == 0 || c.name != nameRelay && c.name != nameOther {
@@ -139,15 +138,15 @@ func (c *contender) warm(ctx context.Context) error {
 	return err
 }
 
-// round pushes the next generation and measures.
+// round pushes the next generation and measures it.
 func (c *contender) round(ctx context.Context) (sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundMost, fmt.Errorf("not done after %s", roundMost))
 	defer cancel()
 	if err := c.prepare(ctx); err != nil {
 		return sample{}, err
 	}
-	// Asking allocates too, and for the relay not little: what one question
-	// costs is what lies between two with nothing between.
+	// Reading the counter allocates too, for the relay not little. The cost of one reading is the
+	// difference of two successive ones.
 	asked, err := c.allocated(ctx)
 	if err != nil {
 		return sample{}, err
@@ -189,7 +188,7 @@ func (c *contender) prepare(ctx context.Context) error {
 	return err
 }
 
-// push has the prepared generation served, and waits until all clients have it.
+// push serves the prepared generation, and waits until all clients have it.
 func (c *contender) push(ctx context.Context) (round, error) {
 	c.gen++
 	if _, err := c.feed.ask(ctx, command{Do: doPush}); err != nil {
@@ -198,7 +197,7 @@ func (c *contender) push(ctx context.Context) (round, error) {
 	return c.await(ctx)
 }
 
-// busy pushes one generation after the other for so long.
+// busy pushes one generation after the other for this many seconds.
 func (c *contender) busy(ctx context.Context, seconds int) error {
 	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); {
 		if err := c.prepare(ctx); err != nil {

@@ -8,23 +8,22 @@ import (
 	"strings"
 )
 
-// loadCase is one of the loads that are measured for docs/performance.
+// loadCase is a load that is measured for docs/performance.
 type loadCase struct {
 	name string
 	load load
 	tls  bool
-	// times as many rounds as -rounds says; 0: once. Those that goals are set for
-	// are to say more than where the others stand.
+	// times multiplies -rounds; 0: once. Cases with goals need more precise results.
 	times int
-	// study is how it is measured; nil: rounds of changes (bench.go).
+	// study measures the case; nil: rounds of changes (bench.go).
 	study func(ctx context.Context, o *options) (*study, error)
-	// by is who takes part in a study: of the others it has nothing to say.
+	// by are the contenders in a study.
 	by []string
 }
 
 const goalTimes = 3
 
-// Who takes part in studies.
+// The contenders in studies.
 var (
 	relayAlone = []string{nameRelay}
 	grpcs      = []string{nameBare, nameRelay}
@@ -72,7 +71,7 @@ func caseNames() string {
 	return strings.Join(out, ",")
 }
 
-// pickCases are those of a list; all of them for "all".
+// pickCases returns the cases of a list; all of them for "all".
 func pickCases(list string) ([]loadCase, error) {
 	if list == "all" {
 		return loadCases, nil

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// roleArg as the first argument makes this program a child: the second is its
-// role, the third its settings in JSON.
+// roleArg as the first argument makes this program a child: the second is its role, the third its
+// settings in JSON.
 const roleArg = "child-of-loadtest"
 
 // Roles of children.
@@ -40,24 +40,24 @@ type command struct {
 // reply is a child's line to its parent, the first without a command.
 type reply struct {
 	Error string `json:"error,omitempty"`
-	Addr  string `json:"addr,omitempty"`      // hello of a server
+	Addr  string `json:"addr,omitempty"`      // in a server's first reply
 	Bytes uint64 `json:"allocated,omitempty"` // allocated since the start
 	Heap  heap   `json:"heap"`
 	Count int    `json:"count,omitempty"` // responses
 	Round *round `json:"round,omitempty"`
 }
 
-// child is the process of a part of the run. Its methods have one user.
+// child is the process of a part of the run. Only one goroutine may use it.
 type child struct {
 	name   string
 	cmd    *exec.Cmd
 	stderr *tail
 	in     io.WriteCloser // nil: takes no commands
 	out    *bufio.Scanner
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed when the process has ended
 }
 
-// start starts a process that dies with this one.
+// start starts a process that ends with this one.
 func start(name string, cmd *exec.Cmd) (*child, error) {
 	c := &child{name: name, cmd: cmd, stderr: &tail{}, done: make(chan struct{})}
 	cmd.Stderr = c.stderr
@@ -67,7 +67,7 @@ func start(name string, cmd *exec.Cmd) (*child, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended is told by whoever waited for its word
+		_ = cmd.Wait() // the goroutine that waits for its reply reports how it ended
 		close(c.done)
 	}()
 	return c, nil
@@ -122,8 +122,8 @@ func (c *child) ask(ctx context.Context, cmd command) (reply, error) {
 	return c.read(ctx)
 }
 
-// read waits for a line. When ctx ends the child is ended too: what it says
-// later would be taken for the answer to something else.
+// read waits for a line. When ctx ends, the child is ended too: a later line would be taken for the
+// answer to another command.
 func (c *child) read(ctx context.Context) (reply, error) {
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
@@ -145,15 +145,14 @@ func (c *child) read(ctx context.Context) (reply, error) {
 
 var errEnded = errors.New("ended")
 
-// failed adds how the child ended, if that is the fault, and what it wrote to its
-// standard error.
+// failed adds to an error how the child ended, if it did, and its standard error.
 func (c *child) failed(err error) error {
 	select {
 	case <-c.done:
 		if errors.Is(err, errEnded) {
 			err = fmt.Errorf("%w: %s", err, c.cmd.ProcessState)
 		}
-	case <-time.After(200 * time.Millisecond): // it may not be ending at all
+	case <-time.After(200 * time.Millisecond): // the process may not be ending at all
 	}
 	if text := c.stderr.String(); text != "" {
 		return fmt.Errorf("%s: %w; its standard error:\n%s", c.name, err, text)
@@ -180,7 +179,7 @@ func (c *child) stop() {
 	}
 }
 
-// tail keeps the end of what is written to it. It is safe for concurrent use.
+// tail keeps the end of its input. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
@@ -232,7 +231,7 @@ func asChild(args []string) int {
 	return 0
 }
 
-// obey says hello and answers commands until the parent closes its end.
+// obey sends hello and answers commands until the parent closes its end.
 func obey(hello reply, do func(command) (reply, error)) error {
 	out := json.NewEncoder(os.Stdout)
 	if err := out.Encode(hello); err != nil {

@@ -10,39 +10,38 @@ import (
 	"time"
 )
 
-// contender is a server with a crowd of clients, each in a process of its own.
-// Its methods have one user.
+// contender is a server with a crowd of clients, each in a process of its own. Only one goroutine
+// may use it.
 type contender struct {
 	name  string
 	load  load
 	proc  *child // the server
-	feed  *child // what is told of a new generation: the server, or its origin
+	feed  *child // gets new generations: the server, or its origin
 	addr  string
-	crowd *child        // whose clients a round waits for
-	gen   int           // that was pushed last
-	rest  time.Duration // how long its memory does not change when it is at rest
+	crowd *child        // the clients that a round waits for
+	gen   int           // the last one pushed
+	rest  time.Duration // how long its memory must not change to be at rest
 	log   func(format string, args ...any)
 
-	crowds []*child // all that were started
+	crowds []*child // all started ones
 
 	admin admin // of the relay
 
-	// allocated is how many bytes the server has ever allocated, what it took
-	// to say so included.
+	// allocated is how many bytes the server has ever allocated, including those for reporting it.
 	allocated func(ctx context.Context) (uint64, error)
-	// heap says what the Go runtime of the server holds.
+	// heap returns the memory that the server's Go runtime holds.
 	heap func(ctx context.Context) (heap, error)
-	// collect has the server collect its garbage.
+	// collect makes the server collect its garbage.
 	collect func(ctx context.Context) error
-	// profile writes a CPU profile of a server that is busy for so long.
+	// profile writes a CPU profile of a busy server over this many seconds.
 	profile func(ctx context.Context, path string, seconds int) error
-	// heapProfile writes a profile of what is on the server's heap.
+	// heapProfile writes a profile of the server's heap.
 	heapProfile func(ctx context.Context, path string) error
 }
 
-// heap is what the Go runtime of a process holds, in bytes.
+// heap is the memory that a process's Go runtime holds, in bytes.
 type heap struct {
-	Used   float64 `json:"used"`   // by objects, dead ones included
+	Used   float64 `json:"used"`   // by objects, including dead ones
 	Stacks float64 `json:"stacks"` // of goroutines
 	Free   float64 `json:"free"`   // got from the system, not used, not given back
 }
@@ -53,7 +52,7 @@ type entry struct {
 	start      func(ctx context.Context, o *options) (*contender, error)
 }
 
-// The baselines by which ratios are given.
+// The baselines of ratios.
 const (
 	nameRaw      = "raw TCP"
 	nameBare     = "bare gRPC"
@@ -148,7 +147,7 @@ func (c *contender) join(ctx context.Context, l load) (*child, error) {
 	return c.joinAs(ctx, crowdSettings{Load: l})
 }
 
-// joinAs starts a crowd with settings of its own.
+// joinAs starts a crowd with its own settings.
 func (c *contender) joinAs(ctx context.Context, s crowdSettings) (*child, error) {
 	s.Addr, s.Raw, s.Readers = c.addr, c.name == nameRaw, runtime.GOMAXPROCS(0)
 	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, s)
@@ -163,8 +162,7 @@ func (c *contender) await(ctx context.Context) (round, error) {
 	return c.awaitOf(ctx, c.crowd, c.gen)
 }
 
-// awaitOf waits until all clients of a crowd have the generation that is the
-// nth of theirs.
+// awaitOf waits until all clients of a crowd have their nth generation.
 func (c *contender) awaitOf(ctx context.Context, crowd *child, n int) (round, error) {
 	r, err := crowd.ask(ctx, command{Do: doAwait, N: n})
 	if err != nil {
@@ -173,7 +171,7 @@ func (c *contender) awaitOf(ctx context.Context, crowd *child, n int) (round, er
 	want := c.load.size(n)
 	most := want*12/10 + 500
 	if c.name == nameSnapshot {
-		// In SotW it repeats all that a client asked for.
+		// In SotW it repeats everything that a client subscribes to.
 		most = max(most, c.load.size(0)*12/10+500)
 	}
 	if r.Round == nil || r.Round.Bytes < want*8/10 || r.Round.Bytes > most {
@@ -182,7 +180,7 @@ func (c *contender) awaitOf(ctx context.Context, crowd *child, n int) (round, er
 	return *r.Round, nil
 }
 
-// words is what the server has to say about a fault that its clients met.
+// words is the server's own report about a fault that its clients saw.
 func (c *contender) words() string {
 	out := ""
 	for _, p := range []*child{c.proc, c.feed} {

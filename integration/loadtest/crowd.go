@@ -16,31 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowdSettings are a crowd's: clients of one server.
+// crowdSettings are the settings of a crowd: the clients of one server.
 type crowdSettings struct {
 	Load    load   `json:"load"`
 	Addr    string `json:"addr"`
-	Raw     bool   `json:"raw"` // bare TCP: nothing is said, and nothing acknowledged
+	Raw     bool   `json:"raw"` // bare TCP: without requests and ACKs
 	Readers int    `json:"readers"`
 	Later   bool   `json:"later"`  // connects all at once when told to, without TLS
-	Newest  bool   `json:"newest"` // what counts is the newest version of each client
-	// Receive is how much a client's socket takes while it does not read, in
-	// bytes, without TLS; 0: what the kernel lets it grow to.
+	Newest  bool   `json:"newest"` // counts the newest version of each client
+	// Receive is the size of a client's socket buffer in bytes, which fills up while it does not
+	// read. It has no effect with TLS. 0: as large as the kernel allows.
 	Receive int `json:"receive,omitempty"`
 }
 
-// round is what the crowd saw of a generation. Times are of the machine's
-// monotonic clock in nanoseconds, which all its processes share.
+// round is a generation as the crowd received it. Times are nanoseconds of the machine's monotonic
+// clock, which all its processes share.
 type round struct {
 	First int64 `json:"first"` // the first byte of a message to any client
-	P99   int64 `json:"p99"`   // the last byte of who is later than 99 % of all
-	Last  int64 `json:"last"`  // the last byte of the last client's
+	P99   int64 `json:"p99"`   // the last byte of the client that is later than 99 % of all
+	Last  int64 `json:"last"`  // the last byte of the last client
 	Bytes int   `json:"bytes"` // of one message, without framing
 }
 
 func monotonic() int64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // the clock is there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock always exists
 	return t.Nano()
 }
 
@@ -51,28 +51,28 @@ type client struct {
 	raw     bool
 	fields  fields
 	h2      h2
-	streams []stream // of raw TCP, one
+	streams []stream // only one with raw TCP
 }
 
-// stream is one of a client's.
+// stream is one stream of a client.
 type stream struct {
 	id       uint32
-	names    []byte // that it asks for, encoded
-	version  string // the newest, if that counts
+	names    []byte // that it subscribes to, encoded
+	version  string // the newest, if it is counted
 	msg      message
-	messages int // that were begun; the generation of the newest is one less
+	messages int // begun messages; the generation of the newest is one less
 	taken    int // bytes of DATA since its window was opened
 }
 
-// tally counts what all clients have received. It is safe for concurrent use.
+// tally counts the messages of all clients. It is safe for concurrent use.
 type tally struct {
 	clients int
-	acks    atomic.Int32 // by each client for each response
+	acks    atomic.Int32 // of each client for each response
 
 	mu     sync.Mutex
 	more   sync.Cond
 	rounds []tallied      // by generation
-	newest map[string]int // clients by the version that they have; nil: not counted
+	newest map[string]int // clients by their version; nil: not counted
 	err    error
 }
 
@@ -107,7 +107,7 @@ func (t *tally) complete(gen, size int) {
 	}
 }
 
-// moved is told when a client that had one version has another.
+// moved records that a client changed from one version to another.
 func (t *tally) moved(from, to string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +116,8 @@ func (t *tally) moved(from, to string) {
 	t.more.Broadcast()
 }
 
-// awaitNewest waits until all clients have a version, and returns how many
-// responses the one has that has most.
+// awaitNewest waits until all clients have a version. It returns the largest number of responses
+// that one client received.
 func (t *tally) awaitNewest(version string) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,8 +134,8 @@ func (t *tally) fail(err error) {
 	t.more.Broadcast()
 }
 
-// await waits until all clients have generation gen. Each client receives each
-// generation once: more messages than generations are a fault of the server.
+// await waits until all clients have generation gen. Each client receives each generation once:
+// more messages than generations are a fault of the server.
 func (t *tally) await(gen int) (round, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,8 +151,7 @@ func (t *tally) await(gen int) (round, error) {
 	return t.rounds[gen].round, nil
 }
 
-// gate is what readers have to pass before they read. It is safe for concurrent
-// use.
+// gate stops readers before they read, if it is closed. It is safe for concurrent use.
 type gate struct {
 	mu     sync.Mutex
 	open   sync.Cond
@@ -246,15 +245,15 @@ type reader struct {
 	gate    *gate
 	epoll   int
 	clients map[int32]*client // by descriptor
-	later   []int             // connections that are still to be made
-	out     []byte            // scratch: what is to be written in return
+	later   []int             // connections yet to be made
+	out     []byte            // scratch: bytes to write in reply
 }
 
-// readBuffer is filled by one read: a response of 100 KB at once, if it is
-// there, and small enough for the processor's cache.
+// readBuffer is filled by one read. It takes a response of 100 KB at once, and fits in the
+// processor's cache.
 const readBuffer = 128 << 10
 
-// connect connects client i and has it say its first word.
+// connect connects client i and sends its first bytes.
 func (r *reader) connect(s *crowdSettings, i int) error {
 	to, err := netip.ParseAddrPort(s.Addr)
 	if err != nil {
@@ -290,7 +289,7 @@ func (s *crowdSettings) client(fd int) *client {
 	return &client{fd: fd, raw: s.Raw, fields: s.Load.fields()}
 }
 
-// begin says what the streams of connection i say first.
+// begin sends the first requests of the streams of connection i.
 func (c *client) begin(s *crowdSettings, i int) error {
 	var firsts [][]byte
 	each := max(s.Load.Streams, 1)
@@ -305,15 +304,15 @@ func (c *client) begin(s *crowdSettings, i int) error {
 	return c.write(c.h2.hello(s.Addr, s.Load.path(), firsts...))
 }
 
-// stream is the one with an identifier.
+// stream returns the stream with an identifier.
 func (c *client) stream(id uint32) (*stream, error) {
 	if i := (int(id) - streamID) / 2; id%2 == 1 && i < len(c.streams) {
 		return &c.streams[i], nil
 	}
-	return nil, fmt.Errorf("http2: stream %d is nobody's", id)
+	return nil, fmt.Errorf("http2: stream %d is unknown", id)
 }
 
-// write writes a few bytes, for which there always is room.
+// write writes a few bytes. The socket always has room for them.
 func (c *client) write(b []byte) error {
 	if c.tls != nil {
 		_, err := c.tls.Write(b)
@@ -329,8 +328,7 @@ func (c *client) write(b []byte) error {
 	return nil
 }
 
-// run connects who is still to arrive, as fast as it can, and reads until
-// something fails.
+// run connects the remaining clients as fast as it can, and reads until something fails.
 func (r *reader) run(s *crowdSettings) {
 	runtime.LockOSThread()
 	events := make([]unix.EpollEvent, 256)
@@ -360,7 +358,7 @@ func (r *reader) run(s *crowdSettings) {
 	}
 }
 
-// read reads once; what is left makes epoll report again.
+// read reads once. If data is left, epoll reports it again.
 func (r *reader) read(c *client, buf []byte) error {
 	n, err := unix.Read(c.fd, buf)
 	switch {
@@ -374,7 +372,7 @@ func (r *reader) read(c *client, buf []byte) error {
 	return r.take(c, buf[:n])
 }
 
-// take looks at what was read.
+// take handles the bytes that were read.
 func (r *reader) take(c *client, b []byte) (err error) {
 	r.out = r.out[:0]
 	data := func(id uint32, b []byte) error {

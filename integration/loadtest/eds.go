@@ -2,7 +2,7 @@
 
 package main
 
-// eds is the load of clients that ask for 100 of 10,000 load assignments.
+// eds is the load of clients that subscribe to 100 of 10,000 load assignments.
 func eds(clients int) load {
 	return load{Clients: clients, Bytes: 1000, Clusters: 10_000, Names: 100}
 }

@@ -40,11 +40,10 @@ const (
 // ghzNode is the node of a worker of ghz.
 var ghzNode = map[string]any{"id": "ghz-{{.WorkerID}}", "cluster": nodeCluster}
 
-// ghzName is one of the names that the origin has.
+// ghzName is a random name that the origin has.
 const ghzName = "cluster-{{printf `%06d` (randomInt 0 99)}}"
 
-// A stream of ghz closes right after its last message, so the last of each is one
-// that needs no answer.
+// ghz closes a stream right after its last message, so the last one of each case needs no response.
 var ghzCases = []ghzCase{
 	{
 		Name: "streams", What: "streams that open, ask for all clusters, are answered, and close after 50 ms",
@@ -64,7 +63,7 @@ var ghzCases = []ghzCase{
 		args: []string{"--total=400", "--concurrency=200", "--connections=50", "--stream-interval=50ms", "--stream-call-count=100", "--stream-dynamic-messages"},
 	},
 	{
-		Name: "incremental", What: "incremental streams that subscribe to a load assignment every 50 ms and let go of another, for 5 s",
+		Name: "incremental", What: "delta streams that subscribe to a load assignment every 50 ms and unsubscribe from another, for 5 s",
 		call: deltaCall,
 		requests: []map[string]any{
 			{"node": ghzNode, "type_url": endpointType, "resource_names_subscribe": []string{ghzName}, "resource_names_unsubscribe": []string{ghzName}},
@@ -73,8 +72,7 @@ var ghzCases = []ghzCase{
 	},
 }
 
-// ghzReport is what ghz says of a case, but for each single call, and what the
-// relay says.
+// ghzReport is ghz's report of a case, without the single calls, and the relay's counters.
 type ghzReport struct {
 	Case   string         `json:"case"`
 	What   string         `json:"what"`
@@ -90,7 +88,7 @@ type ghzRelay struct {
 	CPU       time.Duration `json:"cpu_ns"`
 }
 
-// byGHZ has ghz make its loads against a relay whose origin is a directory.
+// byGHZ runs the loads of ghz against a relay whose origin is a directory.
 func byGHZ(ctx context.Context, args []string) error {
 	o := &options{log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
 	flags := flag.NewFlagSet("loadtest ghz", flag.ContinueOnError)
@@ -189,7 +187,7 @@ func (g *ghzCase) run(ctx context.Context, tool, set string, c *contender, a adm
 	if err := json.Unmarshal(text, &r.Result); err != nil {
 		return r, fmt.Errorf("its report: %w", err)
 	}
-	delete(r.Result, "details") // each call
+	delete(r.Result, "details") // each single call
 	delete(r.Result, "options") // the arguments, with paths
 	for code := range asMap(r.Result["statusCodeDistribution"]) {
 		if code != "OK" {
@@ -213,8 +211,7 @@ func relayCounters(ctx context.Context, c *contender, a admin) (r ghzRelay, err 
 	return r, nil
 }
 
-// directory writes what an origin of a directory serves: clusters and their load
-// assignments.
+// directory writes the files of an origin that is a directory: clusters and their load assignments.
 func (l load) directory(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -233,8 +230,8 @@ func (l load) directory(path string) error {
 	)
 }
 
-// writeProtoset writes the descriptors of the aggregated service, which ghz needs
-// to make requests out of JSON.
+// writeProtoset writes the descriptors of the aggregated service. ghz needs them to make requests
+// out of JSON.
 func writeProtoset(path string) error {
 	set := new(descriptorpb.FileDescriptorSet)
 	seen := make(map[string]bool)
@@ -257,7 +254,7 @@ func writeProtoset(path string) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// ghzTable writes the reports for people.
+// ghzTable writes the reports as a table.
 func ghzTable(w io.Writer, reports []ghzReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "case\tstreams\tof ghz, s\tstreams/s\tlife of a stream ms, p50\tp99\tresponses\tMB\trelay's CPU s")

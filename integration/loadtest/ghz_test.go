@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// What ghz is given fits together: descriptors that know the calls, and
-// templates that make requests of them.
+// The input of ghz is consistent: the descriptors have the calls, and the templates make valid
+// requests.
 func TestGHZCases(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "set")
 	if err := writeProtoset(file); err != nil {
@@ -60,7 +60,7 @@ func TestGHZCases(t *testing.T) {
 // The relay serves the directory, and its counters can be read.
 func TestGHZOrigin(t *testing.T) {
 	o := &options{dir: t.TempDir(), relay: relay(t), log: t.Logf}
-	// A ghz that makes no load and reports none.
+	// A fake ghz that makes no load and reports none.
 	tool := filepath.Join(o.dir, "tool")
 	script := "#!/bin/sh\necho '{\"count\": 0, \"statusCodeDistribution\": {}, \"details\": []}'\n"
 	if err := os.WriteFile(tool, []byte(script), 0o755); err != nil {

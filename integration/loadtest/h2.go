@@ -13,24 +13,24 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// h2 is the client's side of one HTTP/2 connection with gRPC streams, as far as
-// a server of this test makes it necessary.
+// h2 is the client's side of one HTTP/2 connection with gRPC streams, as far as the servers of this
+// test need it.
 type h2 struct {
 	head  [frameHeader]byte
 	heads int
 	left  int // of the frame's payload
 	ctl   []byte
-	hpack []byte // all header blocks so far, to say how a stream ended
+	hpack []byte // all header blocks so far, to report how a stream ended
 	taken int    // bytes of DATA since the connection's window was opened
 }
 
 const (
 	frameHeader = 9
 	streamID    = 1 // of the first stream; the next ones are 3, 5, ...
-	// window that the client opens, the largest: flow control is not what is
-	// measured. It is opened again after half of it.
+	// window is the client's flow control window, the largest, because flow control is not
+	// measured. It is opened again after half of it is used.
 	window = 1<<31 - 1
-	// maxControl bounds the payload of frames that are kept to be looked at.
+	// maxControl bounds the payload of control frames.
 	maxControl = 64 << 10
 )
 
@@ -42,8 +42,8 @@ func (l load) path() string {
 	return "/" + sotwCall
 }
 
-// hello is everything that a client says until the first response: preface,
-// settings, and the streams with the first request of each.
+// hello returns everything that a client sends until the first response: preface, settings, and the
+// streams with the first request of each.
 func (c *h2) hello(authority, path string, firsts ...[]byte) []byte {
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
@@ -83,12 +83,11 @@ func appendFrame(dst []byte, t http2.FrameType, flags http2.Flags, stream uint32
 	return binary.BigEndian.AppendUint32(dst, stream)
 }
 
-// fields are those of a request in one variant; the incremental one has no
-// version.
+// fields are the field numbers of a request in one variant. The delta request has no version.
 type fields struct {
 	node, version, names, typ, nonce protowire.Number
 
-	url   string // of the type
+	url   string // the type's URL
 	delta bool
 }
 
@@ -99,8 +98,7 @@ func (l load) fields() fields {
 	return fields{node: 2, version: 1, names: 3, typ: 4, nonce: 5, url: l.typ()}
 }
 
-// first is the request that subscribes to the names, which are encoded; to all
-// without them.
+// first is the request that subscribes to the encoded names, or to everything without them.
 func (f fields) first(node, cluster string, names []byte) []byte {
 	var n, r []byte
 	n = protowire.AppendString(protowire.AppendTag(n, 1, protowire.BytesType), node)
@@ -110,7 +108,7 @@ func (f fields) first(node, cluster string, names []byte) []byte {
 	return append(r, names...)
 }
 
-// list encodes names as the field of a request that subscribes.
+// list encodes names as the subscription field of a request.
 func (f fields) list(names []string) []byte {
 	var out []byte
 	for _, n := range names {
@@ -119,8 +117,7 @@ func (f fields) list(names []string) []byte {
 	return out
 }
 
-// appendACK appends the frame that acknowledges a response. In SotW it has the
-// names again.
+// appendACK appends the frame that acknowledges a response. In SotW it repeats the names.
 func (f fields) appendACK(dst []byte, id uint32, version, nonce, names []byte) []byte {
 	if f.delta {
 		names = nil
@@ -139,8 +136,8 @@ func (f fields) appendACK(dst []byte, id uint32, version, nonce, names []byte) [
 	return append(dst, names...)
 }
 
-// feed reads a piece of what the server wrote. It passes on the payload of
-// DATA with its stream, and appends to out what has to be written in return.
+// feed reads a piece of the server's output. It passes on the payload of DATA with its stream, and
+// appends the reply to out.
 func (c *h2) feed(b []byte, out *[]byte, data func(uint32, []byte) error) error {
 	for len(b) > 0 {
 		if c.heads < frameHeader {
@@ -187,8 +184,7 @@ func (c *h2) kind() http2.FrameType { return http2.FrameType(c.head[3]) }
 func (c *h2) flags() http2.Flags    { return http2.Flags(c.head[4]) }
 func (c *h2) stream() uint32        { return binary.BigEndian.Uint32(c.head[5:]) & (1<<31 - 1) }
 
-// opened opens the window of a stream, or of the connection (0), again once
-// half of it is used up.
+// opened opens the window of a stream, or of the connection (0), again once half of it is used up.
 func opened(taken *int, n int, id uint32, out *[]byte) {
 	*taken += n
 	if *taken < window/2 {
@@ -199,9 +195,9 @@ func opened(taken *int, n int, id uint32, out *[]byte) {
 	*taken = 0
 }
 
-// control handles a whole frame that is not DATA. Windows that the server
-// opens are not counted: a client has one small ACK on its way at most, and
-// the server has opened them again long before many are used up.
+// control handles a whole frame that is not DATA. It does not count the server's windows. A client
+// has at most one small ACK in flight, and the server opens its windows long before they are used
+// up.
 func (c *h2) control(out *[]byte) error {
 	switch kind := c.kind(); kind {
 	case http2.FrameSettings:
@@ -227,7 +223,7 @@ func (c *h2) control(out *[]byte) error {
 	return nil
 }
 
-// headers are all that came, in words.
+// headers returns all received headers as text.
 func (c *h2) headers() string {
 	var out []string
 	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { out = append(out, f.Name+": "+f.Value) })

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// idle is the load of clients that do nothing, under a key with so many
-// clusters.
+// idle is the load of clients that do nothing, under a key with this many clusters.
 func idle(clusters int) load {
-	// A cluster that is little more than its name: 5,000 clients get 10,000 each.
+	// A cluster is little more than its name: 5,000 clients get 10,000 each.
 	return load{Clients: 5000, Bytes: slimBytes * clusters, Clusters: clusters, Slim: true}
 }
 
-// memory of a server: what the system says without the free memory that the Go runtime
-// keeps, and what the Go runtime says.
+// memory is a server's memory: the system's number without the free memory that the Go runtime
+// keeps, and the runtime's numbers.
 type memory struct {
 	resident int64
 	heap
@@ -33,8 +32,7 @@ func (c *contender) memory(ctx context.Context) (m memory, err error) {
 	return m, err
 }
 
-// atRest is the memory once garbage was collected and the runtime has given
-// back what it is going to.
+// atRest is the memory after garbage collection, once the runtime has returned free memory.
 func (c *contender) atRest(ctx context.Context) (memory, error) {
 	if err := c.rested(ctx); err != nil {
 		return memory{}, err
@@ -42,11 +40,10 @@ func (c *contender) atRest(ctx context.Context) (memory, error) {
 	return c.memory(ctx)
 }
 
-// memoryColumns are those of perEach.
+// memoryColumns are the columns of perEach.
 var memoryColumns = []string{"KB each", "of it live", "stacks", "free, kept"}
 
-// each is what each of so many more than there were before costs, in KB, in the
-// order of memoryColumns.
+// each divides the growth since before by n, in KB, in the order of memoryColumns.
 func (m memory) each(before memory, n int) []float64 {
 	kb := func(bytes float64) float64 { return bytes / float64(n) / 1024 }
 	return []float64{
@@ -64,8 +61,8 @@ func (m memory) perEach(before memory, n int) (out []*spread) {
 }
 
 const (
-	// idleRounds are how many servers of each kind there are, at most: each round
-	// has one of its own, as one that had a crowd before has memory from then.
+	// idleRounds is the maximal number of servers of each kind. Each round has its own server,
+	// because one that had a crowd before still has memory from it.
 	idleRounds = 3
 	// idleMost bounds the study: memory is at rest twice (restMost).
 	idleMost = 10 * time.Minute
@@ -75,13 +72,12 @@ const (
 type idler struct {
 	*contender
 	round                int
-	without, first, with memory // before the crowd; right after all took the first response; at rest
+	without, first, with memory // before the crowd; right after all had the first response; at rest
 }
 
-// studyIdle measures what a stream costs in memory whose client has taken the
-// first response and waits for the next. One client is there before, so that the
-// key is. Servers of all rounds are at rest at the same time, which is what takes
-// long; crowds come one after the other.
+// studyIdle measures the memory of a stream whose client has received the first response and waits
+// for the next. One client connects before, so that the key exists. Servers of all rounds come to
+// rest at the same time, because that takes long. Crowds connect one after the other.
 func studyIdle(ctx context.Context, o *options) (*study, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, idleMost, fmt.Errorf("not done after %s", idleMost))
 	defer cancel()

@@ -17,58 +17,58 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// load is what is sent to whom. It is passed to every process of a run.
+// load describes the clients and what they receive. Every process of a run gets it.
 type load struct {
 	Clients int `json:"clients"`
-	// Bytes of the response to a change, without framing, to a few in a hundred.
+	// Bytes of the response to a change, without framing, accurate to a few percent.
 	Bytes int `json:"bytes"`
-	// Delta: the clients are incremental, and have so many Clusters, of which one
-	// changes. Else a response holds all.
+	// Delta: the clients use delta and have this many Clusters, of which one changes. Otherwise
+	// each response has all of them.
 	Delta    bool `json:"delta,omitempty"`
 	Clusters int  `json:"clusters,omitempty"`
 	// Slim clusters have a name and nothing else.
 	Slim bool `json:"slim,omitempty"`
-	// Names is of how many load assignments each client asks for, of one for each
-	// of the Clusters; 0: clients ask for all clusters. Apart: for others than any
-	// other client, but for the one that changes.
+	// Names is how many load assignments each client subscribes to; each of the Clusters has one.
+	// With 0, clients subscribe to all clusters. Apart: no two clients share a name, except the one
+	// that changes.
 	Names int  `json:"names,omitempty"`
 	Apart bool `json:"apart,omitempty"`
-	// Asks are the names that the clients ask for instead, in blocks of Names from
-	// this one on: the first client for the first block.
+	// Asks replaces the names that clients subscribe to. They take blocks of Names, and the first
+	// client takes this block.
 	Asks *int `json:"asks,omitempty"`
-	// Keys that the clients are spread over, by node.cluster; 0: one. All change at
-	// once. Own: each key's resources are its own, and not the same as the others'.
+	// Keys that the clients are spread over, by node.cluster; 0: one. All change at once. Own: each
+	// key has resources of its own, different from the others'.
 	Keys int  `json:"keys,omitempty"`
 	Own  bool `json:"own,omitempty"`
-	// Slow are clients beside them that stop reading. A change every EveryMS
-	// milliseconds for so many Seconds; 0: one after the other, as many as rounds.
+	// Slow clients are added that stop reading. A change is made every EveryMS milliseconds for
+	// Seconds. With 0, changes follow each other, as many as rounds.
 	Slow    int `json:"slow,omitempty"`
 	EveryMS int `json:"every_ms,omitempty"`
 	Seconds int `json:"seconds,omitempty"`
-	// Ahead: an origin, which makes versions before it is told to serve them: what
-	// that costs is not what is measured.
+	// Ahead: an origin makes versions before it is told to serve them. Making them is then not part
+	// of the measurement.
 	Ahead bool `json:"ahead,omitempty"`
-	// Streams that a connection carries; 0: one.
+	// Streams per connection; 0: one.
 	Streams int `json:"streams,omitempty"`
-	// TLS is what connections are secured with; nil: nothing.
+	// TLS secures the connections; nil: plaintext.
 	TLS *secured `json:"tls,omitempty"`
 }
 
-// String is a load in words.
+// String describes a load.
 func (l load) String() string {
 	what := fmt.Sprintf("One SotW CDS response of %d bytes", l.Bytes)
 	if l.Delta {
-		what = fmt.Sprintf("One of %d clusters, %d bytes in an incremental response,", l.Clusters, l.Bytes)
+		what = fmt.Sprintf("One of %d clusters, %d bytes in a delta response,", l.Clusters, l.Bytes)
 	}
 	if l.Names > 0 {
-		kind, who := "SotW", "all for the same"
+		kind, names := "a SotW", "all for the same"
 		if l.Delta {
-			kind = "incremental"
+			kind = "a delta"
 		}
 		if l.Apart {
-			who = "each for others"
+			names = "each for others"
 		}
-		what = fmt.Sprintf("One load assignment of %d bytes, in an %s EDS response to clients that ask for %d of %d, %s,", l.Bytes, kind, l.Names, l.Clusters, who)
+		what = fmt.Sprintf("One load assignment of %d bytes, in %s EDS response to clients that ask for %d of %d, %s,", l.Bytes, kind, l.Names, l.Clusters, names)
 	}
 	over := ""
 	if l.TLS != nil {
@@ -84,13 +84,13 @@ func (l load) String() string {
 	return fmt.Sprintf("%s to %d clients%s, %s", what, l.Clients, over, each)
 }
 
-// connections that the clients share.
+// connections is their number.
 func (l load) connections() int {
 	each := max(l.Streams, 1)
 	return (l.Clients + each - 1) / each
 }
 
-// size of the response of generation n.
+// size is the size of the response of generation n.
 func (l load) size(n int) int {
 	switch {
 	case n > 0 || !l.Delta && l.Names == 0:
@@ -101,7 +101,7 @@ func (l load) size(n int) int {
 	return l.Clusters * l.Bytes
 }
 
-// typ is the type that clients ask for.
+// typ is the type that clients subscribe to.
 func (l load) typ() string {
 	if l.Names > 0 {
 		return endpointType
@@ -109,7 +109,7 @@ func (l load) typ() string {
 	return clusterType
 }
 
-// names are those that client i asks for; nil: all.
+// names are the names that client i subscribes to; nil: all.
 func (l load) names(i int) []string {
 	if l.Names == 0 {
 		return nil
@@ -121,7 +121,7 @@ func (l load) names(i int) []string {
 		}
 		return out
 	}
-	out = append(out, clusterName(0)) // it changes
+	out = append(out, clusterName(0)) // the one that changes
 	at := 0
 	if l.Apart {
 		at = i * (l.Clusters - 1) / l.Clients
@@ -134,14 +134,14 @@ func (l load) names(i int) []string {
 
 func clusterName(i int) string { return fmt.Sprintf("cluster-%06d", i) }
 
-// resource is one that is sent.
+// resource is a resource to send.
 type resource struct {
 	name string
 	proto.Message
 }
 
-// resources are those of generation n that the origin has. From one generation
-// to the next the first changes, and keeps its size.
+// resources are the origin's resources in generation n. From one generation to the next the first
+// one changes, and keeps its size.
 func (l load) resources(n int) []resource {
 	out := make([]resource, l.count())
 	for i := range out {
@@ -151,7 +151,7 @@ func (l load) resources(n int) []resource {
 	return out
 }
 
-// resource is the one of cluster i in generation n.
+// resource is cluster i in generation n.
 func (l load) resource(i, n int) resource {
 	if l.Names > 0 {
 		return resource{clusterName(i), l.assignment(i, n)}
@@ -159,8 +159,8 @@ func (l load) resource(i, n int) resource {
 	return resource{clusterName(i), l.cluster(i, l.count(), n)}
 }
 
-// answer is what the response of generation n has in it; of the first, to who
-// asks for names, those of the first client.
+// answer is the content of the response of generation n. The first one, with names, is the first
+// client's.
 func (l load) answer(n int) []resource {
 	switch {
 	case n > 0 && (l.Delta || l.Names > 0):
@@ -184,7 +184,7 @@ func (l load) assignment(i, n int) *endpointv3.ClusterLoadAssignment {
 	return assignment(i, n, max(1, room/endpointBytes))
 }
 
-// endpointBytes is what one endpoint of an assignment has.
+// endpointBytes is the size of one endpoint of an assignment.
 const endpointBytes = 23
 
 func assignment(i, n, endpoints int) *endpointv3.ClusterLoadAssignment {
@@ -202,11 +202,11 @@ func assignment(i, n, endpoints int) *endpointv3.ClusterLoadAssignment {
 	return &endpointv3.ClusterLoadAssignment{ClusterName: clusterName(i), Endpoints: []*endpointv3.LocalityLbEndpoints{las}}
 }
 
-// bytesPerCluster is what a cluster has at least, if the response is large
-// enough for several: a hundred clusters are 100 KB.
+// bytesPerCluster is the minimal size of a cluster, if the response is large enough for several: a
+// hundred clusters are 100 KB.
 const bytesPerCluster = 1000
 
-// slimBytes is what a slim cluster has in a SotW response.
+// slimBytes is the size of a slim cluster in a SotW response.
 const slimBytes = 75
 
 const (
@@ -241,11 +241,10 @@ func (l load) cluster(i, count, n int) *clusterv3.Cluster {
 		OutlierDetection: &clusterv3.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(5), BaseEjectionTime: durationpb.New(30e9)},
 		AltStatName:      fmt.Sprintf("generation-%09d", n),
 	}
-	// The Any around it has the type and two fields; a resource of a response
-	// has a tag and a length before it.
+	// The Any around it has the type and two fields. A resource of a response has a tag and a
+	// length before it.
 	around := len(clusterType) + 12
-	// The response has its type, too; in an incremental one a resource has its
-	// name and a version beside it.
+	// The response has its type too. In delta each resource has its name and version beside it.
 	room := (l.Bytes - len(clusterType) - 4) / count
 	if l.Delta {
 		room = l.Bytes - len(clusterType) - 4 - len(c.Name) - 40
@@ -284,8 +283,8 @@ func (l load) deltaBody(n int) ([]byte, error) {
 	return proto.Marshal(r)
 }
 
-// assignments is the SotW response with the load assignments of all clusters, in
-// generation n: each has ten endpoints.
+// assignments is the SotW response with the load assignments of all clusters in generation n. Each
+// has ten endpoints.
 func (l load) assignments(n int) ([]byte, error) {
 	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: endpointType}
 	for i := range l.count() {
@@ -298,11 +297,11 @@ func (l load) assignments(n int) ([]byte, error) {
 	return proto.Marshal(r)
 }
 
-// nodeCluster is the node.cluster of all clients where there is one key: they
-// are one key to the relay, and one snapshot to go-control-plane.
+// nodeCluster is the node.cluster of all clients if there is one key. They are one key to the
+// relay, and one snapshot to go-control-plane.
 const nodeCluster = "loadtest"
 
-// nodeCluster is that of client i.
+// nodeCluster is the node.cluster of client i.
 func (l load) nodeCluster(i int) string {
 	if l.Keys < 1 {
 		return nodeCluster

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The test's binary is the program that a run starts again for its parts.
+// TestMain makes the test's binary the program that a run starts again for its parts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == roleArg {
 		os.Exit(asChild(os.Args[2:]))
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// binaries is where the relay is built, once for all tests.
+// binaries is the directory of the relay's binary, built once for all tests.
 var binaries string
 
 var built = sync.OnceValues(func() (string, error) {
@@ -61,8 +61,8 @@ func small(t *testing.T) *options {
 	return &options{load: load{Clients: 200, Bytes: 100_000}, rounds: 2, busy: 1, dir: t.TempDir(), log: t.Logf}
 }
 
-// All contenders serve all clients, and everything that a table needs is
-// measured. How fast is not for a test to say.
+// All contenders serve all clients, and every value of a table is measured. The test does not check
+// speed.
 func TestShortRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -97,7 +97,7 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// A profile of each server can be read afterwards.
+// The profiles of each server are readable.
 func TestProfiles(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -123,7 +123,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// A part that fails is named, with what it wrote to its standard error.
+// If a part fails, the error has its name and its standard error.
 func TestFailureShowsStderr(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
@@ -137,18 +137,18 @@ func TestFailureShowsStderr(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 
-	c, _, err := startRole(t.Context(), "clients of nobody", roleCrowd, crowdSettings{
+	c, _, err := startRole(t.Context(), "clients of no server", roleCrowd, crowdSettings{
 		Load: load{Clients: 1}, Addr: "127.0.0.1:1", Readers: 1,
 	})
 	if err == nil {
 		c.stop()
 	}
-	if err == nil || !strings.Contains(err.Error(), "clients of nobody") || !strings.Contains(err.Error(), "connection refused") {
+	if err == nil || !strings.Contains(err.Error(), "clients of no server") || !strings.Contains(err.Error(), "connection refused") {
 		t.Fatalf("got %v", err)
 	}
 }
 
-// A run that takes too long ends by itself, and says who was late.
+// A run that takes too long ends by itself, and names the clients that were late.
 func TestRunIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	o := small(t)
@@ -183,7 +183,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// What would not be done is refused before anything is started.
+// Invalid arguments are rejected before anything is started.
 func TestArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept.json")
 	for _, c := range []struct {
@@ -249,7 +249,7 @@ func TestSpread(t *testing.T) {
 		{nil, spread{}},
 		{[]float64{3}, spread{3, 3, 3}},
 		{[]float64{5, 1, 3}, spread{3, 1, 5}},
-		// Of ten, the second and the ninth: 97.9 %; of six, the outermost: 96.9 %.
+		// Of ten values, the second and the ninth: 97.9 %; of six, the outermost: 96.9 %.
 		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, spread{5.5, 2, 9}},
 		{[]float64{1, 2, 3, 4, 5, 6}, spread{3.5, 1, 6}},
 		{[]float64{4, 1, 2, 3}, spread{2.5, 1, 4}},
@@ -267,8 +267,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// serverBytes is what a gRPC server writes: settings, a ping, and responses in
-// frames of odd sizes.
+// serverBytes is the output of a gRPC server: settings, a ping, and responses in frames of odd
+// sizes.
 func serverBytes(t *testing.T, responses ...*discoveryv3.DiscoveryResponse) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -299,8 +299,7 @@ func serverBytes(t *testing.T, responses ...*discoveryv3.DiscoveryResponse) []by
 	return out.Bytes()
 }
 
-// A client finds messages, and what it has to acknowledge, however the bytes
-// are cut.
+// A client finds messages, and the versions and nonces to acknowledge, however the bytes are split.
 func TestClientReads(t *testing.T) {
 	l := load{Bytes: 5000}
 	var responses []*discoveryv3.DiscoveryResponse
@@ -348,7 +347,7 @@ func TestClientReads(t *testing.T) {
 	}
 }
 
-// answers counts what a client wrote in return.
+// answers counts the replies of a client.
 func answers(t *testing.T, out []byte) (pings, settings int) {
 	t.Helper()
 	fr := http2.NewFramer(nil, bytes.NewReader(out))
@@ -370,13 +369,13 @@ func answers(t *testing.T, out []byte) (pings, settings int) {
 	}
 }
 
-// What a client does not understand is a fault, not a slow run.
+// Input that a client does not understand is an error, not a slow run.
 func TestClientRefuses(t *testing.T) {
 	var trailers bytes.Buffer
 	fr := http2.NewFramer(&trailers, nil)
 	var c h2
 	hello := c.hello("a", load{}.path(), load{}.fields().first("n", nodeCluster, nil))
-	// A server's trailers: the client's own headers will do as a block.
+	// A server's trailers. The client's own headers serve as the block.
 	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
 	for block := []byte(nil); block == nil; {
 		f, err := in.ReadFrame()
@@ -414,8 +413,8 @@ func TestClientRefuses(t *testing.T) {
 	}
 }
 
-// Incremental clients, of whom all get the change alone, and TLS: all contenders
-// serve them, and the plot shows all.
+// All contenders serve delta clients, which all receive only the change, and TLS. The plot shows
+// all contenders.
 func TestOtherLoads(t *testing.T) {
 	for name, c := range map[string]loadCase{
 		"incremental": {name: "small-delta", load: load{Clients: 20, Bytes: 500, Delta: true, Clusters: 50}},
@@ -459,7 +458,7 @@ func TestCases(t *testing.T) {
 	if some, err := pickCases("tls-10k, sotw-1k"); err != nil || len(some) != 2 || some[0].name != "tls-10k" {
 		t.Errorf("%v %v", some, err)
 	}
-	// What goals are set for is measured more often.
+	// Cases with goals are measured more often.
 	o := small(t)
 	o.rounds, o.only = 1, []string{nameRaw}
 	r, err := o.measure(t.Context(), loadCase{load: load{Clients: 5, Bytes: 1000}, times: 3}, nil)

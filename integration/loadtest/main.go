@@ -33,7 +33,7 @@ func main() {
 	}
 	err := what(ctx, args)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) {
-		err = errInterrupted // what it met is what ending it does
+		err = errInterrupted // its error comes from ending it
 	}
 	stop()
 	switch {
@@ -76,7 +76,7 @@ func parent(ctx context.Context, args []string) error {
 		}
 		flags.Visit(func(f *flag.Flag) {
 			if err == nil && slices.Contains([]string{"clients", "bytes", "tls"}, f.Name) {
-				err = fmt.Errorf("-%s: not with -case, which says it itself", f.Name)
+				err = fmt.Errorf("-%s: not with -case, which sets it itself", f.Name)
 			}
 		})
 		if err != nil {
@@ -126,7 +126,7 @@ func parent(ctx context.Context, args []string) error {
 			}
 			return within(c.name, err)
 		}
-		// At once, so that nothing that comes later takes it away.
+		// At once, so that a later failure does not lose it.
 		reports = append(reports, r)
 		if err := keep(*file, reports); err != nil {
 			return err
@@ -143,7 +143,7 @@ func parent(ctx context.Context, args []string) error {
 	return nil
 }
 
-// within says whose an error is, unless it has no name or says so itself.
+// within adds a name to an error, unless there is none or the error has it.
 func within(name string, err error) error {
 	if name == "" || strings.HasPrefix(err.Error(), name+": ") {
 		return err
@@ -151,7 +151,7 @@ func within(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// noneLeft refuses what no flag took: all that comes after it was not read either.
+// noneLeft rejects arguments that no flag took. Flags after such an argument were not read either.
 func noneLeft(flags *flag.FlagSet) error {
 	if flags.NArg() == 0 {
 		return nil
@@ -159,8 +159,8 @@ func noneLeft(flags *flag.FlagSet) error {
 	return fmt.Errorf("left over: %q; a case is named by -case, and a list has no space after a comma", flags.Args())
 }
 
-// writable says now what else would be known when all was measured. A file that
-// is there stays as it is until then.
+// writable fails early if a file could not be written after the measurement. An existing file is
+// unchanged until then.
 func writable(option, file string) error {
 	if file == "" {
 		return nil
@@ -177,7 +177,7 @@ func writable(option, file string) error {
 	return err
 }
 
-// directories makes those that files will be written to.
+// directories creates the directories of files to be written.
 func (o *options) directories(plots string) error {
 	for _, dir := range []string{plots, o.profile} {
 		if dir == "" {
@@ -220,7 +220,7 @@ func (o *options) measure(ctx context.Context, c loadCase, args []string) (repor
 	return r, nil
 }
 
-// keep writes what was measured to a file, if there is to be one.
+// keep writes the reports to a file, if one is given.
 func keep(file string, reports []report) error {
 	if file == "" || len(reports) == 0 {
 		return nil
@@ -240,7 +240,7 @@ func names() string {
 	return strings.Join(out, ",")
 }
 
-// check says what of the options cannot be.
+// check rejects impossible options.
 func (o *options) check(only string) error {
 	o.only = nil
 	if o.load.Clients < 1 || o.load.Bytes < 1 || o.rounds < 1 {
@@ -254,7 +254,7 @@ func (o *options) check(only string) error {
 			o.only = append(o.only, name)
 		}
 	}
-	// The children inherit it. Go raises the soft limit to the hard one.
+	// Child processes inherit it. Go raises the soft limit to the hard one.
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
 		const others = 100
@@ -265,7 +265,7 @@ func (o *options) check(only string) error {
 	return nil
 }
 
-// takesPart says if -only leaves a case with nobody to measure.
+// takesPart rejects -only if it leaves no contender in a case.
 func (o *options) takesPart(c loadCase) error {
 	if c.study == nil || slices.ContainsFunc(c.by, o.wants) {
 		return nil

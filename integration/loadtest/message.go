@@ -7,23 +7,22 @@ import (
 	"fmt"
 )
 
-// prefixBytes come before each gRPC message: a flag for compression and the
-// length. Raw TCP has the same, so that both know where a message ends.
+// prefixBytes come before each gRPC message: a flag for compression and the length. Raw TCP uses
+// the same prefix, so that clients find the end of a message.
 const prefixBytes = 5
 
-// message reads length-prefixed messages as they come in pieces, and keeps of
-// each the two fields that an ACK repeats: nothing is buffered, so a client
-// costs a copy by the kernel and little more.
+// message reads length-prefixed messages in pieces. Of each it keeps only the two fields that an
+// ACK repeats. It buffers nothing, so a client costs little more than the kernel's copy.
 type message struct {
-	opaque bool // the bytes are no DiscoveryResponse to look into
+	opaque bool // the messages are not parsed
 
 	left int // of the message; 0 between messages
 	skip int // of the field's value
 
 	head  [prefixBytes + 10]byte // a prefix, or a field's tag and length
 	heads int
-	keep  *[]byte // where the value goes that is being read, if it counts
-	// Of the newest message.
+	keep  *[]byte // destination of the current value, if it is kept
+	// These are from the newest message.
 	version, nonce []byte
 	size           int
 }
@@ -33,8 +32,7 @@ const (
 	responseNonce   = 5
 )
 
-// feed reads a piece. begun is called at the first byte of a message, done at
-// its last one.
+// feed reads a piece. It calls begun at the first byte of a message and done at its last one.
 func (m *message) feed(b []byte, begun, done func() error) error {
 	for len(b) > 0 {
 		if m.left == 0 {
@@ -90,7 +88,7 @@ func (m *message) feed(b []byte, begun, done func() error) error {
 	return nil
 }
 
-// field looks at what there is of a field's tag and length, once it is whole.
+// field handles a field's tag and length, once they are complete.
 func (m *message) field() error {
 	tag, n := binary.Uvarint(m.head[:m.heads])
 	if n == 0 && m.heads < len(m.head) {

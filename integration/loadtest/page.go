@@ -14,10 +14,9 @@ import (
 	"sync"
 )
 
-// studyPage measures what the admin page costs while it is open: rounds without one,
-// with the fleet's view, and with a key's, by turns, of the same relay and the same clients.
-// The key's view is read anew in each of its rounds, which a page does every two seconds at
-// most.
+// studyPage measures the cost of an open admin page. Rounds without a page, with the fleet's view
+// and with a key's view alternate, on the same relay with the same clients. The key's view is read
+// again in each of its rounds; a page reads it every two seconds at most.
 func studyPage(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What:    fmt.Sprintf("%s, with the admin page open and without, by turns; %d rounds each", o.load, o.rounds),
@@ -40,7 +39,7 @@ func studyPage(ctx context.Context, o *options) (*study, error) {
 	return s, nil
 }
 
-// view is what a page shows.
+// view is a view of the page.
 type view int
 
 const (
@@ -54,7 +53,7 @@ func (v view) String() string {
 	return [...]string{"no page", "a page open", "a key's page read"}[v]
 }
 
-// watched does the rounds. Which of a turn comes first changes.
+// watched runs the rounds. The order within a turn changes.
 func (c *contender) watched(ctx context.Context, o *options, s *study) error {
 	key, err := c.aKey(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *contender) watched(ctx context.Context, o *options, s *study) error {
 		}
 	}
 	if events == 0 {
-		return fmt.Errorf("the page was told nothing")
+		return fmt.Errorf("the page received no event")
 	}
 	for v := range views {
 		s.add(v.String(), many(got[v].latency), many(got[v].elapsed), many(got[v].cpu))
@@ -94,7 +93,7 @@ func (c *contender) watched(ctx context.Context, o *options, s *study) error {
 	return nil
 }
 
-// aKey is the name of a key that has clients.
+// aKey returns the name of a key that has clients.
 func (c *contender) aKey(ctx context.Context) (string, error) {
 	body, err := c.admin.get(ctx, "/keys")
 	if err != nil {
@@ -118,8 +117,8 @@ func (c *contender) aKey(ctx context.Context) (string, error) {
 	return "", errors.New("no key has a client")
 }
 
-// roundWith is a round, with a page that has been told how things stand, or
-// without one. It returns how many events the page was told.
+// roundWith runs a round, with or without a page that has received its first event. It returns the
+// number of events.
 func (c *contender) roundWith(ctx context.Context, shows view, key string) (sample, int, error) {
 	if shows == noPage {
 		s, err := c.round(ctx)
@@ -157,14 +156,14 @@ func (c *contender) roundWith(ctx context.Context, shows view, key string) (samp
 	s, err := c.round(ctx)
 	cancel()
 	reading.Wait()
-	_ = events.Close()                                                       // nobody reads it any more
-	if err == nil && unread != nil && !errors.Is(unread, context.Canceled) { // else the round was over first
+	_ = events.Close()                                                       // the stream is no longer read
+	if err == nil && unread != nil && !errors.Is(unread, context.Canceled) { // otherwise the round ended first
 		err = unread
 	}
 	return s, n, err
 }
 
-// readKey reads what the view of a key shows.
+// readKey reads the data of the view of a key.
 func (c *contender) readKey(ctx context.Context, key string) error {
 	for _, path := range []string{"/keys/" + url.PathEscape(key), "/clients?limit=25&key=" + url.QueryEscape(key)} {
 		body, err := c.admin.get(ctx, path)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// plot draws a report's ratios to raw TCP as bars with their intervals, into
-// CASE.svg of a directory. It is drawn in the reader's own colours, dark or light.
+// plot draws a report's ratios to raw TCP as bars with their intervals, into CASE.svg of a
+// directory. The colours follow the reader's dark or light mode.
 func (r *report) plot(dir string) error {
 	if r.Study != nil {
 		return r.Study.plot(dir, r.Case)

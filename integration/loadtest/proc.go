@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpu is what a process has used, user and system. It is the kernel's clock of
-// the process (clock_getcpuclockid(3)): the times in /proc/PID/stat are the
-// same, but count in 10 ms.
+// cpu is the CPU time of a process, user and system. It uses the process's clock
+// (clock_getcpuclockid(3)), because /proc/PID/stat has a resolution of 10 ms.
 func cpu(pid int) (time.Duration, error) {
-	const sched = 2 // CPUCLOCK_SCHED: nanoseconds that its threads were on a processor
+	const sched = 2 // CPUCLOCK_SCHED: nanoseconds of its threads on a processor
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
 		return 0, fmt.Errorf("cpu clock of process %d: %w", pid, err)
@@ -38,16 +37,15 @@ func resident(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// Until a server used less than quietCPU in quietTime it is still busy with the
-// round: with ACKs, or its garbage.
+// A server that used at least quietCPU in quietTime is still busy with the round: with ACKs, or its
+// garbage.
 const (
 	quietTime = 20 * time.Millisecond
 	quietCPU  = 500 * time.Microsecond
 	quietMost = 10 * time.Second
 )
 
-// settle waits until a process is quiet, and returns what it has used until
-// then.
+// settle waits until a process is quiet, and returns its CPU time until then.
 func settle(pid int) (time.Duration, error) { return settleFor(pid, quietMost) }
 
 // settleFor is settle with another bound.

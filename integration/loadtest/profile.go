@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// profiles writes of a busy server what its CPU does and what is on its heap:
-// NAME.pprof and NAME.heap.pprof in the directory of profiles, and what is at
-// the top of them in NAME.txt.
+// profiles writes the profiles of a busy server to the profile directory: CPU in NAME.pprof, the
+// heap in NAME.heap.pprof, and their top functions in NAME.txt.
 func (o *options) profiles(ctx context.Context, c *contender) error {
 	if o.profile == "" {
 		return nil
@@ -27,7 +26,7 @@ func (o *options) profiles(ctx context.Context, c *contender) error {
 	return o.heapProfiles(ctx, c)
 }
 
-// heapProfiles is profiles of a server that has nothing to do.
+// heapProfiles writes the profiles of an idle server.
 func (o *options) heapProfiles(ctx context.Context, c *contender) error {
 	if o.profile == "" {
 		return nil
@@ -58,7 +57,7 @@ func (o *options) profileOf(c *contender) string {
 	return filepath.Join(o.profile, strings.ReplaceAll(c.name, " ", "-"))
 }
 
-// topNodes are functions of a profile in the text.
+// topNodes is the number of a profile's functions in the text.
 const topNodes = 25
 
 func pprofTop(ctx context.Context, path, sample string) (string, error) {
@@ -72,15 +71,15 @@ func pprofTop(ctx context.Context, path, sample string) (string, error) {
 	return string(out), nil
 }
 
-// heapProfile writes the relay's.
+// heapProfile writes the relay's heap profile.
 func (a admin) heapProfile(ctx context.Context, path string) error {
 	return a.save(ctx, "/debug/pprof/heap?gc=1", path)
 }
 
-// cpuProfile is where the relay has one of the next seconds.
+// cpuProfile is the path of the relay's CPU profile over the next seconds.
 func cpuProfile(seconds int) string { return fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds) }
 
-// save writes what there is at a path of the relay's to a file.
+// save writes the relay's answer for a path to a file.
 func (a admin) save(ctx context.Context, from, path string) error {
 	body, err := a.get(ctx, from)
 	if err != nil {
@@ -94,7 +93,7 @@ func (a admin) save(ctx context.Context, from, path string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// profile asks for a profile of so long, and keeps the relay busy meanwhile.
+// profile requests a profile over this many seconds, and keeps the relay busy meanwhile.
 func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
 	got := make(chan error, 1)
 	go func() { got <- a.save(ctx, cpuProfile(seconds), path) }()
@@ -104,8 +103,8 @@ func (a admin) profile(ctx context.Context, path string, seconds int, c *contend
 	return <-got
 }
 
-// profilesAtRest is profiles of a relay, and another of its CPU while nothing
-// changes: NAME.at-rest.pprof.
+// profilesAtRest writes the profiles of a relay, and another of its CPU while nothing changes:
+// NAME.at-rest.pprof.
 func (o *options) profilesAtRest(ctx context.Context, c *contender) error {
 	if o.profile == "" {
 		return nil

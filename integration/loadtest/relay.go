@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// build builds the relay into dir, unless one was given.
+// build builds the relay into dir, unless a binary was given.
 func (o *options) build(ctx context.Context, dir string) error {
 	if o.relay != "" {
 		return nil
@@ -36,7 +36,7 @@ func (o *options) build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// relayConfig is all that is not a default: addresses of its own, and quiet.
+// relayConfig is the configuration except defaults: own addresses, and no log output.
 const relayConfig = `name: loadtest
 downstream: {address: "%s", drain: 0s%s%s}
 upstream: {origins: [{address: "%s"}]%s}
@@ -99,8 +99,8 @@ func (o *options) serve(ctx context.Context, dir, origin string) (*contender, ad
 	return c, a, nil
 }
 
-// freeAddrs finds ports that nobody listens on. The relay opens them a moment
-// later; should another be quicker, it says so and ends.
+// freeAddrs finds free ports. The relay opens them a moment later. If another process is faster,
+// the relay reports that and ends.
 func freeAddrs(n int) ([]string, error) {
 	var out []string
 	for range n {
@@ -114,11 +114,10 @@ func freeAddrs(n int) ([]string, error) {
 	return out, nil
 }
 
-// admin is the relay's HTTP.
+// admin is the relay's HTTP API.
 type admin struct{ base string }
 
-// get reads a path. The answer is not compressed, so that asking costs the
-// relay little.
+// get reads a path. The answer is not compressed, which keeps the relay's cost low.
 func (a admin) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
 	if err != nil {
@@ -136,7 +135,7 @@ func (a admin) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// readyMost is how long the relay may take to start.
+// readyMost bounds the start of the relay.
 const readyMost = 10 * time.Second
 
 func (a admin) ready(ctx context.Context, proc *child) error {
@@ -166,7 +165,7 @@ func (a admin) heap(ctx context.Context) (heap, error) {
 	return heap{Used: v[0], Stacks: v[1], Free: v[2] - v[3] - v[0]}, nil
 }
 
-// collect has the relay collect its garbage: asking for a heap profile does.
+// collect makes the relay collect its garbage: a request for a heap profile does.
 func (a admin) collect(ctx context.Context) error {
 	body, err := a.get(ctx, "/debug/pprof/heap?gc=1")
 	if err != nil {
@@ -176,7 +175,7 @@ func (a admin) collect(ctx context.Context) error {
 	return errors.Join(err, body.Close())
 }
 
-// allocated reads the runtime's counter out of the metrics.
+// allocated reads the runtime's counter from the metrics.
 func (a admin) allocated(ctx context.Context) (uint64, error) {
 	values, err := a.sums(ctx, "go_memstats_alloc_bytes_total")
 	if err != nil {
@@ -185,8 +184,8 @@ func (a admin) allocated(ctx context.Context) (uint64, error) {
 	return uint64(values[0]), nil
 }
 
-// sums are the values of metrics, each over all its labels, or of a name with
-// its labels.
+// sums returns the values of metrics, each summed over all its labels, or of a name with its
+// labels.
 func (a admin) sums(ctx context.Context, names ...string) ([]float64, error) {
 	body, err := a.get(ctx, "/metrics")
 	if err != nil {

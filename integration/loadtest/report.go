@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// spread is a median with its interval: that which has the median of all rounds
-// that there could be with 95 %, whatever their distribution; with less than six
-// rounds, the smallest and the largest.
+// spread is a median with its interval. The interval contains the true median with 95 % confidence,
+// whatever the distribution. With less than six rounds it goes from the smallest value to the
+// largest.
 type spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
@@ -40,9 +40,9 @@ func spreadOf(values []float64) spread {
 	return spread{Median: median, Low: v[skip], High: v[len(v)-1-skip]}
 }
 
-// medianRank is how many of n sorted values may be left out at either end so
-// that the rest has the median between them with 95 %: fewer than that many are
-// below it with a probability of 2.5 % at most, as of n coins.
+// medianRank is how many of n sorted values may be left out at either end, so that the rest
+// contains the median with 95 % confidence. The probability that so few are below the median is at
+// most 2.5 %, as for n coins.
 func medianRank(n int) int {
 	below, term := 0.0, math.Pow(0.5, float64(n))
 	for k := range n / 2 {
@@ -54,7 +54,7 @@ func medianRank(n int) int {
 	return max(n/2-1, 0)
 }
 
-// report is the result of a run, and the JSON.
+// report is the result of a run, and the content of the JSON.
 type report struct {
 	Case       string            `json:"case,omitempty"`
 	Command    string            `json:"command"`
@@ -73,8 +73,8 @@ type machine struct {
 	Kernel string `json:"kernel"`
 }
 
-// result is a contender's. Ratios are computed round by round, between two
-// that followed each other closely, and are then medians of their own.
+// result is a contender's result. Ratios are computed per round, between two contenders that ran
+// shortly after each other. Then their median is taken.
 type result struct {
 	Name    string   `json:"name"`
 	What    string   `json:"what"`
@@ -102,7 +102,7 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 		Machine: thisMachine(), Versions: versions(), Load: o.load, Rounds: o.rounds,
 	}
 	if r.Load.TLS != nil {
-		r.Load.TLS = new(secured) // its files are gone
+		r.Load.TLS = new(secured) // its files are deleted
 	}
 	raw, bare, other := samples[nameRaw], samples[nameBare], samples[nameOther]
 	for _, e := range o.entries() {
@@ -145,7 +145,7 @@ func of(samples []sample, what func(sample) float64, unit float64) spread {
 	return spreadOf(v)
 }
 
-// ratio is of a to b, round by round; nil if one of them did not run.
+// ratio returns a divided by b, round by round, nil if one of them did not run.
 func ratio(a, b []sample, what func(sample) float64) *spread {
 	if len(a) == 0 || len(a) != len(b) {
 		return nil
@@ -158,7 +158,7 @@ func ratio(a, b []sample, what func(sample) float64) *spread {
 	return &s
 }
 
-// table writes the report for people.
+// table writes the report as a table.
 func (r *report) table(w io.Writer) error {
 	if r.Study != nil {
 		fmt.Fprintf(w, "\n%s: %s.\n", r.Case, r.Study.What)
@@ -181,7 +181,7 @@ func (r *report) table(w io.Writer) error {
 	return t.Flush()
 }
 
-// text writes median and interval; "-" where there is none.
+// text prints median and interval, "-" without a value.
 func (s *spread) text(digits int) string {
 	if s == nil {
 		return "-"

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// scale is the load of so many keys with 100 clusters and one client each. A
-// hundred clients share a connection.
+// scale is the load of this many keys with 100 clusters and one client each. A hundred clients
+// share a connection.
 func scale(keys int) load {
 	return load{Clients: keys, Keys: keys, Clusters: 100, Slim: true, Bytes: 100 * slimBytes, Streams: 100}
 }
 
-// ownScale is scale with clusters that are each key's own.
+// ownScale is scale with different clusters for each key.
 func ownScale(keys int) load {
 	l := scale(keys)
 	l.Own = true
@@ -28,11 +28,11 @@ const (
 	scaleRounds = 3
 )
 
-// restingTime is how long a server at rest is looked at: less in tests.
+// restingTime is how long a server at rest is measured. Tests use less.
 var restingTime = 10 * time.Second
 
-// studyScale measures what a key costs the relay: in memory with a client and
-// without, in CPU when nothing happens, and when each gets an update.
+// studyScale measures the relay's cost of a key: in memory with a client and without, in CPU at
+// rest, and in CPU for one update each.
 func studyScale(ctx context.Context, o *options) (*study, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scaleMost, fmt.Errorf("not done after %s", scaleMost))
 	defer cancel()
@@ -47,7 +47,7 @@ func studyScale(ctx context.Context, o *options) (*study, error) {
 			"CPU at rest, % of a core", "all served s", "update: from trigger ms", "elapsed ms", "CPU µs/key"),
 	}
 	with := *o
-	// As many idle keys as there are, and the first client's.
+	// All keys may be idle, including the first client's.
 	with.upstream = fmt.Sprintf(", max_idle: %d, idle_ttl: 1h", keys+1)
 	var all []*contender
 	defer stopAll(&all)
@@ -126,7 +126,7 @@ func (c *contender) scale(ctx context.Context, s *study, rounds int) error {
 	return nil
 }
 
-// resting is what the server uses when nothing happens, in percent of a core.
+// resting is the server's CPU use at rest, in percent of a core.
 func (c *contender) resting(ctx context.Context) (float64, error) {
 	was, err := settleFor(c.proc.pid(), leaveMost)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// secured are the files of a server's certificate, which is its own authority.
+// secured has the files of a server's certificate, which is self-signed.
 type secured struct {
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
@@ -55,7 +55,7 @@ func newSecured(dir string) (*secured, error) {
 	)
 }
 
-// options are a gRPC server's; none without TLS.
+// options are a gRPC server's options, none without TLS.
 func (s *secured) options() ([]grpc.ServerOption, error) {
 	if s == nil {
 		return nil, nil
@@ -64,7 +64,7 @@ func (s *secured) options() ([]grpc.ServerOption, error) {
 	return []grpc.ServerOption{grpc.Creds(creds)}, err
 }
 
-// listener secures one.
+// listener adds TLS to a listener.
 func (s *secured) listener(l net.Listener) (net.Listener, error) {
 	if s == nil {
 		return l, nil
@@ -73,8 +73,8 @@ func (s *secured) listener(l net.Listener) (net.Listener, error) {
 	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), err
 }
 
-// connectTLS connects client i of a crowd over TLS. A goroutine reads it: what
-// that costs, all servers pay alike.
+// connectTLS connects client i of a crowd over TLS. A goroutine reads it. The cost is the same for
+// all servers.
 func connectTLS(s *crowdSettings, t *tally, i int) error {
 	text, err := os.ReadFile(s.Load.TLS.Cert)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 const (
 	doPrepare     = "prepare"     // make generation N
 	doPush        = "push"        // serve it from now on
-	doStats       = "stats"       // say how much was allocated
-	doCollect     = "collect"     // collect garbage, and give back what is free
-	doProfile     = "profile"     // write a CPU profile to Path from now on
-	doEndProfile  = "profiled"    // and until now
+	doStats       = "stats"       // report the allocated bytes
+	doCollect     = "collect"     // collect garbage, and return free memory
+	doProfile     = "profile"     // write a CPU profile to Path, until doEndProfile
+	doEndProfile  = "profiled"    // end the CPU profile
 	doHeapProfile = "heap"        // write a heap profile to Path
 	doArrive      = "arrive"      // to clients: connect
 	doStop        = "stop"        // to clients: stop reading
-	doRead        = "read"        // and read again
+	doRead        = "read"        // read again
 	doNewest      = "newest"      // to clients that count it: wait until all have version N
 	doAcknowledge = "acknowledge" // acknowledge each response N times from now on
 	doAwait       = "await"       // to clients: wait until all have generation N
@@ -36,8 +36,8 @@ func listen() (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 }
 
-// prepare makes generation n, and returns what has it served from then on: what
-// it costs to make up clusters is nobody's fan-out.
+// prepare makes generation n, and returns the function that serves it. Making the clusters is not
+// part of the fan-out.
 type prepare func(n int) (push func() error, err error)
 
 // now prepares and pushes.

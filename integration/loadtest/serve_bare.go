@@ -18,10 +18,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// serveBare is a gRPC server that knows no protocol: whatever a client says
-// first is answered with the newest body, and each new body goes to all, by as
-// many workers as cores. It has the relay's transport options, so what the
-// relay costs beyond it is the relay's doing.
+// serveBare is a gRPC server without a protocol. It answers a client's first message with the
+// newest body, and sends each new body to all clients, with as many workers as cores. It has the
+// relay's transport options, so any difference is the relay's own cost.
 func serveBare(settings []byte) error {
 	var l load
 	if err := json.Unmarshal(settings, &l); err != nil {
@@ -45,7 +44,7 @@ func serveBare(settings []byte) error {
 	return obeyAsServer(lis, b.prepare)
 }
 
-// transportOptions are those of the relay.
+// transportOptions are the relay's.
 var transportOptions = []grpc.ServerOption{
 	grpc.WriteBufferSize(128 << 10),
 	grpc.ReadBufferSize(0),
@@ -55,9 +54,8 @@ var transportOptions = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
 }
 
-// sparing has the kernel hold as little unsent as it does for the relay. It is
-// said to each socket: those of a listener for Multipath TCP, which Go's are,
-// don't have it from there.
+// sparing limits unsent data in the kernel as the relay does. It sets each socket, because sockets
+// of a Multipath TCP listener, Go's default, do not inherit the option.
 type sparing struct{ net.Listener }
 
 func (l sparing) Accept() (net.Conn, error) {
@@ -82,15 +80,14 @@ type bare struct {
 	streams []*bareStream
 }
 
-// bareStream has one user of its Send at a time.
+// bareStream has at most one caller of Send at a time.
 type bareStream struct {
 	mu   sync.Mutex
 	grpc grpc.ServerStream
 	sent uint64
 }
 
-// bareMessage is a shared body with a nonce of its own; requests are not even
-// looked at.
+// bareMessage is a shared body with its own nonce. Requests are not parsed.
 type bareMessage struct{ body, tail []byte }
 
 func (b *bare) serve(_ any, gs grpc.ServerStream) error {
@@ -141,7 +138,7 @@ func (b *bare) push(body []byte) {
 				if i >= len(streams) {
 					return
 				}
-				// A client that is gone is missed by its crowd.
+				// The crowd reports a missing client.
 				_ = streams[i].send(body)
 			}
 		})

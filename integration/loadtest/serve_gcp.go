@@ -20,15 +20,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// exampleOptions are those of go-control-plane's own example.
+// exampleOptions are the options of go-control-plane's own example.
 var exampleOptions = []grpc.ServerOption{
 	grpc.MaxConcurrentStreams(1_000_000),
 	grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 30 * time.Second, PermitWithoutStream: true}),
 }
 
-// serveGCP is go-control-plane's server with one of its caches. With the snapshot cache it
-// is the relay's origin too.
+// serveGCP is go-control-plane's server with one of its caches. With the snapshot cache it is the
+// relay's origin too.
 func serveGCP(settings []byte, with func(load) (cache.Cache, prepare), more []grpc.ServerOption) error {
 	var l load
 	if err := json.Unmarshal(settings, &l); err != nil {
@@ -54,7 +54,7 @@ func serveGCP(settings []byte, with func(load) (cache.Cache, prepare), more []gr
 
 // snapshotCache has a snapshot for each key.
 func snapshotCache(l load) (cache.Cache, prepare) {
-	// In its mode for ADS it does not answer a request for a part of the names.
+	// In its ADS mode it does not answer a request for only some of the names.
 	c := cache.NewSnapshotCache(l.Names == 0, byCluster{}, nil)
 	return c, l.snapshots(c)
 }
@@ -76,7 +76,7 @@ func linearCache(l load) (cache.Cache, prepare) {
 		mux.Caches[l.nodeCluster(i)] = c
 		caches = append(caches, c)
 	}
-	name := clusterName(0) // it changes
+	name := clusterName(0) // the one that changes
 	return mux, func(n int) (func() error, error) {
 		changed := make([]types.Resource, len(caches))
 		for i := range changed {
@@ -93,7 +93,7 @@ func linearCache(l load) (cache.Cache, prepare) {
 	}
 }
 
-// snapshots prepares those of all keys.
+// snapshots prepares the snapshots of all keys.
 func (l load) snapshots(into cache.SnapshotCache) prepare {
 	kinds := 1
 	if l.Own {
@@ -107,7 +107,7 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 		}
 		base = append(base, rs)
 	}
-	versions := make([]map[string]string, kinds) // of what was prepared last
+	versions := make([]map[string]string, kinds) // the last prepared ones
 	return func(n int) (func() error, error) {
 		all := make([]*cache.Snapshot, kinds)
 		for k := range all {
@@ -134,8 +134,8 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 	}
 }
 
-// versions gives a snapshot the versions of its resources, and returns them: those
-// of the one before, but for the one that changed. It would hash all of them.
+// versions gives a snapshot the versions of its resources, and returns them. They are the previous
+// ones, except for the resource that changed. go-control-plane would hash all of them.
 func (l load) versions(s *cache.Snapshot, before map[string]string, changed types.Resource) (map[string]string, error) {
 	if before == nil {
 		err := s.ConstructVersionMap()
@@ -151,7 +151,7 @@ func (l load) versions(s *cache.Snapshot, before map[string]string, changed type
 	return now, nil
 }
 
-// own makes a cluster that of key k alone.
+// own makes a cluster specific to key k.
 func (l load) own(r proto.Message, k int) proto.Message {
 	if c, ok := r.(*clusterv3.Cluster); ok && l.Own {
 		c.AltStatName += fmt.Sprintf("-%d", k)

@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// serveRaw writes the bytes to each socket by a goroutine of its own, each
-// message after its length as gRPC has it, and nothing else: what the kernel
-// costs.
+// serveRaw writes the bytes to each socket in one goroutine each, with gRPC's length prefix and
+// nothing else. It measures the kernel's cost.
 func serveRaw(settings []byte) error {
 	var l load
 	if err := json.Unmarshal(settings, &l); err != nil {
@@ -46,7 +45,7 @@ type raw struct {
 
 	mu   sync.Mutex
 	body []byte        // the newest, shared, immutable
-	more chan struct{} // closed when there is a newer one
+	more chan struct{} // closed when there is a newer body
 }
 
 func (r *raw) serve(c net.Conn) {
@@ -55,7 +54,7 @@ func (r *raw) serve(c net.Conn) {
 		body, more := r.body, r.more
 		r.mu.Unlock()
 		if _, err := c.Write(body); err != nil {
-			return // the client is missed by its crowd
+			return // the crowd reports a missing client
 		}
 		<-more
 	}

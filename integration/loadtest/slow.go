@@ -9,34 +9,32 @@ import (
 )
 
 const (
-	// slowMost bounds the study: memory is at rest four times (restMost), beside
-	// a minute of changes.
+	// slowMost bounds the study: memory is at rest four times (restMost), plus a minute of changes.
 	slowMost = 12 * time.Minute
-	// slowReceive is what the socket of a slow reader takes: what sockets have
-	// before they grow. Grown ones of a thousand clients would hold more than the
-	// kernel grants to TCP on one machine; it then drops what comes in, and the
-	// timers of retransmission are all that is measured.
+	// slowReceive is the socket buffer of a slow reader: the size before the kernel lets it grow.
+	// Grown buffers of a thousand clients would exceed the kernel's limit for TCP on one machine.
+	// The kernel would then drop packets, and only its retransmission timers would be measured.
 	slowReceive = 128 << 10
-	// cutBytes is what the readers who are to be cut are sent: more than sockets
+	// cutBytes is the size of a response to readers that are to be disconnected: more than sockets
 	// hold.
 	cutBytes = 1_000_000
-	// cutMost bounds how long it takes.
+	// cutMost bounds the time until they are disconnected.
 	cutMost = time.Minute
 )
 
-// side is one of the two relays that are compared: with slow readers, or not.
+// side is one of the two compared relays: with slow readers, or without.
 type side struct {
 	*contender
 	slow *child // nil: without
 
-	before memory // when all still read
+	before memory // while all still read
 	kernel int64
 	p99    []float64
 	after  memory
 }
 
-// studySlow measures what clients that stop reading cost those who read, and
-// the relay; what they have when they read again; and that they are cut.
+// studySlow measures clients that stop reading. It measures their cost for other clients and for
+// the relay, what they receive when they read again, and that they are disconnected.
 func studySlow(ctx context.Context, o *options) (*study, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, slowMost, fmt.Errorf("not done after %s", slowMost))
 	defer cancel()
@@ -121,11 +119,11 @@ func studySlow(ctx context.Context, o *options) (*study, error) {
 	return s, nil
 }
 
-// side starts a relay with clients that read, and so many that have stopped.
+// side starts a relay with clients that read, and this many that have stopped.
 func (o *options) side(ctx context.Context, all *[]*contender, slow int) (*side, error) {
 	with := *o
-	// The readers here do not answer pings either, and are not to be cut yet. With
-	// a short ack_timeout their sockets are soon full, which is the worst case.
+	// The slow readers do not answer pings either, and must not be disconnected yet. With a short
+	// ack_timeout their sockets are soon full, which is the worst case.
 	with.downstream = ", ack_timeout: 500ms, send_timeout: 1h, keepalive: {time: 1h}"
 	p := &side{}
 	var err error
@@ -162,8 +160,7 @@ func (o *options) side(ctx context.Context, all *[]*contender, slow int) (*side,
 	return p, err
 }
 
-// change has the next generation served, and notes when 99 % of those who read
-// had it.
+// change serves the next generation. It records when 99 % of the reading clients had it.
 func (p *side) change(ctx context.Context) error {
 	if err := p.prepare(ctx); err != nil {
 		return err
@@ -174,7 +171,7 @@ func (p *side) change(ctx context.Context) error {
 	return err
 }
 
-// measure says what memory there is now.
+// measure records the current memory.
 func (p *side) measure(ctx context.Context) error {
 	if _, err := settleFor(p.proc.pid(), leaveMost); err != nil {
 		return err
@@ -187,8 +184,8 @@ func (p *side) measure(ctx context.Context) error {
 	return err
 }
 
-// again has the slow readers read, and returns how long it takes until all have
-// the newest, and in how many responses at most.
+// again makes the slow readers read. It returns the time until all have the newest, and the largest
+// number of responses to one of them.
 func (p *side) again(ctx context.Context) (time.Duration, int, error) {
 	begin := time.Now()
 	if _, err := p.slow.ask(ctx, command{Do: doRead}); err != nil {
@@ -196,14 +193,14 @@ func (p *side) again(ctx context.Context) (time.Duration, int, error) {
 	}
 	r, err := p.slow.ask(ctx, command{Do: doNewest, N: p.gen})
 	if err != nil {
-		return 0, 0, fmt.Errorf("the newest to those who read again: %w%s", err, p.words())
+		return 0, 0, fmt.Errorf("the newest to clients that read again: %w%s", err, p.words())
 	}
-	// Before they stopped they had the first and the warm-ups.
+	// Before they stopped they had the first response and the warm-ups.
 	return time.Since(begin), r.Count - 1 - warmups, nil
 }
 
-// cut starts a relay with another configuration and readers that stop, and
-// returns how long it takes until so many of them were cut for this reason.
+// cut starts a relay with another configuration and readers that stop. It returns the time until
+// this many of them were disconnected for this reason.
 func (o *options) cut(ctx context.Context, all *[]*contender, reason, config string, most int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cutMost, fmt.Errorf("%s: not cut after %s", reason, cutMost))
 	defer cancel()
@@ -232,7 +229,7 @@ func (o *options) cut(ctx context.Context, all *[]*contender, reason, config str
 		}
 		begin := time.Now()
 		for {
-			// Sockets that have grown hold more than one.
+			// Grown sockets hold more than one response.
 			if err := c.prepare(ctx); err != nil {
 				return 0, err
 			}

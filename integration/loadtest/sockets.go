@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What sock_diag(7) has and x/sys does not.
+// Constants of sock_diag(7) that x/sys lacks.
 const (
 	sockDiagByFamily = 20
 	diagMemory       = 7  // INET_DIAG_SKMEMINFO
@@ -19,9 +19,8 @@ const (
 	diagAnswerBytes  = 72 // struct inet_diag_msg
 )
 
-// kernelBytes is what the kernel holds for the IPv4 TCP sockets of a local
-// address' port: what they received and nobody read, what waits to be sent, and
-// what is set aside.
+// kernelBytes is the memory that the kernel holds for the IPv4 TCP sockets of a local port: unread,
+// unsent and reserved.
 func kernelBytes(addr string) (int64, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -68,7 +67,7 @@ func kernelBytes(addr string) (int64, error) {
 	}
 }
 
-// socketBytes is of one socket's answer.
+// socketBytes is the memory of one socket in an answer.
 func socketBytes(b []byte) int64 {
 	order := binary.NativeEndian
 	for b = b[min(diagAnswerBytes, len(b)):]; len(b) >= 4; {

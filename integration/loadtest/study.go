@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// study is the result of a case that is not made of rounds with a table of
-// their own: what is measured is in its columns.
+// study is the result of a case that does not consist of rounds with a common table. Its columns
+// have the measured values.
 type study struct {
 	What    string     `json:"what"`
 	Columns []string   `json:"columns"`
 	Rows    []studyRow `json:"rows"`
-	Drawn   int        `json:"drawn"` // the column of the plot
+	Drawn   int        `json:"drawn"` // the column in the plot
 }
 
 // studyRow has a value for each column, nil where there is none.
@@ -33,7 +33,7 @@ func (s *study) add(name string, values ...*spread) {
 	s.Rows = append(s.Rows, studyRow{name, values})
 }
 
-// value finds one by its row and column; nil if there is none.
+// value finds a value by its row and column, nil if there is none.
 func (s *study) value(row, column string) *spread {
 	for _, r := range s.Rows {
 		for i, c := range s.Columns {
@@ -45,10 +45,10 @@ func (s *study) value(row, column string) *spread {
 	return nil
 }
 
-// once is what was measured one time.
+// once is a value that was measured once.
 func once(v float64) *spread { return &spread{v, v, v} }
 
-// many is what was measured several times.
+// many is a value that was measured several times.
 func many(values []float64) *spread {
 	if len(values) == 0 {
 		return nil
@@ -57,14 +57,14 @@ func many(values []float64) *spread {
 	return &s
 }
 
-// quotients are those of values that were measured in the same round.
+// quotients divides values that were measured in the same round.
 func quotients(a, b []float64) *spread {
 	return pairs(a, b, func(a, b float64) float64 { return a / b })
 }
 
-// differences are those of values that were measured in the same round. Of small
-// differences between noisy numbers they say more than quotients: nothing that
-// can be measured is an interval with 0 in it.
+// differences subtracts values that were measured in the same round. Small differences between
+// noisy numbers are clearer than quotients: an effect too small to measure has an interval that
+// contains 0.
 func differences(a, b []float64) *spread {
 	return pairs(a, b, func(a, b float64) float64 { return a - b })
 }
@@ -93,15 +93,14 @@ func (s *study) table(w io.Writer) error {
 	return t.Flush()
 }
 
-// short writes a median with three digits at least, and its interval if there
-// is one.
+// short prints a median with at least three digits, and its interval if there is one.
 func (s *spread) short() string {
 	if s == nil {
 		return "-"
 	}
 	digits, a := 0, math.Abs(s.Median)
 	if s.Low < 0 && s.High > 0 {
-		a = max(-s.Low, s.High) // the median may be as good as nothing
+		a = max(-s.Low, s.High) // the median may be almost zero
 	}
 	if a > 0 && a < 100 {
 		digits = min(2-int(math.Floor(math.Log10(a))), 4)
@@ -112,7 +111,7 @@ func (s *spread) short() string {
 	return s.text(digits)
 }
 
-// begun starts a server with its crowd, and leaves it to all to be stopped.
+// begun starts a server with its crowd. It adds both to all, which the caller stops.
 func (o *options) begun(ctx context.Context, all *[]*contender, e *entry) (*contender, error) {
 	o.log("starting %s", e.name)
 	c, err := e.start(ctx, o)
@@ -129,8 +128,8 @@ func stopAll(all *[]*contender) {
 	}
 }
 
-// among are the entries that a study is about, without those that -only leaves out. Where
-// the relay takes part, the other relay does as well, but where it is alone.
+// among returns the entries that a study measures, without those that -only excludes. The other
+// relay takes part if the relay does, unless the relay is measured alone.
 func (o *options) among(names ...string) []*entry {
 	var out []*entry
 	all := o.entries()
@@ -147,7 +146,7 @@ func (o *options) among(names ...string) []*entry {
 	return out
 }
 
-// Memory is at rest when it has not changed by more than restBytes for a while.
+// Memory is at rest when it has changed by at most restBytes for a while.
 const (
 	restBytes = 1 << 20
 	restTime  = 500 * time.Millisecond
@@ -155,9 +154,8 @@ const (
 	restMost  = time.Minute
 )
 
-// rested has a server collect its garbage, and waits until the runtime has given
-// back what it is going to. Memory that is still not at rest then is said to be
-// so: what is measured next is of less worth.
+// rested makes a server collect its garbage, and waits until the runtime has returned free memory.
+// It reports memory that is still not at rest then, because later measurements are less reliable.
 func (c *contender) rested(ctx context.Context) error {
 	for range 2 { // the second empties the pools
 		if err := c.collect(ctx); err != nil {
@@ -171,9 +169,8 @@ func (c *contender) rested(ctx context.Context) error {
 	return err
 }
 
-// untilRest waits until a number of bytes has not changed for a while, for
-// restMost about, and returns by how much it changed in the last while, or 0 if
-// it was at rest.
+// untilRest waits until a number of bytes has not changed for a while, at most about restMost. It
+// returns the change in the last while, 0 if it was at rest.
 func untilRest(ctx context.Context, while time.Duration, read func() (int64, error)) (moved int64, err error) {
 	was, err := read()
 	for end := time.Now().Add(restMost); err == nil; {

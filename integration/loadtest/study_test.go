@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// studied measures a small case, and checks that its table, plot and JSON show
-// every row, and that nothing is missing but what may be.
+// studied measures a small case. It checks that its table, plot and JSON show every row, and that
+// only optional values are missing.
 func studied(t *testing.T, c loadCase) *study {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -62,7 +62,7 @@ func studied(t *testing.T, c loadCase) *study {
 	return r.Study
 }
 
-// positive checks that a study has something in these columns of a row.
+// positive checks that these columns of a row have positive values.
 func (s *study) positive(t *testing.T, row string, columns ...string) {
 	t.Helper()
 	for _, c := range columns {
@@ -88,7 +88,7 @@ func TestIdle(t *testing.T) {
 func TestAllocs(t *testing.T) {
 	s := studied(t, loadCase{name: "small", load: load{Clients: 100, Bytes: 1000}, study: studyAllocs})
 	s.positive(t, nameBare, "both, B")
-	// Of so few clients, what asking the relay for its metrics allocates is more.
+	// With so few clients, reading the relay's metrics allocates more than the clients do.
 	for _, c := range s.Columns {
 		if s.value(nameRelay, c) == nil {
 			t.Errorf("relay: no %q", c)
@@ -110,7 +110,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// A difference that may be nothing is written with the digits of its interval.
+// A difference that may be zero is printed with the digits of its interval.
 func TestDifferences(t *testing.T) {
 	d := differences([]float64{10, 21, 29.999}, []float64{12, 20, 30})
 	if got := d.short(); got != "-0.00 (-2.00–1.00)" {
@@ -121,11 +121,10 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// Memory is waited for until it is at rest; what is not at rest after all that
-// time is told.
+// The measurement waits until memory is at rest, and reports memory that never is.
 func TestUntilRest(t *testing.T) {
 	for name, c := range map[string]struct {
-		sizes []int64 // the last stays, or goes on to grow
+		sizes []int64 // the last one stays, or continues to grow
 		grows int64
 		most  time.Duration
 		moved int64
@@ -170,7 +169,7 @@ func TestStreamsOfOneConnection(t *testing.T) {
 	}
 }
 
-// What changes reaches all who asked for it, whatever else they asked for.
+// A change reaches all clients that subscribe to it, whatever else they subscribe to.
 func TestLoadAssignments(t *testing.T) {
 	small := eds(20)
 	small.Clusters, small.Names = 60, 5
@@ -185,7 +184,7 @@ func TestLoadAssignments(t *testing.T) {
 				seen[strings.Join(l.names(i), " ")] = true
 			}
 			if want := map[bool]int{false: 1, true: l.Clients}[l.Apart]; len(seen) != want {
-				t.Errorf("clients ask in %d ways, want %d", len(seen), want)
+				t.Errorf("clients have %d different subscriptions, want %d", len(seen), want)
 			}
 		})
 	}
@@ -198,16 +197,15 @@ func TestUnwanted(t *testing.T) {
 	if len(s.Rows) != 3 {
 		t.Fatalf("rows %+v", s.Rows)
 	}
-	// Two rounds of three changes are too few for the net values: the memory that
-	// reading the metrics takes is subtracted, and it varies by more than three
-	// changes take.
+	// Two rounds of three changes are too few for the net values: the memory for reading the
+	// metrics is subtracted, and it varies by more than three changes allocate.
 	for _, row := range s.Rows[:2] {
 		s.positive(t, row.Name, "CPU at rest included", "× of that", "from trigger ms")
 		if s.value(row.Name, "alloc B/change") == nil {
 			t.Errorf("%s: no allocated bytes", row.Name)
 		}
 	}
-	for _, row := range s.Rows { // in so short a time it may be nothing
+	for _, row := range s.Rows { // may be zero in so short a time
 		if s.value(row.Name, "at rest for a minute, % of a core") == nil {
 			t.Errorf("%s: nothing at rest", row.Name)
 		}
@@ -216,7 +214,7 @@ func TestUnwanted(t *testing.T) {
 	others.Asks = &l.Names
 	for i := range 30 {
 		if names := others.names(i); strings.Contains(strings.Join(names, " "), clusterName(0)) {
-			t.Errorf("client %d, who does not want what changes, asks for %v", i, names)
+			t.Errorf("client %d must not want the changed name, and subscribes to %v", i, names)
 		}
 	}
 }
@@ -228,7 +226,7 @@ func TestArrive(t *testing.T) {
 	}
 }
 
-// Clients of many keys get what is theirs, from all servers.
+// Clients of many keys receive their key's resources from all servers.
 func TestKeys(t *testing.T) {
 	o := options{load: load{Clients: 20, Bytes: 3000, Keys: 7}, rounds: 1, dir: t.TempDir(), log: t.Logf, relay: relay(t)}
 	if _, err := run(t.Context(), &o); err != nil {
@@ -247,8 +245,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// Readers that stop are behind, have the newest when they read again, and are
-// cut for both reasons; those beside them are served.
+// Clients that stop reading lag behind, and have the newest when they read again. They are
+// disconnected for both reasons. Other clients are served.
 func TestSlow(t *testing.T) {
 	s := studied(t, loadCase{name: "small", load: load{Clients: 20, Slow: 4, Bytes: 1_000_000, EveryMS: 250, Seconds: 3}, study: studySlow})
 	s.positive(t, "without slow readers", "p99 ms", "changes/s")
@@ -259,8 +257,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// What waits in a socket is found; a server that limits what is unsent has
-// little of it.
+// Data that waits in a socket is counted. A server that limits unsent data has little of it.
 func TestKernelBytes(t *testing.T) {
 	t.Run("unlimited", func(t *testing.T) {
 		unread(t, func(l net.Listener) net.Listener { return l }, 64<<20)
@@ -270,7 +267,7 @@ func TestKernelBytes(t *testing.T) {
 	})
 }
 
-// unread has a server write to a client that does not read.
+// unread makes a server write to a client that does not read.
 func unread(t *testing.T, as func(net.Listener) net.Listener, most int64) {
 	t.Helper()
 	l, err := listen()
@@ -289,7 +286,7 @@ func unread(t *testing.T, as func(net.Listener) net.Listener, most int64) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	// Nobody reads it: it is with the client first, and then with the server.
+	// Nothing is read: the data fills the client's buffer first, then the server's.
 	_ = server.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 	if n, err := server.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("%d written, %v", n, err)

@@ -10,34 +10,33 @@ import (
 )
 
 const (
-	// wanted is how many clients want what changes, in the study of those who do
-	// not.
+	// wanted is how many clients want the changed name, in the study of clients that do not.
 	wanted = 10
-	// turnMost is how often a turn is tried until no garbage is collected in it.
+	// turnMost is how often a turn is tried until no garbage collection happens in it.
 	turnMost = 3
 )
 
-// Less in tests.
+// Tests use smaller values.
 var (
-	// changesPerTurn is how often it changes in one turn: once is too little to
+	// changesPerTurn is how many changes one turn has, because a single one is too short to
 	// measure.
 	changesPerTurn = 40
-	// pingEvery is how often the relay pings a connection that is silent: so long
-	// takes all that happens at rest.
+	// pingEvery is how often the relay pings a silent connection. Everything that happens at rest
+	// happens within that time.
 	pingEvery = time.Minute
 )
 
-// turn is what one server used while it had its changes, and while the other had.
+// turn is the cost of one server during its changes, and during the other's.
 type turn struct {
-	cost  float64 // CPU µs for each change, what it uses at rest included
-	late  float64 // ms from the trigger, of each
-	bytes float64 // allocated for each
+	cost  float64 // CPU µs for each change, including its use at rest
+	late  float64 // ms from the trigger, for each change
+	bytes float64 // allocated bytes for each change
 	took  time.Duration
-	rest  float64 // CPU of the other meanwhile, % of a core
+	rest  float64 // CPU of the other server meanwhile, % of a core
 }
 
-// studyUnwanted measures what it costs that others are connected who do not want
-// the name that changes: the same change with them and without, in turn.
+// studyUnwanted measures the cost of connected clients that do not want the changed name. The same
+// change is made with and without them, in turn.
 func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What: fmt.Sprintf("A change of one load assignment that %d clients want; %d others each asked for %d of %d; %d rounds of %d",
@@ -47,7 +46,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	}
 	var all []*contender
 	defer stopAll(&all)
-	var in, holds []*contender // without the others and with them; who else holds as many
+	var in, holds []*contender // without the others and with them; a further server with as many clients
 	for _, e := range o.among(nameRelay) {
 		for _, others := range []int{0, o.load.Clients} {
 			c, err := o.unwanted(ctx, &all, e, others)
@@ -113,8 +112,8 @@ func valuesOf(turns []turn, value func(turn) float64) (out []float64) {
 	return out
 }
 
-// netCosts are those of the changes alone: less what the server used in the
-// other's turn of the same round, when it was at rest, over the same time.
+// netCosts are the costs of the changes alone. It subtracts the server's use at rest, measured over
+// the same time in the other's turn of the same round.
 func netCosts(own, others []turn) (out []float64) {
 	for i, t := range own {
 		atRest := others[i].rest / 100 * float64(t.took.Microseconds()) / float64(changesPerTurn)
@@ -123,7 +122,7 @@ func netCosts(own, others []turn) (out []float64) {
 	return out
 }
 
-// unwanted starts a server with those who want what changes, and so many others.
+// unwanted starts a server with the clients that want the changed name, and this many others.
 func (o *options) unwanted(ctx context.Context, all *[]*contender, e *entry, others int) (*contender, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMost, fmt.Errorf("not connected after %s", startMost))
 	defer cancel()
@@ -149,9 +148,8 @@ func (o *options) unwanted(ctx context.Context, all *[]*contender, e *entry, oth
 	return c, c.connect(ctx)
 }
 
-// turn has one server make its changes while another is at rest. What marking
-// the heap costs falls on whatever makes the garbage complete, and is in what was
-// allocated: so garbage is collected beforehand, and not meanwhile.
+// turn makes changes on one server while another is at rest. Garbage is collected beforehand, and
+// not meanwhile. Otherwise the cost of marking the heap would fall on the change that fills it up.
 func (o *options) turn(ctx context.Context, busy, idle *contender) (turn, error) {
 	for range turnMost {
 		for _, c := range []*contender{busy, idle} {
@@ -159,7 +157,7 @@ func (o *options) turn(ctx context.Context, busy, idle *contender) (turn, error)
 				return turn{}, err
 			}
 		}
-		// One that isn't counted fills the pools again.
+		// One change that is not counted fills the pools again.
 		if _, err := busy.changes(ctx, 1); err != nil {
 			return turn{}, err
 		}
@@ -167,7 +165,7 @@ func (o *options) turn(ctx context.Context, busy, idle *contender) (turn, error)
 		if err != nil {
 			return turn{}, err
 		}
-		// Asking allocates too: what lies between two questions.
+		// Reading the counter allocates too. The result is the difference of two readings.
 		before, err := garbageOf(ctx, busy, idle)
 		if err != nil {
 			return turn{}, err
@@ -190,7 +188,7 @@ func (o *options) turn(ctx context.Context, busy, idle *contender) (turn, error)
 	return turn{}, fmt.Errorf("garbage was collected in each of %d turns", turnMost)
 }
 
-// turn is one without what is to be known of garbage.
+// turn runs a turn without looking at garbage.
 func (c *contender) turn(ctx context.Context, idle *contender) (t turn, err error) {
 	for _, c := range []*contender{idle, c} {
 		if _, err := settleFor(c.proc.pid(), leaveMost); err != nil {
@@ -217,8 +215,8 @@ func (c *contender) turn(ctx context.Context, idle *contender) (t turn, err erro
 	return t, err
 }
 
-// changes makes so many, one after the other, and returns the milliseconds from
-// the trigger until all have it, of each.
+// changes makes n changes, one after the other. It returns the mean time in milliseconds from the
+// trigger until all clients have one.
 func (c *contender) changes(ctx context.Context, n int) (float64, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundMost, fmt.Errorf("not done after %s", roundMost))
 	defer cancel()
@@ -237,7 +235,7 @@ func (c *contender) changes(ctx context.Context, n int) (float64, error) {
 	return float64(late) / 1e6 / float64(n), nil
 }
 
-// garbage is what a relay has allocated, and how often it collected.
+// garbage is what a relay has allocated, and its number of collections.
 type garbage struct{ allocated, collections float64 }
 
 func garbageOf(ctx context.Context, of ...*contender) (out []garbage, err error) {
@@ -262,8 +260,8 @@ func cpus(of ...*contender) (out []time.Duration, err error) {
 	return out, nil
 }
 
-// restingTogether is what each of several servers uses when nothing happens, in
-// the same time, in percent of a core. Their garbage was collected before.
+// restingTogether is the CPU use of several servers at rest, in the same time, in percent of a
+// core. Their garbage was collected before.
 func restingTogether(ctx context.Context, all []*contender, long time.Duration) (out []float64, err error) {
 	for _, c := range all {
 		if err := c.collect(ctx); err != nil {

@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// absence is a client of one type that asks for "a", which the origin does not
-// have, and for "p", which it has.
+// absence is a client of one type that subscribes to "a", which the origin does not have, and to
+// "p", which it has.
 type absence struct {
 	*relayFixture
 	t                    *testing.T
@@ -41,7 +41,7 @@ func eachAbsence(t *testing.T, f func(a *absence)) {
 	}
 }
 
-// asks connects a client that asks for the names.
+// asks connects a client that subscribes to the names.
 func (a *absence) asks(names ...string) *client {
 	own := a.typ
 	if a.service == "ads" {
@@ -54,20 +54,20 @@ func (a *absence) asks(names ...string) *client {
 	})
 }
 
-// settle lets names go upstream, and the origin speak.
+// settle waits until names have gone upstream and the origin has answered.
 func (a *absence) settle() {
 	time.Sleep(20 * time.Millisecond)
 	a.flush()
 }
 
-// until lets time pass, and not more.
+// until lets time pass until at.
 func (a *absence) until(at time.Time) {
 	time.Sleep(time.Until(at))
 	synctest.Wait()
 }
 
-// gets fails unless the client has been sent just these responses since, as
-// content by name, 0 for a removal.
+// gets fails the test unless the client has since received exactly these responses, as content by
+// name, 0 for a removal.
 func (a *absence) gets(c *client, when string, want ...map[string]int) {
 	a.t.Helper()
 	typ := c.types[a.typ]
@@ -86,9 +86,8 @@ func (a *absence) gets(c *client, when string, want ...map[string]int) {
 	synctest.Wait()
 }
 
-// gone is how the client is told that a is absent, if it has the rest: an
-// incremental one by its name; a SotW one, of a full-state type, by everything
-// else; of other types it is told nothing.
+// gone returns the responses that report the absence of a to a client that has the rest. In delta
+// it is a's name. In SotW of a full-state type it is everything else; of other types there is none.
 func (a *absence) gone(rest map[string]int) []map[string]int {
 	switch {
 	case a.downstream == xds.Delta:
@@ -99,7 +98,7 @@ func (a *absence) gone(rest map[string]int) []map[string]int {
 	return nil
 }
 
-// come is how the client is told of a.
+// come returns the response that has a.
 func (a *absence) come(rest map[string]int, content int) map[string]int {
 	out := map[string]int{"a": content}
 	if a.downstream == xds.SotW && fullState(a.typ) {
@@ -108,8 +107,8 @@ func (a *absence) come(rest map[string]int, content int) map[string]int {
 	return out
 }
 
-// A name of which the origin says nothing is pending, however long, also on a new
-// stream. It is delivered when it appears. What is held stays held.
+// A name without an answer is pending, however long, also on a new stream. It is sent when it
+// appears. Held resources stay held.
 func TestP57_SilenceIsPending(t *testing.T) {
 	eachAbsence(t, func(a *absence) {
 		p := map[string]int{"p": 1}
@@ -139,11 +138,10 @@ func TestP57_SilenceIsPending(t *testing.T) {
 	})
 }
 
-// Where the origin has a word for absence, it is passed on at once: an
-// incremental one names it, a SotW one leaves it out of a full-state type that
-// had it. Who asks later is answered at once, too; and who was answered gets it
-// the moment it appears.
-func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
+// If the origin can express absence, it is passed on at once. In delta by name; in SotW a
+// full-state type is sent without it to a client that had it. A later client is answered at once,
+// too. Answered clients receive the resource as soon as it appears.
+func TestP25_AbsenceStatedByTheOrigin(t *testing.T) {
 	eachAbsence(t, func(a *absence) {
 		p := map[string]int{"p": 1}
 		heard := a.upstream == xds.Delta || fullState(a.typ)
@@ -162,9 +160,9 @@ func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
 		synctest.Wait()
 		switch {
 		case heard:
-			a.gets(late, "who comes later", a.gone(map[string]int{})...)
-		default: // the origin could not say it
-			a.gets(late, "who comes later", map[string]int{"a": 1})
+			a.gets(late, "a later client", a.gone(map[string]int{})...)
+		default: // the origin could not express it
+			a.gets(late, "a later client", map[string]int{"a": 1})
 		}
 		a.until(time.Now().Add(time.Hour))
 		a.gets(c, "long after")
@@ -177,12 +175,12 @@ func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
 	})
 }
 
-// A name that never was, of which the origin says so, is answered without
-// waiting, though nothing else is; and is pending until then.
+// A name that never existed is pending until the origin reports that. Then it is answered at once,
+// even if no other name is.
 func TestP25_ANameThatNeverWas(t *testing.T) {
 	eachAbsence(t, func(a *absence) {
 		if a.upstream == xds.SotW {
-			return // it has no word for that: TestP57_SilenceIsPending
+			return // it cannot express that: TestP57_SilenceIsPending
 		}
 		a.o.hush(a.typ, "a", true)
 		a.o.hush(a.typ, "p", true)

@@ -20,7 +20,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// methods of the aggregated service, and of those for one type.
+// methods of the aggregated service, and of the services for one type.
 var methods = map[xds.TypeURL]map[xds.Variant]string{
 	"": {
 		xds.SotW:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
@@ -30,18 +30,18 @@ var methods = map[xds.TypeURL]map[xds.Variant]string{
 	eds: {xds.SotW: endpointservice.EndpointDiscoveryService_StreamEndpoints_FullMethodName, xds.Delta: endpointservice.EndpointDiscoveryService_DeltaEndpoints_FullMethodName},
 }
 
-// client is a client as plain maps: what it asked for, and what it holds.
+// client is a client as plain maps: its subscriptions, and what it holds.
 type client struct {
 	id   string
 	v    xds.Variant
-	own  xds.TypeURL // the type of its stream; empty: it carries all of them
+	own  xds.TypeURL // the type of its stream; empty: it carries all types
 	cc   *grpc.ClientConn
 	send func(proto.Message) error
 	end  func() // of the stream
 
 	types  map[xds.TypeURL]*clientType
-	node   bool // was sent on this stream
-	points bool // it spoke for listeners as the stream began
+	node   bool // the node was sent on this stream
+	points bool // it had listeners when the stream began
 	log    func(format string, args ...any)
 
 	mu    sync.Mutex
@@ -53,33 +53,33 @@ type client struct {
 // clientType is one type of a client.
 type clientType struct {
 	typ    xds.TypeURL
-	began  bool // on this stream
+	began  bool // a request was sent on this stream
 	brings bool // SotW: its first request had a version (P67)
-	heard  bool // it was sent anything on this stream
+	heard  bool // it received a response on this stream
 	named  bool
 	wild   bool
 	names  map[string]bool
 
 	holds    map[string]int
 	versions map[string]string
-	version  string // that it took last
+	version  string // that it accepted last
 
-	// Of this stream.
+	// The fields below belong to this stream.
 	nonce   string // of the response that it answered last
 	open    []response
-	ever    map[string]bool // names that it asked for
-	told    map[string]int  // what was sent last: its content, 0 for a removal
-	cause   map[string]int  // how often names may be sent though they are as told
-	answers int             // how often everything may be, where a response holds everything
-	parted  map[string]bool // SotW: given up, perhaps by stale requests alone (P12)
-	unsure  map[string]bool // SotW: asked for again since: perhaps nobody noticed
+	ever    map[string]bool // names that it subscribed to
+	told    map[string]int  // the last sent content, 0 for a removal
+	cause   map[string]int  // how often names may be sent although they are unchanged
+	answers int             // how often the whole content may be, where a response holds everything
+	parted  map[string]bool // SotW: unsubscribed, perhaps by stale requests only (P12)
+	unsure  map[string]bool // SotW: subscribed again since; the relay may not have noticed the change
 	brought map[string]string
-	// narrowed are names that it went on to ask for when it gave up the wildcard. The
-	// name's copy was another one then, maybe, and is sent once, even if it has become
-	// equal to the wildcard's meanwhile.
+	// narrowed are names that it listed when it unsubscribed from the wildcard. The name's own copy
+	// may have differed then. It is sent once, even if it has become equal to the wildcard's
+	// meanwhile.
 	narrowed map[string]bool
-	refusals []map[string]int     // what refused responses held (P15)
-	accepted map[string]time.Time // when it acknowledged resources while it refused nothing (P36)
+	refusals []map[string]int     // contents of rejected responses (P15)
+	accepted map[string]time.Time // when it acknowledged resources while it rejected nothing (P36)
 }
 
 type response struct {
@@ -177,8 +177,7 @@ func (c *client) isSlow() bool {
 	return c.slow != nil
 }
 
-// begin sends the first request of each type that the client has anything to
-// do with.
+// begin sends the first request of each type that the client uses.
 func (c *client) begin() {
 	defer func() { c.points = c.types[lds].began }()
 	for _, typ := range types {
@@ -188,7 +187,7 @@ func (c *client) begin() {
 	}
 }
 
-// first sends a type's first request of a stream.
+// first sends a type's first request on a stream.
 func (c *client) first(t *clientType) {
 	t.began, t.named = true, true
 	for n := range t.names {
@@ -206,13 +205,13 @@ func (c *client) first(t *clientType) {
 	})
 }
 
-// excuse lets a name be sent once more though it is as it was told.
+// excuse allows a name to be sent once more although it is unchanged.
 func (t *clientType) excuse(name string) {
 	t.cause[name]++
 	t.answers++
 }
 
-// list is everything that is asked for.
+// list is the whole subscription.
 func (t *clientType) list() []string {
 	names := slices.Sorted(maps.Keys(t.names))
 	if t.wild {
@@ -224,7 +223,7 @@ func (t *clientType) list() []string {
 // request sends a SotW request.
 func (c *client) request(t *clientType, nonce, version, refusal string) {
 	if len(t.open) == 0 && !c.isSlow() {
-		clear(t.parted) // not stale: what it leaves out is given up
+		clear(t.parted) // not stale: names that it leaves out are unsubscribed
 	}
 	r := &discoveryv3.DiscoveryRequest{TypeUrl: string(t.typ), ResourceNames: t.list(), ResponseNonce: nonce, VersionInfo: version}
 	if refusal != "" {
@@ -245,10 +244,10 @@ func (c *client) tell(m proto.Message) {
 		}
 	}
 	c.log("%s -> %v", c.id, m)
-	_ = c.send(m) // a stream that ended shows when it is read
+	_ = c.send(m) // the reader finds out that a stream has ended
 }
 
-// change asks for more names and gives others up.
+// change adds names and removes others.
 func (c *client) change(t *clientType, add, drop []string) {
 	var gone []string
 	for _, n := range add {
@@ -256,7 +255,7 @@ func (c *client) change(t *clientType, add, drop []string) {
 			t.excuse(n)
 		}
 		if c.v == xds.SotW && !t.covers(n) {
-			delete(t.told, n) // what was on its way when it was given up may have told of it
+			delete(t.told, n) // a response in flight at the time may have had it
 		}
 		if t.parted[n] {
 			t.unsure[n] = true // P22 compares with the last request that was not stale
@@ -276,10 +275,10 @@ func (c *client) change(t *clientType, add, drop []string) {
 		if c.v == xds.SotW {
 			t.parted[n] = true
 			if t.wild {
-				t.answers++ // as in incremental (P24), if it may have had it
+				t.answers++ // as in delta (P24), if it may have had it
 			}
 		}
-		if t.covers(n) || t.wild && c.v == xds.Delta { // that is told what is not covered any more (P24)
+		if t.covers(n) || t.wild && c.v == xds.Delta { // it is told that the name is no longer covered (P24)
 			t.cause[n]++
 			continue
 		}
@@ -298,8 +297,8 @@ func (c *client) change(t *clientType, add, drop []string) {
 	}
 }
 
-// widen asks for the wildcard, or gives it up. Nothing may be on its way: what is
-// said before it is read by other rules than what is said after it.
+// widen subscribes to the wildcard, or unsubscribes. No response may be in flight, because
+// different rules apply to responses before and after.
 func (c *client) widen(t *clientType, wild bool) {
 	if t.wild == wild {
 		return
@@ -307,7 +306,7 @@ func (c *client) widen(t *clientType, wild bool) {
 	t.wild = wild
 	for _, n := range names {
 		switch {
-		case wild && t.covers(n): // also what it asked for before: all of it is answered
+		case wild && t.covers(n): // names that it subscribed to before are answered too
 			t.excuse(n)
 			t.ever[n] = true
 		case !wild && !t.names[n]:
@@ -332,7 +331,7 @@ func (c *client) widen(t *clientType, wild bool) {
 	}
 }
 
-// answer takes or refuses the oldest unanswered response.
+// answer accepts or rejects the oldest unanswered response.
 func (c *client) answer(t *clientType, refuse bool) bool {
 	if len(t.open) == 0 {
 		return false
@@ -344,7 +343,7 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 	if refuse {
 		refusal = "no"
 		t.changedSince(r)
-		if !c.full(t) || len(t.open) == 0 { // else the next one holds everything
+		if !c.full(t) || len(t.open) == 0 { // otherwise the next one holds everything
 			t.refusals = append(t.refusals, maps.Clone(r.items))
 		}
 		for n, content := range r.items {
@@ -352,8 +351,8 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 				t.letGo(n)
 			}
 			if content == 0 && !t.covers(n) {
-				// It gave the name up beside the wildcard, and refuses to hear that
-				// nothing else covers it: nobody tells it again.
+				// It unsubscribed from the name beside the wildcard, and rejects the answer that
+				// nothing else covers it. The relay does not repeat that answer.
 				delete(t.holds, n)
 				delete(t.versions, n)
 			}
@@ -365,7 +364,7 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 		}
 		for n, content := range r.items {
 			switch {
-			case content == 0: // also of what was given up beside the wildcard (P24)
+			case content == 0: // also for a name unsubscribed beside the wildcard (P24)
 				delete(t.accepted, n)
 				delete(t.holds, n)
 				delete(t.versions, n)
@@ -391,8 +390,8 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 	return true
 }
 
-// changedSince lets a refused response be said again if one that is on its way
-// has told of a change of it, be it undone since (P15).
+// changedSince allows a rejected response to be sent again if one in flight has a change of it,
+// even if the change was undone since (P15).
 func (t *clientType) changedSince(refused response) {
 	for _, later := range t.open {
 		for n, content := range later.items {
@@ -406,11 +405,10 @@ func (t *clientType) changedSince(refused response) {
 	}
 }
 
-// givenUp is in the place of a refused content that is no matter any more.
+// givenUp replaces a rejected content that no longer matters.
 const givenUp = -1
 
-// letGo has what was refused of a name be no matter any more, also if it is
-// asked for again.
+// letGo marks the rejected contents of a name as not mattering, even if it is subscribed again.
 func (t *clientType) letGo(name string) {
 	for _, of := range t.refusals {
 		if _, in := of[name]; in {
@@ -419,8 +417,8 @@ func (t *clientType) letGo(name string) {
 	}
 }
 
-// reconnect ends the stream and opens another, and between is done in between;
-// forget drops what was held, as a restart does.
+// reconnect ends the stream, calls between, and opens another stream. forget drops what was held,
+// as a restart does.
 func (c *client) reconnect(ctx context.Context, forget bool, between func()) error {
 	c.setSlow(false)
 	c.end()
@@ -439,8 +437,8 @@ func (c *client) reconnect(ctx context.Context, forget bool, between func()) err
 	return nil
 }
 
-// empty reports whether nothing was sent on this stream: once anything of its
-// key is held, the relay serves it (P53).
+// empty reports whether nothing was sent on this stream: once anything of its key is held, the
+// relay serves it (P53).
 func (c *client) empty() bool {
 	for _, t := range c.types {
 		if len(t.told) > 0 {
@@ -450,8 +448,8 @@ func (c *client) empty() bool {
 	return true
 }
 
-// take holds what has come since against what was sent before, and keeps it to
-// be answered. It reports whether there was anything.
+// take checks new responses against what was sent before, and keeps them to be answered. It reports
+// whether there were any.
 func (c *client) take(w *relayFixture) (bool, error) {
 	c.mu.Lock()
 	inbox, err := c.inbox, c.err
@@ -464,7 +462,7 @@ func (c *client) take(w *relayFixture) (bool, error) {
 		t, r, err := c.decode(m)
 		w.tb.Logf("%s <- %v", c.id, m)
 		if err == nil {
-			err = c.judge(w, t, r)
+			err = c.check(w, t, r)
 		}
 		if err != nil {
 			return true, fmt.Errorf("%w\n%v", err, m)

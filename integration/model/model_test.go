@@ -23,8 +23,8 @@ import (
 
 var variants = map[string]xds.Variant{"sotw": xds.SotW, "delta": xds.Delta}
 
-// A client of either variant has at rest what the origin has of what it asked
-// for, whatever both did on the way.
+// At rest a client of either variant holds the origin's resources for its subscriptions, whatever
+// happened on the way.
 func TestP60_Model(t *testing.T) {
 	for up, upstream := range variants {
 		for down, downstream := range variants {
@@ -36,17 +36,17 @@ func TestP60_Model(t *testing.T) {
 	}
 }
 
-// inBubble runs f in a bubble of its own. What f panics with comes out of it.
+// inBubble runs f in a bubble of its own. It passes on a panic of f.
 func inBubble(t *testing.T, f func()) {
 	var failed any
 	synctest.Test(t, func(*testing.T) {
 		defer func() { failed = recover() }()
 		f()
 	})
-	// rapid tells failures apart by where they come from.
+	// rapid distinguishes failures by their stack.
 	switch {
 	case failed == nil:
-	case fmt.Sprintf("%T", failed) == "rapid.invalidData": // it drew too much, trying to shrink
+	case fmt.Sprintf("%T", failed) == "rapid.invalidData": // it drew too much while shrinking
 		panic(failed)
 	default:
 		panic(failed)
@@ -56,13 +56,13 @@ func inBubble(t *testing.T, f func()) {
 // relayFixture is the relay of one case between its origin and its clients.
 type relayFixture struct {
 	tb      tester
-	rt      *rapid.T // draws the steps; nil where a test says them
+	rt      *rapid.T // draws the steps; nil where a test sets them
 	ctx     context.Context
 	dice    *rand.Rand
 	o       *origin
-	both    []xds.TypeURL // of which there may be wildcard and names
+	both    []xds.TypeURL // types that may have both wildcard and names
 	clients []*client
-	// start starts a relay in place of the one that stopRelay ended, reached by down.
+	// start starts a relay in place of the one that stopRelay ended. Clients reach it through down.
 	start, stopRelay func()
 	restarted        bool
 	down             atomic.Pointer[dialer]
@@ -74,8 +74,8 @@ type tester interface {
 	Logf(format string, args ...any)
 }
 
-// names of the resources; the permanent ones are there from the beginning and
-// are never removed. Those with an x are hidden from the wildcard.
+// Names of the resources. The permanent ones exist from the beginning and are never removed. The
+// wildcard does not cover those with an x.
 var (
 	fleeting  = []string{"a", "b", "c", "x"}
 	permanent = []string{"p", "q", "xp"}
@@ -102,9 +102,8 @@ func (w *relayFixture) still(t *clientType, items map[string]int) bool {
 // pick draws a number below n for the driver.
 func (w *relayFixture) pick(n int) int { return rapid.IntRange(0, n-1).Draw(w.rt, "pick") }
 
-// say has the origin say something. How often it is asked to depends on the
-// relay's jitter, so it has dice of its own: a case that is tried again draws as
-// much as the first time.
+// say makes the origin send a response. The number of calls depends on the relay's jitter, so it
+// has its own random source: a repeated case draws as much as the first time.
 func (w *relayFixture) say() bool { return w.o.say(w.dice.IntN) }
 
 func (w *relayFixture) fatal(err error) {
@@ -113,8 +112,7 @@ func (w *relayFixture) fatal(err error) {
 	}
 }
 
-// newRelayFixture starts an origin, which has the permanent resources, and a relay. stop
-// ends them.
+// newRelayFixture starts an origin with the permanent resources, and a relay. stop ends them.
 func newRelayFixture(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *relayFixture, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w = &relayFixture{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
@@ -145,8 +143,8 @@ func (w *relayFixture) dial(ctx context.Context, target string) (net.Conn, error
 	return (*w.down.Load())(ctx, target)
 }
 
-// restart ends the relay and starts another one, which knows nothing yet. The clients come
-// back with what they have (P67).
+// restart ends the relay and starts another one without state. The clients reconnect with what they
+// have (P67).
 func (w *relayFixture) restart() {
 	w.restarted = true
 	for _, c := range w.clients {
@@ -161,7 +159,7 @@ func (w *relayFixture) restart() {
 	}
 }
 
-// join connects a client, which asks for what ask gives it.
+// join connects a client, which subscribes as ask says.
 func (w *relayFixture) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
 	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.fatal(err)
@@ -182,8 +180,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	defer stop()
 	w.rt = rt
 	w.o.splits = rapid.Bool().Draw(rt, "splits")
-	// If one type alone has wildcard and names, the second stream comes and goes
-	// more often (P50).
+	// If only one type has wildcard and names, the second stream opens and closes more often (P50).
 	one := w.pick(3) > 0
 	if one {
 		w.both = []xds.TypeURL{types[w.pick(len(types))]}
@@ -225,9 +222,8 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	w.finish()
 }
 
-// take has a client look at what came. Who was sent elsewhere for want of an
-// origin (P53) comes again: also who was served before, if all gave everything
-// up since.
+// take makes a client read its responses. A client that was refused because no origin is reachable
+// (P53) reconnects. That may also be one that was served before, if all clients unsubscribed since.
 func (w *relayFixture) take(c *client) bool {
 	took, err := c.take(w)
 	if status.Code(err) == codes.Unavailable && (c.empty() || strings.Contains(err.Error(), "nothing is held")) {
@@ -238,7 +234,7 @@ func (w *relayFixture) take(c *client) bool {
 	return took
 }
 
-// step is something that the origin or a client does.
+// step is an action of the origin or a client.
 func (w *relayFixture) step() {
 	typ := slices.Concat(types, w.both, w.both)[w.pick(len(types)+2*len(w.both))]
 	c := w.clients[w.pick(len(w.clients))]
@@ -293,7 +289,7 @@ func (w *relayFixture) step() {
 	}
 }
 
-// turn has all clients give up the wildcard of a type, or its names. It goes on
+// turn makes all clients unsubscribe from the wildcard of a type, or from its names. It continues
 // just as the relay unsubscribes: one of the two streams may close.
 func (w *relayFixture) turn(wild bool) {
 	typ := w.both[w.pick(len(w.both))]
@@ -322,7 +318,7 @@ func (w *relayFixture) turn(wild bool) {
 	}
 }
 
-// calm has a client take all that is on its way of a type.
+// calm makes a client accept all responses of a type in flight.
 func (w *relayFixture) calm(c *client, t *clientType) {
 	c.setSlow(false)
 	synctest.Wait()
@@ -331,8 +327,7 @@ func (w *relayFixture) calm(c *client, t *clientType) {
 	}
 }
 
-// pass lets time go by. The origin answers within a second: what stays
-// unanswered for longer is taken for absent (P57).
+// pass lets time pass. The origin answers within a second.
 func (w *relayFixture) pass(d time.Duration) {
 	for ; d > 0; d -= time.Second {
 		w.flush()
@@ -340,7 +335,7 @@ func (w *relayFixture) pass(d time.Duration) {
 	}
 }
 
-// flush has the origin say all that it has to say.
+// flush makes the origin send all that is pending.
 func (w *relayFixture) flush() (said bool) {
 	synctest.Wait()
 	for w.say() {
@@ -350,7 +345,7 @@ func (w *relayFixture) flush() (said bool) {
 	return said
 }
 
-// pass lets time pass, which costs nothing in a bubble.
+// pass lets the bubble's time pass.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -19,8 +19,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// origin is a control plane that says what it has when the driver lets it, in
-// whichever order and portions the driver draws.
+// origin is a control plane. The driver decides when it sends, and in which order and portions.
 type origin struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	listener *bufconn.Listener
@@ -32,25 +31,25 @@ type origin struct {
 	stamps   int                            // makes versions differ
 	version  map[string]int                 // type+name -> stamp
 	removals map[string][]time.Time         // type+name -> when
-	silent   map[string]bool                // type+name: nothing is said of it
+	silent   map[string]bool                // type+name: it is not answered
 	away     bool                           // streams end at once
-	whole    bool                           // all that is pending goes at once
+	whole    bool                           // everything pending is sent at once
 	splits   bool                           // delta: the first answer to a wildcard may come in parts (P67)
 	streams  []*originStream
 	sotwSeen bool     // a stream was SotW
-	faults   []string // what the relay should not have said
-	history  []line   // what both said
+	faults   []string // wrong requests of the relay
+	history  []line   // the messages of both
 }
 
-// line is a message as it went, written out only where a case fails.
+// line is a sent message. It is printed only if a case fails.
 type line struct {
 	at     time.Time
 	s      *originStream
-	origin bool // it said this
+	origin bool // the origin sent it
 	m      proto.Message
 }
 
-// tell writes the history.
+// tell prints the history.
 func (o *origin) tell(log func(format string, args ...any)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,7 +66,7 @@ func (o *origin) tell(log func(format string, args ...any)) {
 	}
 }
 
-// hidden names are served to who asks for them, and not to the wildcard.
+// hidden names are served by name, but not by the wildcard.
 func hidden(name string) bool { return name[0] == 'x' }
 
 type originStream struct {
@@ -78,14 +77,14 @@ type originStream struct {
 	nonce int
 }
 
-// originType is what a stream asked of a type, and what it was told.
+// originType is a stream's subscription to a type, and what was sent for it.
 type originType struct {
-	named    bool // a name was ever given
+	named    bool // a name was listed at some time
 	wild     bool
 	names    map[string]bool
 	told     map[string]string // name -> version
-	due      map[string]bool   // to be answered, changed or not
-	answer   bool              // a response is due, empty or not
+	due      map[string]bool   // to be answered, even if unchanged
+	answer   bool              // a response is due, even an empty one
 	unacked  string            // nonce
 	versions int               // version_info
 }
@@ -93,7 +92,7 @@ type originType struct {
 func startOrigin() *origin {
 	o := &origin{
 		listener: bufconn.Listen(1 << 16),
-		// The bubble's hours pass in no time: pings are no flood.
+		// The bubble's hours pass at once, so many pings must not count as a flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
 		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time),
 		silent: make(map[string]bool),
@@ -172,7 +171,7 @@ func (o *origin) serve(s *originStream, gs grpc.ServerStream, receive func() err
 	}
 }
 
-// idle notes a fault for a stream beside another that asks for nothing (P50).
+// idle records a fault if a stream beside another has no subscription (P50).
 func (o *origin) idle() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -297,8 +296,7 @@ func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 
 func (t *originType) covers(name string) bool { return t.names[name] || t.wild && !hidden(name) }
 
-// put and remove change what there is; stamp gives equal content another
-// version.
+// put and remove change the content; stamp gives equal content another version.
 func (o *origin) put(typ xds.TypeURL, name string, content int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -314,7 +312,7 @@ func (o *origin) remove(typ xds.TypeURL, name string) {
 	o.removals[string(typ)+name] = append(o.removals[string(typ)+name], time.Now())
 }
 
-// ripe reports whether a name was removed at least so long ago, or not after a client
+// ripe reports whether a name was removed at least this long ago, or was not removed after a client
 // accepted it.
 func (o *origin) ripe(typ xds.TypeURL, name string, accepted time.Time, ago time.Duration) bool {
 	o.mu.Lock()
@@ -329,8 +327,8 @@ func (o *origin) stamp(typ xds.TypeURL, name string) {
 	o.version[string(typ)+name] = o.stamps
 }
 
-// hush makes the origin say nothing of a name, or speak of it again. A response
-// that holds all there is cannot leave out what is there.
+// hush makes the origin stop or resume answering for a name. A response that holds everything
+// cannot leave out an existing resource.
 func (o *origin) hush(typ xds.TypeURL, name string, silent bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -347,7 +345,7 @@ func (o *origin) leave(away bool) {
 	}
 }
 
-// repeat has names said again to whoever asked for them.
+// repeat makes the origin send names again to subscribed streams.
 func (o *origin) repeat(typ xds.TypeURL, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -358,8 +356,7 @@ func (o *origin) repeat(typ xds.TypeURL, name string) {
 	}
 }
 
-// pending are the names of which a stream has to be told, and whether a
-// response is due at all.
+// pending returns the names to be sent on a stream, and whether a response is due at all.
 func (o *origin) pending(s *originStream, typ xds.TypeURL) (names []string, due bool) {
 	t := s.types[typ]
 	if t == nil {
@@ -390,12 +387,12 @@ func (o *origin) versionOf(typ xds.TypeURL, name string) string {
 	return "v" + strconv.Itoa(o.version[string(typ)+name])
 }
 
-// say sends one response about a part of what is pending, drawn by pick, which
-// returns a number below n. It reports whether there was anything to say.
+// say sends one response with a part of the pending names. pick draws it by returning a number
+// below n. It reports whether anything was pending.
 func (o *origin) say(pick func(n int) int) bool {
 	s, msg := o.next(pick)
 	if msg != nil {
-		_ = s.send(msg) // a stream that ended is the relay's to notice
+		_ = s.send(msg) // the relay finds out that a stream has ended
 	}
 	return s != nil
 }
@@ -422,7 +419,7 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	at := turns[pick(len(turns))]
 	names := at.names
 	t := at.s.types[at.typ]
-	// A wildcard's first answer is whole, unless the origin splits it.
+	// A wildcard's first answer is complete, unless the origin splits it.
 	if len(names) > 1 && !o.whole && (!t.answer || o.splits && at.s.v == xds.Delta) && !(at.s.v == xds.SotW && fullState(at.typ)) {
 		from := pick(len(names))
 		names = names[from : from+1+pick(len(names)-from)]
@@ -434,7 +431,7 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	return at.s, m
 }
 
-// response makes the message, nil if the variant has no words for it.
+// response makes the message, nil if the variant cannot express it.
 func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) proto.Message {
 	t := s.types[typ]
 	s.nonce++

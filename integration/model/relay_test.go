@@ -43,7 +43,7 @@ const (
 	removalDelay = 5 * time.Second
 )
 
-// What is made once: nothing of it has a goroutine.
+// This is created once, because it has no goroutine.
 var meters = sync.OnceValues(func() (*telemetry.Metrics, error) { return telemetry.New(telemetry.Options{}) })
 
 var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
@@ -52,7 +52,7 @@ var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
 	return aggregator.Compile(&cfg)
 })
 
-// startRelay runs a relay of the origin behind dial; clients come by what it
+// startRelay runs a relay with the origin behind dial. Clients connect to the listener that it
 // returns.
 func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.Listener, stop func()) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// rest lets everyone say and take all that there is.
+// rest waits until all messages are sent and received.
 func (w *relayFixture) rest() {
 	for quiet, rounds := 0, 0; quiet < 5; rounds++ {
 		if rounds > 200 {
@@ -37,9 +37,9 @@ func (w *relayFixture) rest() {
 	}
 }
 
-// finish brings everything to rest and holds the clients against the origin:
-// first as it came, but for what was refused, then once everything has changed,
-// which lets go what was refused (P15), and once something has gone.
+// finish brings everything to rest and compares the clients with the origin, in three steps. First
+// as it is, except for rejected contents. Then after everything has changed, which replaces
+// rejected contents (P15). Then after something was removed.
 func (w *relayFixture) finish() {
 	for _, c := range w.clients {
 		c.setSlow(false)
@@ -63,8 +63,8 @@ func (w *relayFixture) finish() {
 	}
 }
 
-// change changes everything twice, the second time while the first is
-// unanswered: then the ACKs alone bring the rest, and no time has to pass (P19).
+// change changes everything twice, the second time while the first is unanswered. Then the ACKs
+// alone bring the rest, without waiting (P19).
 func (w *relayFixture) change() {
 	for content := range 2 {
 		for _, typ := range types {
@@ -89,8 +89,7 @@ func (w *relayFixture) change() {
 	}
 }
 
-// compare holds what the clients have against what the origin has of what they
-// asked for.
+// compare compares what the clients hold with the origin's resources for their subscriptions.
 func (w *relayFixture) compare(when string) {
 	for _, c := range w.clients {
 		for _, typ := range types {
@@ -102,8 +101,8 @@ func (w *relayFixture) compare(when string) {
 	}
 }
 
-// differs says in what a client differs from what it should hold, but for what
-// it refused and is as it was then (P15).
+// differs describes how a client differs from what it should hold, except for rejected contents
+// that are unchanged (P15).
 func (w *relayFixture) differs(c *client, t *clientType) error {
 	if t.wild && !t.heard {
 		return errors.New("P11: the wildcard was never answered")
@@ -116,31 +115,30 @@ func (w *relayFixture) differs(c *client, t *clientType) error {
 		holds, held := t.holds[n]
 		switch {
 		case !t.covers(n):
-			// A SotW client is not told of what it gave up itself.
+			// A SotW client receives no removal of names that it unsubscribed itself.
 			if held && c.v == xds.Delta {
-				return fmt.Errorf("%s is held, and not asked for", n)
+				return fmt.Errorf("%s is held, and not subscribed", n)
 			}
 		case there && !held && t.unsure[n]:
-			// It let go what the relay could not know that it had (P12).
+			// it unsubscribed a name that the relay may not have known to be subscribed (P12)
 		case there && holds != has:
 			return fmt.Errorf("holds %v, want %v: %s", t.holds, w.o.has[t.typ], n)
 		case !there && held && w.restarted && w.o.sotwSeen && t.names[n]:
-			// The relay started after it was removed, and a SotW origin does not say that a
-			// name does not exist (P65).
+			// The relay started after the removal, and a SotW origin cannot report that a name does
+			// not exist (P65).
 		case !there && held && !w.silent(c, t):
 			return fmt.Errorf("holds %v, want %v: %s was removed", t.holds, w.o.has[t.typ], n)
 		}
 	}
 	for n := range maps.Keys(t.holds) {
 		if !slices.Contains(names, n) {
-			return fmt.Errorf("holds %s, which nobody has", n)
+			return fmt.Errorf("holds %s, which the origin does not have", n)
 		}
 	}
 	return nil
 }
 
-// moved reports whether anything of what a client refused is surely known to
-// have changed.
+// moved reports whether anything that a client rejected has certainly changed.
 func (w *relayFixture) moved(c *client, t *clientType, refused map[string]int) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
 		was, in := refused[n]
@@ -149,8 +147,8 @@ func (w *relayFixture) moved(c *client, t *clientType, refused map[string]int) b
 	})
 }
 
-// silent: what is gone may remain where a SotW of other than full-state types
-// has no way to say so (P60).
+// silent: a removed resource may remain if SotW cannot express its removal, for types that are not
+// full-state (P60).
 func (w *relayFixture) silent(c *client, t *clientType) bool {
 	return !fullState(t.typ) && (w.o.sotwSeen || c.v == xds.SotW && !t.wild)
 }

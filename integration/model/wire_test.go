@@ -21,8 +21,8 @@ const (
 
 var types = []xds.TypeURL{cds, eds, lds}
 
-// fullState: in SotW a response holds everything. Written out here, since the
-// relay's own table is under test.
+// fullState: in SotW a response holds everything. It is repeated here because the relay's own table
+// is under test.
 func fullState(typ xds.TypeURL) bool { return typ == cds || typ == lds }
 
 // makeAny makes a resource; content 0 is none.

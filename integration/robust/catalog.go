@@ -18,38 +18,37 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// kinds are the types of the run.
+// kinds are the resource types of the run.
 var kinds = []string{check.Cluster, check.Endpoint, check.Listener, check.Route}
 
-// Names of what a key may have. Every route and cluster of a name may come and go.
+// Names that a key may have. Routes and clusters are added and removed.
 const (
 	maxClusters = 10
 	maxRoutes   = 4
-	apiListener = "grpc" // always there: gRPC clients begin at it
+	apiListener = "grpc" // always exists: gRPC clients start with it
 	firstRoute  = "route-0"
 )
 
-// spec is what a resource is made of.
+// spec determines a resource.
 type spec struct {
-	n    int      // no other content of the run has it, but the same one again
-	refs []string // of a route
+	n    int      // unique in the run, except if the same content is published again
+	refs []string // of a route: its clusters
 }
 
-// catalog is what all origins are to have: by key, type and name. It is safe for
-// concurrent use.
+// catalog is what all origins should have, by key, type and name. It is safe for concurrent use.
 type catalog struct {
 	mu   sync.Mutex
 	n    int
 	keys map[string]*realm
-	old  map[string][]spec // contents that there were, by key, type and name
+	old  map[string][]spec // earlier contents, by key, type and name
 	// changed is closed at the next change.
 	changed chan struct{}
 }
 
-// realm is what there is for a key.
+// realm is the content for one key.
 type realm struct {
 	rev  int
-	revs map[string]int             // of a type: when it last changed
+	revs map[string]int             // by type: when it last changed
 	has  map[string]map[string]spec // by type and name
 }
 
@@ -72,7 +71,7 @@ func newCatalog(keys []string) *catalog {
 	return w
 }
 
-// set gives a resource a content that there never was. Needs mu, or nobody else.
+// set gives a resource a new content. The caller holds mu, or is the only user.
 func (w *catalog) set(key, kind, name string, refs []string) {
 	w.n++
 	w.put(key, kind, name, spec{w.n, refs})
@@ -96,8 +95,8 @@ func (w *catalog) remove(key, kind, name string) {
 	delete(r.has[kind], name)
 }
 
-// change makes one change. Routes always lead to clusters that are there, and
-// each cluster has its load assignment.
+// change makes one change. Routes always refer to existing clusters, and each cluster has its load
+// assignment.
 func (w *catalog) change(rng *rand.Rand, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,11 +109,11 @@ func (w *catalog) change(rng *rand.Rand, key string) {
 		w.set(key, check.Endpoint, pick(rng, clusters), nil)
 	case 5, 6:
 		w.set(key, check.Route, pick(rng, routes), some(rng, clusters))
-	case 7: // a cluster comes
+	case 7: // add a cluster
 		name := fmt.Sprint("cluster-", rng.IntN(maxClusters))
 		w.set(key, check.Cluster, name, nil)
 		w.set(key, check.Endpoint, name, nil)
-	case 8: // a cluster goes
+	case 8: // remove a cluster
 		if len(clusters) < 2 {
 			break
 		}
@@ -127,12 +126,12 @@ func (w *catalog) change(rng *rand.Rand, key string) {
 		}
 		w.remove(key, check.Cluster, name)
 		w.remove(key, check.Endpoint, name)
-	case 9: // a listener comes, or changes, with its route
+	case 9: // add or change a listener, with its route
 		n := rng.IntN(maxRoutes)
 		route := fmt.Sprint("route-", n)
 		w.set(key, check.Route, route, some(rng, clusters))
 		w.set(key, check.Listener, fmt.Sprint("listener-", n), []string{route})
-	case 10: // a listener goes, and the route that only it leads to
+	case 10: // remove a listener, and the route that only it uses
 		listeners := slices.Sorted(maps.Keys(r.has[check.Listener]))
 		name := pick(rng, listeners)
 		if name == apiListener {
@@ -143,7 +142,7 @@ func (w *catalog) change(rng *rand.Rand, key string) {
 		if len(refs) == 1 && refs[0] != firstRoute {
 			w.remove(key, check.Route, refs[0])
 		}
-	case 11: // back to what there was
+	case 11: // restore an earlier content
 		kind := pick(rng, []string{check.Cluster, check.Endpoint})
 		name := pick(rng, clusters)
 		w.put(key, kind, name, pick(rng, w.old[key+kind+name]))
@@ -154,7 +153,7 @@ func (w *catalog) change(rng *rand.Rand, key string) {
 
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// some are one or two of these.
+// some returns one or two of these.
 func some(rng *rand.Rand, of []string) []string {
 	out := []string{pick(rng, of)}
 	if other := pick(rng, of); other != out[0] {
@@ -163,14 +162,14 @@ func some(rng *rand.Rand, of []string) []string {
 	return out
 }
 
-// waiting is a channel that is closed at the next change.
+// waiting returns a channel that is closed at the next change.
 func (w *catalog) waiting() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changed
 }
 
-// newer reports a key of which there is more than an origin has.
+// newer returns a key for which an origin lacks changes.
 func (w *catalog) newer(has map[string]int) (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,7 +181,7 @@ func (w *catalog) newer(has map[string]int) (string, bool) {
 	return "", false
 }
 
-// snapshot is all that an origin is to have for a key.
+// snapshot is all that an origin should have for a key.
 type snapshot struct {
 	Key   string                       `json:"key"`
 	Rev   int                          `json:"rev"`
@@ -190,7 +189,7 @@ type snapshot struct {
 	Types map[string]map[string][]byte `json:"types"` // by type and name
 }
 
-// of is the snapshot of a key for an origin.
+// of returns the snapshot of a key for an origin.
 func (w *catalog) of(key, origin string) snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +204,7 @@ func (w *catalog) of(key, origin string) snapshot {
 	return s
 }
 
-// contents are a snapshot's, hashed.
+// contents returns the hashes of a snapshot's contents.
 func (s snapshot) contents(kind string) map[string]string {
 	out := make(map[string]string, len(s.Types[kind]))
 	for name, body := range s.Types[kind] {
@@ -214,15 +213,14 @@ func (s snapshot) contents(kind string) map[string]string {
 	return out
 }
 
-// content is how a history calls a body.
+// content is the hash of a body in a history.
 func content(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:16])
 }
 
-// body makes a resource, with the origin's name in it, so that what comes from
-// one origin can be told from what comes from another; but listeners are the same
-// at all.
+// body makes a resource that contains the origin's name, so that resources of different origins
+// differ. Listeners are the exception: they are equal.
 func (s spec) body(origin, key, kind, name string) []byte {
 	mark := fmt.Sprintf("%s/%s/%d", key, origin, s.n)
 	var m proto.Message
@@ -251,7 +249,7 @@ func (s spec) body(origin, key, kind, name string) []byte {
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m) // as go-control-plane does
 	if err != nil {
-		panic(err) // of a message made here
+		panic(err) // the message is made here and valid
 	}
 	return b
 }

@@ -27,33 +27,32 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// client is a simulated client whose every request and receipt is recorded. It
-// has a link of its own to each relay, and goes to another one when it cannot
-// open a stream.
+// client is a simulated client that records every request and receipt. It has its own link to each
+// relay, and switches relays when it cannot open a stream.
 type client struct {
 	*fleet.Client
 	name    string
 	key     string
 	variant string
 	relays  []*relay
-	links   []*xdstest.Proxy // to each relay
+	links   []*xdstest.Proxy // one to each relay
 	conns   []*grpc.ClientConn
 	history *check.Writer
 
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// Of the goroutine that reads: one stream at a time.
+	// The goroutine that reads owns the fields below. It has one stream at a time.
 	streams int
 	last    *tape
 	open    atomic.Int64 // the newest stream that was opened
 
 	mu    sync.Mutex
-	at    int                        // index of the relay that the next stream goes to
-	heard map[string]map[string]bool // by type: names that came or went on the newest stream
+	at    int                        // index of the relay for the next stream
+	heard map[string]map[string]bool // by type: names that were added or removed on the newest stream
 }
 
-// role is what a client is.
+// role is the kind of a client.
 type role struct {
 	name      string
 	variant   fleet.Variant
@@ -76,8 +75,8 @@ func roles() []role {
 	return out
 }
 
-// newClient makes a client of a key; life tells those of the same role apart, of
-// which each takes the place of the one before.
+// newClient makes a client of a key. Clients of the same role replace each other; life is the
+// number of the replacement.
 func newClient(r role, key string, life, first int, relays []*relay, history *check.Writer) (*client, error) {
 	c := &client{name: fmt.Sprintf("%s/%s-%s.%d", key, r.name, r.variant, life), key: key, variant: r.variant.String(),
 		relays: relays, history: history, done: make(chan struct{}), at: first % len(relays)}
@@ -109,17 +108,17 @@ func newClient(r role, key string, life, first int, relays []*relay, history *ch
 	return c, nil
 }
 
-// run runs it until it leaves.
+// run runs the client until it leaves.
 func (c *client) run(ctx context.Context) {
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
-		_ = c.Run(ctx) // it ends when ctx does
+		_ = c.Run(ctx) // ends when ctx does
 		c.left()
 	}()
 }
 
-// leave ends it.
+// leave ends the client.
 func (c *client) leave() {
 	c.cancel()
 	<-c.done
@@ -131,7 +130,7 @@ func (c *client) leave() {
 
 func (c *client) close() {
 	for _, cc := range c.conns {
-		_ = cc.Close() // nothing is left to be said on it
+		_ = cc.Close() // no message is left to send on it
 	}
 	for i, k := range c.links {
 		k.Close()
@@ -152,12 +151,12 @@ func (c *client) relay() int {
 	return c.at
 }
 
-// Invoke is not used: xDS has streams.
+// Invoke is unused: xDS only has streams.
 func (c *client) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
 	return errors.New("not a stream")
 }
 
-// NewStream opens a stream to the relay that it is the turn of.
+// NewStream opens a stream to the current relay.
 func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	c.left()
 	c.streams++
@@ -179,7 +178,7 @@ func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return t, nil
 }
 
-// left records the end of a stream that the client left without a word.
+// left records the end of a stream that the client closed.
 func (c *client) left() {
 	if c.last != nil && !c.last.closed {
 		c.history.Add(check.Event{What: check.Closed, Client: c.name, Stream: c.last.stream, Asked: true})
@@ -201,7 +200,7 @@ func (c *client) receive(_ *fleet.Client, r fleet.Response) {
 		}
 		var route routev3.RouteConfiguration
 		if proto.Unmarshal(res.Body, &route) != nil {
-			continue // its content is none that was published
+			continue // its content was not published
 		}
 		if e.Refs == nil {
 			e.Refs = make(map[string][]string)
@@ -215,7 +214,7 @@ func (c *client) receive(_ *fleet.Client, r fleet.Response) {
 	c.history.Add(e)
 }
 
-// hears notes of which names the stream spoke.
+// hears records the names that a response adds or removes.
 func (c *client) hears(typ string, resources []fleet.Resource, removed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,11 +231,11 @@ func (c *client) hears(typ string, resources []fleet.Resource, removed []string)
 	}
 }
 
-// sender reads who sent a response.
+// sender returns the relay and the origin in a response's identifier.
 func sender(identifier string) (relay string, life int, origin string) {
 	name, origin, _ := strings.Cut(identifier, "/")
 	relay, number, _ := strings.Cut(name, "#")
-	life, _ = strconv.Atoi(number) // not one of ours: no process has 0
+	life, _ = strconv.Atoi(number) // not from this run: no process has 0
 	return relay, life, origin
 }
 
@@ -244,7 +243,7 @@ func sender(identifier string) (relay string, life int, origin string) {
 type tape struct {
 	grpc.ClientStream
 	c      *client
-	ctx    context.Context // the client's: gRPC ends its own with the stream
+	ctx    context.Context // the client's: gRPC ends the stream's own one with the stream
 	stream int
 	closed bool
 }

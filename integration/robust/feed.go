@@ -19,36 +19,36 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// origin is one of the run's: a process that has what the catalog has, and
-// started again after it was killed.
+// origin is an origin of the run: a process with the catalog's content. It is restarted after a
+// kill.
 type origin struct {
 	name    string
 	catalog *catalog
 	history *check.Writer
 	log     io.Writer
-	links   []*xdstest.Proxy // of the relays to it
+	links   []*xdstest.Proxy // from the relays to it
 
-	// said is what the history has, by key, type and name; of who starts it and
-	// then of the feed, of which there is one at a time.
+	// said is the content that the history has, by key, type and name. It belongs to start, and
+	// then to the feed, of which there is one at a time.
 	said map[[3]string]string
-	upto map[string]int // by key: the event of what was published last
+	upto map[string]int // by key: the event of the last publication
 
 	mu   sync.Mutex
 	proc *xdstest.Process // nil: killed
 	feed *feed
-	has  map[string]int // by key: the revision that it is known to have
+	has  map[string]int // by key: the revision that the process has confirmed
 }
 
-// feed is what one process is told.
+// feed sends changes to one process.
 type feed struct {
 	in   io.WriteCloser
 	out  *bufio.Reader
 	done chan struct{}
-	err  error // once done
+	err  error // valid once done is closed
 }
 
-// start starts the process, gives it all there is, has it listen, and keeps it
-// up to date until it is killed.
+// start starts the process, sends it the whole catalog and makes it listen. Then it sends changes
+// until the process is killed.
 func (o *origin) start(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -66,8 +66,8 @@ func (o *origin) start(ctx context.Context) error {
 		return err
 	}
 	cmd.Stdout = w
-	p, err := xdstest.LaunchProcess(o.name, child(cmd), func(line string) { _, _ = fmt.Fprintln(o.log, line) }) // for people
-	_ = w.Close()                                                                                               // the child has its own
+	p, err := xdstest.LaunchProcess(o.name, child(cmd), func(line string) { _, _ = fmt.Fprintln(o.log, line) }) // its output
+	_ = w.Close()                                                                                               // the child has its own copy
 	if err != nil {
 		_ = r.Close()
 		return err
@@ -96,13 +96,13 @@ func (o *origin) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(f.done)
-		defer func() { _ = r.Close() }() // it was read from
+		defer func() { _ = r.Close() }() // the pipe was only read
 		f.err = o.keep(ctx, f, p)
 	}()
 	return nil
 }
 
-// keep tells the process each change, until it ends or ctx does.
+// keep sends each change to the process, until the process or ctx ends.
 func (o *origin) keep(ctx context.Context, f *feed, p *xdstest.Process) error {
 	for {
 		changed := o.catalog.waiting()
@@ -122,7 +122,7 @@ func (o *origin) keep(ctx context.Context, f *feed, p *xdstest.Process) error {
 	}
 }
 
-// tell has the process publish what there is of a key.
+// tell makes the process publish the content of a key.
 func (o *origin) tell(f *feed, key string) error {
 	s := o.catalog.of(key, o.name)
 	for _, kind := range kinds {
@@ -140,7 +140,7 @@ func (o *origin) tell(f *feed, key string) error {
 	return nil
 }
 
-// news is what differs from what the history has.
+// news returns the difference to the content in the history.
 func (o *origin) news(key, kind string, now map[string]string) map[string]string {
 	news := make(map[string]string)
 	for name, content := range now {
@@ -157,7 +157,7 @@ func (o *origin) news(key, kind string, now map[string]string) map[string]string
 	return news
 }
 
-// lacks is a key of which the process has not everything.
+// lacks returns a key for which the process lacks changes.
 func (o *origin) lacks() (string, bool) {
 	o.mu.Lock()
 	has := maps.Clone(o.has)
@@ -165,7 +165,7 @@ func (o *origin) lacks() (string, bool) {
 	return o.catalog.newer(has)
 }
 
-// ask waits for the process' answer; one that is stopped has time.
+// ask waits for the process's answer. A stopped process may take long.
 func (f *feed) ask(cmd told) (heard, error) {
 	line, err := json.Marshal(cmd)
 	if err != nil {
@@ -188,7 +188,7 @@ func (f *feed) ask(cmd told) (heard, error) {
 	return h, nil
 }
 
-// kill ends the process as kill -9 does.
+// kill ends the process with SIGKILL.
 func (o *origin) kill() {
 	o.mu.Lock()
 	p, f := o.proc, o.feed
@@ -213,7 +213,7 @@ func (o *origin) signal(s syscall.Signal) {
 	}
 }
 
-// current reports whether the process has everything; an error if it ended by
+// current reports whether the process has everything. It returns an error if the process ended by
 // itself.
 func (o *origin) current() (bool, error) {
 	o.mu.Lock()

@@ -46,12 +46,12 @@ func say(c net.Conn) error {
 	return err
 }
 
-// Each fault of a link affects the connections that it should, and reports them. It ends.
+// Each fault of a link affects the connections that it should, reports them, and ends.
 func TestFaultsOfLinks(t *testing.T) {
 	for _, f := range []struct {
 		step
-		open, during bool // connections that are open, or opened meanwhile, work while the fault lasts
-		after        bool // a line that was sent while it lasted arrives later
+		open, during bool // whether connections that are open, or opened meanwhile, work during the fault
+		after        bool // whether a line that was sent during the fault arrives later
 		slow         time.Duration
 	}{
 		{step: step{act: cut}, during: true},
@@ -79,7 +79,7 @@ func TestFaultsOfLinks(t *testing.T) {
 			}
 			works := func(what string, c net.Conn, want, wantTouched bool) {
 				t.Helper()
-				_ = c.SetDeadline(time.Now().Add(xdstest.Patience)) // a connection of TCP has one
+				_ = c.SetDeadline(time.Now().Add(xdstest.Patience)) // TCP connections support deadlines
 				err := say(c)
 				_, is := touched.Load(c.LocalAddr().String())
 				if (err == nil) != want || is != wantTouched {
@@ -90,7 +90,7 @@ func TestFaultsOfLinks(t *testing.T) {
 			works("before", open, true, false)
 			doLink(f.step, k)
 			if hangs := f.act == stall || f.act == halfOpen; hangs {
-				_ = open.SetDeadline(time.Now().Add(50 * time.Millisecond)) // no event says that nothing arrives
+				_ = open.SetDeadline(time.Now().Add(50 * time.Millisecond)) // no event shows that nothing arrives
 				if err := say(open); err == nil {
 					t.Error("a line arrived")
 				}

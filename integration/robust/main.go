@@ -41,7 +41,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *again != "" {
-		return judge(*again, out)
+		return checkHistory(*again, out)
 	}
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000) + 1
@@ -60,30 +60,30 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// play makes a run and judges it. Its files stay if anything was wrong: it
-// returns where they are.
+// play makes a run and checks its history. If anything was wrong its files stay, and it returns
+// their directory.
 func play(ctx context.Context, set settings) (string, error) {
 	set.dir = filepath.Join(set.dir, fmt.Sprintf("seed-%d-%d", set.seed, os.Getpid()))
 	s, err := prepare(ctx, set)
 	if err == nil {
 		err = s.rounds()
 	}
-	return set.dir, s.over(errors.Join(err, s.close(), judge(filepath.Join(set.dir, "history.jsonl"), set.out)))
+	return set.dir, s.over(errors.Join(err, s.close(), checkHistory(filepath.Join(set.dir, "history.jsonl"), set.out)))
 }
 
-// prepare makes the directory of a run, and starts everything.
-func prepare(ctx context.Context, set settings) (*stage, error) {
+// prepare creates the directory of a run and starts everything.
+func prepare(ctx context.Context, set settings) (*environment, error) {
 	if err := os.MkdirAll(set.dir, 0o755); err != nil {
-		return &stage{settings: set, ctx: ctx}, err
+		return &environment{settings: set, ctx: ctx}, err
 	}
-	_, _ = fmt.Fprintf(set.out, "seed %d\n", set.seed) // for people
+	_, _ = fmt.Fprintf(set.out, "seed %d\n", set.seed) // progress output
 	return build(ctx, set)
 }
 
-// over removes the run's files, or says where they are.
-func (s *stage) over(err error) error {
+// over removes the run's files, or reports their directory.
+func (s *environment) over(err error) error {
 	if err != nil {
-		return fmt.Errorf("%w\nseed %d; what there is to read is in %s", err, s.seed, s.dir)
+		return fmt.Errorf("%w\nseed %d; the files are in %s", err, s.seed, s.dir)
 	}
 	if s.keep {
 		return nil
@@ -91,16 +91,16 @@ func (s *stage) over(err error) error {
 	return os.RemoveAll(s.dir)
 }
 
-// most is how many violations are told.
+// most is how many violations are printed.
 const most = 20
 
-// judge holds a history against the rules.
-func judge(path string, out io.Writer) error {
+// checkHistory checks a history against the rules.
+func checkHistory(path string, out io.Writer) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	events, err := check.Read(f)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func judge(path string, out io.Writer) error {
 		found = append(found, v)
 	}
 	if known > 0 {
-		fmt.Fprintf(out, "%d times who asks by name was taken back from the wildcard's copy to its own (P50)\n", known)
+		fmt.Fprintf(out, "%d times a client that subscribes by name went back from the wildcard's copy to its own (P50)\n", known)
 	}
 	for _, v := range found[:min(len(found), most)] {
 		fmt.Fprintln(out, v)

@@ -8,9 +8,9 @@ import (
 	"xdsrelay/integration/robust/check"
 )
 
-// refuse has a relay that was killed by this event refuse in its next life who asks
-// first for the listener that is always there, which somebody of its key had until
-// then, and has it answer nobody else of the key. False: there is no such client.
+// refuse alters the life of a relay that follows this kill. The relay then refuses the client that
+// first subscribes to the listener that always exists, although a client of its key had it before.
+// No other client of the key gets an answer. It returns false if there is no such client.
 func (x *index) refuse(killed int) bool {
 	relay, process := x.events[killed].Relay, x.events[killed].Process
 	had := x.had(killed)
@@ -19,12 +19,12 @@ func (x *index) refuse(killed int) bool {
 		return false
 	}
 	end := x.next(began, func(e *check.Event) bool {
-		return e.Relay == relay && (e.What == check.Ending || e.What == check.Stored) // what is stored then counts
+		return e.Relay == relay && (e.What == check.Ending || e.What == check.Stored) // what is stored at that time counts
 	})
 	if end < 0 {
 		end = len(x.events)
 	}
-	opened := make(map[[2]any]bool) // in that life, by who may be refused, and has not asked yet
+	opened := make(map[[2]any]bool) // opened in that life, by clients that may be refused and have not subscribed yet
 	asked := x.next(began, func(e *check.Event) bool {
 		id := [2]any{e.Client, e.Stream}
 		if e.What == check.Opening {
@@ -41,7 +41,7 @@ func (x *index) refuse(killed int) bool {
 	}
 	client, stream := x.events[asked].Client, x.events[asked].Stream
 	key := x.key[[2]any{client, stream}]
-	refused := check.Event{What: check.Closed, Client: client, Stream: stream, Conn: "nobody's", Error: "rpc error: code = Unavailable"}
+	refused := check.Event{What: check.Closed, Client: client, Stream: stream, Conn: "unknown", Error: "rpc error: code = Unavailable"}
 	events := slices.Insert(slices.Clone(x.events), asked+1, refused)
 	x.replace(slices.DeleteFunc(events, func(e check.Event) bool {
 		switch e.What {
@@ -55,7 +55,7 @@ func (x *index) refuse(killed int) bool {
 	return true
 }
 
-// next is the first event after one for which ok holds; -1: none.
+// next returns the index of the first event after one for which ok holds, -1 if none.
 func (x *index) next(after int, ok func(e *check.Event) bool) int {
 	for i := after + 1; i < len(x.events); i++ {
 		if ok(&x.events[i]) {
@@ -65,8 +65,8 @@ func (x *index) next(after int, ok func(e *check.Event) bool) int {
 	return -1
 }
 
-// had are the keys of which somebody had the listener that is always there, from the
-// last rest, after which it was stored, until this event killed the relay.
+// had returns the keys with a client that had the listener that always exists. The client had it
+// from the last rest, after which it was stored, until this event killed the relay.
 func (x *index) had(killed int) map[string]bool {
 	relay, process := x.events[killed].Relay, x.events[killed].Process
 	stored := killed
@@ -79,9 +79,9 @@ func (x *index) had(killed int) map[string]bool {
 	for rest >= 0 && x.events[rest].What != check.Rest {
 		rest--
 	}
-	first := make(map[string]int) // touched
+	first := make(map[string]int) // touched by a fault
 	closed := make(map[[2]any]int)
-	of := make(map[[2]any]int) // process
+	of := make(map[[2]any]int) // of a stream: the process
 	for i := range x.events {
 		switch e := &x.events[i]; e.What {
 		case check.Touched:
@@ -104,7 +104,7 @@ func (x *index) had(killed int) map[string]bool {
 			continue
 		}
 		if len(x.receipts[[4]any{e.Client, e.Stream, e.Type, apiListener}]) == 0 {
-			continue // what a client brings along counts once it took something
+			continue // state that a client brings counts once it received something
 		}
 		conn := x.events[closed[id]].Conn
 		if t := first[conn]; conn != "" && (t == 0 || t > killed) {

@@ -10,20 +10,20 @@ import (
 	"xdsrelay/integration/robust/check"
 )
 
-// place is an event, by its index, and a name of a resource in it.
+// place is an event, by its index, and a resource name in it.
 type place struct {
 	i    int
 	name string
 }
 
-// index finds places in a history that is to be made wrong.
+// index finds places to alter in a history.
 type index struct {
 	events   []check.Event
 	key      map[[2]any]string    // of a client's stream
 	receipts map[[4]any][]place   // of a stream, type and name
-	times    map[string]int       // how often a content was published, by anybody
-	origin   map[string]string    // of a content that one origin alone published
-	ever     map[[3]string]string // by key, type and name: any content
+	times    map[string]int       // how often any origin published a content
+	origin   map[string]string    // of a content that only one origin published
+	ever     map[[3]string]string // any content, by key, type and name
 }
 
 func newIndex(events []check.Event) *index {
@@ -51,7 +51,7 @@ func newIndex(events []check.Event) *index {
 	return x
 }
 
-// any is a random event for which ok holds.
+// any returns a random event for which ok holds.
 func (x *index) any(rng *rand.Rand, ok func(e *check.Event) bool) (int, bool) {
 	from := rng.IntN(len(x.events))
 	for n := range x.events {
@@ -62,7 +62,7 @@ func (x *index) any(rng *rand.Rand, ok func(e *check.Event) bool) (int, bool) {
 	return 0, false
 }
 
-// anyReceipt is a random receipt of a resource.
+// anyReceipt returns a random receipt of a resource.
 func (x *index) anyReceipt(rng *rand.Rand) (*check.Event, string) {
 	i, _ := x.any(rng, func(e *check.Event) bool { return e.What == check.Receipt && len(e.Resources) > 0 })
 	e := &x.events[i]
@@ -70,8 +70,8 @@ func (x *index) anyReceipt(rng *rand.Rand) (*check.Event, string) {
 	return e, pick(rng, slices.Sorted(maps.Keys(e.Resources)))
 }
 
-// successive are two receipts of a resource on a stream, each of a content of its
-// own that the same origin published once.
+// successive returns two receipts of a resource on a stream. Their contents differ, and the same
+// origin published each of them once.
 func (x *index) successive(rng *rand.Rand) (a, b place, ok bool) {
 	e, name := x.anyReceipt(rng)
 	all := x.receipts[[4]any{e.Client, e.Stream, e.Type, name}]
@@ -81,8 +81,8 @@ func (x *index) successive(rng *rand.Rand) (a, b place, ok bool) {
 	n := rng.IntN(len(all) - 1)
 	a, b = all[n], all[n+1]
 	one, two := x.events[a.i].Resources[name], x.events[b.i].Resources[name]
-	// By name a step back may be known, of these types.
-	// With a store, names that are given up and asked for again may be older.
+	// For these types a step back may be known if they came by name. With a store, names that are
+	// given up and subscribed again may be older.
 	if e.Type == check.Cluster || e.Type == check.Listener || e.Relay == relayName(0) {
 		return a, b, false
 	}
@@ -95,7 +95,7 @@ func (x *index) set(at place, content string) {
 	e.Resources[at.name] = content
 }
 
-// replace takes another list of events, of which each gets its place anew.
+// replace sets another list of events and numbers them again.
 func (x *index) replace(events []check.Event) {
 	upto := make(map[int]int)
 	for i := range events {
@@ -110,8 +110,8 @@ func (x *index) replace(events []check.Event) {
 	x.events = events
 }
 
-// mutations are ways to make a history wrong, and which rule is broken then; none: it
-// is not wrong. They report false where a random choice does not allow for it.
+// mutations are alterations of a history, each with the rule that it breaks; an empty rule means
+// none. An alteration returns false if its random choice does not apply.
 var mutations = []struct {
 	name, rule string
 	change     func(rng *rand.Rand, x *index) bool
@@ -140,7 +140,7 @@ var mutations = []struct {
 			x.set(a, two)
 			x.set(b, one)
 		}
-		// The newer one may not have been published by the first receipt.
+		// The newer one must not have been published before the first receipt.
 		return ok && !slices.ContainsFunc(x.events[a.i:], func(e check.Event) bool {
 			return e.What == check.Publish && slices.Contains(slices.Collect(maps.Values(e.Resources)), x.events[a.i].Resources[a.name])
 		})
@@ -214,7 +214,7 @@ var mutations = []struct {
 		return ok
 	}},
 	{"a fault is not told", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
-		answered := make(map[[2]any]bool) // others may be refused (P53)
+		answered := make(map[[2]any]bool) // other clients may be refused (P53)
 		for of := range x.receipts {
 			answered[[2]any{of[0], of[1]}] = true
 		}
@@ -228,7 +228,7 @@ var mutations = []struct {
 		x.replace(slices.DeleteFunc(slices.Clone(x.events), func(e check.Event) bool { return e.What == check.Touched && e.Conn == conn }))
 		return ok
 	}},
-	{"who asks for what is stored is refused", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
+	{"a client that subscribes to stored resources is refused", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
 		killed, ok := x.any(rng, func(e *check.Event) bool { return e.What == check.Ending })
 		return ok && x.refuse(killed)
 	}},

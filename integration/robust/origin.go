@@ -23,16 +23,16 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// originRole in the environment, an origin's name, makes this program one: go-control-plane's
-// server. It is told snapshots on its standard input, one a line, and answers each
-// with a line when it has it.
+// originRole is an environment variable with an origin's name. It makes this program that origin:
+// go-control-plane's server. The process reads snapshots from standard input, one a line, and
+// answers each with a line once it has it.
 const originRole = "ROBUST_ORIGIN"
 
 type byCluster struct{}
 
 func (byCluster) ID(n *corev3.Node) string { return n.GetCluster() }
 
-// told is a line to an origin: before Listen it has no clients.
+// told is a line to an origin. Before Listen it has no clients.
 type told struct {
 	Snapshot *snapshot `json:"snapshot,omitempty"`
 	Listen   bool      `json:"listen,omitempty"`
@@ -44,10 +44,10 @@ type heard struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// beOrigin is an origin until its input ends. One that splits answers in parts (P67).
+// beOrigin runs an origin until its input ends. With splits it sends answers in parts (P67).
 func beOrigin(in io.Reader, out io.Writer, splits bool) error {
-	// Not "ADS" in go-control-plane's sense, which withholds answers until all
-	// that a node has is asked for.
+	// Not "ADS" in go-control-plane's sense. That mode withholds answers until all names of a node
+	// are subscribed.
 	snapshots := cache.NewSnapshotCache(false, byCluster{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -104,7 +104,7 @@ func beOrigin(in io.Reader, out io.Writer, splits bool) error {
 // inPart is how many resources a part of an answer has.
 const inPart = 2
 
-// split has a stream send the first delta response of each type in parts.
+// split makes a stream send the first delta response of each type in parts.
 func split(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return handler(srv, &parts{ServerStream: stream, begun: make(map[string]bool)})
 }
@@ -136,7 +136,7 @@ func (p *parts) SendMsg(m any) error {
 	return p.ServerStream.SendMsg(last)
 }
 
-// serve gives the snapshot to a cache.
+// serve puts the snapshot into a cache.
 func (s *snapshot) serve(ctx context.Context, into cache.SnapshotCache) error {
 	var snap cache.Snapshot
 	for kind, has := range s.Types {
@@ -153,7 +153,7 @@ func (s *snapshot) serve(ctx context.Context, into cache.SnapshotCache) error {
 	return into.SetSnapshot(ctx, s.Key, &snap)
 }
 
-// originMain runs the role if it was given.
+// originMain runs an origin if the environment asks for it.
 func originMain() {
 	name := os.Getenv(originRole)
 	if name == "" {

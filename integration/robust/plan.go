@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// act is what is done to something.
+// act is a fault or another action.
 type act string
 
 const (
@@ -20,11 +20,11 @@ const (
 	cut        act = "cut"
 	delay      act = "delay"
 	throttle   act = "throttle"
-	stall      act = "stall"     // nothing gets through, and connections stay open; then they go on
-	halfOpen   act = "half-open" // the same, and then they are gone
+	stall      act = "stall"     // no data passes, and connections stay open; then it passes again
+	halfOpen   act = "half-open" // the same, and then the connections are lost
 	refuse     act = "refuse"
 	blackout   act = "kill relay and origins"
-	dawn       act = "start the relay alone" // of a blackout: origins come with its end
+	dawn       act = "start the relay alone" // of a blackout: origins start at its end
 	reconnect  act = "reconnect"
 	forgetful  act = "reconnect without versions"
 	move       act = "move"
@@ -32,7 +32,7 @@ const (
 	rename     act = "ask for other names"
 )
 
-// Where an act is done.
+// where is the kind of object of an act.
 type where uint8
 
 const (
@@ -61,7 +61,7 @@ var mix = []struct {
 	{rename, atClient, 3, false},
 }
 
-// step is an act's beginning, or its end.
+// step is the beginning or the end of an act.
 type step struct {
 	at    time.Duration // from the round's start
 	fault int           // number within the round
@@ -69,7 +69,7 @@ type step struct {
 	where where
 	a, b  int // which relay, origin or client; of a link b is its upper end
 	end   bool
-	size  int64 // of a delay (ns) or a throttle (bytes in a second); of names a seed
+	size  int64 // of a delay (ns) or a throttle (bytes per second); of names a seed
 }
 
 func (s step) String() string {
@@ -80,15 +80,14 @@ func (s step) String() string {
 	return fmt.Sprintf("%d %s %s %d/%d", s.fault, word, s.act, s.a, s.b)
 }
 
-// scale is how many there are of everything.
+// scale has the numbers of all objects.
 type scale struct {
 	relays, origins, clients int
-	faults                   int           // a round
-	longest                  time.Duration // a fault
+	faults                   int           // per round
+	longest                  time.Duration // of one fault
 }
 
-// plan is a round's steps in their order. It depends on the seed and the round
-// alone.
+// plan returns a round's steps in their order. It depends only on the seed and the round.
 func plan(seed uint64, round int, s scale) []step {
 	rng := rand.New(rand.NewPCG(seed, uint64(round)<<8|1))
 	total := 0
@@ -96,7 +95,7 @@ func plan(seed uint64, round int, s scale) []step {
 		total += m.share
 	}
 	var steps []step
-	busy := make(map[string]time.Duration) // until when something has a fault already
+	busy := make(map[string]time.Duration) // until when something has a fault
 	at := 300 * time.Millisecond
 	for n := 1; n <= s.faults; n++ {
 		at += time.Duration(rng.Int64N(int64(900 * time.Millisecond)))
@@ -132,7 +131,7 @@ func plan(seed uint64, round int, s scale) []step {
 			}
 			on := fmt.Sprint(m.where, st.a, "/", st.b)
 			if m.where == atClient {
-				// A client that is replaced has other links.
+				// A client that is replaced gets new links.
 				on = ""
 			}
 			all := []string{on}

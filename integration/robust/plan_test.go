@@ -11,7 +11,7 @@ import (
 
 var some24 = scale{relays: 2, origins: 2, clients: 24, faults: 40, longest: 4 * time.Second}
 
-// A seed and a round say which faults there are and in which order.
+// A seed and a round determine the faults and their order.
 func TestSeedGivesTheSamePlan(t *testing.T) {
 	if !reflect.DeepEqual(plan(7, 3, some24), plan(7, 3, some24)) {
 		t.Error("the same seed and round have two plans")
@@ -21,7 +21,7 @@ func TestSeedGivesTheSamePlan(t *testing.T) {
 	}
 }
 
-// What lasts ends; nothing has two faults that last at once; each act is done.
+// Each lasting fault ends. Nothing has two lasting faults at a time. Each act occurs.
 func TestPlansAreSound(t *testing.T) {
 	done := make(map[string]bool)
 	for seed := range uint64(50) {
@@ -30,7 +30,7 @@ func TestPlansAreSound(t *testing.T) {
 		last := time.Duration(0)
 		for _, st := range plan(seed, 1, some24) {
 			if st.at < last {
-				t.Fatalf("seed %d: %s is before the one before", seed, st)
+				t.Fatalf("seed %d: %s is before its predecessor", seed, st)
 			}
 			last = st.at
 			done[fmt.Sprint(st.where, st.act)] = true

@@ -17,25 +17,25 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// relay is one of the run's: the built binary, started again after it was killed.
+// relay is a relay of the run: the built binary. It is restarted after a kill.
 type relay struct {
 	name    string
 	binary  string
 	dir     string
-	variant string // upstream
+	variant string // the upstream variant
 	config  xdstest.Config
 	history *check.Writer
 	log     io.Writer
 
 	mu    sync.Mutex
-	links []*xdstest.Proxy // of the clients to it
-	rough bool             // a fault is in force that touches all of them
+	links []*xdstest.Proxy // from the clients to it
+	rough bool             // a fault is active that touches all of them
 	life  int
 	proc  *xdstest.Relay // nil: killed
-	told  *bool          // this life, to end
+	told  *bool          // whether this life was told to end
 }
 
-// configOf is the file of a relay with links to its origins.
+// configOf is the configuration of a relay with links to its origins.
 func configOf(variant string, links []*xdstest.Proxy, more xdstest.Config) xdstest.Config {
 	var origins []map[string]any
 	for i, k := range links {
@@ -56,10 +56,10 @@ func (r *relay) start() error {
 	r.mu.Lock()
 	r.life++
 	life := r.life
-	told := new(bool) // of this life: the next may begin before its end is seen
+	told := new(bool) // of this life, because the next may begin before its end is seen
 	r.told = told
 	r.mu.Unlock()
-	// Each response says by this name which process it is from.
+	// Each response carries this name, which identifies the process.
 	text := r.config.With(xdstest.Config{"name": fmt.Sprintf("%s#%d", r.name, life)}).Text()
 	file := filepath.Join(r.dir, r.name+".yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -68,7 +68,7 @@ func (r *relay) start() error {
 	r.history.Add(check.Event{What: check.Began, Relay: r.name, Process: life, Store: r.stores()})
 	cmd := exec.Command(r.binary, "serve", "--config", file)
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
-	p, err := xdstest.LaunchRelay(child(cmd), func(line string) { _, _ = fmt.Fprintln(r.log, line) }) // for people
+	p, err := xdstest.LaunchRelay(child(cmd), func(line string) { _, _ = fmt.Fprintln(r.log, line) }) // its output
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
@@ -99,7 +99,7 @@ func child(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// ends returns the process, if there is one, which is about to be ended.
+// ends returns the process that is about to be ended, if there is one.
 func (r *relay) ends() *xdstest.Relay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *relay) ends() *xdstest.Relay {
 	return p
 }
 
-// kill ends the process as kill -9 does.
+// kill ends the process with SIGKILL.
 func (r *relay) kill() {
 	p := r.ends()
 	if p == nil {
@@ -122,7 +122,7 @@ func (r *relay) kill() {
 	}
 }
 
-// stop ends it as operators do; it has to exit 0.
+// stop ends the process with SIGTERM. It has to exit 0.
 func (r *relay) stop() error {
 	p := r.ends()
 	if p == nil {
@@ -144,7 +144,7 @@ func (r *relay) process() *xdstest.Relay {
 	return r.proc
 }
 
-// join makes a link lead to the relay, wherever it is.
+// join connects a link to the relay's current address.
 func (r *relay) join(k *xdstest.Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,14 +157,14 @@ func (r *relay) join(k *xdstest.Proxy) {
 	}
 }
 
-// part is told of a link that is closed.
+// part removes a closed link.
 func (r *relay) part(k *xdstest.Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.links = slices.DeleteFunc(slices.Clone(r.links), func(o *xdstest.Proxy) bool { return o == k })
 }
 
-// touch begins, or ends, a fault that touches all clients' connections to it.
+// touch begins or ends a fault that touches all connections from clients.
 func (r *relay) touch(rough bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,8 +174,8 @@ func (r *relay) touch(rough bool) {
 	}
 }
 
-// stored reports whether each client has acknowledged what it was sent, and nothing
-// waits to be stored.
+// stored reports whether each client has acknowledged what it received, and the relay has stored
+// it.
 func (r *relay) stored() (bool, error) {
 	p := r.process()
 	type client struct {
@@ -200,7 +200,7 @@ func (r *relay) stored() (bool, error) {
 	}
 	age := metrics["xdsrelay_store_unwritten_age_seconds"].GetMetric()
 	if len(age) != 1 {
-		return false, errors.New("/metrics does not say what is not stored yet")
+		return false, errors.New("/metrics lacks the number of pending writes to the store")
 	}
 	return age[0].GetGauge().GetValue() == 0, nil
 }

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(xdstest.Main(m))
 }
 
-// lines are written to a test's log.
+// lines writes to a test's log.
 type lines struct{ t *testing.T }
 
 func (l lines) Write(b []byte) (int, error) {
@@ -29,16 +29,15 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The short form of `make robust`: two rounds of one seed, and the history that
-// comes of it, which has to be found wrong in each way in which it is then made
-// wrong.
+// TestRobust is the short form of `make robust`: two rounds of one seed. The checker must accept
+// the resulting history, and reject it after each alteration.
 func TestRobust(t *testing.T) {
 	dir := t.TempDir()
 	set := settings{seed: 1, last: 12 * time.Second, binary: xdstest.Binary(t), dir: dir, out: lines{t}, keep: true,
 		keys: 2, scale: scale{relays: 2, origins: 2, clients: 16, faults: 14, longest: 3 * time.Second}}
 	kept, err := play(t.Context(), set)
 	if err != nil {
-		// The directory of the test goes with it.
+		// The directory is removed with the test's.
 		where := filepath.Join(os.TempDir(), filepath.Base(kept))
 		if moved := os.Rename(kept, where); moved != nil {
 			err = errors.Join(err, moved)
@@ -49,7 +48,7 @@ func TestRobust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	events, err := check.Read(f)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +69,7 @@ func TestRobust(t *testing.T) {
 				case m.rule == "" && len(found) > 0:
 					t.Errorf("found %v", found)
 				case m.rule != "" && !slices.ContainsFunc(found, func(v check.Violation) bool { return v.Rule == m.rule }):
-					t.Errorf("did not find that %q is broken, but %v", m.rule, found)
+					t.Errorf("want a violation of %q, got %v", m.rule, found)
 				}
 				if done++; done == tries {
 					break
@@ -83,6 +82,6 @@ func TestRobust(t *testing.T) {
 		})
 	}
 	if placed < len(mutations)*2/3 {
-		t.Errorf("the history has a place for %d of %d ways of being wrong", placed, len(mutations))
+		t.Errorf("only %d of %d alterations apply to the history", placed, len(mutations))
 	}
 }

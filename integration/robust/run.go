@@ -15,17 +15,15 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// restMost is how long it may take until everybody has the newest. It is only
-// ever spent by a run that fails.
+// restMost bounds the wait until all clients have the newest. Only a failing run reaches it.
 const restMost = time.Minute
 
-// restSlow is from when on it is told for whom it was waited.
+// restSlow is the time after which the output names the clients that a rest waits for.
 const restSlow = 5 * time.Second
 
-// rounds plays rounds until the time is over, at least one: changes and faults,
-// then rest. The error is one of the run itself; what the relay did wrong is in
-// the history.
-func (s *stage) rounds() error {
+// rounds plays rounds until the time is over, at least one. A round has changes and faults, then
+// rest. An error means that the run itself failed; wrong behaviour of the relay is in the history.
+func (s *environment) rounds() error {
 	changes := rand.New(rand.NewPCG(s.seed, 2))
 	if err := s.rest(); err != nil {
 		return err
@@ -54,15 +52,15 @@ func (s *stage) rounds() error {
 }
 
 // change changes the catalog until ctx ends.
-func (s *stage) change(ctx context.Context, rng *rand.Rand) {
+func (s *environment) change(ctx context.Context, rng *rand.Rand) {
 	for sleep(ctx, 5*time.Millisecond+time.Duration(rng.Int64N(int64(100*time.Millisecond)))) {
 		s.catalog.change(rng, pick(rng, s.keys))
 	}
 }
 
-// play does the steps of a round, each not before its time. The order is the
-// plan's, however long a step takes.
-func (s *stage) play(steps []step) error {
+// play performs the steps of a round, each not before its time. The plan gives the order, however
+// long a step takes.
+func (s *environment) play(steps []step) error {
 	began := time.Now()
 	for _, st := range steps {
 		if !sleep(s.ctx, st.at-time.Since(began)) {
@@ -89,9 +87,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 var errNoRest = errors.New("there was no rest")
 
-// rest waits until everybody has the newest, and records what all have. When it
-// takes too long the checker finds what is missing.
-func (s *stage) rest() error {
+// rest waits until all clients have the newest, and records what they hold. If that takes too long,
+// the checker finds what is missing.
+func (s *environment) rest() error {
 	ctx, cancel := context.WithTimeout(s.ctx, restMost)
 	defer cancel()
 	began := time.Now()
@@ -130,9 +128,8 @@ func (s *stage) rest() error {
 	return nil
 }
 
-// stored waits, after a rest, until the relays' stores have what their clients have
-// acknowledged.
-func (s *stage) stored(ctx context.Context) error {
+// stored waits, after a rest, until the relays' stores have what their clients have acknowledged.
+func (s *environment) stored(ctx context.Context) error {
 	for _, r := range s.relays {
 		if !r.stores() {
 			continue
@@ -154,7 +151,7 @@ func (s *stage) stored(ctx context.Context) error {
 	return nil
 }
 
-// held is what a client asks for and holds of a type.
+// held is a client's subscription to a type, with what it holds of it.
 type held struct {
 	check.Wants
 	has map[string]string
@@ -173,8 +170,8 @@ func (c *client) holds(kind string) held {
 	return h
 }
 
-// unrest says why there is no rest yet; empty: there is.
-func (s *stage) unrest() (string, error) {
+// unrest returns why there is no rest yet, empty if there is.
+func (s *environment) unrest() (string, error) {
 	for _, o := range s.origins {
 		if all, err := o.current(); err != nil {
 			return "", err

@@ -20,22 +20,22 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// What a soak is made of.
+// Sizes of a soak.
 const (
 	soakKeys    = 40
-	soakClients = 48 // at once, at most
-	// soakNodes come again and again: the relay remembers the keys of thousands of
-	// nodes, and would do so of more at the end than at the first rest.
+	soakClients = 48 // connected at the same time, at most
+	// soakNodes are reused. The relay remembers the keys of thousands of nodes; with more nodes it
+	// would have more of them at the end than at the first rest.
 	soakNodes  = 400
 	soakMoment = 8 * time.Second
 	// restart is how often, on average, an origin is killed.
 	restart = 15 * time.Second
-	// emptyMost is how long everything may take to be gone.
+	// emptyMost bounds the time until the relay is empty.
 	emptyMost = time.Minute
 )
 
-// What may be more at the end than after the first churn, which is a tenth of the
-// whole: what is kept for later is there by then.
+// Allowed growth from the first churn, a tenth of the run, to the end. Caches are full after the
+// first churn.
 const (
 	moreGoroutines = 16 // a connection to an origin has some, and two or three stay open
 	moreFiles      = 4
@@ -43,7 +43,7 @@ const (
 	moreResident   = 8 << 20 // and a fifth
 )
 
-// weight is what a relay has of each. resident excludes free memory that the Go runtime
+// weight is a relay's use of each resource. resident excludes free memory that the Go runtime
 // keeps.
 type weight struct {
 	goroutines, files, heap, resident float64
@@ -78,15 +78,15 @@ func (r *relay) weigh() (weight, error) {
 func (w weight) row(out io.Writer, at time.Duration, name string, clients, restarts int64) {
 	const mb = 1 << 20
 	_, _ = fmt.Fprintf(out, "%8s%8d%9d%9.0f%6.0f%10.0f%12.0f%6.0f%9.1f%8.1f  %s\n", at.Round(time.Second), clients, restarts,
-		w.streams, w.keys, w.upstream, w.goroutines, w.files, w.heap/mb, w.resident/mb, name) // a table for people
+		w.streams, w.keys, w.upstream, w.goroutines, w.files, w.heap/mb, w.resident/mb, name) // a table
 }
 
-// beyond says what is more than it was, and than is allowed.
+// beyond lists the values that grew more than allowed.
 func (w weight) beyond(began weight) error {
 	var errs []error
 	more := func(what string, is, was, most float64) {
 		if is > most {
-			errs = append(errs, fmt.Errorf("%s: %.0f, and were %.0f: at most %.0f are allowed", what, is, was, most))
+			errs = append(errs, fmt.Errorf("%s: %.0f, at first %.0f: at most %.0f are allowed", what, is, was, most))
 		}
 	}
 	more("goroutines", w.goroutines, began.goroutines, began.goroutines+moreGoroutines)
@@ -96,8 +96,8 @@ func (w weight) beyond(began weight) error {
 	return errors.Join(errs...)
 }
 
-// soak has clients come and go, keys with them, and origins too, and holds what the
-// relay is left with against what it had after the first tenth of it.
+// soak lets clients, their keys and origins come and go. It compares the relay's resources at the
+// end with those after the first tenth.
 func soak(ctx context.Context, set settings) error {
 	set.quiet, set.keys = true, soakKeys
 	set.scale = scale{relays: 1, origins: 2}
@@ -112,16 +112,16 @@ func soak(ctx context.Context, set settings) error {
 
 // crowd is the churn of a soak.
 type crowd struct {
-	*stage
+	*environment
 	came     atomic.Int64
 	restarts atomic.Int64
 }
 
-func (s *stage) soak() error {
+func (s *environment) soak() error {
 	_, _ = fmt.Fprintf(s.out, "%8s%8s%9s%9s%6s%10s%12s%6s%9s%8s\n", "time", "clients", "restarts", "streams", "keys", "upstream",
-		"goroutines", "files", "heap MB", "RSS MB") // for people
+		"goroutines", "files", "heap MB", "RSS MB") // progress output
 	began := time.Now()
-	c := &crowd{stage: s}
+	c := &crowd{environment: s}
 	show := func(name string) error {
 		w, err := s.relays[0].weigh()
 		if err == nil {
@@ -156,8 +156,7 @@ func (s *stage) soak() error {
 	return last.beyond(first)
 }
 
-// churn has clients come and go, and origins change and be restarted, and shows how
-// it goes twenty times.
+// churn lets clients come and go, and origins change and restart. It prints the state twenty times.
 func (c *crowd) churn(lasts time.Duration, rng *rand.Rand, show func() error) error {
 	ctx, cancel := context.WithTimeout(c.ctx, lasts)
 	defer cancel()
@@ -204,8 +203,8 @@ func (c *crowd) churn(lasts time.Duration, rng *rand.Rand, show func() error) er
 
 var errDislike = errors.New("not to my taste")
 
-// come has one client after the other come, each of any key and role, refuse things,
-// change its mind, and leave.
+// come starts one client after the other, each of any key and role. A client rejects resources,
+// changes its subscription, and leaves.
 func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 	all := roles()
 	for sleep(ctx, time.Duration(rng.Int64N(int64(soakMoment/4)))) {
@@ -243,8 +242,8 @@ func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// empty waits until nothing of clients and keys is left, has the garbage collected twice,
-// since pools keep what they have over one collection, and weighs what there is.
+// empty waits until no clients and keys are left. It collects garbage twice, because pools survive
+// one collection, and returns the relay's resources.
 func (c *crowd) empty() (weight, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, emptyMost)
 	defer cancel()
@@ -255,7 +254,7 @@ func (c *crowd) empty() (weight, error) {
 			break
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return w, errors.Join(fmt.Errorf("%.0f streams, %.0f keys and %.0f streams upstream are left after %s", w.streams, w.keys, w.upstream, emptyMost), err)
+			return w, errors.Join(fmt.Errorf("%.0f streams, %.0f keys and %.0f upstream streams are left after %s", w.streams, w.keys, w.upstream, emptyMost), err)
 		}
 	}
 	for range 2 {

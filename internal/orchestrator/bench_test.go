@@ -11,8 +11,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// A change of one resource, from the update to the woken member, among so many
-// under the key: the cost follows the change.
+// One resource changes among so many under the key. The cost from the update to the woken member
+// follows the change.
 func BenchmarkChangeOneAmong(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -40,8 +40,8 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 	}
 }
 
-// A change of one name that 10 members want, among so many that want others,
-// each a set of its own: the others cost nothing and are not woken.
+// One name changes that 10 members want. Many others want other names, each a set of its own. They
+// cost nothing and are not woken.
 func BenchmarkChangeUnwanted(b *testing.B) {
 	const wanted = 10
 	for _, others := range []int{0, 1000, 100_000} {
@@ -65,7 +65,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 			for _, c := range slices.Concat(want, rest) {
 				c.wakes = 0
 			}
-			runtime.GC() // what was garbage before is not the change's
+			runtime.GC() // garbage from before does not belong to the change
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
@@ -108,7 +108,7 @@ func BenchmarkGrowSet(b *testing.B) {
 	}
 }
 
-// filled is a group that holds n clusters by the wildcard, and their names.
+// filled returns a group that holds n clusters by the wildcard, and their names.
 func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	g, _ := w.manual(cds)
 	_, m := w.member(g, cds)

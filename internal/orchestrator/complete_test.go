@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// sinceFirst is how long after the first part a client that brought state finds the answer to
-// the wildcard complete; 0: it never did.
+// sinceFirst returns how long after the first part the wildcard's answer is complete for a client
+// that brought state. 0 means never.
 func sinceFirst(c *client, began time.Time) time.Duration {
 	for range 600 {
 		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(subscriptions.EverythingWithState) {
@@ -20,12 +20,12 @@ func sinceFirst(c *client, began time.Time) time.Duration {
 	return 0
 }
 
-// A wildcard of a delta origin is answered once no response has added a name for 3 s, 15 s
-// after the first response at most. Clients that brought state, and no others, are woken.
+// A delta origin's answer to a wildcard is complete once no response has added a name for 3 s, or
+// 15 s after the first response. Only clients that brought state are woken by that.
 func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 	for what, c := range map[string]struct {
-		parts int // each a second after the one before
-		again int // then as many that add no name
+		parts int // each a second after the previous one
+		again int // followed by this many parts without a new name
 		want  time.Duration
 	}{
 		"one response":                 {1, 0, 3 * time.Second},
@@ -64,7 +64,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 					equal(t, "the client with state is woken", state.woken() > 0, true)
 				}
 				equal(t, "complete after", took, c.want)
-				// A client that comes later finds it complete.
+				// A later client finds it complete.
 				f.part(t, cds, "later")
 				late := w.join("web", cds)
 				late.Subscribe(late.Intern(sub))
@@ -75,7 +75,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 	}
 }
 
-// While the stream is down the rest cannot come.
+// While the stream is closed the rest cannot come.
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
@@ -95,7 +95,7 @@ func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	})
 }
 
-// A SotW origin answers all of a wildcard at once.
+// A SotW origin answers a wildcard in one response.
 func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
@@ -105,7 +105,7 @@ func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 	})
 }
 
-// A deletion that takes effect later (P36) is no response: it completes no answer.
+// A deletion that takes effect later (P36) is not a response, so it completes no answer.
 func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		other := w.join("web", cds).want("*")
@@ -126,8 +126,8 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 	})
 }
 
-// A new stream begins the answer anew. A response of another type says nothing about it.
-func TestP67_ANewStreamBeginsAnew(t *testing.T) {
+// A new stream restarts the answer. A response of another type does not affect it.
+func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
@@ -156,7 +156,7 @@ func TestP67_ANewStreamBeginsAnew(t *testing.T) {
 	})
 }
 
-// An origin may have nothing to say on a new stream, so the wait for it is bounded.
+// An origin may send nothing on a new stream, so the wait for it is bounded.
 func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
@@ -172,7 +172,7 @@ func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
 	})
 }
 
-// A part of an answer replaces nothing in the store. It is stored once it is complete.
+// A partial answer replaces nothing in the store. The answer is stored once it is complete.
 func TestP66_APartIsNotStored(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {

@@ -1,15 +1,15 @@
-// Package orchestrator joins the rules, the origins and the clients. A Registry has a Group
-// for each aggregation key in use. A Group has a View of each resource type: what is held of
-// it. It subscribes at the origin to what its members want, and wakes the members that a
-// change affects.
+// Package orchestrator joins the rules, the origins and the clients. A Registry has a Group for
+// each aggregation key in use. A Group has a View of each resource type, with the held resources.
+// It subscribes at the origin to what its members want, and wakes the members that a change
+// affects.
 //
 // A member is one type of one client stream. It sees the State that its Group published last.
 //
-// A group has one upstream stream. It opens a second one when a type is subscribed both by
-// wildcard and by names, and closes a stream that carries nothing (P50).
+// A group has one upstream stream. It opens a second one when a type is subscribed both by wildcard
+// and by names, and closes a stream that carries nothing (P50).
 //
-// A key lives from its first client on. What no client wants any more lingers for
-// Settings.Linger; then it is removed from the interest and forgotten in one step (P52, P65).
+// A key's life begins with its first client. Names that no client wants any more linger for
+// Settings.Linger; then they are removed from the interest and forgotten in one step (P52, P65).
 // Nothing expires while the key has no members or no stream is open. A key without members is
 // dropped after Settings.IdleTTL.
 //
@@ -19,22 +19,20 @@
 // # Concurrency
 //
 // A Group's state belongs to its goroutine, which never blocks. The upstream stream gets the
-// interest as a latest value. Member changes come through a mailbox that has each member at
-// most once. Wakers neither block nor call back. Only an Update waits until the Group has
-// applied it; only the reader of that upstream stream waits for it.
+// interest as a latest value. Member changes come through a mailbox that has each member at most
+// once. Wakers neither block nor call back. Only an Update waits until the Group has applied it,
+// and only the reader of that upstream stream waits for it.
 //
-// Other goroutines read what the Group published through atomics: its State, the newest
-// snapshot of a type, the refusal of a key without an origin, and the counts of Status. Four
-// tables have locks of their own: the registry's keys, a group's mailbox, its interned
-// subscriptions and its history. No two of these locks are held at once, and none across a
-// channel operation, a callback or a log line.
+// Other goroutines read what the Group published through atomics: its State, the newest snapshot of
+// a type, the refusal of a key without an origin, and the counts of Status. Four tables have locks
+// of their own: the registry's keys, a group's mailbox, its interned subscriptions and its history.
+// No two of these locks are held at once, and none across a channel operation, a callback or a log
+// line.
 //
-// The order in which a member is counted makes it safe to drop a key. Join counts the member
-// in before it posts to the mailbox, and Leave counts it out before it posts. So the registry
-// refuses to drop a group whose last member has left only if another member's post is on its
-// way.
+// The order in which a member is counted makes it safe to drop a key. Join counts the member in
+// before it posts to the mailbox, and Leave counts it out before it posts. So the registry refuses
+// to drop a group whose last member has left only if another member's post is on its way.
 //
-// Constructors start nothing. Registry.Run owns all goroutines: one for each group, and one
-// for each of its upstream streams. A group reads the store before it opens its first upstream
-// stream.
+// Constructors start nothing. Registry.Run owns all goroutines: one for each group, and one for
+// each of its upstream streams. A group reads the store before it opens its first upstream stream.
 package orchestrator

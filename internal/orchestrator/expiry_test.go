@@ -24,12 +24,12 @@ func (f *feed) bring(t testing.TB, typ xds.TypeURL, wildcard bool, rs ...*xds.Re
 	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now(), Changed: rs})
 }
 
-// living is a resource with a TTL that begins now.
+// living returns a resource with a TTL that starts now.
 func living(t testing.TB, typ xds.TypeURL, name, value string, ttl time.Duration) *xds.Resource {
 	return resource(t, typ, name, value).Renew(ttl, time.Now())
 }
 
-// uncached is one that is not to be cached.
+// uncached returns a do_not_cache resource.
 func uncached(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	t.Helper()
 	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Resources: []*discoveryv3.Resource{{
@@ -54,18 +54,18 @@ func anyOf(t testing.TB, r *xds.Resource) *anypb.Any {
 	return a
 }
 
-// counted fails unless a line of the metrics says so.
+// counted fails the test unless the metrics have this line.
 func (w *registryFixture) counted(line string) {
 	w.t.Helper()
 	out := httptest.NewRecorder()
 	w.reg.opts.Metrics.Handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
 	if !strings.Contains(out.Body.String(), line+"\n") {
-		w.t.Errorf("the metrics do not say %s", line)
+		w.t.Errorf("the metrics lack %s", line)
 	}
 }
 
-// What expires is served to no new client from that moment on, and no sooner,
-// however long changes wait; a heartbeat puts it off.
+// An expired resource is served to no new client from that moment on, and no sooner, however long
+// changes wait. A heartbeat delays the expiry.
 func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 	for _, wild := range []bool{false, true} {
 		bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
@@ -97,9 +97,9 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 			}
 			w.counted(`xdsrelay_dropped_resources_total{reason="expired",type="CDS"} 2`)
 			if got := f.asks(cds); got != strings.Join(names, " ") {
-				t.Errorf("the origin is asked for %q", got)
+				t.Errorf("the stream requests %q", got)
 			}
-			// It returns, and the origin removes it after all.
+			// The resource returns, and then the origin removes it.
 			f.bring(t, cds, wild, living(t, cds, "a", "1", time.Second))
 			f.update(t, cds, wild, "b")
 			time.Sleep(time.Hour)
@@ -111,7 +111,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 }
 
 // A heartbeat wakes the clients that have the name, and changes nothing for any client.
-func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
+func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")
@@ -154,9 +154,8 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 	})
 }
 
-// What must not be cached is forgotten with the last client that asks for it, and the
-// name with it; others linger, and what is asked for again is asked of the
-// origin.
+// A do_not_cache resource is forgotten with the last client that wants it, and so is its name.
+// Other resources linger. If the name is wanted again, the stream requests it again.
 func TestP63_NothingLingers(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
@@ -170,7 +169,7 @@ func TestP63_NothingLingers(t *testing.T) {
 		c.want("x")
 		synctest.Wait()
 		if got := f.asks(eds); got != "b x" {
-			t.Errorf("the origin is asked for %q", got)
+			t.Errorf("the stream requests %q", got)
 		}
 		if f.sink.Held(eds).Held("a") != nil || f.sink.Held(eds).Held("b") == nil {
 			t.Error("the wrong one is held")
@@ -184,12 +183,12 @@ func TestP63_NothingLingers(t *testing.T) {
 		if got := f.asks(eds); got != "a b x" {
 			t.Errorf("asked for again: %q", got)
 		}
-		// Without members everything stays asked for, but for this.
+		// Without members everything stays subscribed, except this.
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"))
 		c.leave()
 		stays.leave()
 		if got := f.asks(eds); got != "b x" {
-			t.Errorf("a key without clients asks for %q", got)
+			t.Errorf("a key without clients requests %q", got)
 		}
 		if f.sink.Held(eds).Held("a") != nil {
 			t.Error("it is held without a client")
@@ -197,7 +196,7 @@ func TestP63_NothingLingers(t *testing.T) {
 	})
 }
 
-// What comes when no client wants it any more is not held either.
+// A resource that arrives when no client wants it any more is not held either.
 func TestP63_ItComesTooLate(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
@@ -211,7 +210,7 @@ func TestP63_ItComesTooLate(t *testing.T) {
 		}
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"), uncached(t, eds, "x", "1"))
 		if got := f.asks(eds); got != "b x" {
-			t.Errorf("the origin is asked for %q", got)
+			t.Errorf("the stream requests %q", got)
 		}
 		if got := stays.sees(subscription("x"), "x"); got != "1" {
 			t.Errorf("a client that asks for it sees %s", got)
@@ -219,7 +218,8 @@ func TestP63_ItComesTooLate(t *testing.T) {
 	})
 }
 
-// A wildcard that brought it goes at once, and is asked for anew by the next client.
+// A wildcard that brought such a resource is unsubscribed at once. The next client subscribes to it
+// anew.
 func TestP63_UnderAWildcard(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("edge", cds).want("*")
@@ -254,7 +254,7 @@ func TestP63_TheStreamEnded(t *testing.T) {
 			t.Errorf("version %s of %s", now.Version, now.Origin)
 		}
 		if got := f.asks(eds); got != "a b" {
-			t.Errorf("the origin is asked for %q", got)
+			t.Errorf("the stream requests %q", got)
 		}
 	})
 }
@@ -274,9 +274,9 @@ func failed(t testing.TB, name string, code codes.Code) *xds.ResourceError {
 	return r.Errors[0]
 }
 
-// An error of a name reaches the clients that asked for it, at once if they wait for a
-// first answer, and is something held.
-func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
+// The error of a name reaches the clients that subscribe to it. It is published at once if they
+// wait for a first answer. It counts as held.
+func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")
@@ -293,12 +293,12 @@ func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
 			t.Errorf("%v, %d kept", e, snap.Failed())
 		}
 		if !a.of().group.holds() {
-			t.Error("an error is nothing held")
+			t.Error("an error does not count as held")
 		}
 		w.counted(`xdsrelay_upstream_resource_errors_total{result="kept",type="EDS"} 1`)
-		// Nobody asks for it any more: it goes with the name.
+		// The name is no longer wanted: the error is removed with it.
 		a.leave()
-		time.Sleep(2 * time.Hour) // it lingers, and its going waits for more
+		time.Sleep(2 * time.Hour) // it lingers, but its removal is settled later
 		if n := b.State().Snapshot(eds).Failed(); n != 0 {
 			t.Errorf("%d kept", n)
 		}

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// feed is the upstream stream of a key, of which the test is the origin.
+// feed is the upstream stream of a key. The test acts as its origin.
 type feed struct {
 	id   string
 	node []byte
@@ -77,14 +77,14 @@ func (f *feed) alive() bool {
 	return f.running
 }
 
-// said is how often the origin was told something.
+// said returns how many times the interest was set.
 func (f *feed) said() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.interests)
 }
 
-// asks is what the origin is asked for of a type: "*", or the names.
+// asks returns what is subscribed of a type: "*", or the names.
 func (f *feed) asks(typ xds.TypeURL) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,14 +165,13 @@ func bubble(t *testing.T, edit func(*Options), f func(w *registryFixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRegistryFixture(t, o)
 		w.run()
-		defer w.stop() // also where f ends the test: or the bubble's end hides why
+		defer w.stop() // also where f ends the test, because the end of the bubble would hide the cause
 		f(w)
 	})
 }
 
-// goesOn ends the process if a test takes much longer than it should, by the clock on the
-// wall: a group that looks again and again for what never is due keeps a bubble's clock
-// from going on. To be called outside of the bubble.
+// goesOn ends the process if a test takes much longer than expected, by the wall clock. A group
+// that loops without waiting would stop the fake clock. It must be called outside of the bubble.
 func goesOn(t *testing.T) {
 	t.Helper()
 	name := t.Name()
@@ -180,8 +179,8 @@ func goesOn(t *testing.T) {
 	t.Cleanup(func() { end.Stop() })
 }
 
-// pass lets time pass, and what happens then happen. Outside of a bubble it panics, as
-// Wait does: no test is to sleep.
+// pass lets fake time pass and waits until all goroutines are idle. Outside of a bubble it panics,
+// as Wait does, because no test may sleep.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -192,8 +191,7 @@ func (w *registryFixture) run() {
 	synctest.Wait()
 }
 
-// streams are those of the newest group of a key that have not ended, in the
-// order in which they were opened.
+// streams returns the streams of a key's newest group that have not ended, in the order of opening.
 func (w *registryFixture) streams(key string) []*feed {
 	w.mu.Lock()
 	feeds := slices.Clone(w.feeds)
@@ -206,8 +204,7 @@ func (w *registryFixture) streams(key string) []*feed {
 	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*upstreamHandle).group != newest || f.over() })
 }
 
-// feed is the stream of a key, the first if it has two; the newest if it has
-// none any more.
+// feed returns the stream of a key: the first if it has two, the newest ended one if it has none.
 func (w *registryFixture) feed(key string) *feed {
 	w.t.Helper()
 	if now := w.streams(key); len(now) > 0 {
@@ -224,7 +221,7 @@ func (w *registryFixture) feed(key string) *feed {
 	return nil
 }
 
-// second is the second stream of a key, which it must have.
+// second returns the second stream of a key, and fails the test if there is none.
 func (w *registryFixture) second(key string) *feed {
 	w.t.Helper()
 	synctest.Wait()
@@ -235,7 +232,7 @@ func (w *registryFixture) second(key string) *feed {
 	return now[1]
 }
 
-// status is what the group of a key, which must be in use, publishes.
+// status returns what the group of a key publishes. The key must be in use.
 func (w *registryFixture) status(key string) Status {
 	w.t.Helper()
 	g := w.reg.Group(xds.NewKey(key))
@@ -310,7 +307,7 @@ func (c *client) End(r *fanout.Refusal) {
 	}
 }
 
-// woken is how often the client was woken since the last call.
+// woken returns how often the client was woken since the last call.
 func (c *client) woken() int {
 	synctest.Wait()
 	c.mu.Lock()
@@ -327,13 +324,13 @@ func (c *client) refusal() *fanout.Refusal {
 	return c.ended
 }
 
-// want subscribes to names, of which "*" is the wildcard.
+// want subscribes to names. "*" is the wildcard.
 func (c *client) want(names ...string) *client {
 	c.Subscribe(c.Intern(subscription(names...)))
 	return c
 }
 
-// leave leaves, after which nothing may reach the Waker.
+// leave leaves. After it nothing may call the Waker.
 func (c *client) leave() {
 	c.Leave()
 	synctest.Wait()
@@ -344,8 +341,8 @@ func (c *client) leave() {
 
 func (c *client) of() *member { return c.Member.(*member) }
 
-// sees is what the client may know of a name: its content, "-" for absent and
-// "?" for pending.
+// sees returns what the client may know about a name: its content, "-" for absent and "?" for
+// pending.
 func (c *client) sees(sub *snapshot.Subscription, name string) string {
 	synctest.Wait()
 	r, is := c.State().Snapshot(c.of().typ).Look(sub, name)
@@ -380,7 +377,7 @@ func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) 
 	return c, err
 }
 
-// join joins, which must succeed.
+// join joins and fails the test if it cannot.
 func (w *registryFixture) join(cluster string, typ xds.TypeURL) *client {
 	w.t.Helper()
 	c, err := w.try(cluster, typ)
@@ -390,8 +387,7 @@ func (w *registryFixture) join(cluster string, typ xds.TypeURL) *client {
 	return c
 }
 
-// update hands an update of names ("a=1" changed, "a" removed) over and waits
-// until its effects are there.
+// update hands over an update of names ("a=1" changed, "a" removed) and waits for its effects.
 func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...string) {
 	t.Helper()
 	u := snapshot.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now()}
@@ -412,7 +408,7 @@ func (f *feed) version(t testing.TB, version, name, value string) {
 		Changed: []*xds.Resource{resource(t, cds, name, value)}})
 }
 
-// part hands over a part of the answer to a wildcard, of a delta origin.
+// part hands over a part of a delta origin's answer to a wildcard.
 func (f *feed) part(t testing.TB, typ xds.TypeURL, names ...string) {
 	t.Helper()
 	u := snapshot.Update{Type: typ, Origin: "origin", Wildcard: true, Partial: true, Received: time.Now()}
@@ -447,7 +443,7 @@ func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	return r
 }
 
-// content is the value that resource put in.
+// content returns the value that resource put in.
 func content(r *xds.Resource) string { return xdstest.ContentOf(r.Any()) }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {

@@ -21,53 +21,53 @@ import (
 
 // Group is one key: its members, its views of the resource types, and its upstream streams.
 //
-// One goroutine owns a Group. Its loop waits for one of four events: a member changed, an
-// upstream status changed, an Update arrived, or time passed. An Update is applied to the
-// View of its type at once. Then step brings everything else up to date, in a fixed order:
-// what members want, what expired, what is asked of the origin, what is published, and which
-// members are refused. So no event handler has to know what follows from it.
+// One goroutine owns a Group. Its loop waits for one of four events: a member changed, an upstream
+// status changed, an Update arrived, or time passed. An Update is applied to the View of its type
+// at once. Then step brings everything else up to date, in a fixed order: the members'
+// subscriptions, expiry, the interest, publication, and refusals. So no event handler has to know
+// its consequences.
 type Group struct {
-	// Constant.
+	// These fields are constant.
 	registry       *Registry
 	key            xds.Key
-	id             uint64 // in States
+	id             uint64 // used in States
 	representative *xds.Node
 	opts           *Options
 	log            *slog.Logger
 	since          time.Time
 	done           chan struct{}      // closed when the goroutine has ended
-	cancel         context.CancelFunc // of run's context; set by the registry before the goroutine starts
+	cancel         context.CancelFunc // cancels run's context; set by the registry before the goroutine starts
 
-	// Owned by the registry, under its lock.
+	// The registry owns the field below, under its lock.
 	joined int // members that have not left
 
-	// Safe for concurrent use.
+	// The fields below are safe for concurrent use.
 	interned subscriptions.Table
 	nacks    *history.Nacks
 	mailbox  mailbox
-	signals  chan struct{} // one slot: the mailbox or an upstream status changed
+	signals  chan struct{} // capacity one: the mailbox or an upstream status changed
 	updates  chan update   // unbuffered
 
-	// Published by the group's goroutine, read by any goroutine.
+	// The group's goroutine publishes the fields below. Any goroutine reads them.
 	state   atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
 	types   atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
 	handles atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: none is
+	refusal atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
 	counts  atomic.Pointer[counts]
 	reached atomic.Bool // a stream has been open at some time
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
 
-	// Owned by the goroutine.
-	ctx             context.Context // of run; nil before it
+	// The group's goroutine owns the fields below.
+	ctx             context.Context // run's; nil before it
 	wg              sync.WaitGroup  // of the goroutines of upstream streams
-	views           []*View         // what types points to
+	views           []*View         // the same views as in types
 	meters          *telemetry.Key
 	members         map[*member]struct{}
 	otherUserAgents int // members with another user agent than the representative's
 	interest        interest
-	gen             uint64 // of the newest State
+	gen             uint64 // the newest State's
 
 	unpublished bool      // a view has a snapshot that is newer than the State's
 	urgent      bool      // and it must not wait
@@ -75,7 +75,7 @@ type Group struct {
 	idleSince   time.Time // zero: there are members, or one is about to join
 	idleFrom    time.Time // when IdleTTL began to count; zero: it does not count
 
-	// For origins that are unreachable or do not respond (P53, P66).
+	// The fields below are for origins that are unreachable or do not respond (P53, P66).
 	wasOpen     bool             // a stream was open in the last step
 	answerBy    time.Time        // when FirstAnswerTimeout ends; zero: the group waits for no first answer
 	unreachable bool             // no origin can be reached, and something is subscribed
@@ -83,15 +83,15 @@ type Group struct {
 	refusing    bool             // the log says that clients are refused, and they still are
 	unevaluated []*member        // members with a new subscription since the last evaluate
 
-	stored       map[xds.TypeURL]*store.Stored // what the store had of the key and may still be served
-	serveStored  bool                          // serve what is stored
+	stored       map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
+	serveStored  bool                          // serve the stored snapshots
 	recallDue    bool                          // something may have been subscribed since the last recall
 	recallLogged bool                          // the log says that stored resources are served
 	staleTypes   int                           // views with stored resources
 
 	traces      tracing.Batch
 	changed     bool // counts have to be published
-	uncacheable bool // an update had a resource that must not be cached
+	uncacheable bool // an update had a do_not_cache resource
 }
 
 // update is an Update on its way to the group's goroutine.
@@ -160,12 +160,12 @@ func (g *Group) loop(ctx context.Context) {
 		if g.step(now) {
 			return
 		}
-		timer.Reset(g.wait(now)) // the same now: what became due since then is still to do
+		timer.Reset(g.wait(now)) // the same now: changes that became due since then are still handled
 	}
 }
 
-// drain applies the updates that wait already. It is not inlined into loop, so that the stack
-// on which a group waits stays small.
+// drain applies the updates that are already waiting. It is not inlined into loop, so that the
+// stack on which a group waits stays small.
 func (g *Group) drain() {
 	for n := 1; n < maxDrain; n++ {
 		select {
@@ -191,7 +191,7 @@ func (g *Group) step(now time.Time) (over bool) {
 		g.countMembers(now)
 		g.changed = true
 	}
-	clear(posted) // the slice is used again, and must keep no member alive
+	clear(posted) // the slice is reused, and must keep no member alive
 	if len(posted) > 0 || g.uncacheable {
 		g.uncacheable = false
 		g.dropUnwanted(now)
@@ -264,7 +264,7 @@ func (g *Group) apply(u update) {
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
-		return // the type is not wanted any more
+		return // the type is no longer wanted
 	}
 	g.uncacheable = g.uncacheable || hasUncacheable(&u.Update)
 	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
@@ -275,7 +275,7 @@ func (g *Group) apply(u update) {
 	}
 }
 
-// publishSoon notes that a view has a snapshot that is not published. The first one waits for
+// publishSoon records that a view has a snapshot that is not published. The first one waits for
 // Settle, and later ones are published with it.
 func (g *Group) publishSoon(now time.Time) {
 	if !g.unpublished {
@@ -292,8 +292,8 @@ func (g *Group) publishNow(v *View, now time.Time) {
 	}
 }
 
-// publish makes the newest snapshots the State of the group. Then it wakes the members for
-// which something is different.
+// publish makes the newest snapshots the State of the group. Then it wakes the members that are
+// affected.
 func (g *Group) publish() {
 	g.unpublished, g.urgent, g.changed = false, false, true
 	g.gen++
@@ -313,7 +313,7 @@ func (g *Group) publish() {
 	g.traces.Published(began, g.gen, woken)
 }
 
-// sendInterest tells each upstream stream what to subscribe to, if that changed.
+// sendInterest sets the interest of each upstream stream, if it changed.
 func (g *Group) sendInterest() {
 	for _, l := range g.upstreams() {
 		if now := interestOn(g.views, l); !equalInterest(now, l.sent) {

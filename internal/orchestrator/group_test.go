@@ -21,7 +21,7 @@ const (
 	rds = xds.RouteType
 )
 
-// One stream for a key, asking for the union.
+// A key has one stream, which subscribes to the union.
 func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds), w.join("web", eds)
@@ -38,8 +38,8 @@ func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 	})
 }
 
-// A client that gives up its names does not end the others' interest, and does
-// not become a wildcard (xds-relay#147).
+// A client that gives up its names does not end the others' interest, and does not become a
+// wildcard (xds-relay#147).
 func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", eds).want("y")
@@ -60,7 +60,7 @@ func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 	})
 }
 
-// One member's doings neither wake nor disturb another.
+// A member neither wakes nor disturbs another member.
 func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 10 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("a")
@@ -91,7 +91,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 	})
 }
 
-// New names go upstream merged and at once; what no client wants stays for linger.
+// New names are sent upstream merged and at once. Names that no client wants stay for linger.
 func TestP52_LingerThenForgotten(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
@@ -105,12 +105,12 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		equal(t, "within linger", f.asks(eds), "x y")
-		// Wanted again: as if nothing had been.
+		// The name is wanted again, as if it had never been given up.
 		a.want("x", "y")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		equal(t, "wanted again", f.said(), said)
-		// The time runs from the last time that it was given up.
+		// The time counts from the last time that it was given up.
 		a.want("y")
 		time.Sleep(9 * time.Second)
 		a.want("x", "y")
@@ -153,7 +153,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	}
 }
 
-// A type that no client wants any more leaves no trace, and a new one starts empty.
+// A type that no client wants any more leaves no trace. When it is wanted again, it starts empty.
 func TestP65_ForgottenAtOnce(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
@@ -171,7 +171,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		}
 		st := w.status("web")
 		equal(t, "types", len(st.Types), 1)
-		// A response that was on its way.
+		// A late response arrives.
 		f.update(t, eds, true, "x=1")
 		b := w.join("web", eds).want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "?")
@@ -180,7 +180,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		equal(t, "x", b.sees(subscription("x"), "x"), "2")
 		equal(t, "unasked", f.sink.Held(eds).Len(), 1)
 		if f.sink.Held(eds).Known("z") {
-			t.Error("an absence is known that was not asked for")
+			t.Error("an absence is known without a subscription")
 		}
 	})
 }
@@ -204,20 +204,20 @@ func TestStateGenerations(t *testing.T) {
 		a.woken()
 		b.woken()
 
-		// A version alone is news for no client, but it is shown.
+		// A new version alone wakes no client, but it is shown.
 		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7"})
 		equal(t, "version", b.State().Snapshot(eds).Version, "v7")
 		equal(t, "a", a.woken(), 0)
 		equal(t, "b", b.woken(), 0)
-		// What is equal to what is held makes no State at all.
+		// Content that equals the held one makes no State.
 		s = b.State()
 		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7", Changed: []*xds.Resource{s.Snapshot(eds).Held("x")}})
 		equal(t, "nothing new", b.State(), s)
 	})
 }
 
-// A first answer wakes the clients that have the wildcard, also when it is empty (P11),
-// and no others.
+// A first answer wakes the clients that have the wildcard, even if it is empty (P11), and no
+// others.
 func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, c := w.join("web", cds).want("*"), w.join("web", cds).want("x"), w.join("web", cds).want()
@@ -234,8 +234,8 @@ func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
 	})
 }
 
-// With settle, changes wait for more, but first answers do not; what is applied
-// is held at once.
+// With settle, changes wait for more changes, but first answers do not. Applied content is held at
+// once.
 func TestSettle(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Second }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y", "z")
@@ -256,20 +256,20 @@ func TestSettle(t *testing.T) {
 		equal(t, "settled", a.sees(sub, "x")+a.sees(sub, "y"), "22")
 		equal(t, "woken once", a.woken(), 1)
 
-		// There and back again within the time is no change.
+		// A change that is undone within the time is no change.
 		f.update(t, eds, false, "x=3")
 		f.update(t, eds, false, "x=2")
 		time.Sleep(2 * time.Second)
 		equal(t, "there and back", a.woken(), 0)
 
-		// A first answer takes along what waits.
+		// A first answer publishes waiting changes too.
 		f.update(t, eds, false, "x=4")
 		f.update(t, eds, false, "z")
 		equal(t, "taken along", a.sees(sub, "x")+a.sees(sub, "z"), "4-")
 	})
 }
 
-// An Update whose group is over does not wait for ever.
+// An Update whose group has ended does not wait forever.
 func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
@@ -284,7 +284,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 	})
 }
 
-// The mailbox has a member once, whatever it does, and the last word counts.
+// The mailbox has a member at most once, whatever it does, and the last change counts.
 func TestMailboxIsBounded(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
@@ -299,7 +299,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	equal(t, "indexed", strings.Join(slices.Collect(g.views[0].names.All()), " "), "n-000999")
 }
 
-// A version that settles is known before it is published.
+// A version that still settles is known before it is published.
 func TestNewestBeforeItIsPublished(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
@@ -313,7 +313,7 @@ func TestNewestBeforeItIsPublished(t *testing.T) {
 	})
 }
 
-// The rows of a key go with it.
+// The NACKs of a key are dropped with it.
 func TestP17_NacksGoWithTheirKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a, b := w.join("web", cds), w.join("db", cds)

@@ -16,7 +16,7 @@ import (
 
 const vhds = xds.VHostType
 
-// cut makes what an origin sends of a type, as it is cut out of its response.
+// cut makes a resource as if cut out of an origin's response.
 func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.Raw {
 	t.Helper()
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
@@ -30,7 +30,7 @@ func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.Raw {
 	return &got.Resources[0]
 }
 
-// goes is a resource that goes by aliases.
+// goes returns a resource with aliases.
 func goes(t testing.TB, typ xds.TypeURL, name, value string, aliases ...string) *xds.Resource {
 	t.Helper()
 	a := new(anypb.Any)
@@ -46,23 +46,23 @@ func (f *feed) brings(t testing.TB, typ xds.TypeURL, changed ...*xds.Resource) {
 	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Changed: changed, Received: time.Now()})
 }
 
-// cannot hands over that the origin has nothing for the aliases.
+// cannot hands over that the origin cannot resolve the aliases.
 func (f *feed) cannot(t testing.TB, typ xds.TypeURL, aliases ...string) {
 	t.Helper()
 	word, _ := cut(t, typ, &discoveryv3.Resource{Name: aliases[0], Aliases: aliases}).TakeUnresolved(xds.NewNameSet(aliases...))
 	f.hand(t, snapshot.Update{Type: typ, Origin: "origin", Unresolved: []xds.Unresolved{word}, Received: time.Now()})
 }
 
-// again is what the origin was last asked once more.
+// again returns the names in the last resubscription at the origin.
 func (f *feed) again(typ xds.TypeURL) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.interests[len(f.interests)-1].Of(typ).Again
 }
 
-// Who asks by an alias or a glob is woken by what goes by it, and by its end;
-// no other is.
-func TestP26_WakesWhoAsksByAlias(t *testing.T) {
+// A client that subscribes by an alias or a glob is woken by changes of matching resources, and by
+// their removal. Other clients are not woken.
+func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
 		f := w.feed("web")
@@ -101,8 +101,8 @@ func TestP26_WakesWhoAsksByAlias(t *testing.T) {
 	})
 }
 
-// What is held for an alias or a glob is forgotten once no client wants it by any of its
-// names, and an answer that was on its way is dropped.
+// A resource held for an alias or a glob is forgotten once no client wants it by any of its names.
+// A late answer is dropped.
 func TestP65_ForgottenByHandle(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
@@ -119,7 +119,7 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 				t.Errorf("held are %v, want %v", got, want)
 			}
 		}
-		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // r/w was not asked for
+		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // r/w has no subscription
 		a.leave()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -130,7 +130,7 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 		held()
 		for _, n := range []string{"r/v", "r/a", "r/b", "xdstp://o/T/c/x", "xdstp://o/T/c/*"} {
 			if f.sink.Held(vhds).Known(n) {
-				t.Errorf("of %s something is known still", n)
+				t.Errorf("%s is still known", n)
 			}
 		}
 		f.brings(t, vhds, both)
@@ -138,8 +138,8 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 	})
 }
 
-// What is removed under its name is absent for clients that asked by its alias, also for
-// later ones; under its own name nothing is kept.
+// A resource removed under its name is absent for clients that subscribed by its alias, also for
+// later ones. Nothing is kept under its own name.
 func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", vhds).want("r/a")
@@ -149,13 +149,13 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 		late, sub := w.join("web", vhds).want("r/a"), subscription("r/a")
 		equal(t, "r/a", late.sees(sub, "r/a"), "-")
 		if f.sink.Held(vhds).Known("r/v") {
-			t.Error("of r/v something is known")
+			t.Error("r/v is known")
 		}
 	})
 }
 
-// A client that asks again has the origin asked again, once for all such clients; the
-// others are left alone.
+// If clients ask again, the name is requested again at the origin, once for all of them. Other
+// clients are not woken.
 func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
@@ -181,7 +181,7 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		b.Resubscribe([]string{"r/a"})
 		synctest.Wait()
 		equal(t, "requests", f.said(), said+2)
-		// A change of what is wanted carries nothing of it.
+		// A later change of the interest does not request it again.
 		w.join("web", vhds).want("r/c")
 		synctest.Wait()
 		if got := f.again(vhds); len(got) > 0 {

@@ -15,11 +15,11 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// plain is what a group should ask for, as maps: what is wanted, and what was
-// given up less than linger ago.
+// plain is a model of the interest, as maps: the wanted names, and those that were given up less
+// than linger ago.
 type plain struct {
 	linger time.Duration
-	until  map[string]time.Time // of what is asked for; zero: wanted
+	until  map[string]time.Time // of subscribed names; zero: wanted
 }
 
 func (p *plain) step(subs map[*member]*snapshot.Subscription, now time.Time) {
@@ -49,9 +49,8 @@ func (p *plain) step(subs map[*member]*snapshot.Subscription, now time.Time) {
 	}
 }
 
-// Whatever members want and origins send: the woken members are exactly those that see
-// something else, and what is asked for and held is what a plain model says
-// (P16, P33, P51, P52, P65).
+// For any subscriptions and updates, exactly the members that see a difference are woken. The
+// interest and the held resources are those of a plain model (P16, P33, P51, P52, P65).
 func TestGroupAgainstModel(t *testing.T) {
 	universe := names("n", 12)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -120,7 +119,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			g.step(now)
 			model.step(subs, now)
 			for _, l := range g.upstreams() {
-				l.Status(upstream.Status{Connected: true}) // else the members would be refused
+				l.Status(upstream.Status{Connected: true}) // otherwise the members would be refused
 			}
 
 			after := g.state.Load().Snapshot(eds)
@@ -131,7 +130,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				}
 				c.wakes = 0
 			}
-			if v.members != len(clients)+1 { // and manual's
+			if v.members != len(clients)+1 { // and the one of manual
 				rt.Fatalf("%d members, want %d", v.members, len(clients)+1)
 			}
 			for _, n := range append(universe, "*") {
@@ -141,26 +140,26 @@ func TestGroupAgainstModel(t *testing.T) {
 					continue // it serves a name, or did until lately (P50)
 				}
 				if got != want {
-					rt.Fatalf("%s is asked for: %v, want %v", n, got, want)
+					rt.Fatalf("%s is subscribed: %v, want %v", n, got, want)
 				}
 			}
-			// Two streams while there are both, and only then (P50).
+			// There are two streams while there are both parts, and only then (P50).
 			both := v.wildcard && v.names.Len() > 0
 			if got := len(g.upstreams()); (got == 2) != both || got > 2 || both && v.wildcardOn == v.namesOn {
-				rt.Fatalf("%d streams, both asked for: %v", got, both)
+				rt.Fatalf("%d streams, both parts subscribed: %v", got, both)
 			}
 			held := v.held.Load()
 			if answered(held) && !v.wildcard {
-				rt.Fatal("answered, though no member asks for the wildcard")
+				rt.Fatal("answered, though no member has the wildcard")
 			}
 			for _, n := range universe {
 				if held.Known(n) && !v.wildcard && !v.names.Has(n) {
-					rt.Fatalf("%s is known, though no member asks for it", n)
+					rt.Fatalf("%s is known, though no member subscribes to it", n)
 				}
 			}
 		}
 
-		// Once all are gone nothing is left in the index.
+		// After all members have left, the index is empty.
 		for m := range clients {
 			if m != am {
 				g.post(m, func(l *changes) { l.left = true })
@@ -172,13 +171,13 @@ func TestGroupAgainstModel(t *testing.T) {
 		}
 		g.step(now.Add(o.Linger))
 		if v.subscribes() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
-			rt.Fatal("something is still asked for")
+			rt.Fatal("something is still subscribed")
 		}
 	})
 }
 
-// differs reports, name by name, whether a client sees a difference. Where the
-// wildcard's answer comes or goes, there is one for each client that has it.
+// differs reports, name by name, whether a client sees a difference. If the wildcard's answer comes
+// or goes, each client with the wildcard sees one.
 func differs(universe []string, sub *snapshot.Subscription, a, b *snapshot.Snapshot) bool {
 	if answered(a) != answered(b) && sub.Wildcard {
 		return true

@@ -10,17 +10,17 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// interest is what a group subscribes to, over all its types: what members want, and what
-// lingers because no member wants it any more (P52). It belongs to the group's goroutine.
+// interest is what a group subscribes to, over all its types: what members want, and what lingers
+// because no member wants it any more (P52). It belongs to the group's goroutine.
 //
-// What lingers is in one list and expires after Settings.Linger. The clock stops while the key
-// has no members or no stream is open, because what is held could not be had again (P53).
-// Under names_per_key, wanted names take the room of lingering names, the oldest first.
+// Lingering names are in one list and expire after Settings.Linger. The clock stops while the key
+// has no members or no stream is open, because the origin could not send their resources again
+// (P53). Under names_per_key, wanted names take the room of lingering names, the oldest first.
 type interest struct {
 	lingering list.List // of *lingerer, in order of since
 	// frozen: no member is left, or no member that joined since has subscribed yet.
 	frozen bool
-	// The clock ran for ran; if runs is set, it runs again since from.
+	// The clock has counted ran, plus the time since from if runs is set.
 	ran  time.Duration
 	runs bool
 	from time.Time
@@ -33,7 +33,7 @@ type lingerer struct {
 	since time.Duration // on the clock
 }
 
-// update brings what is subscribed up to date with what members want.
+// update brings the subscription up to date with what members want.
 func (i *interest) update(views []*View, now time.Time) {
 	for _, v := range views {
 		var wanted []string
@@ -59,14 +59,14 @@ func (i *interest) update(views []*View, now time.Time) {
 	}
 }
 
-// beginLinger notes that no member wants something any more.
+// beginLinger records that no member wants a name any more.
 func (i *interest) beginLinger(v *View, at partName, now time.Time) {
 	if v.lingering[at] == nil {
 		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
 	}
 }
 
-// endLinger ends the lingering of something.
+// endLinger ends the lingering of a name.
 func (i *interest) endLinger(v *View, at partName) {
 	if e := v.lingering[at]; e != nil {
 		i.lingering.Remove(e)
@@ -81,7 +81,7 @@ func (i *interest) drop(v *View) {
 	}
 }
 
-// clock returns for how long the clock has run.
+// clock returns how long the clock has run.
 func (i *interest) clock(now time.Time) time.Duration {
 	if i.runs {
 		return i.ran + now.Sub(i.from)
@@ -96,7 +96,7 @@ func (i *interest) run(on bool, now time.Time) {
 	}
 }
 
-// next returns when something expires; zero: nothing does by time alone.
+// next returns when the next name expires; zero: none expires by time alone.
 func (i *interest) next(linger time.Duration) time.Time {
 	if e := i.lingering.Front(); e != nil && i.runs {
 		return i.from.Add(e.Value.(*lingerer).since + linger - i.ran)
@@ -104,8 +104,8 @@ func (i *interest) next(linger time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wildcardServes reports whether a member that asks for a name gets the wildcard's copy because
-// there is no other. The wildcard stays until there is one. Otherwise the member would lose
+// wildcardServes reports whether a member that subscribes to a name gets the wildcard's copy
+// because there is no other. The wildcard stays until there is one. Otherwise the member would lose
 // the resource, or keep it after the origin deletes it (P50).
 func (v *View) wildcardServes() bool {
 	wild, named := v.part(true), v.part(false)
@@ -117,14 +117,14 @@ func (v *View) wildcardServes() bool {
 	return false
 }
 
-// expired is what expires of one type.
+// expired lists the expired subscriptions of one type.
 type expired struct {
 	names    []string
 	wildcard bool
 }
 
-// expire removes what has lingered long enough, and what has to make room for wanted names
-// under names_per_key.
+// expire removes names that have lingered long enough, and names that have to make room for wanted
+// ones under names_per_key.
 func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*expired {
 	over := 0
 	if limit := s.Limits.NamesPerKey; limit > 0 {
@@ -171,7 +171,8 @@ func wanted(views []*View) int {
 	return n
 }
 
-// expire forgets what has lingered long enough, and types that are neither wanted nor subscribed.
+// expire forgets names that have lingered long enough, and types that are neither wanted nor
+// subscribed.
 func (g *Group) expire(now time.Time) {
 	g.interest.update(g.views, now)
 	g.interest.run(!g.interest.frozen && (!g.reached.Load() || g.connected()), now)
@@ -196,10 +197,10 @@ func (g *Group) expire(now time.Time) {
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
 }
 
-// dropUnwanted forgets resources that must not be cached and that no member wants any more
-// (P63). They do not linger, not even if all members have left. Their names leave the interest
-// too, so that the origin answers the next client that asks for them. The same holds for the
-// wildcard, with everything that it brought.
+// dropUnwanted forgets do_not_cache resources that no member wants any more (P63). They do not
+// linger, not even if all members have left. Their names leave the interest too, so that the origin
+// answers the next client that subscribes to them. The same holds for the wildcard, with everything
+// that it brought.
 func (g *Group) dropUnwanted(now time.Time) {
 	for _, v := range g.views {
 		snap := v.held.Load()
@@ -240,7 +241,7 @@ func (g *Group) dropUnwanted(now time.Time) {
 	}
 }
 
-// hasUncacheable reports whether an update has a resource that must not be cached.
+// hasUncacheable reports whether an update has a do_not_cache resource.
 func hasUncacheable(u *snapshot.Update) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable })
 }
@@ -258,8 +259,8 @@ func (g *Group) idle(now time.Time) bool {
 	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
 }
 
-// idleSuspended reports whether the idle time does not count, because what is held could not be
-// had again (P52).
+// idleSuspended reports whether the idle time does not count, because the origin could not send the
+// held resources again (P52).
 func (g *Group) idleSuspended() bool {
 	return !g.connected() && g.holds()
 }

@@ -17,8 +17,8 @@ import (
 
 // Store keeps the last known good on disk, as store.Store does.
 type Store interface {
-	// Load returns what is stored of a key and may be served, by type. It may block for
-	// a few seconds.
+	// Load returns the stored snapshots of a key that may be served, by type. It may block for a
+	// few seconds.
 	Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored
 	// Put stores a generation that a client acknowledged. It never blocks.
 	Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot)
@@ -29,7 +29,7 @@ type Store interface {
 type storeWriter struct {
 	group  *Group
 	view   *View
-	newest atomic.Pointer[snapshot.Snapshot] // the newest that was stored; nil: none
+	newest atomic.Pointer[snapshot.Snapshot] // the newest stored one; nil: none
 	// partial is the newest that was acknowledged while the answer to the wildcard was not
 	// complete; nil: none.
 	partial atomic.Pointer[snapshot.Snapshot]
@@ -43,9 +43,9 @@ func newStoreWriter(g *Group, v *View) *storeWriter {
 	return &storeWriter{group: g, view: v}
 }
 
-// acked stores a generation that a client acknowledged. It does not store an older one, one
-// with the same content (such as a heartbeat), or one that comes in part from the store while
-// the origin has not responded. A part of an answer to a wildcard waits until the answer is
+// acked stores a generation that a client acknowledged. It does not store an older one, or one with
+// the same content, such as a heartbeat. It does not store one that comes in part from the store
+// while the origin has not responded. A part of an answer to a wildcard waits until the answer is
 // complete (P67).
 func (k *storeWriter) acked(s *snapshot.Snapshot) {
 	if s.Answered && !s.Complete {
@@ -68,7 +68,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 	}
 }
 
-// completed stores what is held, if the answer to the wildcard is complete by now and a client
+// completed stores the held snapshot, if the answer to the wildcard is complete by now and a client
 // acknowledged the same content before it was.
 func (k *storeWriter) completed() {
 	held := k.view.held.Load()
@@ -78,7 +78,7 @@ func (k *storeWriter) completed() {
 	}
 }
 
-// Generations yields what belongs into the store, as store.Run asks for it.
+// Generations yields the generations to store, for store.Run.
 func (r *Registry) Generations() iter.Seq[store.Generation] {
 	r.mu.Lock()
 	groups := slices.Collect(maps.Values(r.groups))
@@ -97,9 +97,9 @@ func (r *Registry) Generations() iter.Seq[store.Generation] {
 	}
 }
 
-// recall serves what the store has of names that clients ask for and that are unknown (P66).
-// It does so while the origin is unreachable, or while the open stream has brought no response
-// for FirstAnswerTimeout. The origin's answers replace it name by name.
+// recall serves stored resources for subscribed names that are unknown (P66). It does so while the
+// origin is unreachable, or while the open stream has had no response for FirstAnswerTimeout. The
+// origin's answers replace it name by name.
 func (g *Group) recall(now time.Time) {
 	if !g.serveStored {
 		g.recallDue, g.recallLogged = true, false
@@ -142,9 +142,9 @@ func (g *Group) recall(now time.Time) {
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
-// missing returns what the stored snapshot has of unknown names that are subscribed, as
-// updates of the origin that sent it. A client that asks for a name which only the wildcard
-// brought gets that resource.
+// missing returns the stored resources for unknown subscribed names, as updates of the origin that
+// sent them. If only the wildcard brought a resource, a client that subscribes to its name gets it
+// too.
 func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
 	held := v.held.Load()
 	update := func(wild bool) snapshot.Update {
@@ -183,8 +183,8 @@ func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
 	return out
 }
 
-// dropStored forgets what was stored and must not be served any more: it is older than
-// store.max_age, or a client acknowledged what has replaced it in the store.
+// dropStored forgets stored snapshots that must not be served any more. Either they are older than
+// store.max_age, or a client acknowledged the generation that replaced them in the store.
 func (g *Group) dropStored(now time.Time) {
 	for typ, s := range g.stored {
 		v := find(g.views, typ)
@@ -199,8 +199,7 @@ func (g *Group) dropStored(now time.Time) {
 	}
 }
 
-// countStale counts the types that are served from the store, and logs when there are none
-// any more.
+// countStale counts the types that are served from the store, and logs when none is left.
 func (g *Group) countStale() {
 	n := 0
 	for _, v := range g.views {

@@ -12,9 +12,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// What was made of what a key holds, for its clients to share, stays while there
-// is one, and goes with the last: an idle key costs what it holds. Who comes then
-// is served all the same.
+// Derived data that a key's clients share stays while there is a client, and is released with the
+// last one. An idle key only costs its held resources. Later clients are served all the same.
 func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		first, last := w.join("web", cds).want("*"), w.join("web", eds).want("x")
@@ -33,7 +32,7 @@ func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
 		runtime.GC()
 		for _, m := range made {
 			if m.Value() == nil {
-				t.Fatal("let go while there is a client")
+				t.Fatal("released while there is a client")
 			}
 		}
 		last.leave()

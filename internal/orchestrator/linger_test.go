@@ -9,9 +9,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// While no stream to an origin is open nothing expires, though no client wants it for a while: it
-// could not be had again, and a client that is restarted meanwhile asks for it again. From
-// when a stream is open again it goes after linger.
+// While no upstream stream is open, nothing expires, even if no client wants it. The origin could
+// not send it again, and a restarted client will want it. Once a stream is open, it expires after
+// linger.
 func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
@@ -42,9 +42,9 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 	})
 }
 
-// What is kept only because no origin is reachable does not keep a client that wants something
-// else, and takes no room from what is wanted.
-func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
+// Resources kept only because no origin is reachable do not keep a client that wants something
+// else. They take no room from wanted ones.
+func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		f := w.feed("web")
@@ -67,7 +67,7 @@ func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
 	})
 }
 
-// A relay that stops in an outage has on disk what clients may want again.
+// A relay that stops in an outage keeps on disk what clients may want again.
 func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -80,7 +80,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 		pass(time.Minute)
 		f.failed()
 		b.leave()
-		pass(3 * time.Hour) // it is looked at again what is confirmed
+		pass(3 * time.Hour) // a confirmed snapshot is checked again
 	})
 	life(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("y")
@@ -89,8 +89,8 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 	})
 }
 
-// While no stream is open, a client that asks by name is served what the wildcard brought,
-// though no client has wanted the wildcard for long.
+// While no stream is open, a client that subscribes by name is served the wildcard's resource. That
+// holds even if no client has wanted the wildcard for long.
 func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
@@ -108,8 +108,8 @@ func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 	})
 }
 
-// A client that wants what is held is accepted beside one that is refused (P16).
-func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
+// A client that wants held resources is accepted beside one that is refused (P16).
+func TestP53_HeldResourcesAreServedBesideARefusal(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
 		f := w.feed("web")
@@ -127,7 +127,7 @@ func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 		c := w.join("web", eds).want("z")
 		pass(time.Second)
 		if c.refusal() == nil {
-			t.Error("another one stays that wants what is not there")
+			t.Error("a client stays although nothing that it wants is held")
 		}
 		a = w.join("web", eds).want("x")
 		pass(time.Second)
@@ -138,7 +138,7 @@ func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 	})
 }
 
-// A stream that ended before the next step was open all the same.
+// A stream that ended before the group's next step counts as having been open.
 func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
@@ -153,9 +153,9 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 	})
 }
 
-// A type that is only kept for want of an origin takes no room from one that is wanted
-// (types_per_key); what others of it want stays.
-func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
+// A type that is kept only because no origin is reachable takes no room from a wanted one
+// (types_per_key). Types that other clients want stay.
+func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *registryFixture) {
 		const lds = xds.ListenerType
 		a := w.join("web", cds).want("*")
@@ -191,7 +191,7 @@ func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
 	})
 }
 
-// It stays on disk.
+// The type stays on disk.
 func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -217,8 +217,8 @@ func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 	})
 }
 
-// linger counts the time in which a stream is open and the key has members, in all: also
-// with streams and members that are gone before it is over.
+// linger counts the total time in which a stream is open and the key has members. Streams and
+// members may change meanwhile.
 func TestP52_LingerCountsInAll(t *testing.T) {
 	const linger = 30 * time.Second
 	t.Run("short streams", func(t *testing.T) {

@@ -17,12 +17,12 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.meters = w.reg.opts.Metrics.Key(g.key)
 	v := newView(xds.TypeOf(typ), g.meters.Type(typ), w.reg.history)
-	v.members++ // it does not go
+	v.members++ // it never leaves
 	g.setViews([]*View{v})
 	return g, v
 }
 
-// member makes a member of a group that the registry knows nothing of.
+// member makes a member of a group that is unknown to the registry.
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
 	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: snapshot.Nothing}
@@ -34,7 +34,7 @@ func nack(version, message string) fanout.Nack {
 	return fanout.Nack{Version: version, Code: 3, Message: message, Node: "node-1"}
 }
 
-// refusalOf is the refusal that err has to be.
+// refusalOf returns err as a refusal, and fails the test if it is none.
 func refusalOf(t testing.TB, err error) *fanout.Refusal {
 	t.Helper()
 	r, ok := err.(*fanout.Refusal)

@@ -15,31 +15,31 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// member is one type of one client stream in its group. The stream's receiver calls its
-// methods; the group's goroutine hears of them through the mailbox.
+// member is one type of one client stream in its group. The stream's receiver calls its methods;
+// the group's goroutine learns of them through the mailbox.
 type member struct {
-	// Constant once Join has returned.
+	// These fields are constant once Join has returned.
 	group *Group
 	typ   xds.TypeURL
 	node  *xds.Node
 	peer  string
 	waker fanout.Waker
 
-	// That of the view, set by the group's goroutine when it adds the member; nil: nothing is
-	// stored. Any goroutine reads it.
+	// storeWriter is that of the view. The group's goroutine sets it when it adds the member. Nil:
+	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
-	changes changes // under the mailbox's lock
+	changes changes // protected by the mailbox's lock
 
-	// Owned by the stream's receiver.
+	// The stream's receiver owns the field below.
 	routed bool
 
-	// Owned by the group's goroutine.
+	// The group's goroutine owns the fields below.
 	view    *View                  // nil: not added yet, or refused for types_per_key
-	sub     *snapshot.Subscription // that is in the index
+	sub     *snapshot.Subscription // the one in the index
 	known   bool                   // the group has added it
 	ended   bool                   // the group ended its stream; it has not left yet
-	refused bool                   // it was told that the relay has nothing of what it asks for (P53)
+	refused bool                   // it was told that the relay has nothing that it wants (P53)
 }
 
 var _ fanout.Member = (*member)(nil)
@@ -95,8 +95,8 @@ func (m *member) Routed() {
 	}
 }
 
-// Leave implements fanout.Member. It counts the member out of the registry before it posts to
-// the group: see doc.go.
+// Leave implements fanout.Member. It counts the member out of the registry before it posts to the
+// group: see doc.go.
 func (m *member) Leave() {
 	if m.group.leaving(m) {
 		if m.routed {
@@ -114,8 +114,8 @@ type changes struct {
 	leaving bool // Leave was called
 	left    bool
 	sub     *snapshot.Subscription // nil: no change
-	// again has the aliases that the client asked for again although the origin could not
-	// resolve them (P18). It has no more elements than the subscription.
+	// again has the aliases that the client requested again although the origin could not resolve
+	// them (P18). It has no more elements than the subscription.
 	again map[string]struct{}
 }
 
@@ -158,7 +158,7 @@ func (b *mailbox) take() []memberChanges {
 	return out
 }
 
-// post changes what the group has to apply of m.
+// post records changes of m for the group to apply.
 func (g *Group) post(m *member, write func(*changes)) {
 	g.mailbox.put(m, write)
 	g.signal()
@@ -173,9 +173,8 @@ func (g *Group) leaving(m *member) bool {
 	return first
 }
 
-// applyMember applies the changes of a member. A member with a new subscription is woken,
-// whatever the State has: an update that came before the subscription was indexed has not
-// woken it.
+// applyMember applies the changes of a member. A member with a new subscription is woken in any
+// case, because an update that came before the subscription was indexed has not woken it.
 func (g *Group) applyMember(l memberChanges) {
 	m := l.m
 	if l.left {
@@ -237,8 +236,8 @@ func (g *Group) addMember(m *member) {
 	v.members++
 }
 
-// makeRoom drops a type without members, for one that a member wants. It reports false if
-// there is none. What the store has of the type stays there.
+// makeRoom drops a type without members to make room for a wanted one. It reports false if there is
+// none. The stored content of the type stays on disk.
 func (g *Group) makeRoom() bool {
 	i := slices.IndexFunc(g.views, func(v *View) bool { return v.members == 0 })
 	if i < 0 {
@@ -273,10 +272,10 @@ func (g *Group) endMember(m *member, r *fanout.Refusal) {
 	m.waker.End(r)
 }
 
-// countMembers notes since when the group has no members, after changes were applied.
+// countMembers records since when the group has no members, after changes were applied.
 func (g *Group) countMembers(now time.Time) {
 	if len(g.members) == 0 {
-		// The last one left in this step, or left before it was added.
+		// The last member left in this step, or left before it was added.
 		g.idleSince, g.idleFrom = now, time.Time{}
 		g.interest.frozen = true
 		for _, v := range g.views {

@@ -15,20 +15,20 @@ import (
 
 // Options of a Registry.
 type Options struct {
-	// Settings are the first ones in force.
+	// Settings are the initial settings.
 	Settings
 	// Open makes an upstream stream of a key; it starts nothing. first is nil for the key's
 	// first stream. The second stream uses the origin of the first one (P50).
 	Open func(id string, node []byte, sink upstream.Sink, first Stream) Stream
-	// Node returns the node that is sent upstream for a key whose first client has this node;
-	// nil: the client's own (P58).
+	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
+	// means the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
 
 	// FirstAnswerTimeout is how long a key waits for an open upstream stream before its
 	// clients are refused if nothing is held (P53); 0: until an attempt has failed.
 	FirstAnswerTimeout time.Duration
-	// Store keeps what clients acknowledged, to be served while no origin can be reached; nil:
-	// nothing is stored.
+	// Store keeps the generations that clients acknowledged, to be served while no origin is
+	// reachable. Nil means that nothing is stored.
 	Store Store
 
 	Metrics *telemetry.Metrics
@@ -43,7 +43,7 @@ type Keys interface {
 
 // Stream is a key's stream to its origins, as upstream.Stream is.
 type Stream interface {
-	// SetInterest sets what to subscribe to. It never blocks.
+	// SetInterest sets the interest. It never blocks.
 	SetInterest(i *snapshot.Interest)
 	// CountIn is called before Run, and k is released after it.
 	CountIn(k *telemetry.Key)
@@ -60,7 +60,7 @@ type Settings struct {
 	// RemovalDelay is how long the deletion of a cluster or load assignment waits (P36); 0:
 	// not at all.
 	RemovalDelay time.Duration
-	// Linger is how long something stays subscribed that no client wants any more (P52).
+	// Linger is how long a name stays subscribed that no client wants any more (P52).
 	Linger time.Duration
 	// IdleTTL is how long a key without clients is kept; 0: not at all.
 	IdleTTL time.Duration

@@ -19,8 +19,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// A late joiner is served from what is held, without a word to the origin, also
-// when the origin is away.
+// A late joiner is served held resources, without a request to the origin, even when the origin is
+// away.
 func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
@@ -47,8 +47,8 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 	})
 }
 
-// For want of an origin streams end only if nothing is held and it cannot be
-// reached; joins are refused while that lasts.
+// Streams end only if no origin is reachable and nothing is held. While that lasts, joins are
+// refused.
 func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
@@ -70,11 +70,11 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 			t.Error("the other key's stream was ended as well")
 		}
 		if late := w.join("web", cds).want("*").refusal(); !errors.Is(late, r) {
-			t.Errorf("the refusal of one that comes later: %v", late)
+			t.Errorf("the refusal of a later client: %v", late)
 		}
 		a.leave()
 		if w.join("web", eds).want("x").refusal() == nil {
-			t.Error("one that comes once all have left is not refused")
+			t.Error("a client that joins after all have left is not refused")
 		}
 		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
 		f.update(t, eds, false, "x=1")
@@ -83,8 +83,8 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 	})
 }
 
-// Why an origin is away is in the log once: where its line says so, that of the
-// clients does not. They are told themselves.
+// The reason why an origin is away is logged once. If the origin's line has it, the line about
+// clients does not repeat it. The clients' refusals do.
 func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		var log strings.Builder
@@ -104,7 +104,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 	}
 }
 
-// A refusal tells of the newest attempt, and is made once for each.
+// A refusal has the reason of the newest attempt, and is made once per attempt.
 func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
@@ -128,7 +128,7 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	says("second")
 }
 
-// A member that joined just before is ended as well, once the group sees it.
+// A member that joined just before is ended as well, once the group has added it.
 func TestP53_MemberOnItsWay(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
@@ -158,12 +158,12 @@ func TestP53_NoStreamWithinFirstAnswerTimeout(t *testing.T) {
 			t.Errorf("refusal: %v", r)
 		}
 		if idle.refusal() != nil {
-			t.Error("a client that wants nothing was ended")
+			t.Error("a client without a subscription was ended")
 		}
 	})
 }
 
-// An origin that is silent on an open stream ends nothing.
+// Silence of an origin on an open stream ends no client's stream.
 func TestP53_SilenceEndsNothing(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
@@ -172,7 +172,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 		if a.refusal() != nil {
 			t.Error("ended by silence")
 		}
-		// Nor does a stream that is opened again at once.
+		// A stream that is reopened at once ends none either.
 		w.feed("web").sink.Status(upstream.Status{Err: errors.New("EOF")})
 		synctest.Wait()
 		w.feed("web").sink.Status(upstream.Status{Connected: true})
@@ -184,7 +184,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 	})
 }
 
-// An empty answer is something that is held.
+// An empty answer counts as held.
 func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
@@ -194,12 +194,12 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 		f.sink.Status(upstream.Status{Failed: true})
 		time.Sleep(time.Minute)
 		if a.refusal() != nil {
-			t.Error("ended, though the origin had said that there is nothing")
+			t.Error("ended, though the origin had answered that there is nothing")
 		}
 	})
 }
 
-// So is the origin's word that a name does not exist.
+// An origin's statement that a name does not exist counts as held too.
 func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		join := func(key string, us ...snapshot.Update) *client {
@@ -214,24 +214,24 @@ func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 		stated := snapshot.Update{Type: eds, Removed: []string{"x"}}
 		a, b := join("stated", stated), join("silent")
 		if r := a.refusal(); r != nil {
-			t.Errorf("ended, though the origin had said that there is no x: %v", r)
+			t.Errorf("ended, though the origin had stated that x does not exist: %v", r)
 		}
 		late := w.join("stated", eds).want("x")
 		equal(t, "x for a late joiner", late.sees(subscription("x"), "x"), "-")
 		late.leave()
 		if b.refusal() == nil {
-			t.Error("not ended, though the origin never said anything")
+			t.Error("not ended, though the origin never answered")
 		}
-		// Not wanted any more, it is not held any more.
+		// Once it is not wanted any more, it is no longer held.
 		a.want("y")
 		time.Sleep(10 * time.Second)
 		if a.refusal() == nil {
-			t.Error("not ended, though nothing of what is asked for is held")
+			t.Error("not ended, though nothing that it wants is held")
 		}
 	})
 }
 
-// A stream that ends for good leaves what is held, and refuses where nothing is.
+// If the upstream stream ends for good, held resources stay, and clients without any are refused.
 func TestP53_StreamEndedForGood(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
@@ -247,8 +247,8 @@ func TestP53_StreamEndedForGood(t *testing.T) {
 	})
 }
 
-// The node sent upstream is the first client's, with the relay's own features,
-// for as long as the key lives.
+// The node sent upstream is the first client's, with the relay's own features, for as long as the
+// key lives.
 func TestP58_RepresentativeNode(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		first := &corev3.Node{
@@ -303,7 +303,7 @@ func TestP58_NodeByConfiguration(t *testing.T) {
 		equal(t, "id", got.Id, "relay")
 		equal(t, "cluster", got.Cluster, "web")
 		fail = true
-		w.join("web", eds) // the key has its node
+		w.join("web", eds) // the key keeps its node
 		_, err := w.try("db", eds)
 		if r := refusalOf(t, err); r.Reason != telemetry.KeyError || !strings.Contains(r.Error(), "no such key: zone") {
 			t.Errorf("refusal: %v", r)

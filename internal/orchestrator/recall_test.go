@@ -19,7 +19,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// life is one of a relay with a store in dir: f, and then all that is put is written.
+// life runs f with a relay that has a store in dir. Then it writes everything that was put.
 func life(t *testing.T, dir string, f func(w *registryFixture), edit ...func(*store.Options)) (log string) {
 	t.Helper()
 	return lifeOf(t, dir, options(t).Metrics, f, edit...)
@@ -61,7 +61,7 @@ func (f *feed) failed() {
 	synctest.Wait()
 }
 
-// takes is an ACK of all that the client sees.
+// takes acknowledges everything that the client sees.
 func (c *client) takes() {
 	synctest.Wait()
 	c.acks(c.of().typ)
@@ -79,7 +79,7 @@ func (w *registryFixture) stale(key string) (types []string) {
 	return types
 }
 
-// keep has the store in dir hold endpoints of the key "web".
+// keep makes the store in dir hold endpoints of the key "web".
 func keep(t *testing.T, dir string, what ...string) {
 	t.Helper()
 	var names []string
@@ -102,8 +102,8 @@ func withState(names ...string) *snapshot.Subscription {
 	return s
 }
 
-// A relay that starts while no origin can be reached serves the newest generation that a
-// client acknowledged, marked as such. The origin's answers replace it name by name.
+// A relay that starts while no origin is reachable serves the newest generation that a client
+// acknowledged, marked as stale. The origin's answers replace it name by name.
 func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -124,7 +124,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		f := w.feed("web")
 		synctest.Wait()
 		if a.State() != nil {
-			t.Error("something is served though the origin may be there")
+			t.Error("the store is served though the origin may be reachable")
 		}
 		if s := f.sink.Held(cds); s.Len() != 2 || !s.Part(true).Answered() {
 			t.Errorf("%d stored resources are listed upstream", s.Len())
@@ -146,7 +146,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 
 		f.reached()
 		f.update(t, cds, true, "c=1")
-		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS EDS") // of d the origin has not spoken
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS EDS") // the origin has not answered for d
 		f.update(t, cds, true, "d")
 		equal(t, "d", a.sees(subscription("*"), "d"), "-")
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
@@ -161,8 +161,8 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 	equal(t, "stale types at the end", metrics.Stale.Value(), 0)
 }
 
-// What is stored is served once the open stream has brought no response for
-// first_answer_timeout, and not while it has brought one.
+// The store is served once the open stream has had no response for first_answer_timeout. It is not
+// served after a response.
 func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
@@ -172,7 +172,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 		f.reached()
 		pass(14 * time.Second)
 		if b.State() != nil {
-			t.Error("it is served before first_answer_timeout")
+			t.Error("the store is served before first_answer_timeout")
 		}
 		pass(2 * time.Second)
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
@@ -196,8 +196,8 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	})
 }
 
-// A stream is refused only if nothing that it asks for is held, answered or stored, and no
-// origin can be reached; what other clients of its key ask for counts for nothing (P16).
+// A stream is refused only if no origin is reachable and nothing that it wants is held, answered or
+// stored. The subscriptions of the key's other clients do not matter (P16).
 func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
@@ -230,7 +230,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 	equal(t, "told", strings.Count(log, "nothing is held or stored of what clients ask for"), 1)
 }
 
-// What no client acknowledged is not stored, nor what another key has.
+// Generations without an ACK are not stored. A key does not get what another key has stored.
 func TestP66_NothingStored(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -254,13 +254,13 @@ func TestP66_NothingStored(t *testing.T) {
 	})
 }
 
-// store.max_age bounds the age of what is served, also of what was read before.
+// store.max_age bounds the age of what is served, including what was read before.
 func TestP66_TooOldIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
 	for _, age := range []time.Duration{0, 2 * time.Hour, time.Hour, time.Minute} {
 		life(t, dir, func(w *registryFixture) {
-			pass(30 * time.Minute) // the clock of each life begins anew
+			pass(30 * time.Minute) // each life restarts the fake clock
 			a := w.join("web", eds).want("x")
 			f := w.feed("web")
 			if age == time.Hour { // the origin answers another type
@@ -276,7 +276,7 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 	}
 }
 
-// A client that asks by name for what the wildcard brought gets that (P50).
+// A client that subscribes by name gets the wildcard's copy if there is no other (P50).
 func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -295,7 +295,7 @@ func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 	})
 }
 
-// Secrets are written nowhere (P6).
+// Secrets are never written to disk (P6).
 func TestP6_SecretsAreNotStored(t *testing.T) {
 	dir := t.TempDir()
 	life(t, dir, func(w *registryFixture) {
@@ -335,16 +335,16 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 	}
 }
 
-// hungStore is one whose disk hangs for 5 s.
+// hungStore is a store whose disk hangs for 5 s.
 type hungStore struct{}
 
 func (hungStore) Put(xds.Key, xds.TypeURL, *snapshot.Snapshot) {}
 func (hungStore) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
-	time.Sleep(5 * time.Second) // of a bubble
+	time.Sleep(5 * time.Second) // fake time
 	return nil
 }
 
-// A key's first stream opens once the store was read.
+// A key's first stream opens after the store was read.
 func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 	bubble(t, func(o *Options) { o.Store = hungStore{} }, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
@@ -359,9 +359,9 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 	})
 }
 
-// A client that asks for all of a type that is held stays, though nothing is held of another
-// type that others ask for in the same way.
-func TestP53_EachTypeIsJudgedByWhatIsHeldOfIt(t *testing.T) {
+// A client with the wildcard of a held type stays, even if nothing is held of another type that
+// other clients want.
+func TestP53_EachTypeCountsByItself(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		var a, b []*client
 		for range 10 {
@@ -376,15 +376,15 @@ func TestP53_EachTypeIsJudgedByWhatIsHeldOfIt(t *testing.T) {
 			synctest.Wait()
 			for i := range a {
 				if a[i].refusal() != nil || b[i].refusal() == nil {
-					t.Fatalf("refused: %v of what is held, %v of what is not", a[i].refusal(), b[i].refusal())
+					t.Fatalf("refused: %v for the held type, %v for the other", a[i].refusal(), b[i].refusal())
 				}
 			}
 		}
 	})
 }
 
-// What a client acknowledges is stored also while the origin leaves another name, which is
-// served from the store, unanswered.
+// An acknowledged generation is stored even while the origin leaves another name unanswered, which
+// is served from the store.
 func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "q=1", "x=1")
@@ -405,7 +405,7 @@ func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 	})
 }
 
-// puts is a store that counts what is put into it.
+// puts is a store that counts the calls of Put.
 type puts struct {
 	Store
 	n int
@@ -416,8 +416,8 @@ func (p *puts) Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot) {
 	p.Store.Put(key, typ, s)
 }
 
-// What comes from the store is stored again only once the origin has answered, though a
-// client acknowledges it before.
+// A generation that comes from the store is stored again only once the origin has answered, even if
+// a client acknowledges it before.
 func TestP66_StoredIsNotStoredAgain(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
@@ -437,7 +437,7 @@ func TestP66_StoredIsNotStoredAgain(t *testing.T) {
 	})
 }
 
-// A heartbeat makes a generation with the same content, which is not stored again.
+// A heartbeat makes a generation with the same content. It is not stored again.
 func TestP66_HeartbeatsAreNotStored(t *testing.T) {
 	life(t, t.TempDir(), func(w *registryFixture) {
 		p := &puts{Store: w.reg.opts.Store}

@@ -34,8 +34,8 @@ type Registry struct {
 	history *history.History
 
 	mu     sync.Mutex
-	ctx    context.Context // of Run; nil before it and after its end
-	wg     sync.WaitGroup  // of groups; added to only while ctx is there
+	ctx    context.Context // Run's; nil before it and after its end
+	wg     sync.WaitGroup  // of groups; added to only while ctx is not nil
 	groups map[xds.Key]*Group
 	idle   *simplelru.LRU[xds.Key, *Group] // groups without members; the registry bounds it
 	peers  map[string]map[xds.Key]int      // number of members of each peer, by key
@@ -65,8 +65,8 @@ func New(opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// Run owns the groups. When ctx ends, it waits for their goroutines and returns nil. Join
-// refuses before Run and after it. Run is called once.
+// Run owns the groups. When ctx ends, it waits for their goroutines and returns nil. Join refuses
+// clients before Run and after it. Run is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -80,8 +80,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	return nil
 }
 
-// Running returns a channel that is closed once Run was called. Wait for it before you accept
-// clients: Join refuses the first ones otherwise.
+// Running returns a channel that is closed once Run was called. Wait for it before accepting
+// clients: otherwise Join refuses the first ones.
 func (r *Registry) Running() <-chan struct{} { return r.running }
 
 // settings returns the settings in force.
@@ -169,8 +169,8 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource, xds.FeatureTTL))
 }
 
-// enter counts m in and returns the group of its key. If there is none, that is candidate from
-// now on. Without a candidate it returns neither group nor refusal.
+// enter counts m in and returns the group of its key. If there is none, candidate becomes the
+// group. Without a candidate it returns neither group nor refusal.
 func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fanout.Refusal) {
 	r.mu.Lock()
 	g, evicted, refusal := r.admit(key, m, candidate)
@@ -234,8 +234,8 @@ func (r *Registry) evict() *Group {
 	return g
 }
 
-// leave counts m out. A key without members is idle; the one that was used longest ago is
-// dropped if there are more than MaxIdle.
+// leave counts m out. A key without members is idle. If there are more than MaxIdle, the one that
+// was used longest ago is dropped.
 func (r *Registry) leave(m *member) {
 	g := m.group
 	r.mu.Lock()

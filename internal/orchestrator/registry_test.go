@@ -68,7 +68,7 @@ func TestRunOwnsTheGroups(t *testing.T) {
 		}
 		w.run()
 		if !running() {
-			t.Error("Run does not tell that it runs")
+			t.Error("Running is not closed while Run runs")
 		}
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -77,7 +77,7 @@ func TestRunOwnsTheGroups(t *testing.T) {
 			t.Error("the stream outlives Run")
 		}
 		refused("after Run")
-		// A stream that ends later does no harm.
+		// A stream that ends later has no effect.
 		a.want("x")
 		a.Leave()
 		a.Leave()
@@ -105,7 +105,7 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 			t.Error("the key is not idle")
 		}
 
-		// Revived; what is not wanted any more lingers from now on.
+		// The key is revived. Names that are not wanted any more linger from now on.
 		c := w.join("web", eds).want("y")
 		equal(t, "y", c.sees(subscription("y"), "y"), "1")
 		time.Sleep(9 * time.Second)
@@ -146,7 +146,7 @@ func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
 	})
 }
 
-// While its origin is away an idle key that holds something stays.
+// While its origin is away, an idle key with held resources stays.
 func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		held, bare := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
@@ -162,13 +162,12 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		if w.reg.Group(xds.NewKey("bare")) != nil {
-			t.Error("a key of which nothing is held stayed")
+			t.Error("a key without held resources stayed")
 		}
 		if w.reg.Group(xds.NewKey("held")) == nil {
-			t.Fatal("the key went, though its origin is away")
+			t.Fatal("the key was dropped, though its origin is away")
 		}
-		// Once the origin is back the time counts, from then on; and anew each
-		// time that it was away.
+		// The time counts once the origin is back. It restarts each time that the origin was away.
 		w.feed("held").sink.Status(upstream.Status{Connected: true})
 		time.Sleep(10*time.Minute - 1)
 		equal(t, "keys just before idle_ttl", keysOf(w), "held")
@@ -182,8 +181,8 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 	})
 }
 
-// What an idle key holds stays until a client that came has said what it wants, and
-// while the origin is away.
+// Held resources of an idle key stay until a new client has subscribed, and while the origin is
+// away.
 func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, every := w.join("web", eds).want("x", "y", "z"), w.join("web", cds).want("*")
@@ -196,7 +195,7 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 		pass(time.Minute)
 
 		b := w.join("web", eds)
-		w.join("web", eds).leave() // one that never asks
+		w.join("web", eds).leave() // a client that never subscribes
 		pass(time.Minute)
 		equal(t, "asked before the client asks", f.asks(eds), "x y z")
 		b.want("x")
@@ -219,7 +218,7 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 	})
 }
 
-// What a key kept while it was idle takes no room from what is wanted.
+// Names that an idle key kept take no room from wanted ones.
 func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("a", "b", "c")
@@ -238,8 +237,8 @@ func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 	})
 }
 
-// At most max_idle keys are without clients; the one longest so goes first, and
-// none with a client ever does.
+// At most max_idle keys are without clients. The one that was idle longest is dropped first, never
+// one with a client.
 func TestP52_MaxIdle(t *testing.T) {
 	bubble(t, func(o *Options) { o.MaxIdle = 2 }, func(w *registryFixture) {
 		busy := w.join("busy", eds)
@@ -310,11 +309,11 @@ func TestLimitKeysPerPeer(t *testing.T) {
 		r := refusalOf(t, err)
 		equal(t, "code", r.Code, codes.ResourceExhausted)
 		equal(t, "reason", r.Reason, telemetry.LimitKeysPerPeer)
-		must(join("b", "10.0.0.1")).leave() // a key that it has
+		must(join("b", "10.0.0.1")).leave() // a key that the peer already has
 		must(join("c", "10.0.0.2"))
 		a.leave()
 		if _, err := join("d", "10.0.0.1"); err == nil {
-			t.Error("a's key counts no more, though a member is left")
+			t.Error("a's key is no longer counted, though a member is left")
 		}
 		a2.leave()
 		must(join("d", "10.0.0.1"))
@@ -344,7 +343,7 @@ func TestLimitTypesPerKey(t *testing.T) {
 	})
 }
 
-// A limit of names is one of bytes: a long name counts for several, until it goes.
+// The limit on names is a limit on bytes. A long name counts for several until it is removed.
 func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 	long := strings.Repeat("x", 2*xds.NameUnit+1)
 	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 4 }, func(w *registryFixture) {
@@ -354,7 +353,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 			t.Errorf("beside a name of three units, two more: %v", r)
 		}
 		c := w.join("web", eds).want("y")
-		a.want("x") // the long one lingers, and gives way
+		a.want("x") // the long one lingers, and makes room
 		d := w.join("web", eds).want("u", "v")
 		for _, other := range []*client{a, c, d} {
 			if r := other.refusal(); r != nil {
@@ -368,7 +367,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 func TestLimitNamesPerKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", rds).want("r", "s")
-		c := w.join("web", eds).want("x") // nothing new
+		c := w.join("web", eds).want("x") // no new name
 		f := w.feed("web")
 		f.update(t, eds, false, "x=1", "y=1")
 		d := w.join("web", eds).want("x", "z")
@@ -388,14 +387,14 @@ func TestLimitNamesPerKey(t *testing.T) {
 		equal(t, "the others go on", a.woken()+c.woken(), 2)
 		equal(t, "the one that was ended", d.woken(), 0)
 
-		// Nor does the wildcard, which takes no room, have to go.
+		// The wildcard needs no room, so nothing has to be removed for it.
 		wild := w.join("web", cds).want("*")
 		synctest.Wait()
 		wild.want()
 		synctest.Wait()
 
-		// All new names instead of the old: what lingers makes room, the oldest
-		// first, and no more of it than needed.
+		// All new names replace the old ones. Lingering names make room, the oldest first, and only
+		// as many as needed.
 		a.want("u")
 		synctest.Wait()
 		equal(t, "asked", f.asks(eds), "u x")
@@ -414,8 +413,7 @@ func TestLimitNamesPerKey(t *testing.T) {
 	})
 }
 
-// A group that believes that its last member left is not dropped if another
-// has joined.
+// A group whose last member left is not dropped if another member has joined meanwhile.
 func TestDropOfAKeyThatWasJoined(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds)
@@ -428,12 +426,12 @@ func TestDropOfAKeyThatWasJoined(t *testing.T) {
 			t.Fatal("not dropped without members")
 		}
 		if b := w.join("web", eds); b.of().group == g {
-			t.Error("joined a group that is over")
+			t.Error("joined a group that has ended")
 		}
 	})
 }
 
-// Clients of a new key that come at once share one group.
+// Clients of a new key that join at the same time share one group.
 func TestConcurrentFirstJoins(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		const n = 20
@@ -467,8 +465,8 @@ func TestConcurrentFirstJoins(t *testing.T) {
 	})
 }
 
-// Members come, go and change their minds on many goroutines while updates
-// arrive; at the end everything is as if nothing had been.
+// Members join, leave and change their subscriptions on many goroutines while updates arrive. At
+// the end nothing is left of them.
 func TestChurn(t *testing.T) {
 	edit := func(o *Options) { o.Linger, o.IdleTTL, o.MaxIdle = 0, time.Millisecond, 3 }
 	bubble(t, edit, func(w *registryFixture) {
@@ -492,7 +490,7 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// churn is a client that comes, changes its mind and goes, between updates.
+// churn is a client that joins, changes its subscription and leaves, between updates.
 func (w *registryFixture) churn(cluster string, n int) {
 	c := &client{w: w}
 	node := w.node(&corev3.Node{Id: "n", Cluster: cluster})
@@ -502,7 +500,7 @@ func (w *registryFixture) churn(cluster string, n int) {
 		return
 	}
 	c.Member = m
-	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
+	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // otherwise it would be kept (P52)
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {
 		u := snapshot.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}

@@ -16,14 +16,14 @@ import (
 // stream sees it as well: a SotW response that omits it again reports the same deletion again,
 // which does not restart the wait.
 //
-// The group's goroutine owns all fields but acked and anyAdded.
+// The group's goroutine owns all fields except acked and anyAdded.
 type removals struct {
 	waiting map[partName]waiting
 	// acked is the newest generation that any client acknowledged while it
 	// refused nothing. Any goroutine may raise it.
 	acked atomic.Uint64
-	// added has the resources that came in a generation newer than acked, with that
-	// generation. No client uses them yet, so their deletion does not wait.
+	// added has the resources that came in a generation newer than acked, with that generation. No
+	// client uses them yet, so their deletion does not wait.
 	added    map[string]uint64
 	anyAdded atomic.Bool // added is not empty
 	swept    uint64      // the value of acked in the last sweep
@@ -41,8 +41,8 @@ type waiting struct {
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
 }
 
-// ack notes that a client acknowledged a generation while it refused nothing. It reports
-// whether the group has something to clean up.
+// ack records that a client acknowledged a generation while it refused nothing. It reports whether
+// the group has something to clean up.
 func (r *removals) ack(gen uint64) bool {
 	for {
 		was := r.acked.Load()
@@ -80,10 +80,10 @@ func (v *View) applyDelayed(u snapshot.Update, delay time.Duration) {
 	v.builder.Apply(u)
 }
 
-// servedByWildcard returns the names that u deletes from the wildcard and that the origin has
-// not answered otherwise. Clients that ask for them got the wildcard's copy, so the deletion
-// concerns them. The stream of names may never report it, because a SotW response deletes only
-// what an earlier one on the same stream had (P65).
+// servedByWildcard returns the names that u deletes from the wildcard and that the origin has not
+// answered otherwise. Clients that subscribe to them got the wildcard's copy, so the deletion
+// concerns them. The stream of names may never report it, because a SotW response deletes only what
+// an earlier one on the same stream had (P65).
 func (v *View) servedByWildcard(u *snapshot.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
@@ -97,7 +97,7 @@ func (v *View) servedByWildcard(u *snapshot.Update) (names []string) {
 	return names
 }
 
-// noteAdded notes the resources that an update brings. One that returns was never deleted.
+// noteAdded records the resources that an update brings. One that returns was never deleted.
 func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 	r, gen := &v.removals, uint64(1)
 	if s := v.held.Load(); s != nil {
@@ -119,7 +119,7 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 // delay removes from an update the deletions that have to wait.
 func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	r := &v.removals
-	all := u.Removed // the caller's
+	all := u.Removed // the caller owns the array
 	u.Removed = nil
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
@@ -153,8 +153,8 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	})
 }
 
-// remove lets the deletions take effect that have waited for delay. It reports whether there is
-// a new snapshot, which repeats the version of the one before (P61).
+// remove applies the deletions that have waited for delay. It reports whether there is a new
+// snapshot. That repeats the version of the one before (P61).
 func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
 	v.removals.sweep()
 	changed := false
@@ -192,7 +192,7 @@ func (r *removals) due(delay time.Duration) (first time.Time) {
 	return first
 }
 
-// forget drops the deletions of names that are not subscribed any more, or of the wildcard.
+// forget drops the deletions of names that are no longer subscribed, or of the wildcard.
 func (r *removals) forget(names []string, wildcard bool) {
 	for _, name := range names {
 		delete(r.waiting, partName{name: name})
@@ -213,7 +213,7 @@ func (g *Group) removalDelay() time.Duration {
 	return g.settings().RemovalDelay
 }
 
-// remove lets the deletions take effect that have waited long enough.
+// remove applies the deletions that have waited long enough.
 func (g *Group) remove(now time.Time) {
 	delay := g.removalDelay()
 	for _, v := range g.views {

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// removing runs f with a key whose only client asks for clusters, holds a and b, and has
+// removing runs f with a key whose only client subscribes to clusters, holds a and b, and has
 // routes on its stream.
 func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
 	t.Helper()
@@ -31,8 +31,8 @@ func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed))
 	})
 }
 
-// A deletion takes effect removal_delay after it was first seen. What comes meanwhile
-// does not wait, and a repetition restarts nothing. The version is the newest all along (P61).
+// A deletion takes effect removal_delay after it was first seen. Other changes meanwhile do not
+// wait, and a repetition does not restart the wait. The version is always the newest (P61).
 func TestP36_DeletionWaits(t *testing.T) {
 	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		has := func(name, content, version string) {
@@ -51,7 +51,7 @@ func TestP36_DeletionWaits(t *testing.T) {
 		equal(t, "origin version that a new stream names of b", held.Held("b").OriginVersion, "")
 		equal(t, "that of a", held.Held("a").OriginVersion, "1")
 		pass(3 * time.Second)
-		hand("v3", nil, "b") // again, as a state-of-the-world origin does
+		hand("v3", nil, "b") // again, as a SotW origin repeats it
 		pass(2*time.Second - 1)
 		has("b", "1", "v3")
 		c.woken()
@@ -66,8 +66,8 @@ func TestP36_DeletionWaits(t *testing.T) {
 	})
 }
 
-// The deletion of what no client has acknowledged does not wait: also if it was changed
-// since, and while another deletion waits.
+// The deletion of a resource that no client has acknowledged does not wait. That also holds if it
+// was changed since, and while another deletion waits.
 func TestP36_RollBackDoesNotWait(t *testing.T) {
 	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		origin.update(t, cds, true, "bad=1", "b")
@@ -85,8 +85,8 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 	})
 }
 
-// A client acknowledged the wildcard's copy, so the name's own copy, which came later and
-// changed nothing for it, is no new resource: its deletion waits.
+// A client acknowledged the wildcard's copy. The name's own copy came later and changed nothing for
+// the client, so it is no new resource: its deletion waits.
 func TestP36_BothHoldAName(t *testing.T) {
 	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		named := w.join("edge", cds).want("a")
@@ -102,8 +102,8 @@ func TestP36_BothHoldAName(t *testing.T) {
 	})
 }
 
-// Deletions wait only while a stream of clusters has listeners or routes as well, and as
-// long as the configuration says now.
+// Deletions wait only while a stream of clusters also has listeners or routes. The delay is the one
+// configured now.
 func TestP36_DeletionDoesNotWait(t *testing.T) {
 	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		other := w.join("edge", cds).want("*")
@@ -124,8 +124,8 @@ func TestP36_DeletionDoesNotWait(t *testing.T) {
 	})
 }
 
-// A NOT_FOUND is published once the deletion takes effect. A name that no client wants any
-// more does not become absent later (P65).
+// A NOT_FOUND is published once the deletion takes effect. A name that is no longer wanted does not
+// become absent later (P65).
 func TestP36_NamesThatWait(t *testing.T) {
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay, o.Linger = 5*time.Second, time.Second }, func(w *registryFixture) {

@@ -16,8 +16,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// asks checks what the streams of a key are asked for of CDS, the streams in the
-// order in which they were opened.
+// asks checks the CDS subscription of each stream of a key, in the order of opening.
 func (w *registryFixture) asks(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -28,7 +27,7 @@ func (w *registryFixture) asks(t *testing.T, want ...string) {
 	equal(t, "asked of CDS", strings.Join(got, " | "), strings.Join(want, " | "))
 }
 
-// scrape is what Prometheus would read.
+// scrape returns the metrics as Prometheus reads them.
 func scrape(w *registryFixture) string {
 	r := httptest.NewRecorder()
 	w.reg.opts.Metrics.Handler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -41,8 +40,8 @@ func connect(feeds ...*feed) {
 	}
 }
 
-// A second stream is there while wildcard and names of a type are asked for, in
-// whatever order they come and go. What was there first is not asked for again.
+// There is a second stream while a type is subscribed by wildcard and by names, in whatever order
+// they start and end. The first part is not requested again.
 func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
 		bubble(t, nil, func(w *registryFixture) {
@@ -61,7 +60,7 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 			equal(t, "asked of EDS", f.asks(eds), "e")
 			equal(t, "asked of EDS on the second", w.second("web").asks(eds), "")
 
-			// It goes once linger is over, and comes again.
+			// It closes once linger is over, and is opened again when needed.
 			b.want()
 			time.Sleep(10*time.Second - 1)
 			w.asks(t, c.first, c.then)
@@ -77,8 +76,8 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	}
 }
 
-// Nothing moves: what is on the second stream stays there once the other part is
-// gone. If the first stream carries nothing else, it closes.
+// Parts do not move. A part on the second stream stays there once the other part ends. If the first
+// stream carries nothing else, it closes.
 func TestP50_NothingMoves(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
 		for _, busy := range []bool{true, false} {
@@ -110,7 +109,7 @@ func TestP50_NothingMoves(t *testing.T) {
 				second.update(t, cds, c.then == "*", "n")
 				equal(t, "n, removed", b.sees(subscription(c.then), "n"), "-")
 
-				// The part that comes second goes beside it.
+				// The part that comes second uses the other stream.
 				w.join("web", cds).want(c.first)
 				if busy {
 					w.asks(t, c.first, c.then)
@@ -123,7 +122,7 @@ func TestP50_NothingMoves(t *testing.T) {
 	}
 }
 
-// Two streams are enough, whatever types have wildcard and names.
+// Two streams are enough, whichever types have wildcard and names.
 func TestP50_TwoStreamsForAllTypes(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("*", "e")
@@ -142,7 +141,7 @@ func TestP50_TwoStreamsForAllTypes(t *testing.T) {
 	})
 }
 
-// One client that asks for both needs both.
+// One client that subscribes to both needs two streams.
 func TestP50_OneClientWithBoth(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
@@ -158,8 +157,8 @@ func TestP50_OneClientWithBoth(t *testing.T) {
 	})
 }
 
-// A client with the wildcard gets its copy, a client with the name alone the other; and
-// a removal on one stream removes nothing that the other still holds.
+// A client with the wildcard gets the wildcard's copy, a client with only the name gets the other.
+// A removal on one stream leaves the other's copy.
 func TestP50_BothHoldAName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		wild, both, alone := w.join("web", cds).want("*"), w.join("web", cds).want("*", "n"), w.join("web", cds).want("n")
@@ -172,7 +171,7 @@ func TestP50_BothHoldAName(t *testing.T) {
 		}
 		is("before any answer", "?", "?", "?")
 		f.update(t, cds, true, "n=w")
-		is("the wildcard's answer", "w", "w", "w") // P51: it asked for n
+		is("the wildcard's answer", "w", "w", "w") // P51: it listed n
 		second.update(t, cds, false, "n=n")
 		is("both answers", "w", "w", "n")
 		f.update(t, cds, true, "n")
@@ -187,8 +186,8 @@ func TestP50_BothHoldAName(t *testing.T) {
 	})
 }
 
-// A client that asks for a name is served the wildcard's copy until the name is
-// answered. If the wildcard deletes it before, it does not exist.
+// A client that lists a name is served the wildcard's copy until the name is answered. If the
+// wildcard deletes it before that, it does not exist.
 func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
@@ -205,9 +204,9 @@ func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
 	})
 }
 
-// A client that asks for everything takes no name from its neighbours, whatever
-// its wildcard does not cover (P51). What it does cover is theirs until the name
-// has a resource of its own, and the wildcard is asked for until then.
+// A client with the wildcard takes no name from other clients, whatever its wildcard leaves out
+// (P51). They share the wildcard's copies until the name has its own resource. The wildcard stays
+// subscribed until then.
 func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("kept", "absent", "late", "pending")
@@ -231,7 +230,7 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 		second.update(t, cds, true, "kept", "absent", "pending")
 		says("1", "-", "2", "?")
 
-		// The client of the wildcard leaves: all that was seen is still there.
+		// The client with the wildcard leaves. Everything that was seen stays.
 		second.update(t, cds, true, "absent=3", "pending=3")
 		wild.leave()
 		a.woken()
@@ -253,15 +252,15 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 	})
 }
 
-// What is on its way from a stream that does not carry it any more is dropped.
-func TestP50_LateWordsOfAStream(t *testing.T) {
+// A late update of a stream that no longer carries the part is dropped.
+func TestP50_LateUpdatesOfAStream(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("n"), w.join("web", cds).want("*")
 		synctest.Wait()
 		f, second := w.feed("web"), w.second("web")
 		f.update(t, cds, false, "n=1")
 		second.update(t, cds, true, "n=1", "a=1")
-		// Each carries its part alone.
+		// Each stream carries its part alone.
 		f.update(t, cds, true, "n=2", "b=2")
 		second.update(t, cds, false, "n=2")
 		equal(t, "n", a.sees(subscription("n"), "n"), "1")
@@ -281,8 +280,8 @@ func TestP50_LateWordsOfAStream(t *testing.T) {
 	})
 }
 
-// The origin can be reached if it can be on either stream (P53), and a key whose
-// origin serves one of the two is not kept for its being away (P52).
+// The origin is reachable if either stream reaches it (P53). If one of the two streams is open, the
+// key does not count the origin as away (P52).
 func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
@@ -337,7 +336,7 @@ func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
 	})
 }
 
-// A key without clients keeps both its streams, and ends both.
+// A key without clients keeps both its streams, and ends both when it is dropped.
 func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
@@ -364,7 +363,7 @@ func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
 	})
 }
 
-// It is not kept for its origin being away, as long as one stream is open.
+// The key is not kept because its origin is away, as long as one stream is open.
 func TestP52_AnIdleKeyWithOneOfTwoStreamsOpen(t *testing.T) {
 	for _, open := range []int{0, 1} {
 		bubble(t, nil, func(w *registryFixture) {

@@ -25,12 +25,12 @@ func (w *registryFixture) reconfigured(change func(*Settings)) {
 	synctest.Wait()
 }
 
-// keysBy are rules.
+// keysBy implements Keys by a function.
 type keysBy func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
 
 func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) { return k(n, typ) }
 
-// Other rules hold for new clients and for KeyOf; members stay where they are.
+// New rules apply to new clients and to KeyOf. Members keep their keys.
 func TestP5_OtherRules(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("a", eds).want("x")
@@ -56,8 +56,8 @@ func TestP5_OtherRules(t *testing.T) {
 	})
 }
 
-// Fewer keys may be kept: those without clients go, the longest without first, and
-// no other does. More may be again.
+// If MaxIdle is lowered, keys without clients are dropped, the longest idle first. If it is raised,
+// more may stay.
 func TestReconfigureKeys(t *testing.T) {
 	for what, fewer := range map[string]func(*Settings){
 		"max_idle": func(s *Settings) { s.MaxIdle = 1 },
@@ -84,7 +84,7 @@ func TestReconfigureKeys(t *testing.T) {
 	}
 }
 
-// A key that waits for idle_ttl waits for that of now.
+// An idle key waits for the idle_ttl that is in force now.
 func TestReconfigureIdleTTL(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = time.Hour }, func(w *registryFixture) {
 		w.join("a", eds).leave()
@@ -98,8 +98,8 @@ func TestReconfigureIdleTTL(t *testing.T) {
 	})
 }
 
-// Names linger for as long as linger is when they are given up, and the limits of a
-// key are those of when a client asks.
+// Names linger for the value of linger when they are given up. The limits of a key are those at the
+// time of a subscription.
 func TestReconfigureNames(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a := w.join("a", eds).want("x", "y")
@@ -124,9 +124,9 @@ func TestReconfigureNames(t *testing.T) {
 	})
 }
 
-// Where a key has more names than it may have now, a client that gives names up, or asks for
-// what others have, goes on; only one that asks for another name is ended.
-func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
+// A key may have more names than a lowered limit. A client that gives names up, or wants names that
+// others have, goes on. Only a client that wants another name is ended.
+func TestReconfigureNamesEndsOnlyGrowingClients(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
 		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")

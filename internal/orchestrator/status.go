@@ -27,7 +27,7 @@ func (r *Registry) Groups() []*Group {
 	return slices.Collect(maps.Values(r.groups))
 }
 
-// Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
+// Nacks yields the kept NACKs of all keys: see history.History.Nacks.
 func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
 
 // Status is what a group has published about itself.
@@ -43,7 +43,7 @@ type Status struct {
 	State                    *snapshot.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
 	Upstreams []upstream.Status
-	// Refusal is why clients are refused; nil: none is.
+	// Refusal is why clients are refused; nil: no client is refused.
 	Refusal *fanout.Refusal
 }
 
@@ -51,7 +51,7 @@ type Status struct {
 type TypeStatus struct {
 	Type    xds.Type
 	Members int
-	// What the group subscribes to, what lingers included.
+	// The group's subscription, including lingering names.
 	Wildcard bool
 	Names    int
 }
@@ -71,8 +71,8 @@ func (g *Group) count() *counts {
 	return c
 }
 
-// Status reads what the group has published. It does not wait for the group. The caller
-// must not change Types.
+// Status returns what the group has published. It does not wait for the group. The caller must not
+// change Types.
 func (g *Group) Status() Status {
 	c, state, handles := g.counts.Load(), g.state.Load(), g.upstreams()
 	s := Status{
@@ -92,7 +92,7 @@ func (g *Group) Nacks() *history.Nacks { return g.nacks }
 // View returns the view of a type; nil if there is none.
 func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
 
-// Held returns what is held of each type, in the order in which the types were first used.
+// Held returns the newest snapshot of each type, in the order in which the types were first used.
 // It copies nothing.
 func (g *Group) Held() (out []*snapshot.Snapshot) {
 	for _, v := range *g.types.Load() {
@@ -107,5 +107,5 @@ func (g *Group) Held() (out []*snapshot.Snapshot) {
 // call it.
 func (v *View) Held() *snapshot.Snapshot { return v.held.Load() }
 
-// History returns what is remembered of the type. Any goroutine may call it.
+// History returns the history of the type. Any goroutine may call it.
 func (v *View) History() *history.Type { return v.history }

@@ -33,7 +33,7 @@ func (g *Group) observe(now time.Time) {
 	g.refusing = g.refusing && !g.responded()
 }
 
-// evaluate tells members whether the relay has anything that they ask for while the origin is
+// evaluate tells members whether the relay has anything that they want while the origin is
 // unreachable (P53).
 func (g *Group) evaluate() {
 	changed := g.unevaluated
@@ -85,7 +85,7 @@ func (g *Group) evaluate() {
 }
 
 // setRefused tells a member why it is refused. With nil it tells a refused member that it is
-// not refused any more.
+// accepted again.
 func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 	if r != nil || m.refused {
 		m.refused = r != nil
@@ -93,8 +93,8 @@ func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 	}
 }
 
-// refuse returns the refusal of clients for lack of an origin. A stream ends by it if the relay
-// has nothing of any of its types. typ is the first type that the relay has nothing of.
+// refuse returns the refusal of clients because no origin is reachable. A stream ends by it if the
+// relay has nothing of any of its types. typ is the first type without anything.
 func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r
@@ -123,7 +123,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	return r
 }
 
-// has reports whether anything that a client with sub asks for is held, answered or stored.
+// has reports whether anything that sub subscribes to is held, answered or stored.
 func (v *View) has(sub *snapshot.Subscription) bool {
 	held, stored := v.held.Load(), v.stored.Load()
 	if sub.Wildcard && (answered(held) || answered(stored)) {
@@ -137,14 +137,14 @@ func (v *View) has(sub *snapshot.Subscription) bool {
 	return false
 }
 
-// serves reports whether a client that asks for name gets a resource, even if it is the
+// serves reports whether a client that subscribes to name gets a resource, even if it is the
 // wildcard's (P50).
 func serves(s *snapshot.Snapshot, name string) bool {
 	return s.Held(name) != nil || len(s.Linked(name)) > 0
 }
 
-// holds reports whether there is anything to serve: a resource, or the origin's statement
-// that there is none.
+// holds reports whether there is anything to serve: a resource, or the origin's statement that
+// there is none.
 func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.views, func(v *View) bool {
 		s := v.held.Load()

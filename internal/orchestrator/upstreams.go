@@ -13,14 +13,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// upstreamHandle is one of a group's upstream streams. There are one or two (P50: a response
-// does not say whether it answers the wildcard or names, so a type with both needs two). It
-// is the Sink of that stream, so the group knows from which one an Update came.
+// upstreamHandle is one of a group's upstream streams. There are one or two (P50: a response does
+// not say whether it answers the wildcard or names, so a type with both needs two). It is the Sink
+// of that stream, so the group knows which stream brought an Update.
 type upstreamHandle struct {
 	// Constant.
 	group  *Group
 	stream Stream
-	ctx    context.Context // of the stream; nil: it is not started
+	ctx    context.Context // the stream's; nil: it is not started
 	cancel context.CancelFunc
 
 	// Safe for concurrent use.
@@ -29,7 +29,7 @@ type upstreamHandle struct {
 	// openedAt is when the newest stream was opened. Each stream has its own pointer.
 	openedAt atomic.Pointer[time.Time]
 
-	// Owned by the group's goroutine.
+	// The group's goroutine owns the fields below.
 	sent *snapshot.Interest // the interest that the stream has
 	seen *upstream.Status   // the newest status as of the last step
 }
@@ -124,8 +124,8 @@ func (g *Group) responded() bool {
 	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return l.connected() && l.responded.Load() })
 }
 
-// reach returns the status that decides whether the origin can be reached: that of an open
-// stream, else that of a stream whose last attempt failed, else that of the first stream.
+// reach returns the status that decides whether the origin is reachable. That is the status of an
+// open stream, else of a stream whose last attempt failed, else of the first stream.
 func (g *Group) reach() *upstream.Status {
 	for _, is := range []func(*upstream.Status) bool{
 		func(s *upstream.Status) bool { return s.Connected },
@@ -174,9 +174,9 @@ func (g *Group) closeUpstream(l *upstreamHandle) {
 	g.log.Debug("upstream stream closed: it carries nothing any more")
 }
 
-// assign decides which stream carries the wildcard and which the names of each type. They are
-// never on the same stream: the part that came second goes on a second stream. A part stays on
-// its stream for as long as it is subscribed. A stream that carries nothing is closed (P50).
+// assign decides which stream carries the wildcard and which carries the names of each type. They
+// are never on the same stream: the part that came second uses a second stream. A part stays on its
+// stream for as long as it is subscribed. A stream that carries nothing is closed (P50).
 func (g *Group) assign() {
 	for _, v := range g.views {
 		v.assign(g)
@@ -209,8 +209,8 @@ func (v *View) assign(g *Group) {
 	}
 }
 
-// otherThan returns the stream for a part of a type whose other part is on l; l is nil if
-// that is on none.
+// otherThan returns the stream for a part of a type whose other part is on l. l is nil if no stream
+// has the other part.
 func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 	for _, o := range g.upstreams() {
 		if o != l {
@@ -220,7 +220,7 @@ func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 	return g.openSecond()
 }
 
-// interestOn returns what is subscribed on a stream. It omits types that no client wants (P64).
+// interestOn returns the interest for a stream. It omits types that no client wants (P64).
 func interestOn(views []*View, l *upstreamHandle) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	for _, v := range views {

@@ -13,15 +13,16 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// View is one type of a group: what is held, which members want what, and what is subscribed.
+// View is one type of a group: the held resources, the members' subscriptions, and the group's
+// subscription.
 //
-// Everything that is held was sent for something that is subscribed. Names that leave the
-// interest are forgotten in the same step, and an update for them that arrives later is
-// dropped (P65). Otherwise a resource could stay that no removal would ever reach.
+// Every held resource was sent for a subscription. Names that leave the interest are forgotten in
+// the same step, and an update for them that arrives later is dropped (P65). Otherwise a resource
+// could stay that no removal would ever reach.
 //
-// Clients ask for resources by name, by alias (P26) and by glob (P28), and the origin is asked
-// for the same. A resource is held under its own name, for as long as any name, alias or glob
-// that stands for it is subscribed.
+// Clients subscribe by name, by alias (P26) and by glob (P28), and the group subscribes to the same
+// at the origin. A resource is held under its own name, for as long as any name, alias or glob that
+// stands for it is subscribed.
 type View struct {
 	typ         xds.Type
 	meters      *telemetry.Type
@@ -31,28 +32,29 @@ type View struct {
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Any goroutine reads it.
 	held atomic.Pointer[snapshot.Snapshot]
-	// stored is what the store has and may still be served; nil: nothing.
-	// Any goroutine reads it.
+	// stored is the snapshot in the store that may still be served, nil if none. Any goroutine
+	// reads it.
 	stored atomic.Pointer[snapshot.Snapshot]
 
-	// The rest is owned by the group's goroutine.
+	// The group's goroutine owns the fields below.
 	builder *snapshot.Builder
 	index   subscriptions.Index[*member]
 	members int // of this type, whatever they subscribe to
 
-	// What is subscribed: what members want, and what lingers. wildcardOn and namesOn are the
-	// streams that carry it, which differ; nil: nothing is subscribed (P50).
+	// The subscription: what members want, and what lingers. wildcardOn and namesOn are the streams
+	// that carry it. They differ; nil: nothing is subscribed (P50).
 	wildcard            bool
 	names               *xds.NameSet
 	wildcardOn, namesOn *upstreamHandle
-	// again has the names that the origin has to be asked for again (P18).
+	// again has the names to request again from the origin (P18).
 	again []string
 
-	// touched has the names whose first subscriber came or whose last one left since names was
-	// updated. Some may be in it twice.
+	// touched has the names that got their first subscriber or lost their last one since names was
+	// updated. It may contain a name twice.
 	touched []string
 
-	// lingering has what is subscribed and not wanted, with its element of the group's list.
+	// lingering has the names that are subscribed but not wanted, with their elements of the
+	// group's list.
 	lingering  map[partName]*list.Element
 	removals   removals
 	completion completion
@@ -80,7 +82,7 @@ func (v *View) subscribe(m *member, sub *snapshot.Subscription) {
 // subscribes reports whether anything of the type is subscribed.
 func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 
-// part returns the part of what is held that the wildcard, or names, brought.
+// part returns the held part that the wildcard, or names, brought.
 func (v *View) part(wild bool) snapshot.Part { return v.held.Load().Part(wild) }
 
 // at returns the stream that carries a part.
@@ -112,13 +114,13 @@ func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duratio
 	return v.snapshot(stateGen), first
 }
 
-// dropUnasked removes from u what is not subscribed any more.
+// dropUnasked removes from u the names that are no longer subscribed.
 func (v *View) dropUnasked(u *snapshot.Update) {
 	if u.Wildcard {
 		return
 	}
 	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.askedFor(r) }) {
-		all := u.Changed // the caller's
+		all := u.Changed // the caller owns the array
 		u.Changed = nil
 		for _, r := range all {
 			if v.askedFor(r) {
@@ -134,8 +136,7 @@ func (v *View) dropUnasked(u *snapshot.Update) {
 	v.dropUnaskedHandles(u)
 }
 
-// dropUnaskedHandles removes from u the unresolved aliases that are not subscribed any more
-// (P18).
+// dropUnaskedHandles removes from u the unresolved aliases that are no longer subscribed (P18).
 func (v *View) dropUnaskedHandles(u *snapshot.Update) {
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
@@ -166,11 +167,11 @@ func (v *View) answersUnknownHandle(u *snapshot.Update, was *snapshot.Snapshot) 
 // askedFor reports whether a resource is subscribed, by its name, an alias or a glob.
 func (v *View) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
 
-// answers reports whether name, or the resource that is held under it, is subscribed.
+// answers reports whether name, or the resource held under it, is subscribed.
 func (v *View) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
 
-// askedBy returns the names by which what is held under name is subscribed, and whether a
-// member wants any of them.
+// askedBy returns the subscribed names of the resource held under name, and whether a member wants
+// any of them.
 func (v *View) askedBy(name string) (by []string, wanted bool) {
 	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).Handles()), name) {
 		if v.names.Has(n) {
@@ -181,8 +182,8 @@ func (v *View) askedBy(name string) (by []string, wanted bool) {
 	return by, wanted
 }
 
-// askAgain has the origin asked again for names that it could not resolve (P18). It reports
-// whether there is a new snapshot.
+// askAgain requests names again that the origin could not resolve (P18). It reports whether there
+// is a new snapshot.
 func (v *View) askAgain(names []string, stateGen uint64) bool {
 	again := v.builder.Again(names...)
 	if len(again) == 0 {
@@ -205,8 +206,8 @@ func (v *View) snapshot(stateGen uint64) bool {
 	return true
 }
 
-// forget removes names from what is subscribed, and the wildcard if wildcard is set, with what
-// they brought. It reports whether there is a new snapshot.
+// forget removes names from the subscription, and the wildcard if wildcard is set, with the
+// resources that they brought. It reports whether there is a new snapshot.
 func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
@@ -218,8 +219,7 @@ func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }
 
-// wake wakes the members that see something else in next than in prev. It returns how many
-// it woke.
+// wake wakes the members for which next differs from prev. It returns their number.
 func (v *View) wake(prev, next *snapshot.Snapshot) (woken int) {
 	v.index.Affected(prev, next, func(m *member) {
 		m.waker.Wake()
@@ -266,9 +266,9 @@ func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.
 	}
 }
 
-// completeWildcards publishes which answers to wildcards are complete by now. While the stream
-// is closed the rest cannot come, so the wait goes on. A new stream has completeLatest for its
-// first response.
+// completeWildcards publishes which wildcard answers are complete by now. While the stream is
+// closed the rest cannot come, so the wait goes on. A new stream has completeLatest for its first
+// response.
 func (g *Group) completeWildcards(now time.Time) {
 	for _, v := range g.views {
 		c := &v.completion

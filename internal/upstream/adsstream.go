@@ -19,8 +19,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// mergeFor is how long changes of the interest are gathered before a request is
-// sent (P52 allows 20 ms).
+// mergeFor is how long interest changes are gathered before a request is sent (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
 // adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes
@@ -35,16 +34,16 @@ type adsStream struct {
 	variant      xds.Variant
 	conversation adsclient.Conversation
 
-	wg        sync.WaitGroup          // of senders and the receiver
+	wg        sync.WaitGroup          // shared by senders and the receiver
 	written   chan struct{}           // sender to loop; room for one
 	received  chan incoming           // receiver to loop
 	decisions chan adsclient.Decision // loop to receiver; room for the one it waits for
 
-	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
+	oversized map[xds.TypeURL]bool // types whose last request was too large; owned by the loop
 }
 
-// incoming is what the receiver tells the loop: a response with its fault, an
-// update that was applied, or the end.
+// incoming is what the receiver passes to the loop: a response with its fault, an applied update,
+// or the end.
 type incoming struct {
 	response *xds.Response
 	fault    error
@@ -131,7 +130,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	}
 }
 
-// send writes a request. Why the transport ended is the receiver's to tell.
+// send writes a request. If that fails, the receiver reports why the transport ended.
 func (a *adsStream) send(r *adsclient.Request, cancel context.CancelCauseFunc) {
 	switch err := a.cs.SendMsg(r); {
 	case err == nil:
@@ -162,7 +161,7 @@ func (a *adsStream) reportSize(r *adsclient.Request) {
 	}
 }
 
-// decide has the conversation decide about a response, and counts it.
+// decide asks the conversation for its decision on a response, and counts it.
 func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	s, r := a.stream, in.response
 	d, err := a.conversation.Receive(r, in.fault, time.Now())
@@ -227,7 +226,7 @@ func (a *adsStream) receive(ctx context.Context) {
 				break
 			}
 			done := a.apply(ctx, r, d, now, trace)
-			// What was accepted is copied.
+			// An accepted response is copied.
 			for i := range r.Resources {
 				r.Resources[i].Sever()
 			}
@@ -242,7 +241,7 @@ func (a *adsStream) receive(ctx context.Context) {
 	}
 }
 
-// tell hands the loop something. It returns false if the loop is over.
+// tell passes a message to the loop. It returns false if the loop has ended.
 func (a *adsStream) tell(ctx context.Context, in incoming) bool {
 	select {
 	case a.received <- in:
@@ -252,7 +251,7 @@ func (a *adsStream) tell(ctx context.Context, in incoming) bool {
 	}
 }
 
-// apply makes an update of an accepted response and has it applied.
+// apply makes an update of an accepted response and applies it.
 func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Decision, now time.Time, trace *tracing.Update) incoming {
 	s := a.stream
 	if s.discards(r.TypeURL, d.Wildcard()) {
@@ -268,7 +267,7 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 			return incoming{err: err}
 		}
 	}
-	if !changed { // else the group ends the trace
+	if !changed { // otherwise the group ends the trace
 		trace.End("unchanged")
 	}
 	c := s.Counters(r.TypeURL)
@@ -288,11 +287,10 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 	return incoming{response: r, applied: true}
 }
 
-// lazyTimer is a timer that is made when it is first needed. Most streams never
-// need it.
+// lazyTimer is a timer that is created on first use. Most streams never need it.
 type lazyTimer struct{ timer *time.Timer }
 
-// at returns a channel that receives at t, and no longer at the time before.
+// at returns a channel that receives at t. It replaces the time set before.
 func (l *lazyTimer) at(t time.Time) <-chan time.Time {
 	if l.timer == nil {
 		l.timer = time.NewTimer(time.Until(t))
@@ -308,8 +306,7 @@ func (l *lazyTimer) stop() {
 	}
 }
 
-// rawCodec sends requests as they are encoded, and returns responses as they are on
-// the wire.
+// rawCodec sends requests as already encoded bytes, and returns responses as received bytes.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }

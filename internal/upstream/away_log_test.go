@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// An origin that is away for another reason than was told is told of again, though not
-// at once: reasons may take turns.
+// If an unreachable origin fails for a new reason, the relay logs that reason too. It limits how
+// often, because reasons may alternate.
 func TestAwayForAnotherReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log xdstest.Log
@@ -24,7 +24,7 @@ func TestAwayForAnotherReason(t *testing.T) {
 		says := func(away, another int) {
 			t.Helper()
 			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is away for another reason"`); a != away || b != another {
-				t.Errorf("told %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
+				t.Errorf("logged %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
 			}
 		}
 		s.failed(errors.New("refused"))

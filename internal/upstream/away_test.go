@@ -10,8 +10,7 @@ import (
 
 var errTest = errors.New("for a test")
 
-// failedAgo makes the last failure of an origin one of long ago, since when nobody
-// needed it.
+// failedAgo sets the origin's last failure to d ago. No attempt was made since.
 func (s *originState) failedAgo(d time.Duration) {
 	s.failed(errTest)
 	s.mu.Lock()
@@ -19,8 +18,8 @@ func (s *originState) failedAgo(d time.Duration) {
 	s.failedAt = s.failedAt.Add(-d)
 }
 
-// P53: that an origin failed long ago, and nobody needed it since, is no reason to
-// send a client away: it may be there.
+// P53: an origin that failed long ago may be back. If no key tried it since, the relay does not
+// close client streams because of it.
 func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 	for _, c := range []struct {
 		ago    time.Duration
@@ -42,7 +41,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 	}
 }
 
-// Nor is it one to prefer another to it, be it to begin with or to turn to.
+// The relay also does not prefer another origin to it, neither at the start nor at a switch.
 func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)

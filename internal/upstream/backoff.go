@@ -12,8 +12,8 @@ type Backoff struct{ Base, Max time.Duration }
 // reopenWithin bounds the wait after a stream that had a response (P54).
 const reopenWithin = time.Second
 
-// delay is the wait after so many failures in a row, at least one: full jitter,
-// anything up to an exponentially growing bound.
+// delay is the wait after this many failures in a row, at least one. It uses full jitter under an
+// exponentially growing bound.
 func (b Backoff) delay(failures int, random func(time.Duration) time.Duration) time.Duration {
 	bound := b.Base
 	for i := 1; i < failures && bound < b.Max; i++ {

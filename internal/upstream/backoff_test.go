@@ -16,24 +16,23 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// inMemory is a network of origins in a bubble, where waits can be measured to
-// the nanosecond.
+// inMemory is a network of origins in a synctest bubble, where waits are exact.
 type inMemory struct {
 	t *testing.T
 
 	mu    sync.Mutex
-	at    map[string]*bufconn.Listener // nil: nobody listens
+	at    map[string]*bufconn.Listener // nil: no listener
 	dials []time.Time
 }
 
-// bubbles runs a test in a bubble, in both variants.
+// bubbles runs a test in a synctest bubble, for both variants.
 func bubbles(t *testing.T, test func(t *testing.T, v xds.Variant, n *inMemory)) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		synctest.Test(t, func(t *testing.T) { test(t, v, &inMemory{t: t, at: make(map[string]*bufconn.Listener)}) })
 	})
 }
 
-// origin starts one by this name.
+// origin starts an origin of this name.
 func (n *inMemory) origin(name string, opts ...grpc.ServerOption) *fakeOrigin {
 	l := bufconn.Listen(1 << 16)
 	n.mu.Lock()
@@ -42,20 +41,20 @@ func (n *inMemory) origin(name string, opts ...grpc.ServerOption) *fakeOrigin {
 	return serveFake(n.t, l, opts...)
 }
 
-// dial is for Options.Dialer.
+// dial implements Options.Dialer.
 func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials = append(n.dials, time.Now())
 	l := n.at[name]
 	n.mu.Unlock()
 	if l == nil {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("no listener")
 	}
 	return l.DialContext(ctx)
 }
 
-// relay runs a client of these origins, with a base that tells the first wait
-// after a failure from the one after a success.
+// relay runs a client of these origins. Its base delay makes the wait after a failure differ from
+// the wait after a stream with a response.
 func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
 	var addresses []string
 	for _, name := range names {
@@ -68,7 +67,7 @@ func addressOf(name string) string { return "passthrough:///" + name }
 
 var steep = Backoff{Base: 4 * time.Second, Max: 30 * time.Second}
 
-// reopens ends a stream and returns the next one, and how long that took.
+// reopens ends a stream. It returns the next stream and the time until it was opened.
 func (f *fakeOrigin) reopens(s *fakeStream) (*fakeStream, time.Duration) {
 	f.t.Helper()
 	s.done <- nil // OK
@@ -78,7 +77,7 @@ func (f *fakeOrigin) reopens(s *fakeStream) (*fakeStream, time.Duration) {
 	return s, time.Since(began)
 }
 
-// opens is the next stream, after whatever time.
+// opens returns the next stream, however long it takes.
 func (f *fakeOrigin) opens() *fakeStream {
 	f.t.Helper()
 	select {
@@ -90,8 +89,8 @@ func (f *fakeOrigin) opens() *fakeStream {
 	}
 }
 
-// jittered checks that waits are anything up to a bound: of 60 none is over it,
-// and no third of it is missing but once in ten billion times.
+// jittered checks that waits spread from zero to the bound: of 60 waits none exceeds it, and each
+// third of the range has one. A correct implementation fails this once in ten billion runs.
 func jittered(t *testing.T, what string, bound time.Duration, waits []time.Duration) {
 	t.Helper()
 	least, most := slices.Min(waits), slices.Max(waits)
@@ -100,8 +99,8 @@ func jittered(t *testing.T, what string, bound time.Duration, waits []time.Durat
 	}
 }
 
-// A stream that ended before any response failed, even with OK, and the waits
-// grow to their bound.
+// A stream that ended before any response counts as failed, even with status OK. The waits grow to
+// their bound.
 func TestP54_FailuresBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -121,8 +120,8 @@ func TestP54_FailuresBackOff(t *testing.T) {
 	})
 }
 
-// After a stream that had a response the origin is asked again within a second,
-// whatever failed before; and what fails then is the first failure.
+// After a stream that had a response, the relay reopens within a second, whatever failed before.
+// The next failure counts as the first.
 func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f, other := n.origin("one"), n.origin("two")
@@ -154,7 +153,7 @@ func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 	})
 }
 
-// Streams of many keys that ended at once do not come back at once.
+// If the streams of many keys end together, they are not all reopened at the same moment.
 func TestP54_KeysComeBackOneByOne(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		const keys = 60
@@ -185,8 +184,8 @@ func TestP54_KeysComeBackOneByOne(t *testing.T) {
 	})
 }
 
-// Connections are tried again with full jitter as well; once there is one, nobody
-// waits for a backoff that has grown, nor do all come at once.
+// Reconnects use full jitter too. Once the connection is up, no key waits out a long backoff, and
+// keys do not all reopen together.
 func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		const keys = 60
@@ -220,8 +219,7 @@ func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
 	})
 }
 
-// An origin that serves others, but not this key, is probed with growing waits
-// as well (P56).
+// An origin that serves other keys, but not this one, is also probed with growing waits (P56).
 func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
@@ -230,7 +228,7 @@ func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 		s := first.opens()
 		s.request()
 		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
-		s.request() // from here on it is not away
+		s.request() // from here on the origin is not away
 		r.stream(named(rds, "a"))
 		first.refuse(2)
 		second.serve(1).send(resp{Type: rds, Version: "1", Resources: clusters("a")})

@@ -17,7 +17,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Options of a Client. A zero value means the default, but for Origins.
+// Options of a Client. A zero value means the default, except for Origins.
 type Options struct {
 	// Origins in the order of preference of all keys; at least one.
 	Origins []OriginOptions
@@ -31,7 +31,7 @@ type Options struct {
 	StreamsPerConnection int
 	Backoff              Backoff // 1 s, 30 s
 	Keepalive            Keepalive
-	// Dialer connects to gRPC origins; nil: over the network.
+	// Dialer connects to gRPC origins. Nil means over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
 	Metrics *telemetry.Metrics // nil: not exported
@@ -39,7 +39,7 @@ type Options struct {
 	Log     *slog.Logger       // nil: slog.Default
 }
 
-// OriginOptions are one origin.
+// OriginOptions describe one origin.
 type OriginOptions struct {
 	// Name is unique among the origins; the address if empty.
 	Name string
@@ -51,10 +51,10 @@ type OriginOptions struct {
 	Balance string
 }
 
-// Keepalive of the connections to gRPC origins, by HTTP/2 pings: 6 min, 10 s.
+// Keepalive configures HTTP/2 pings on connections to gRPC origins: 6 min, 10 s.
 type Keepalive struct{ Time, Timeout time.Duration }
 
-// Client knows the origins.
+// Client holds the origins and what is known about them.
 type Client struct {
 	opts    Options
 	origins []*originState
@@ -137,8 +137,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run keeps connections and watches files. It must run as long as any stream does.
-// It returns when all that it started has ended, nil if ctx ended it.
+// Run keeps connections and watches files. It must run as long as any stream does. It returns when
+// all goroutines that it started have ended, with nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range c.origins {
@@ -156,7 +156,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// OriginStatus is what admin shows of an origin.
+// OriginStatus is what admin shows about an origin.
 type OriginStatus struct {
 	Name, Address string
 	Away          bool      // the last attempt failed
@@ -164,13 +164,13 @@ type OriginStatus struct {
 	Streams       int       // open
 	Connections   int
 	Reconnects    uint64 // attempts and streams that ended
-	LastError     error  // of the last that ended; nil: none has
+	LastError     error  // of the last stream or attempt that ended; nil: none
 	LastErrorAt   time.Time
-	Silent        int       // streams that are open, and on which nothing came for first_answer_timeout
-	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
-	// Faults of a directory and its files: of these the last valid content is served,
-	// or nothing (P80). Of a gRPC origin, the fault of its certificates; the ones
-	// before stay in force.
+	Silent        int       // open streams without any response for first_answer_timeout
+	SilentSince   time.Time // zero: no stream is silent, and none was since the last response
+	// Faults of a directory and its files. For a faulty file the last valid content is served, or
+	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
+	// force.
 	Faults []filesource.Fault
 }
 

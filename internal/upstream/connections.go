@@ -23,7 +23,7 @@ import (
 // fullest connection with room, so that surplus connections become idle and can be
 // closed.
 type pool struct {
-	dial  func() (*dialed, error) // does no I/O
+	dial  func() (*dialed, error) // performs no I/O
 	limit int
 
 	mu     sync.Mutex
@@ -35,11 +35,11 @@ type pool struct {
 type conn struct {
 	*dialed
 	leases int
-	// open are the streams that the origin has accepted on it.
+	// open counts the streams that the origin has accepted on it.
 	open int
-	// limit is the pool's, or less: what the origin was found to accept.
+	// limit is the pool's limit, or the lower one that the origin was found to enforce.
 	limit     int
-	idleSince time.Time // while leases is 0
+	idleSince time.Time // valid while leases is 0
 }
 
 // idleFor is how long a surplus connection is kept without any stream.
@@ -82,7 +82,7 @@ func (p *pool) release(c *conn) {
 	}
 	p.mu.Unlock()
 	if last {
-		_ = c.cc.Close() // only says that it is closed already
+		_ = c.cc.Close() // fails only if it is closed already
 	}
 }
 
@@ -102,8 +102,8 @@ func (p *pool) ended(c *conn) bool {
 	return c.open == 0
 }
 
-// full says that the origin accepts no more streams on c than are open, and
-// returns their number, and whether they are fewer than was known.
+// full records that the origin accepts no more streams on c than are open. It returns their number,
+// and whether they are fewer than was known.
 func (p *pool) full(c *conn) (n int, fewer bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +112,8 @@ func (p *pool) full(c *conn) (n int, fewer bool) {
 	return n, c.limit < was
 }
 
-// trim closes connections that were idle for long enough, but not the last:
-// it is there for the next stream.
+// trim closes connections that were idle for long enough. It keeps the last one for the next
+// stream.
 func (p *pool) trim(now time.Time) {
 	p.mu.Lock()
 	var surplus []*conn
@@ -132,8 +132,8 @@ func (p *pool) trim(now time.Time) {
 	}
 }
 
-// close closes all connections; streams on them end. What is leased later or
-// still is closed when it is released.
+// close closes all connections, and streams on them end. Connections leased after that are closed
+// on release.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -154,7 +154,7 @@ func (p *pool) len() int {
 // dialed is a connection to an origin. Safe for concurrent use.
 type dialed struct {
 	cc      *grpc.ClientConn
-	timeout time.Duration // of an attempt to connect
+	timeout time.Duration // of one attempt to connect
 }
 
 // unopened is the error of a stream that could not be opened in time.
@@ -165,8 +165,8 @@ func (d *dialed) unopened(in time.Duration) error {
 	return fmt.Errorf("not connected within %s", in)
 }
 
-// explain rewrites an error of connecting where gRPC's text does not say what
-// happened: the origin does not speak HTTP/2, or did not within the timeout.
+// explain rewrites a connection error where gRPC's text is unclear: the origin does not speak
+// HTTP/2, or did not within the timeout.
 func (d *dialed) explain(err error) error {
 	_, what, ok := strings.Cut(err.Error(), "error reading server preface: ")
 	switch {
@@ -180,11 +180,11 @@ func (d *dialed) explain(err error) error {
 	return err
 }
 
-// TLSFiles are what a connection to an origin is secured with; without any of
-// them it is plaintext. Renewed files are used from the next connection on.
+// TLSFiles secure a connection to an origin. Without any of them it is plaintext. Renewed files
+// apply from the next connection on.
 type TLSFiles struct {
-	CAFile     string // empty: the system's
-	CertFile   string // with KeyFile: the relay's own
+	CAFile     string // empty: the system's CAs
+	CertFile   string // with KeyFile: the relay's own certificate
 	KeyFile    string
 	ServerName string // empty: the target's host
 }
@@ -227,9 +227,8 @@ func (c *fileCredentials) Clone() credentials.TransportCredentials {
 // may wait for all probes, 60 s.
 var tcpKeepalive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// keepaliveCredentials turn TCP keepalive on before each handshake. A dialer of
-// the relay's own would do the same, but gRPC ignores the environment's proxies
-// where there is one.
+// keepaliveCredentials turn TCP keepalive on before each handshake. A custom dialer could do the
+// same, but gRPC then ignores the proxy environment variables.
 type keepaliveCredentials struct {
 	credentials.TransportCredentials
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// listenWith accepts connections on loopback and has each answered.
+// listenWith accepts connections on loopback and calls answer for each.
 func listenWith(t *testing.T, answer func(net.Conn)) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,8 +40,8 @@ func listenWith(t *testing.T, answer func(net.Conn)) (address string) {
 	return lis.Addr().String()
 }
 
-// What listens and speaks no HTTP/2 is told from what is not there, by whoever ends
-// the attempt: the relay, which has another origin to turn to, or gRPC.
+// The error tells a listener that does not speak HTTP/2 from a missing listener. This holds whether
+// the relay ends the attempt, to switch origins, or gRPC does.
 func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 	silent := func(net.Conn) {}
 	http1 := func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") }
@@ -77,7 +77,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 	}
 }
 
-// Nobody accepts: there is no connection to be told of.
+// The listener never accepts, so there is no connection to report.
 func TestP53_AnOriginThatCannotBeReachedInTime(t *testing.T) {
 	o := OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}
 	d, err := o.dialer(insecure.NewCredentials(), new(Options), time.Second)()

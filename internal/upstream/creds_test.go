@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// secured makes an origin that shows this certificate; with clients not nil
-// the relay has to prove itself by one of that authority.
+// secured starts an origin that presents this certificate. If clients is not nil, the relay must
+// present a certificate of that authority.
 func secured(t *testing.T, shows tlstest.Pair, clients *tlstest.Authority) *fakeOrigin {
 	t.Helper()
 	conf := &tls.Config{Certificates: []tls.Certificate{shows.TLS(t)}}
@@ -27,8 +27,8 @@ func secured(t *testing.T, shows tlstest.Pair, clients *tlstest.Authority) *fake
 	return startFake(t, grpc.Creds(credentials.NewTLS(conf)))
 }
 
-// A connection comes about only with an origin that proves to be the one that
-// was asked for, and that the relay proves itself to if it wants that.
+// A connection is made only if the origin's certificate is valid for the target. If the origin
+// requires a client certificate, the relay's must be valid too.
 func TestTLSToOrigins(t *testing.T) {
 	ca, other := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestTLSToOrigins(t *testing.T) {
 	}
 }
 
-// by is the name by which the relay proved itself on a stream's connection.
+// by returns the name in the relay's certificate on a stream's connection.
 func (s *fakeStream) by() string {
 	p, _ := peer.FromContext(s.Context())
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
@@ -86,8 +86,7 @@ func (s *fakeStream) by() string {
 	return info.State.PeerCertificates[0].Subject.CommonName
 }
 
-// A new connection uses the certificate and the authorities that were read last. Files that cannot
-// be used change nothing.
+// A new connection uses the certificate and CAs that were read last. Invalid files change nothing.
 func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	f := secured(t, ca.Pair(t, tlstest.DNS("origin.test")), ca)
@@ -110,7 +109,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 		s := f.next()
 		s.request()
 		if got := s.by(); got != as {
-			t.Fatalf("the relay proved to be %q, want %q", got, as)
+			t.Fatalf("the relay's certificate has the name %q, want %q", got, as)
 		}
 	}
 	pair(ca, "first")
@@ -145,7 +144,7 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 	}
 }
 
-// Files that were to be renewed and cannot be used are shown with their origin.
+// Invalid renewed files are shown as faults of their origin.
 func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})

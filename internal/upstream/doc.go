@@ -1,35 +1,31 @@
-// Package upstream is the relay as a client of its origins: one aggregated stream
-// for each key, SotW or delta, which subscribes to what the key's group wants and
-// hands over what comes (P50–P65).
+// Package upstream is the relay as a client of its origins. Each key has one aggregated stream,
+// SotW or delta. It subscribes to what the key's group wants and passes on each update (P50–P65).
 //
-// A Client knows the origins (client.go). originState is what all keys together know
-// of one: whether it is away or silent (originstate.go).
+// A Client holds the origins (client.go). An originState has what all keys together know about one
+// origin: whether it is away or silent (originstate.go).
 //
-// A Stream is one key's subscription, for as long as the key lives (stream.go). It
-// has the order in which the key prefers the origins, and reconnects at the same
-// origin or at the next (P54, P56; backoff.go). An originStream is a Stream at one
-// origin (originstream.go): the one that the key uses, or a preferred one that it
-// probes while it uses another (probe.go). A probeLimiter bounds how many keys
-// probe an origin at a time.
+// A Stream is one key's subscription, for as long as the key lives (stream.go). It has the key's
+// order of origins, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
+// originStream is a Stream at one origin (originstream.go): the one that the key uses, or a
+// preferred one that it probes while it uses another (probe.go). A probeLimiter bounds how many
+// keys probe an origin at a time.
 //
-// An origin is reached over gRPC (grpc.go, connections.go), or it is a directory
-// (package filesource). Both serve the same originStream. An adsStream runs one
-// gRPC stream (adsstream.go). What to send on it, and what a response means, is
-// decided by package adsclient.
+// An origin is reached over gRPC (grpc.go, connections.go), or it is a directory (package
+// filesource). Both serve the same originStream. An adsStream runs one gRPC stream (adsstream.go).
+// Package adsclient decides what to send on it and what a response means.
 //
 // # Concurrency
 //
-// Constructors start nothing. Client.Run must run for as long as any Stream's Run
-// does. Both return once all goroutines that they started have ended.
+// Constructors start nothing. Client.Run must run for as long as any Stream's Run does. Both return
+// once all goroutines that they started have ended.
 //
-// Stream.SetInterest and Client.Origins may be called from any goroutine and never
-// block. All else of a Stream belongs to the goroutine of Run, which makes the
-// attempts at the origin in use. While a gRPC stream is open this goroutine owns
-// the conversation. A second one only receives. Each request is sent by a goroutine
-// that ends with it. Each origin that is probed has a goroutine, which makes the
-// attempts there in the same way.
+// Stream.SetInterest and Client.Origins may be called from any goroutine and never block. The rest
+// of a Stream belongs to the goroutine of Run, which makes the attempts at the origin in use. While
+// a gRPC stream is open this goroutine owns the conversation. A second one only receives. A
+// goroutine of its own sends each request and then ends. Each origin that is probed has a
+// goroutine, which makes the attempts there in the same way.
 //
-// Sink.Update is called by one goroutine at a time: by the receiver for a response,
-// and by Run's goroutine once an attempt is over. Probes call neither Sink.Update
-// nor Sink.Status. Sink.Held is called by all of them.
+// Sink.Update is called by one goroutine at a time: by the receiver for a response, and by Run's
+// goroutine once an attempt is over. Probes call neither Sink.Update nor Sink.Status. All of them
+// call Sink.Held.
 package upstream

@@ -12,7 +12,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// refuse ends so many streams at an origin before any response.
+// refuse ends the next n streams at an origin before any response.
 func (f *fakeOrigin) refuse(n int) {
 	f.t.Helper()
 	for range n {
@@ -20,7 +20,7 @@ func (f *fakeOrigin) refuse(n int) {
 	}
 }
 
-// serve is the next stream, once it has asked for so many types.
+// serve returns the next stream, once it has requested this many types.
 func (f *fakeOrigin) serve(types int) *fakeStream {
 	f.t.Helper()
 	s := f.next()
@@ -35,7 +35,7 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 		bad, good := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, bad.address, good.address)
 		_, sink := r.stream(named(rds, "a"))
-		bad.refuse(2) // the second may be one that tries it out, if the other serves too soon
+		bad.refuse(2) // the second stream may be a probe, if the other origin serves early
 		s := good.next()
 		s.got(ask(v, "RDS", "a"))
 		sink.Mu.Lock()
@@ -50,8 +50,8 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 	})
 }
 
-// failures are the origins of the attempts that failed and of the streams that
-// ended, but of those that only try an origin out; the lock is the caller's.
+// failures lists the origins of failed attempts and ended streams, except probes. The caller holds
+// the lock.
 func (s *testSink) failures() (origins []string) {
 	for _, st := range s.statuses {
 		if st.Err != nil {
@@ -61,7 +61,7 @@ func (s *testSink) failures() (origins []string) {
 	return origins
 }
 
-// In a row: a response in between makes the next failure the first.
+// Failures count only in a row: after a response the next failure is the first.
 func TestP56_FailuresAreCountedInARow(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
@@ -69,7 +69,7 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 		first.address, second.address)
 	_, sink := r.stream(named(rds, "a"))
 	failed := 0
-	fails := func(s *fakeStream) { // and is told before the next begins
+	fails := func(s *fakeStream) { // the failure is reported before the next attempt begins
 		t.Helper()
 		s.done <- nil
 		failed++
@@ -91,8 +91,8 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 	sink.Until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
 }
 
-// That the relay itself opens another stream ends no row, but a response on the
-// one before does.
+// A stream that the relay itself reopens does not reset the count of failures. A response on the
+// previous stream does.
 func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint(answered), func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 	}
 }
 
-// A type's removals apply once the new origin has answered that type, and not
-// for what it says of others.
+// Removals of a type apply once the new origin has answered for that type. Answers for other types
+// do not trigger them.
 func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -142,7 +142,7 @@ func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 		sink.UntilNames(t, lds, "y")
 		sink.Mu.Lock()
 		if got := sink.Names(cds); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("clusters %v before the second origin spoke of any", got)
+			t.Errorf("clusters %v before the second origin answered for clusters", got)
 		}
 		sink.Mu.Unlock()
 		s.send(resp{Type: cds, Resources: clusters("b"), Removed: gone(v, "a")})
@@ -150,7 +150,7 @@ func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 	})
 }
 
-// gone are names that delta has to list, and SotW leaves out.
+// gone returns the names that delta lists as removed, and that SotW leaves out.
 func gone(v xds.Variant, names ...string) []string {
 	if v == xds.Delta {
 		return names
@@ -160,16 +160,15 @@ func gone(v xds.Variant, names ...string) []string {
 
 const lds = xds.ListenerType
 
-// failOver begins at the first origin, which is refusing, and is served by the
-// second.
+// failOver starts a stream whose first origin refuses it and whose second one serves it.
 func (r *relay) failOver(first, second *fakeOrigin, types ...snapshot.TypeInterest) (*Stream, *testSink, *fakeStream) {
 	stream, sink := r.stream(types...)
 	first.refuse(2)
 	return stream, sink, second.serve(len(types))
 }
 
-// The key uses the most preferred origin that answers, and probes those that are
-// preferred to it, and no others.
+// The key uses the most preferred origin that answers. It probes only the origins that it prefers
+// to that one.
 func TestP56_ThreeOrigins(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
@@ -193,14 +192,14 @@ func TestP56_ThreeOrigins(t *testing.T) {
 		at := r.client.origins
 		return at[0].streams.Load() == 1 && at[1].streams.Load() == 0 && at[2].streams.Load() == 0
 	})
-	// From there it begins anew, and the second, which is not away, is next.
+	// The search starts over, and the second origin, which is not away, is next.
 	a.done <- nil
 	first.refuse(2)
 	second.serve(1).send(answer)
 	sink.from(t, rds, second.address)
 }
 
-// Keys that come later begin where others are served.
+// A new key starts at an origin that is not away.
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
@@ -217,8 +216,7 @@ func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	})
 }
 
-// P53: that an origin failed is no reason to send clients away while another was
-// not tried.
+// P53: one failed origin does not close client streams while another one was not tried.
 func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
@@ -242,7 +240,7 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 		t.Errorf("status %+v", last)
 	}
 	sink.Mu.Unlock()
-	// A response anywhere makes it begin anew.
+	// A response from any origin starts the search over.
 	s := second.serve(1)
 	s.send(resp{Type: rds, Resources: clusters("a")})
 	sink.UntilNames(t, rds, "a")
@@ -253,8 +251,8 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	sink.Until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
 }
 
-// Only one key at a time probes an origin that is away, however many prefer it, and
-// maxProbes at a time one that is back. Each is logged once.
+// Only one key at a time probes an origin that is away, however many prefer it. Once it is back,
+// maxProbes keys at a time do. Each of the two events is logged once.
 func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
@@ -278,7 +276,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		}
 		s.done <- nil
 	}
-	// One probe is answered. Its key returns, and maxProbes others are let in.
+	// One probe is answered. Its key returns, and maxProbes other keys are admitted.
 	open := []*fakeStream{first.returns(1, answer)}
 	for range maxProbes {
 		open = append(open, first.serve(1))
@@ -304,7 +302,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	}
 }
 
-// until waits for what no event tells.
+// until polls for a condition that no event announces.
 func (r *relay) until(what string, ok func() bool) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, what, xdstest.Holds(ok))

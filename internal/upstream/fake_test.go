@@ -18,7 +18,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// bytesCodec lets an origin of the tests send anything at all.
+// bytesCodec lets a test's origin send arbitrary bytes.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "proto" }
@@ -32,7 +32,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// fakeOrigin is a real server whose every word the test says.
+// fakeOrigin is a real server whose messages the test scripts.
 type fakeOrigin struct {
 	t       *testing.T
 	address string
@@ -46,7 +46,7 @@ type fakeStream struct {
 	grpc.ServerStream
 	t    *testing.T
 	v    xds.Variant
-	in   chan string // requests as people write them
+	in   chan string // requests as text
 	done chan error
 	n    int
 }
@@ -82,7 +82,7 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 		return fmt.Errorf("method %s", method)
 	}
 	f.streams <- s
-	go func() { // ends with the stream, which ends with this handler
+	go func() { // it ends with the stream, which ends with this handler
 		for {
 			var msg []byte
 			if ss.RecvMsg(&msg) != nil {
@@ -105,7 +105,7 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 
 const patience = 20 * time.Second
 
-// next is the next stream that is opened.
+// next returns the next stream that is opened.
 func (f *fakeOrigin) next() *fakeStream {
 	f.t.Helper()
 	select {
@@ -128,7 +128,7 @@ func (s *fakeStream) request() string {
 	}
 }
 
-// got checks the next request, but for the node.
+// got checks the next request, ignoring the node.
 func (s *fakeStream) got(want string) {
 	s.t.Helper()
 	if r := strings.TrimSuffix(s.request(), " node"); r != want {
@@ -150,7 +150,7 @@ func (s *fakeStream) raw(msg []byte) {
 	}
 }
 
-// relay is a Client that runs, with its streams.
+// relay is a running Client, with its streams.
 type relay struct {
 	t      *testing.T
 	client *Client
@@ -190,7 +190,7 @@ func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 	return r
 }
 
-// stream runs a stream that wants these.
+// stream runs a stream with this interest.
 func (r *relay) stream(types ...snapshot.TypeInterest) (*Stream, *testSink) {
 	sink := newTestSink()
 	return r.run(sink, types...), sink

@@ -34,13 +34,13 @@ var methods = [...]string{
 	xds.Delta: "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
 }
 
-// How long opening a stream may take: connecting, or waiting for a place on a
-// connection whose limit only the origin knows.
+// Bounds on opening a stream: connecting, or waiting for a free stream on a connection whose limit
+// only the origin knows.
 const (
 	connectTimeout = 20 * time.Second
 	placeTimeout   = 3 * time.Second
-	// With another origin to use, connecting takes less: clients for which nothing is
-	// held wait for it (P53).
+	// If there is another origin, connecting may take less time, because clients without held
+	// resources wait for it (P53).
 	failOverTimeout = 5 * time.Second
 )
 
@@ -52,7 +52,7 @@ type grpcOrigin struct {
 	pool    pool
 	certs   *tlsfiles.Source // nil: plaintext
 
-	connectTimeout, placeTimeout time.Duration // the constants, but in tests
+	connectTimeout, placeTimeout time.Duration // the constants, except in tests
 }
 
 func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
@@ -68,7 +68,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		return nil, fmt.Errorf("balance %q: neither round_robin nor pick_first", o.Balance)
 	}
 	dial := o.dialer(creds, opts, connectTimeout)
-	d, err := dial() // what is wrong with the target shows here
+	d, err := dial() // an invalid target fails here
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +85,18 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 	}, nil
 }
 
-// dialer makes connections to an origin, each attempt at which may take so long.
+// dialer makes connections to an origin. Each attempt may take up to timeout.
 func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Options, timeout time.Duration) func() (*dialed, error) {
 	return func() (*dialed, error) {
 		d := &dialed{timeout: timeout}
 		options := []grpc.DialOption{
 			grpc.WithTransportCredentials(keepaliveCredentials{creds}),
 			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
-			grpc.WithDisableServiceConfig(), // of the resolver: the user configures the balance
+			grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
 			grpc.WithIdleTimeout(0),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				// Connections are tried again with full jitter as well: a wait is up to
-				// twice the nominal one.
+				// Reconnects use full jitter too: a wait is up to twice the nominal one.
 				Backoff:           backoff.Config{BaseDelay: opts.Backoff.Base / 2, Multiplier: 2, Jitter: 1, MaxDelay: opts.Backoff.Max / 2},
 				MinConnectTimeout: timeout,
 			}),
@@ -135,8 +134,8 @@ func (o *grpcOrigin) attach(s *originStream) session { return &grpcSession{origi
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
-// faults are those of the certificates that the connections use. A bad response is
-// no such fault: it is NACKed and counted.
+// faults are those of the certificates that the connections use. A bad response is not among them:
+// it is NACKed and counted.
 func (o *grpcOrigin) faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil
@@ -152,14 +151,14 @@ func (o *grpcOrigin) faults() []filesource.Fault {
 	return []filesource.Fault{out}
 }
 
-// grpcSession serves a key from a grpcOrigin. It keeps its place on a connection
-// from one attempt to the next.
+// grpcSession serves a key from a grpcOrigin. It keeps its lease on a connection from one attempt
+// to the next.
 type grpcSession struct {
 	origin *grpcOrigin
 	stream *originStream
-	conn   *conn // nil before the first attempt, and after it was found full
+	conn   *conn // nil before the first attempt, and after the connection was found full
 
-	reached bool // the last attempt got as far as an open stream
+	reached bool // the last attempt opened a stream
 }
 
 func (g *grpcSession) close() {
@@ -169,9 +168,9 @@ func (g *grpcSession) close() {
 	}
 }
 
-// rest waits for d, or until a connection that could not be made is ready. Then it
-// only waits for a jitter, because many keys wait for the same connection. An
-// attempt that reached the origin waits in full, whatever its connection does.
+// rest waits for d, or until a failed connection is ready. In that case it only waits for a jitter,
+// because many keys wait for the same connection. An attempt that reached the origin waits in full,
+// whatever its connection does.
 func (g *grpcSession) rest(ctx context.Context, d time.Duration) {
 	if g.reached || g.conn == nil {
 		sleep(ctx, d)
@@ -219,10 +218,10 @@ func (g *grpcSession) serve(ctx context.Context) error {
 	return err
 }
 
-// open opens the gRPC stream, which lives as long as ctx. If the connection is
-// there and still nothing opens, it is full, though not by our count.
+// open opens the gRPC stream, which lives as long as ctx. If the connection is ready and no stream
+// opens, the connection is full, although the relay's count says otherwise.
 func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
-	c := g.conn // which may be given up for being full
+	c := g.conn // the lease may be given up if the connection is full
 	cc := c.cc
 	var settled atomic.Bool
 	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
@@ -257,8 +256,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 	return cs, nil
 }
 
-// full takes note that the origin takes no more streams on c than are open, and returns
-// their number.
+// full records that the origin accepts no more streams on c than are open. It returns their number.
 func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
 	n, fewer := o.pool.full(c)
 	if fewer {
@@ -273,7 +271,7 @@ func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }
 
-// ended makes an error of how a stream ended.
+// ended turns the end of a stream into an error.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("origin ended the stream")

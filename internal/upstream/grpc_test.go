@@ -43,7 +43,7 @@ func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 		}
 		sink.UntilNames(t, rds, "a")
 
-		s.raw([]byte("garbage")) // cannot be attributed: the stream ends, nothing is lost
+		s.raw([]byte("garbage")) // cannot be attributed: the stream ends, held resources stay
 		s2 := f.next()
 		s2.request()
 		sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
@@ -101,7 +101,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	_, sink := r.stream(named(rds, "a"))
 	sink.Until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
 
-	// Once it is there, nobody waits for a backoff that has grown.
+	// Once the origin is back, no key waits out a backoff that has grown.
 	if lis, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
-		if mergeFor > 10*time.Millisecond { // the rest is for the way
+		if mergeFor > 10*time.Millisecond { // the rest is for transport
 			t.Errorf("new names are gathered for %v", mergeFor)
 		}
 		names := []string{"a"}
@@ -157,15 +157,15 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 		}
 		sink.Mu.Unlock()
 
-		stream.SetInterest(sink.Want()) // nothing is wanted: the stream goes, and none is opened
+		stream.SetInterest(sink.Want()) // the interest is empty: the stream closes and none is opened
 		sink.Until(t, "rest", func() bool { return !sink.lastStatus().Connected })
 		stream.SetInterest(sink.Want(all(cds)))
 		f.next().got(ask(v, "CDS", "*"))
 	})
 }
 
-// Between two streams nothing is recorded of what is unsubscribed and wanted again,
-// however long the origin is away: the next stream asks for everything.
+// Between two streams the relay records no resubscriptions, however long the origin is away. The
+// next stream requests everything anyway.
 func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
@@ -216,11 +216,11 @@ func TestP59_TooLarge(t *testing.T) {
 	f.next().raw(make([]byte, 11))
 	var msg []byte
 	if err := cs.RecvMsg(&msg); !tooLarge(err) {
-		t.Errorf("%v is not told for its size", err)
+		t.Errorf("%v does not report the size", err)
 	}
 }
 
-// While a large update is applied, requests go on.
+// While a large update is applied, requests are still sent.
 func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, f.address)
@@ -230,7 +230,7 @@ func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	s := f.next()
 	s.request()
 	s.send(resp{Type: rds, Resources: clusters("a")})
-	for i, name := range []string{"b", "c", "d"} { // the update waits since one of them
+	for i, name := range []string{"b", "c", "d"} { // the update has been waiting since one of them
 		stream.SetInterest(sink.Want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
 		s.got("RDS +[" + name + "]")
 	}
@@ -290,7 +290,7 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 	})
 }
 
-// An origin may allow fewer streams than was configured.
+// An origin may allow fewer streams than are configured.
 func TestConnectionsAreFoundFull(t *testing.T) {
 	f := startFake(t, grpc.MaxConcurrentStreams(10))
 	r := startRelay(t, Options{StreamsPerConnection: 100}, f.address)
@@ -298,7 +298,7 @@ func TestConnectionsAreFoundFull(t *testing.T) {
 	fifty(t, r, f)
 }
 
-// fifty streams, all open at once, and all answered.
+// fifty opens fifty streams. All are open together, and all get responses.
 func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 	t.Helper()
 	sinks := make([]*testSink, 50)
@@ -369,7 +369,7 @@ func TestBalance(t *testing.T) {
 			resolver.Register(m)
 			r := startRelay(t, Options{Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
 			var seen [2]int
-			// The first ones of round_robin go where the first connection is.
+			// round_robin sends the first streams to the address that connected first.
 			enough := func(i int) bool { return i >= 50 && (!spread || seen[0] > 0 && seen[1] > 0 || i >= 1000) }
 			for i := 0; !enough(i); i++ {
 				r.stream(named(rds, "a"))
@@ -419,7 +419,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 				t.Fatalf("request %q", got)
 			}
 		}
-		// On average 50 ms each; less than 5 ms is as good as impossible.
+		// Each wait averages 50 ms. An average below 5 ms is practically impossible.
 		if d := time.Since(start); d < rounds*5*time.Millisecond {
 			t.Errorf("%d NACKs in %v", rounds, d)
 		}
@@ -460,8 +460,8 @@ func (l *levels) of(message string) (warn, debug int) {
 	return l.warn[message], l.debug[message]
 }
 
-// A stream that ends takes what is not to be cached with it, before the next one
-// asks for what is held.
+// When a stream ends, do_not_cache resources are dropped before the next stream lists the held
+// versions.
 func TestP63_TheStreamEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
@@ -484,7 +484,7 @@ func TestP63_TheStreamEnds(t *testing.T) {
 		if v == xds.Delta {
 			next.got("CDS +[*] w= x=1")
 			next.got("EDS +[a b] a= b=1")
-		} else { // no version: not all of it is held
+		} else { // no version: part of it is not held
 			next.got("CDS []")
 			next.got("EDS [a b]")
 		}

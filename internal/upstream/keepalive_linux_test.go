@@ -9,8 +9,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The kernel watches connections to origins: TCP keepalive finds a dead path that
-// is idle, TCP_USER_TIMEOUT one on which data is unacknowledged.
+// The kernel watches connections to origins. TCP keepalive finds a dead idle path; TCP_USER_TIMEOUT
+// finds one with unacknowledged data.
 func TestP54_TheKernelFindsDeadPaths(t *testing.T) {
 	const tcpUserTimeout = 0x12
 	f := startFake(t)

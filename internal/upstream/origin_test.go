@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The relays of these tests have no node, so that the origin serves them as this cluster.
+// The relays of these tests have no node. The origin serves them as this cluster.
 const noCluster = ""
 
 func TestP50_NamesFromALinearCache(t *testing.T) {
@@ -25,7 +25,7 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 		was := sink.Held(eds).Held("b")
 		o.Put(noCluster, xdstest.Endpoints("b", 7))
 		sink.Until(t, "change", func() bool { return !sink.Snapshots[eds].Held("b").Same(was) })
-		stream.SetInterest(sink.Want(named(eds, "a", "b", "c", "new"))) // let go, and wanted again
+		stream.SetInterest(sink.Want(named(eds, "a", "b", "c", "new"))) // unsubscribed and subscribed again
 		sink.UntilNames(t, eds, "a", "b", "c", "new")
 		o.Remove(noCluster, string(eds), "c")
 		if v == xds.Delta { // a SotW origin does not report it (P65)
@@ -57,8 +57,8 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		sink.UntilNames(t, cds, "b", "c")
 		sink.Until(t, "an answered wildcard", func() bool { return sink.Snapshots[cds].Answered })
 
-		// The origin starts again. The relay lists the versions that it has (P55), and
-		// learns what went meanwhile.
+		// The origin restarts. The relay lists the versions that it has (P55), and learns what was
+		// removed meanwhile.
 		o.Stop()
 		sink.Until(t, "loss", func() bool { return !sink.lastStatus().Connected })
 		held := sink.Held(cds)
@@ -70,12 +70,12 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 			t.Error("the relay did not list two versions")
 		}
 		if sink.Held(cds).Held("b") != held.Held("b") {
-			t.Error("an unchanged resource was made again")
+			t.Error("an unchanged resource was rebuilt")
 		}
 	})
 }
 
-// One type's wildcard comes and goes, the others are served on the same stream.
+// One type's wildcard is subscribed and unsubscribed. The other types stay on the same stream.
 func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})

@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// originState is one origin, with what all keys together know of it.
+// originState is one origin, with what all keys together know about it.
 type originState struct {
 	name, address string
 	origin        origin
@@ -21,17 +21,17 @@ type originState struct {
 
 	mu         sync.Mutex
 	responding int  // attempts that had a response
-	away       bool // an attempt failed, and none has had a response since
+	away       bool // an attempt failed, and no attempt has had a response since
 	awaySince  time.Time
-	logged     error // why it is away, as the log has it
+	logged     error // the reason for away that was logged last
 	loggedAt   time.Time
-	failedAt   time.Time // the last attempt that did
+	failedAt   time.Time // when the last attempt failed
 	reconnects uint64
 	lastErr    error
 	lastErrAt  time.Time
 
-	silent      int       // streams
-	silentSince time.Time // the first of this outage; zero: none is silent
+	silent      int       // silent streams
+	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
 }
 
 // ended counts the end of a stream or attempt.
@@ -46,7 +46,7 @@ func (s *originState) ended(err error, reason telemetry.Reconnect) {
 // An origin is away once an attempt failed while no other attempt has responses.
 // That is logged once, and once more when the origin is back.
 
-// responded says that an attempt has had its first response.
+// responded records an attempt's first response.
 func (s *originState) responded() {
 	s.mu.Lock()
 	s.responding++
@@ -61,18 +61,18 @@ func (s *originState) responded() {
 	}
 }
 
-// respondedEnded says that an attempt that had a response is over.
+// respondedEnded records the end of an attempt that had a response.
 func (s *originState) respondedEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.responding--
 }
 
-// logAwayEvery bounds how often a further reason is logged why an origin is away.
-// Often there are several: the next one shows once the first is repaired.
+// logAwayEvery bounds how often another reason for an unreachable origin is logged. Often there are
+// several: the next one shows once the first is repaired.
 const logAwayEvery = time.Minute
 
-// failed says that an attempt ended without a response.
+// failed records an attempt that ended without a response.
 func (s *originState) failed(err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -106,8 +106,8 @@ func (s *originState) isAway() bool {
 	return s.away
 }
 
-// awayKnownFor is how long an origin counts as away after the last attempt. If no
-// key uses an origin, nothing would show that it is back.
+// awayKnownFor is how long an origin counts as away after its last failed attempt. If no key uses
+// the origin, the relay cannot see that it is back.
 const awayKnownFor = time.Minute
 
 // knownAway reports whether the origin is known to be away now.
@@ -132,7 +132,7 @@ func (s *originState) becameSilent(since time.Time) {
 	}
 }
 
-// endSilence says that a stream is no longer silent.
+// endSilence records that a stream is no longer silent.
 func (s *originState) endSilence() {
 	s.metrics.Silent.Add(-1)
 	s.mu.Lock()
@@ -140,8 +140,8 @@ func (s *originState) endSilence() {
 	s.silent--
 }
 
-// checkSilenceOver ends the origin's silence after a response, if no stream is
-// silent. Streams that end and are silent again belong to the same silence.
+// checkSilenceOver ends the origin's silence after a response, if no stream is silent. A silent
+// stream that reopens and stays silent continues the same silence.
 func (s *originState) checkSilenceOver() {
 	s.mu.Lock()
 	since := s.silentSince

@@ -14,40 +14,37 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// origin is where streams are served from. Constructors of origins start
-// nothing and check what can be checked without a network.
+// origin serves streams. Constructors of origins start nothing and check what can be checked
+// without a network.
 type origin interface {
-	// upkeep runs as long as Client.Run: watching files, closing idle
-	// connections. It returns when all that it started has ended; nil if ctx
-	// ended it.
+	// upkeep runs as long as Client.Run. It watches files or closes idle connections. It returns
+	// when all goroutines that it started have ended, with nil if ctx ended it.
 	upkeep(ctx context.Context) error
-	// attach makes the session of a key with this origin. It starts nothing, does
-	// no I/O and cannot fail; upkeep may not run yet.
+	// attach makes the session of a key with this origin. It starts nothing, performs no I/O and
+	// cannot fail. It may be called before upkeep runs.
 	attach(*originStream) session
-	// connections is how many there are, for admin.
+	// connections is their number, for admin.
 	connections() int
-	// faults are what is wrong with what it serves, for admin.
+	// faults describe invalid files, for admin.
 	faults() []filesource.Fault
 }
 
-// session is what an originStream is served by, through several attempts. Its
-// methods are called one after the other.
+// session serves an originStream through several attempts. Its methods are called one after the
+// other.
 type session interface {
-	// serve is one attempt. It serves the interest until it cannot go on or ctx
-	// ends, and returns why; never nil. When it returns, all goroutines that it
-	// started have ended. It
-	//   - calls Opened once the origin is reached, and Answered at every response:
-	//     both for P54 and the Status;
-	//   - takes the interest at the start and after each receive from
-	//     InterestChanged;
-	//   - reads what is held by Held, and hands updates over by Apply, whose error
-	//     it returns as it is.
-	// Returning errReopen means: no failure, serve again at once.
+	// serve is one attempt. It serves the interest until it cannot go on or ctx ends. It returns
+	// why, never nil. When it returns, all goroutines that it started have ended. It
+	//   - calls Opened once the origin is reached, and Answered at every response: both are for P54
+	//     and the Status;
+	//   - takes the interest at the start and after each receive from InterestChanged;
+	//   - reads held resources through Held and hands updates over through Apply, whose error it
+	//     returns unchanged.
+	// errReopen means: this is no failure, serve again at once.
 	serve(ctx context.Context) error
-	// rest waits before the next attempt: for d, or less if there is reason to
-	// believe that it would succeed now, or until ctx ends.
+	// rest waits before the next attempt: for d, for less if an attempt is likely to succeed now,
+	// or until ctx ends.
 	rest(ctx context.Context, d time.Duration)
-	// close gives back what the session holds, between attempts.
+	// close releases what the session holds between attempts.
 	close()
 }
 
@@ -64,15 +61,15 @@ type originStream struct {
 	resumption adsclient.Resumption
 	probing    *probe // nil: the key uses the origin
 
-	// Owned by the goroutines of an attempt while there is one, else by the one that
-	// begins attempts.
+	// The goroutines of the current attempt own these fields. Between attempts the goroutine that
+	// starts them does.
 
-	// uncacheable are the parts of which this attempt brought do_not_cache resources,
-	// which are to be dropped when it ends (P63).
+	// uncacheable are the parts for which this attempt brought do_not_cache resources. Those are
+	// dropped when the attempt ends (P63).
 	uncacheable map[typePart]struct{}
 	open        bool      // the attempt reached the origin
-	openedAt    time.Time // when it did
-	responded   bool      // it brought a response
+	openedAt    time.Time // when the attempt reached the origin
+	responded   bool      // the attempt had a response
 	silentSince time.Time // zero: it is not silent
 }
 
@@ -96,8 +93,8 @@ func (l *originStream) close() {
 	l.session.close()
 }
 
-// attempt waits and then serves the interest, once there is any, until the stream
-// or ctx ends. It returns why.
+// attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
+// It returns why.
 func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.responded, l.uncacheable = false, false, nil
 	if wait > 0 {
@@ -117,14 +114,13 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 		l.at.respondedEnded()
 	}
 	if over := (*sinkError)(nil); ctx.Err() != nil && !errors.As(err, &over) {
-		return context.Cause(ctx) // whatever the transport made of that
+		return context.Cause(ctx) // whatever error the transport returned
 	}
 	return err
 }
 
-// ended counts the end of a stream or attempt, and returns why it has to be
-// opened again. A stream that ended before any response, even with OK, failed
-// (P54).
+// ended counts the end of a stream or attempt, and returns the reason to reopen. A stream that
+// ended before any response failed, even with status OK (P54).
 func (l *originStream) ended(err error) telemetry.Reconnect {
 	if l.responded {
 		l.at.ended(err, telemetry.Ended)
@@ -139,7 +135,7 @@ func (l *originStream) ended(err error) telemetry.Reconnect {
 	return reason
 }
 
-// report tells the sink of the connection, unless it is a probe's.
+// report passes the connection's status to the sink. A probe reports none.
 func (l *originStream) report(st Status) {
 	if l.probing == nil {
 		st.Origin, st.Attempts = l.at.name, l.attempts
@@ -160,7 +156,7 @@ func (l *originStream) becameSilent() {
 	l.report(Status{Connected: true, SilentSince: l.silentSince})
 }
 
-// endSilence ends the attempt's silence: it had a response, or it is over.
+// endSilence ends the attempt's silence, because it had a response or is over.
 func (l *originStream) endSilence(responded bool) {
 	if l.silentSince.IsZero() {
 		return
@@ -174,8 +170,8 @@ func (l *originStream) endSilence(responded bool) {
 
 // The methods below are for sessions.
 
-// Trace begins the trace of a response that was read at this time. It is nil if the
-// response is not traced, as most are not.
+// Trace begins the trace of a response that was read at this time. It is nil for the many responses
+// that are not traced.
 func (l *originStream) Trace(received time.Time) *tracing.Update {
 	t := l.client.opts.Tracer
 	if l.probing != nil || !t.Sampled() {
@@ -185,19 +181,20 @@ func (l *originStream) Trace(received time.Time) *tracing.Update {
 	return t.Begin(received, about)
 }
 
-// InterestChanged receives when there is a newer interest than the last one taken.
+// InterestChanged receives when the interest is newer than the one taken last.
 func (l *originStream) InterestChanged() <-chan struct{} { return l.interest.Changed() }
 
-// takeInterest returns the newest interest, never to be changed, and what was
+// takeInterest returns the newest interest, which must not be changed. It also returns what was
 // unsubscribed since the last call in this attempt.
 func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
 	if l.probing != nil {
-		l.probing.check() // what it waits for may no longer be wanted
+		l.probing.check() // the types that it waits for may no longer be wanted
 	}
 	return l.interest.Take()
 }
 
-// Interest takes the newest interest, and what was unsubscribed of a type since.
+// Interest returns the newest interest, and a function for what was unsubscribed of a type since
+// the last call.
 func (l *originStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
 	i, again := l.takeInterest()
 	return i, again.Of
@@ -214,7 +211,7 @@ func (l *originStream) Counters(typ xds.TypeURL) *telemetry.Type {
 	return l.client.opts.Metrics.Type(typ)
 }
 
-// Opened says that the origin was reached. It is called once an attempt.
+// Opened records that the origin was reached. It is called once per attempt.
 func (l *originStream) Opened() {
 	l.open, l.openedAt = true, time.Now()
 	l.at.streams.Add(1)
@@ -223,8 +220,7 @@ func (l *originStream) Opened() {
 	l.report(Status{Connected: true})
 }
 
-// Answered says that the origin gave a response, so that the attempt is no failure
-// (P54).
+// Answered records a response of the origin. The attempt is then no failure (P54).
 func (l *originStream) Answered() {
 	if l.responded {
 		return
@@ -237,8 +233,7 @@ func (l *originStream) Answered() {
 	l.at.responded()
 }
 
-// discards reports whether a response to this part of a type goes no further
-// because it answers a probe.
+// discards reports whether a response to this part of a type is dropped because it answers a probe.
 func (l *originStream) discards(typ xds.TypeURL, wildcard bool) bool {
 	if l.probing == nil {
 		return false
@@ -247,8 +242,8 @@ func (l *originStream) discards(typ xds.TypeURL, wildcard bool) bool {
 	return true
 }
 
-// Apply hands an update of this origin over and waits until it is applied. It
-// reports whether the snapshot is another one since. Calls never overlap.
+// Apply hands an update of this origin over and waits until it is applied. It reports whether that
+// made another snapshot. Calls never overlap.
 func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	if l.discards(u.Type, u.Wildcard) {
 		return false, nil
@@ -269,18 +264,17 @@ func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bo
 	return false, &sinkError{err}
 }
 
-// sinkError is an error of the sink: the group is over, and so is Run.
+// sinkError is an error of the sink: the group has ended, so Run ends too.
 type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return e.err.Error() }
 
-// logVersion logs a version of a type that the group holds now, so that the log shows when it
-// came. A version that arrives in several responses is logged once. Stored content that the origin
-// confirms is no new version.
+// logVersion logs a new version of a type once the group holds it. A version that arrives in
+// several responses is logged once. Stored content that the origin confirms is not a new version.
 func (l *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 	snap := l.sink.Held(u.Type)
 	if snap == nil || !u.Versioned() {
-		return // the update is no response of the origin
+		return // the update is not a response of the origin
 	}
 	if was != nil {
 		same := was.Version == snap.Version && was.Given() == snap.Given()
@@ -309,9 +303,8 @@ func (l *originStream) noteUncacheable(u *snapshot.Update) {
 	l.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
 }
 
-// dropUncacheable makes the group drop do_not_cache resources, once the stream that
-// brought them has ended (P63). The next stream then asks for them as for what is
-// not held.
+// dropUncacheable makes the group drop do_not_cache resources once the stream that brought them has
+// ended (P63). The next stream then requests them as resources that are not held.
 func (l *originStream) dropUncacheable(ctx context.Context) error {
 	for p := range l.uncacheable {
 		n := l.Held(p.typ).Part(p.wildcard).Uncacheable()
@@ -320,14 +313,14 @@ func (l *originStream) dropUncacheable(ctx context.Context) error {
 			return err
 		}
 		delete(l.uncacheable, p)
-		if changed { // else the group did not hold them
+		if changed { // otherwise the group did not hold them
 			l.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
 		}
 	}
 	return nil
 }
 
-// directory is an origin that is a directory.
+// directory makes a filesource.Directory an origin.
 type directory struct{ *filesource.Directory }
 
 func (d directory) upkeep(ctx context.Context) error { return d.Run(ctx) }

@@ -12,13 +12,12 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// probe finds out whether an origin answers that the key prefers to the one in use
-// (P56). It sends the key's requests on a stream of its own, and ACKs and discards
-// the responses. Once every type of which something is held was answered, the probe
-// ends and the key reconnects there.
+// probe finds out whether an origin that the key prefers to the one in use answers (P56). It sends
+// the key's requests on a stream of its own, and ACKs and discards the responses. The probe ends
+// once every type with held resources was answered. The key then reconnects there.
 type probe struct {
 	stream  *Stream
-	end     context.CancelCauseFunc // of its attempt
+	end     context.CancelCauseFunc // ends the probe's attempt
 	timeout *time.Timer             // ends it after probeTimeout
 
 	mu       sync.Mutex
@@ -26,8 +25,8 @@ type probe struct {
 }
 
 const (
-	// probeTimeout ends a probe when no further type is answered for so long, because
-	// other keys wait for its place.
+	// probeTimeout ends a probe that gets no answer for a further type, because other keys wait for
+	// its place.
 	probeTimeout = time.Minute
 	// lastACK is how long a probe stays open after the last answer, so that the
 	// origin receives the acknowledgement.
@@ -79,7 +78,7 @@ func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []s
 		return nil, errReopen
 	}
 	err = l.attempt(attempt, 0)
-	if attempt.Err() == nil && !errors.Is(err, errReopen) { // it ended by itself
+	if attempt.Err() == nil && !errors.Is(err, errReopen) { // the attempt ended by itself
 		reason := l.ended(err)
 		s.log.Debug("probe failed", "origin", at.name, "reason", reason, "error", err)
 	}
@@ -89,7 +88,7 @@ func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []s
 	return unanswered, err
 }
 
-// answer says that the origin answered a part of a type.
+// answer records that the origin answered for a part of a type.
 func (p *probe) answer(of typePart) {
 	p.mu.Lock()
 	if !p.answered[of] { // a further response of the same type does not prolong the probe
@@ -100,9 +99,9 @@ func (p *probe) answer(of typePart) {
 	p.check()
 }
 
-// check ends the probe if the origin answered all that it has to. It does not wait
-// for types of which nothing is held, because origins do not answer for what they
-// do not have. But at least one type must be answered.
+// check ends the probe once the origin answered all that is required. It does not wait for types
+// without held resources, because origins do not answer for what they do not have. At least one
+// type must be answered.
 func (p *probe) check() {
 	for _, t := range p.unanswered() {
 		if held := p.stream.sink.Held(t.typ).Part(t.wildcard); held.Answered() || anyIn(held) {
@@ -138,8 +137,8 @@ func anyIn(p snapshot.Part) bool {
 	return false
 }
 
-// minReturn is how long a return has to last. An origin that is left sooner is
-// probed later and later.
+// minReturn is how long a return has to last. If the key leaves the origin sooner, later probes of
+// it wait longer.
 const minReturn = time.Minute
 
 // leftOrigin counts a return that did not last, when the key leaves an origin that
@@ -155,9 +154,8 @@ func (s *Stream) leftOrigin(at *originState) {
 	s.returned = time.Time{}
 }
 
-// probeDelay is how long an origin is not probed at first. It grows with each time
-// that the key left the origin soon after a return, so that keys do not alternate
-// between origins.
+// probeDelay is the first wait before an origin is probed. It grows with each return that ended
+// soon, so that keys do not alternate between origins.
 func (s *Stream) probeDelay(at *originState) time.Duration {
 	n := s.shortReturns[at]
 	if n == 0 {
@@ -168,24 +166,24 @@ func (s *Stream) probeDelay(at *originState) time.Duration {
 	return bound/2 + upTo(bound/2)
 }
 
-// maxProbes is how many keys probe an origin at a time that is not away (P56). The
-// origin sends each of them all that the key wants.
+// maxProbes is how many keys at a time probe an origin that is not away (P56). The origin sends
+// each of them all that the key wants.
 const maxProbes = 16
 
-// probeLimiter admits keys to probe an origin, in the order in which they came. Only
-// one key at a time probes an origin that is away, with growing waits (P54). Once
-// the origin answers, maxProbes keys at a time do. Safe for concurrent use.
+// probeLimiter admits keys to probe an origin, first come, first served. Only one key at a time
+// probes an origin that is away, with growing waits (P54). Once the origin answers, maxProbes keys
+// at a time do. Safe for concurrent use.
 type probeLimiter struct {
 	backoff Backoff
 	random  func(time.Duration) time.Duration
-	away    func() bool   // of the origin; called under no lock
-	signal  chan struct{} // one slot: something is different
+	away    func() bool   // whether the origin is away; called without a lock
+	signal  chan struct{} // capacity one: something changed
 
 	mu       sync.Mutex
 	waiting  []chan struct{} // each closed when its key is admitted
 	busy     int
 	failures int
-	until    time.Time // while it is away, when it may be tried again
+	until    time.Time // while the origin is away: when the next attempt may start
 }
 
 func newProbeLimiter(b Backoff, away func() bool) *probeLimiter {
@@ -207,8 +205,8 @@ func (t *probeLimiter) run(ctx context.Context) {
 	}
 }
 
-// admit admits the keys that may probe now. It returns how long until time alone
-// lets it admit more.
+// admit admits the keys that may probe now. It returns the time after which it can admit more
+// without another event.
 func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -229,8 +227,7 @@ func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
 	return time.Hour
 }
 
-// enter waits for a place, which leave gives back. It returns an error if ctx
-// ended first.
+// enter waits for a place, which leave releases. It returns an error if ctx ended first.
 func (t *probeLimiter) enter(ctx context.Context) error {
 	in := make(chan struct{})
 	t.mu.Lock()
@@ -249,12 +246,12 @@ func (t *probeLimiter) enter(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	if i < 0 {
-		t.leave() // it was admitted at the same time
+		t.leave() // the key was admitted at the same time
 	}
 	return context.Cause(ctx)
 }
 
-// leave gives a place back.
+// leave releases a place.
 func (t *probeLimiter) leave() {
 	t.mu.Lock()
 	t.busy--
@@ -262,8 +259,8 @@ func (t *probeLimiter) leave() {
 	t.wake()
 }
 
-// failed says that an attempt failed at the origin, which is away. Of the attempts
-// that fail within the wait only the first counts.
+// failed records a failed attempt at an origin that is away. Of the failures within one wait only
+// the first counts.
 func (t *probeLimiter) failed(now time.Time) {
 	t.mu.Lock()
 	if !now.Before(t.until) {
@@ -274,7 +271,7 @@ func (t *probeLimiter) failed(now time.Time) {
 	t.wake()
 }
 
-// wake makes run look again.
+// wake makes run check again.
 func (t *probeLimiter) wake() {
 	select {
 	case t.signal <- struct{}{}:

@@ -22,14 +22,14 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// from waits until the newest of a type is an origin's.
+// from waits until the newest snapshot of a type is from this origin.
 func (s *testSink) from(t *testing.T, typ xds.TypeURL, f string) {
 	t.Helper()
 	s.Until(t, "a response of "+f, func() bool { return s.Snapshots[typ] != nil && s.Snapshots[typ].Origin == f })
 }
 
-// returns answers a probe that asks for so many types, and returns the stream that
-// the key opens then.
+// returns answers a probe that requests this many types. It returns the stream that the key then
+// opens.
 func (f *fakeOrigin) returns(types int, answers ...resp) *fakeStream {
 	f.t.Helper()
 	probe := f.serve(types)
@@ -50,9 +50,8 @@ func (s *fakeStream) ends() {
 	}
 }
 
-// A probe sends the key's requests, acknowledges the answers and discards them. Once
-// every type is answered, the key reconnects at the preferred origin; clients see
-// only differences.
+// A probe sends the key's requests, acknowledges the answers and discards them. Once every type is
+// answered, the key reconnects at the preferred origin. Clients see only differences.
 func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -65,7 +64,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 
 		asks := func(a *fakeStream, names string) {
 			t.Helper()
-			if v == xds.Delta { // without versions, because the other origin gave all
+			if v == xds.Delta { // without versions, because the other origin sent all of them
 				a.got("CDS +[*] " + names)
 				a.got("RDS +[r] r=")
 			} else {
@@ -99,7 +98,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 		answer.Removed = gone(v, "gone", "late")
 		sink.Mu.Lock()
 		if got := sink.Names(cds); !slices.Equal(got, []string{"a", "gone", "late", "same"}) {
-			t.Errorf("held are %v before the first origin answered", got)
+			t.Errorf("the sink holds %v before the first origin answered", got)
 		}
 		sink.Mu.Unlock()
 		a.send(answer)
@@ -107,7 +106,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 		sink.Mu.Lock()
 		defer sink.Mu.Unlock()
 		after := sink.Snapshots[cds]
-		want := []string{"a", "gone", "late"} // and not what is the same at both
+		want := []string{"a", "gone", "late"} // without the resources that both origins have
 		if got := after.Changes(before, everything); !slices.Equal(got, want) {
 			t.Errorf("clients see a difference in %v, want %v", got, want)
 		}
@@ -122,9 +121,9 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 
 var everything = &snapshot.Subscription{Wildcard: true}
 
-// A type that the preferred origin leaves unanswered keeps the other in use, if
-// anything of it is held. A type of which nothing is held is not waited for.
-func TestP56_WhatIsNotAnsweredIsWaitedFor(t *testing.T) {
+// If the preferred origin does not answer for a type with held resources, the key stays at the
+// other origin. It does not wait for a type without held resources.
+func TestP56_UnansweredTypesAreWaitedFor(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		stream, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds), named(eds, "never"))
@@ -144,8 +143,7 @@ func TestP56_WhatIsNotAnsweredIsWaitedFor(t *testing.T) {
 	})
 }
 
-// An origin that accepts streams and answers nothing, or only what cannot be
-// taken, is not returned to.
+// A key does not return to an origin that accepts streams but sends no valid response.
 func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -168,9 +166,9 @@ func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 	})
 }
 
-// A probe that nothing answers gives its place to other keys. That is logged once,
-// and is no failure of the origin.
-func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
+// A probe without answers gives its place to other keys. That is logged once, and does not count as
+// a failure of the origin.
+func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		first, second := n.origin("one"), n.origin("two")
@@ -196,7 +194,7 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 			}
 		}
 		if got := log.Count("leaves types unanswered"); got != maxProbes {
-			t.Errorf("told %d times of %d keys", got, maxProbes)
+			t.Errorf("logged %d times for %d keys", got, maxProbes)
 		}
 		if n := r.client.origins[0].status().Reconnects; n != 0 {
 			t.Errorf("%d failures", n)
@@ -213,15 +211,15 @@ func (r *relay) keyed(second *fakeOrigin, name string) (*Stream, *testSink) {
 	return stream, sink
 }
 
-// heldAs returns what is held under a name.
+// heldAs returns the held resource of this name.
 func (s *testSink) heldAs(typ xds.TypeURL, name string) *xds.Resource {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.Snapshots[typ].Held(name)
 }
 
-// A key that wants nothing probes nothing. Its probe ends, which is no failure. A
-// probe asks for what is wanted by then.
+// A key with an empty interest probes nothing. A running probe ends without counting as a failure.
+// A probe requests the interest of the moment.
 func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -252,21 +250,21 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	})
 }
 
-// probing is how many keys have a place.
+// probing counts the keys that have a place.
 func (t *probeLimiter) probing() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.busy
 }
 
-// A key whose interest ends while it waits for its place takes nobody's.
+// A key whose interest ends while it waits does not take a place from another key.
 func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
 	r.client.origins[0].failed(errTest)
 	q := r.client.origins[0].probes
 	r.keyed(second, "k0")
-	probe := first.serve(1) // has the place
+	probe := first.serve(1) // it has the place
 	idle, sink := r.keyed(second, "k1")
 	r.until("its place in the queue", func() bool {
 		q.mu.Lock()
@@ -282,8 +280,7 @@ func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	}
 }
 
-// The order of origins is a property of a key's stream: keys of one client may
-// prefer different origins.
+// The order of origins belongs to a key's stream. Keys of one client may prefer different origins.
 func TestP56_TheOrderIsTheStreams(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
@@ -305,9 +302,9 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 	}
 }
 
-// What is not to be cached goes with the stream that brought it, before the key
-// asks at the preferred origin.
-func TestP63_WhatIsNotToBeCachedGoesWithTheReturn(t *testing.T) {
+// do_not_cache resources are dropped with the stream that brought them, before the key subscribes
+// at the preferred origin.
+func TestP63_UncacheableResourcesEndWithTheReturn(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
@@ -325,7 +322,7 @@ func TestP63_WhatIsNotToBeCachedGoesWithTheReturn(t *testing.T) {
 	})
 }
 
-// counted is a counter's value, 0 if there is none.
+// counted returns a counter's value, 0 if there is none.
 func (r *relay) counted(series string) (n int) {
 	rec := httptest.NewRecorder()
 	r.client.opts.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -337,8 +334,8 @@ func (r *relay) counted(series string) (n int) {
 	return n
 }
 
-// Keys are let in in the order in which they came: one at a time and with growing
-// waits while the origin is away, then maxProbes at a time.
+// Keys are admitted in order of arrival. While the origin is away they probe one at a time with
+// growing waits; afterwards maxProbes at a time do.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := true
@@ -353,7 +350,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 					in <- i
 				}
 			}()
-			synctest.Wait() // in their order
+			synctest.Wait() // to fix their order
 		}
 		next := 0
 		entered := func(n int) {
@@ -366,7 +363,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 			slices.Sort(got)
 			for i, key := range got {
 				if key != next+i {
-					t.Fatalf("%v were let in, and it was the turn of %d", got, next)
+					t.Fatalf("%v were admitted, want %d next", got, next)
 				}
 			}
 			if next += n; len(got) != n {
@@ -376,7 +373,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 		entered(1)
 		for _, wait := range []time.Duration{1, 2, 4, 8, 8} {
 			q.failed(time.Now())
-			q.failed(time.Now()) // of another: the same outage
+			q.failed(time.Now()) // of another key: the same outage
 			q.leave()
 			time.Sleep(wait*time.Second - 1)
 			entered(0)
@@ -389,7 +386,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 		q.leave()
 		q.leave()
 		entered(2)
-		away = true // those that are in stay
+		away = true // admitted keys stay
 		for range maxProbes - 1 {
 			q.leave()
 		}
@@ -399,11 +396,11 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	})
 }
 
-// A key that stops waiting takes nobody's place.
+// A key that stops waiting does not take a place from another key.
 func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 	q := newProbeLimiter(Backoff{}, func() bool { return true })
 	if q.admit(true, time.Now()); q.busy != 0 {
-		t.Fatal("nobody was let in")
+		t.Fatal("no key was admitted")
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -417,8 +414,8 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// An origin that answers and fails soon after the return is probed later and
-// later. A return that lasts resets that.
+// If an origin answers and fails soon after the return, later probes wait longer. A return that
+// lasts resets that.
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
 	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewStream("key", nil, newTestSink())
@@ -431,7 +428,7 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 			}
 		}
 	}
-	s.leftOrigin(at) // the key began there, and did not return to it
+	s.leftOrigin(at) // the key started there, so it is no return
 	within(0, 0)
 	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
 		s.returned = time.Now().Add(-minReturn / 2)
@@ -445,7 +442,7 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	within(0, 0)
 }
 
-// An origin that fails again at once after the return is not probed for a while.
+// An origin that fails again right after the return is not probed for a while.
 func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	const base = 50 * time.Millisecond
 	first, second := startFake(t), startFake(t)
@@ -456,7 +453,7 @@ func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	a := first.returns(1, resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}})
 	a.done <- nil
 	a = first.next()
-	left := time.Now() // at the latest
+	left := time.Now() // latest possible time
 	a.done <- nil
 	second.serve(1)
 	first.serve(1)
@@ -465,7 +462,7 @@ func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	}
 }
 
-// Directories and servers take each other's place.
+// The relay switches between a directory and a server in both directions.
 func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		dir := filepath.Join(t.TempDir(), "there-later")
@@ -496,8 +493,8 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 	})
 }
 
-// Where there is another origin to turn to, one that swallows connections keeps
-// nobody waiting for as long as it may where it is the only one (P53).
+// Connecting has a shorter timeout if there is another origin. Otherwise clients would wait long
+// for an origin that swallows connections (P53).
 func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
 	timeout := func(addresses ...string) time.Duration {
 		return startRelay(t, Options{}, addresses...).client.origins[0].origin.(*grpcOrigin).connectTimeout
@@ -507,7 +504,7 @@ func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
 	}
 }
 
-// An answer that comes again brings a probe no nearer to its end: it gives its place to other keys.
+// A repeated answer does not prolong a probe. The probe still gives its place to other keys.
 func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")

@@ -24,8 +24,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// spoiler is a pool that uses buffers again at once: what is freed is overwritten.
-// It counts them, and keeps the messages of NACKs.
+// spoiler is a buffer pool that overwrites each freed buffer at once. It counts them, and keeps the
+// messages of NACKs.
 type spoiler struct {
 	t     *testing.T
 	v     xds.Variant
@@ -54,7 +54,7 @@ func (s *spoiler) counts() (freed int, said []string) {
 	return s.freed, slices.Clone(s.said)
 }
 
-// spoiled is a stream whose messages are in such buffers.
+// spoiled is a stream whose messages are in buffers of a spoiler.
 type spoiled struct {
 	grpc.ClientStream
 	by *spoiler
@@ -67,7 +67,7 @@ func (s *spoiled) RecvMsg(m any) error {
 	b := m.(*mem.Buffer)
 	own := slices.Clone((*b).ReadOnlyData())
 	(*b).Free()
-	*b = mem.NewBuffer(&own, s.by) // in the pool if it is over 1 KB
+	*b = mem.NewBuffer(&own, s.by) // pooled if it is over 1 KB
 	return nil
 }
 
@@ -90,8 +90,8 @@ func (s *spoiled) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// spoil has the streams of a relay receive into buffers that are used again at
-// once. It must not have opened any.
+// spoil makes the relay receive into buffers that are overwritten once freed. The relay must not
+// have opened any stream.
 func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	s := &spoiler{t: r.t, v: v}
 	p := &r.client.origins[0].origin.(*grpcOrigin).pool
@@ -112,8 +112,7 @@ func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	return s
 }
 
-// allOf is all that a sink holds of a type, in words; without what differs
-// each time, as when it came.
+// allOf describes everything that a snapshot holds, except what differs in each run, such as times.
 func allOf(s *snapshot.Snapshot) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.Stated())
@@ -127,9 +126,8 @@ func allOf(s *snapshot.Snapshot) string {
 	return out.String()
 }
 
-// A response's buffer is used again once it is taken. Nothing that is held or said
-// later is in it: names, versions, bodies, aliases, errors, what went, and why a
-// response was refused.
+// A response's buffer is reused once the response is applied. Nothing kept or sent later may point
+// into it: names, versions, bodies, aliases, errors, removals or the reason of a NACK.
 func TestP18_TakenIsCopied(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
@@ -165,7 +163,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		}
 		refused := resp{Type: cds, Version: "set-three", Resources: []res{one.Resources[7], one.Resources[7]}}
 		refused.Resources = append(refused.Resources, one.Resources[8:]...)
-		// At once, so that there is one to read while the other is taken.
+		// Both are sent together, so that one can be read while the other is applied.
 		s.send(one)
 		s.send(two)
 		took, no := "CDS nonce 2", "CDS nonce 3 NACK"
@@ -178,13 +176,13 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		s.got(no)
 		freed, said := spoil.counts()
 		if freed != 2 {
-			t.Errorf("%d buffers are used again, want 2", freed)
+			t.Errorf("%d buffers are reused, want 2", freed)
 		}
 		if why := fmt.Sprintf("%v: %q", xds.ErrTwice, wide(7)); len(said) != 1 || said[0] != why {
 			t.Errorf("refused for %q, want %q", said, why)
 		}
 
-		pure := upstreamtest.NewSink() // the same, of which nothing is used again
+		pure := upstreamtest.NewSink() // the same responses in buffers that are never reused
 		c := adsclient.New(v, adsclient.Options{Held: pure.Held, Resumption: make(adsclient.Resumption), MaxRequestBytes: 4 << 20})
 		c.SetInterest(pure.Want(want), nil)
 		c.NextRequest(time.Now())
@@ -207,11 +205,11 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		}
 		for _, part := range []string{"failed", wide(34), "alias-34", "1h0m0s", "version set-two"} {
 			if !strings.Contains(is, part) {
-				t.Errorf("%s is not in what is compared:\n%s", part, is)
+				t.Errorf("%s is missing from the compared text:\n%s", part, is)
 			}
 		}
 
-		// Nor what a new stream says of it.
+		// A new stream's initial requests must not point into it either.
 		s.done <- errors.New("over")
 		again := f.next().request()
 		if v == xds.SotW {

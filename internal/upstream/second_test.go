@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// streamOf returns the next stream whose first request is for this type, and ends all others
-// before it.
+// streamOf returns the next stream whose first request is for this type. It ends all others before
+// it.
 func (f *fakeOrigin) streamOf(label string) *fakeStream {
 	f.t.Helper()
 	for {
@@ -23,8 +23,8 @@ func (f *fakeOrigin) streamOf(label string) *fakeStream {
 	}
 }
 
-// The second stream of a key uses the first one's origin, whatever it would choose itself. It goes
-// on alone when the first one has ended.
+// The second stream of a key uses the first one's origin, whatever its own order says. It goes on
+// alone when the first one has ended.
 func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		preferred, standby := startFake(t), startFake(t)
@@ -59,7 +59,7 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 	})
 }
 
-// A second stream chooses the origin itself once the first one has ended.
+// A second stream chooses its origin itself once the first one has ended.
 func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	preferred, standby := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, preferred.address, standby.address)
@@ -93,8 +93,8 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	sink.from(t, cds, standby.address)
 }
 
-// A stream that has ended is not kept alive by the one that followed it: a key may open and
-// close second streams as often as its clients change what they ask for.
+// A second stream does not keep an ended first stream in memory. A key may open and close second
+// streams as often as its clients' subscriptions change.
 func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
 	c, err := New(Options{Origins: []OriginOptions{{Address: "127.0.0.1:1"}}})
 	if err != nil {

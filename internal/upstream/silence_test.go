@@ -9,14 +9,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// muted waits until a stream is told to be silent.
+// muted waits until a stream is reported as silent.
 func (s *testSink) muted(t *testing.T) {
 	t.Helper()
 	s.Until(t, "silence", func() bool { return len(s.statuses) > 0 && !s.lastStatus().SilentSince.IsZero() })
 }
 
-// A name that the origin leaves unanswered stays pending, and an origin that
-// answers nothing at all loses no stream for it.
+// A name without an answer stays pending. The relay does not close the stream of an origin that
+// never answers.
 func TestP57_SilenceMeansNothing(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -74,8 +74,8 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 	})
 }
 
-// A silent stream that ends without a response belongs to the same silence as the
-// next one.
+// A silent stream that ends without a response and the next silent stream belong to the same
+// silence.
 func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -98,9 +98,8 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 	})
 }
 
-// An origin whose first response is refused, or of a type that nobody asked for,
-// has spoken.
-func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
+// A first response that is rejected, or is of a type that was not requested, ends the silence.
+func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, bad := range []resp{
 			{Type: cds, Resources: clusters("c")},
@@ -120,9 +119,8 @@ func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 	})
 }
 
-// What is taken of a type that nobody wants any more brings no Update, and is a word all
-// the same.
-func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
+// A response for a type that is no longer wanted brings no Update, but ends the silence.
+func TestP53_AnUnwantedFirstResponseEndsTheSilence(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		stream, sink := n.relay(v, "one").stream(named(rds, "a"), named(eds, "b"))

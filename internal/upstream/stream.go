@@ -15,43 +15,41 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Sink receives what a stream brings. The consumer's group implements it.
+// Sink receives a stream's updates. The consumer's group implements it.
 type Sink interface {
 	// Held is the newest snapshot of typ, with every Update of this stream that
 	// has returned applied; nil if none. Of its two parts (P50) the stream reads
 	// the one that it asks for. Any goroutine.
 	Held(typ xds.TypeURL) *snapshot.Snapshot
-	// Update hands an update over and waits until it is applied; it reports
-	// whether that made another snapshot. Calls never overlap. An error while ctx
-	// is alive (the group is over) ends the stream's Run.
+	// Update hands an update over and waits until it is applied. It reports whether that made
+	// another snapshot. Calls never overlap. An error while ctx is alive means that the group has
+	// ended, and ends the stream's Run.
 	Update(ctx context.Context, u snapshot.Update) (changed bool, err error)
-	// Status tells of the connection; it never blocks.
+	// Status reports the connection's status. It never blocks.
 	Status(Status)
 }
 
 // Status of a key's upstream stream.
 type Status struct {
-	// Connected: a stream is open; the transport accepted it.
+	// Connected: a stream is open, and the transport accepted it.
 	Connected bool
-	// Origin is the name of the origin that serves, or was tried.
+	// Origin is the name of the origin that serves or was tried last.
 	Origin string
-	// Err is why the last attempt or stream ended; nil while connected, and when
-	// the stream was closed because nothing is wanted any more.
+	// Err is why the last attempt or stream ended. It is nil while connected, and when the stream
+	// was closed because the interest is empty.
 	Err error
-	// Failed: the last attempt failed (P53: the origin is unreachable). False
-	// when a stream ended that had a response: it is opened again within a
-	// second.
+	// Failed: the last attempt failed (P53: the origin is unreachable). It is false when a stream
+	// that had a response ended: that one is reopened within a second.
 	Failed bool
-	// Told: Err is in the log already, as why the origin is away.
+	// Told: Err is in the log already, as the reason why the origin is away.
 	Told bool
-	// Spoken: a response came on the open stream, even if it is of no use. It is
-	// reported with the first response of a stream, if the stream was silent or the
-	// response brings no Update.
+	// Spoken: a response came on the open stream, even if it was rejected. It is reported with the
+	// first response of a stream, if the stream was silent or the response brings no Update.
 	Spoken bool
 	// SilentSince is when the stream was opened, once it has been open for
 	// first_answer_timeout without any response; else zero.
 	SilentSince time.Time
-	// Attempts that failed since the last response.
+	// Attempts counts the failed attempts since the last response.
 	Attempts int
 }
 
@@ -69,23 +67,22 @@ type Stream struct {
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
 
-	// The interest, and the cells that receive it.
+	// mu protects the interest and the cells that receive it.
 	mu     sync.Mutex
 	newest *snapshot.Interest
 	cells  []*adsclient.InterestCell
 
-	// Owned by Run's goroutine.
+	// Run's goroutine owns the fields below.
 	resumption   adsclient.Resumption  // of the origin in use
 	failures     int                   // in a row, for the backoff
-	attempts     int                   // that failed since the last response
-	tried        map[*originState]bool // where an attempt failed, since the last response
-	returned     time.Time             // when the key returned to the origin in use; zero: it did not
+	attempts     int                   // failed ones since the last response
+	tried        map[*originState]bool // where an attempt failed since the last response
+	returned     time.Time             // when the key returned to the origin in use; zero: it did not return
 	shortReturns map[*originState]int  // returns in a row that did not last
 }
 
-// NewStream makes the stream of a key; id is the key as people read it, node
-// the representative's bytes, with the relay's client features already in it
-// (P58). It starts nothing.
+// NewStream makes the stream of a key. The id is the key as text. The node is the representative's
+// encoded node, including the relay's client features (P58). NewStream starts nothing.
 func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	return &Stream{
 		client:       c,
@@ -101,12 +98,12 @@ func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	}
 }
 
-// CountIn makes the stream count in the metrics of its key, instead of those
-// of no key. To be called before Run; k is not released before Run returned.
+// CountIn makes the stream count in the metrics of its key, instead of those of no key. It must be
+// called before Run. The caller releases k only after Run has returned.
 func (s *Stream) CountIn(k *telemetry.Key) { s.metrics = k }
 
-// SetInterest says what is wanted from now on. The newest value counts; it
-// never blocks. Any goroutine, one at a time.
+// SetInterest sets the interest. The newest value counts; it never blocks. Any goroutine, one at a
+// time.
 func (s *Stream) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
@@ -117,7 +114,7 @@ func (s *Stream) SetInterest(i *snapshot.Interest) {
 	}
 }
 
-// join makes a cell that receives the interest until leave.
+// join returns a cell that receives the interest until leave.
 func (s *Stream) join() *adsclient.InterestCell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,17 +129,16 @@ func (s *Stream) leave(c *adsclient.InterestCell) {
 	s.cells = slices.DeleteFunc(s.cells, func(o *adsclient.InterestCell) bool { return o == c })
 }
 
-// interestNow is what is wanted now.
+// interestNow is the current interest.
 func (s *Stream) interestNow() *snapshot.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest
 }
 
-// Run serves the interest until ctx ends, and then returns nil. It connects,
-// subscribes, reads and connects again (P54), at the most preferred origin or at
-// another (P56). It returns an error only if the sink did. While nothing is wanted
-// it opens no stream.
+// Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
+// reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
+// the sink did. While the interest is empty it opens no stream.
 func (s *Stream) Run(ctx context.Context) error {
 	defer s.current.set(nil, true)
 	if !s.awaitInterest(ctx) {
@@ -164,20 +160,19 @@ func (s *Stream) Run(ctx context.Context) error {
 	}
 }
 
-// awaitInterest returns once something is wanted, false if ctx ended first.
+// awaitInterest returns true once the interest is not empty, false if ctx ended first.
 func (s *Stream) awaitInterest(ctx context.Context) bool {
 	c := s.join()
 	defer s.leave(c)
 	return c.Await(ctx)
 }
 
-// failuresToSwitch in a row make the key use the next origin (P56).
+// failuresToSwitch is how many failures in a row make the key use the next origin (P56).
 const failuresToSwitch = 2
 
-// use serves the interest from one origin, and meanwhile probes those that are
-// preferred to it. It returns when the key goes on with another origin, and how
-// long to wait before that. An error is the sink's; it and the end of ctx end the
-// Stream.
+// use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
+// it. It returns the origin to use next, and how long to wait before that. An error is the sink's.
+// It ends the Stream, as the end of ctx does.
 func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (next *originState, after time.Duration, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var probes sync.WaitGroup
@@ -207,7 +202,7 @@ func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (
 	defer l.close()
 	for inARow := 0; ; {
 		err := l.attempt(stay, wait)
-		if ctx.Err() == nil { // else the group ends, and takes no update
+		if ctx.Err() == nil { // otherwise the group is ending and takes no update
 			if over := l.dropUncacheable(ctx); over != nil {
 				err = over
 			}
@@ -258,8 +253,8 @@ func (s *Stream) succeeded() {
 	clear(s.tried)
 }
 
-// failed counts and logs the end of an attempt, of which inARow failed at this
-// origin. It returns the origin to use and how long to wait.
+// failed counts and logs the end of an attempt, after inARow failures at this origin. It returns
+// the origin to use and how long to wait.
 func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow int) (next *originState, wait time.Duration) {
 	reason := l.ended(err)
 	wait = upTo(reopenWithin)
@@ -273,12 +268,12 @@ func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow 
 	if inARow >= failuresToSwitch && !s.follows() {
 		next = s.nextOrigin(l.at)
 	}
-	if next != l.at && !s.tried[next] { // it has not failed this key, so it needs no backoff
+	if next != l.at && !s.tried[next] { // it has not failed for this key, so it needs no backoff
 		s.failures = 0
 		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin))
 	}
-	// Origins often end streams, and a line for each key would be too much. An origin
-	// that is away is logged once.
+	// Origins often end streams, and one log line per key would be too much. An origin that is away
+	// is logged once.
 	level := slog.LevelInfo
 	if l.responded || s.attempts > 1 || l.at.isAway() {
 		level = slog.LevelDebug
@@ -289,8 +284,8 @@ func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow 
 	return next, wait
 }
 
-// firstOrigin is the origin to begin with: the one of the key's first stream, else the most preferred
-// that is not known to be away.
+// firstOrigin is the origin to start with. That is the origin of the key's first stream, or else
+// the most preferred one that is not known to be away.
 func (s *Stream) firstOrigin(ctx context.Context) *originState {
 	if s.first != nil {
 		if at := s.first.other(ctx, nil); at != nil {
@@ -306,16 +301,16 @@ func (s *Stream) firstOrigin(ctx context.Context) *originState {
 	return s.origins[0]
 }
 
-// failedEverywhere reports whether no origin can be reached (P53): each failed for
-// this key, or is away for all keys.
+// failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
+// away for all keys.
 func (s *Stream) failedEverywhere() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
 
-// nextOrigin is the origin to use after this one failed: of those that were not tried,
-// the most preferred that is not known to be away, else the most preferred. Once
-// all were tried, it is the one that follows in the order.
+// nextOrigin is the origin to use after this one failed. Of the untried origins it is the most
+// preferred that is not known to be away, else the most preferred. Once all were tried, it is the
+// next in the order.
 func (s *Stream) nextOrigin(at *originState) *originState {
 	now := time.Now()
 	var best *originState
@@ -338,14 +333,15 @@ func (s *Stream) nextOrigin(at *originState) *originState {
 
 // Second makes a second stream of the same key, with a sink of its own (P50). It uses the origin
 // that s uses, so that a wildcard and names never come from different origins. Once s has ended it
-// chooses for itself. It starts nothing.
+// chooses its origin itself. It starts nothing.
 func (s *Stream) Second(sink Sink) *Stream {
 	second := s.client.NewStream(s.id, s.node, sink)
 	second.first = s.current
 	return second
 }
 
-// currentOrigin is the origin that a stream uses, for the stream that follows it. Safe for concurrent use.
+// currentOrigin is the origin that a stream uses. The stream that follows it reads it. Safe for
+// concurrent use.
 type currentOrigin struct {
 	mu      sync.Mutex
 	at      *originState  // nil: not chosen yet
@@ -365,8 +361,8 @@ func (c *currentOrigin) set(at *originState, over bool) {
 	}
 }
 
-// other waits until the origin is another one than at, and returns it; nil if the stream or ctx
-// ended before.
+// other waits until the origin differs from at, and returns it. It returns nil if the stream or ctx
+// ended first.
 func (c *currentOrigin) other(ctx context.Context, at *originState) *originState {
 	for {
 		c.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// A version of a key's type is logged once, however many responses it comes in. Equal content under a
-// new version is logged too.
+// A version of a key's type is logged once, even if several responses bring it. Equal content under
+// a new version is logged too.
 func TestVersionsAreLogged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		log := new(xdstest.Log)
@@ -23,7 +23,7 @@ func TestVersionsAreLogged(t *testing.T) {
 		sink.UntilNames(t, rds, "a", "b")
 		log.Until(t, 0, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
 		log.Until(t, 0, " origin_version=v1\n")
-		s.send(resp{Type: rds, Version: "v2", Resources: clusters("a", "b")}) // nothing is another
+		s.send(resp{Type: rds, Version: "v2", Resources: clusters("a", "b")}) // nothing differs
 		s.send(resp{Type: cds, Version: "last", Resources: []res{{Name: "e", Content: "last", Version: "last"}}})
 		log.Until(t, 0, "origin_version=last")
 		if n := log.Count("new version from the origin"); n != 3 {
@@ -32,8 +32,8 @@ func TestVersionsAreLogged(t *testing.T) {
 	})
 }
 
-// Stored content that the origin confirms is not logged as a new version. Content that differs
-// from what was stored is logged.
+// Stored content that the origin confirms is not logged as a new version. Content that differs from
+// the stored one is logged.
 func TestVersionsOfWhatWasRecalled(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		log := new(xdstest.Log)
@@ -46,7 +46,7 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 			b.Settle(xds.NewNameSet("a"))
 			sink.Publish(typ)
 			if !sink.Snapshots[typ].Stale {
-				t.Fatal("what was recalled is no last known good")
+				t.Fatal("the recalled snapshot is not marked as last known good")
 			}
 		}
 		r.run(sink, named(rds, "a"), named(eds, "a"))

@@ -31,7 +31,7 @@ func Listen(t testing.TB) net.Listener {
 	return nil
 }
 
-// FreeAddress returns a loopback address that nobody listens on.
+// FreeAddress returns a loopback address without a listener.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l := Listen(t)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rules, as a violation names them.
+// The names of rules in violations.
 const (
 	RulePublished = "published"
 	RuleOrder     = "order"
@@ -24,12 +24,12 @@ type Violation struct {
 	Rule     string
 	Client   string
 	Stream   int
-	Resource string // type, key and name, as far as there is one
+	Resource string // type, key and name, if known
 	N        int    // the event that shows it
 	At       time.Duration
-	Against  time.Duration // when that was which it contradicts
+	Against  time.Duration // when the contradicted event was
 	Text     string
-	// Known: it is told, and not counted against the relay. See "What order allows".
+	// Known: it is reported, but not counted against the relay. See "What order allows".
 	Known bool
 }
 
@@ -48,7 +48,7 @@ func (v Violation) String() string {
 
 func clock(t time.Duration) string { return fmt.Sprintf("%.3fs", t.Seconds()) }
 
-// Check holds a history against the rules. None: it holds.
+// Check checks a history against the rules. It returns no violation if the history keeps them.
 func Check(events []Event) []Violation {
 	c := &checker{
 		journal:   newJournal(events),
@@ -93,10 +93,10 @@ type checker struct {
 	processes map[string][]*process // by relay, in their order
 	streams   map[streamID]*stream
 	clusters  map[string]map[string]bool      // that a client has, over its streams
-	received  map[string]map[[2]string]string // by client, type and name: what came last, over its streams
+	received  map[string]map[[2]string]string // by client, type and name: the last one received, over its streams
 	rested    map[string][]int                // by key: what each origin had at the last rest
 	wild      map[[2]string]bool              // keys and types that a client asked for by the wildcard (P50)
-	ends      []*Event                        // of streams, judged when all touches are known
+	ends      []*Event                        // of streams, checked when all touches are known
 	found     []Violation
 
 	atRest []*Event // what was held at the last rest
@@ -104,8 +104,8 @@ type checker struct {
 	stored map[string]map[part][]mark // by relay
 	kept   map[string]*kept           // by relay
 
-	// Known from the beginning.
-	conns map[streamID]string // of streams that said
+	// The fields below are known from the beginning.
+	conns map[streamID]string // of streams that reported it
 	first map[string]int      // by connection: the event in which it was first touched
 }
 
@@ -187,7 +187,7 @@ func (c *checker) newest(relay string) *process {
 
 func (c *checker) stream(e *Event) *stream { return c.streams[streamID{e.Client, e.Stream}] }
 
-// violate records what a stream shows.
+// violate records a violation on a stream.
 func (c *checker) violate(rule string, s *stream, e *Event, typ, name string, against time.Duration, format string, args ...any) {
 	what := ""
 	if typ != "" {
@@ -197,14 +197,14 @@ func (c *checker) violate(rule string, s *stream, e *Event, typ, name string, ag
 		Against: against, Text: fmt.Sprintf(format, args...)})
 }
 
-// finish judges the ends of streams.
+// finish checks the ends of streams.
 func (c *checker) finish() {
 	for _, e := range c.ends {
 		s := c.stream(e)
 		if s == nil || e.Asked || e.Silent || c.first[e.Conn] > 0 {
 			continue
 		}
-		// P53: nothing of its key was held, and there was no origin.
+		// P53: nothing of its key was held, and no origin was reachable.
 		if !s.answered && !s.given && s.stored == nil && strings.Contains(e.Error, "Unavailable") {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// bad are histories that break a rule, each once, and what has to be said of it.
+// bad are histories that each break one rule, with the expected violation.
 var bad = []struct {
 	name, rule string
 	play       func(s *script) (want []string)
@@ -249,8 +249,8 @@ var bad = []struct {
 	}},
 }
 
-// Each rule has histories that break it, and what is said names the rule, the
-// client, the resource and the two times.
+// Each rule has histories that break it. The violation names the rule, the client, the resource and
+// the two times.
 func TestWrongHistoriesAreFound(t *testing.T) {
 	rules := make(map[string]bool)
 	for _, tc := range bad {
@@ -277,7 +277,7 @@ func TestWrongHistoriesAreFound(t *testing.T) {
 	}
 }
 
-// good are histories that look odd and break nothing.
+// good are histories that look odd but break no rule.
 var good = map[string]func(s *script){
 	"the other relay lags behind": func(s *script) {
 		s.publish("x", Cluster, "c", "one")
@@ -374,7 +374,7 @@ var good = map[string]func(s *script){
 		s.publish("x", Endpoint, "c", "")
 		h.holds(Endpoint, "c", "one")
 	},
-	"what it brought along, and nobody here ever had": func(s *script) {
+	"state that it brought, and no client of this relay ever had": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
 		h.get(Endpoint, "c", "one")
@@ -385,7 +385,7 @@ var good = map[string]func(s *script){
 	"a stream on a connection that was cut": func(s *script) {
 		h := s.open("C", 1, "a", Delta).ask(Cluster)
 		h.close("1", "Unavailable", false)
-		s.add(Event{What: Touched, Conn: "1"}) // told later than it was felt
+		s.add(Event{What: Touched, Conn: "1"}) // recorded later than its effect
 	},
 	"a stream that could not be opened": func(s *script) {
 		s.open("C", 1, "a", Delta)
@@ -395,7 +395,7 @@ var good = map[string]func(s *script){
 		h := s.open("C", 1, "a", Delta).ask(Cluster)
 		h.close("1", "rpc error: code = Unavailable", false)
 	},
-	"a route to a cluster that nobody had": func(s *script) {
+	"a route to a cluster that no client had": func(s *script) {
 		s.publish("x", Route, "r", "to-c")
 		s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
 	},
@@ -461,7 +461,7 @@ var good = map[string]func(s *script){
 		h.get(Endpoint, "c", "one")
 		h.close("1", "", true)
 	},
-	"with a store, who left is not counted": func(s *script) {
+	"with a store, a client that left is not counted": func(s *script) {
 		s.restart("a", 2)
 		s.publish("x", Endpoint, "c", "one")
 		s.publish("x", Endpoint, "c", "two")
@@ -514,7 +514,7 @@ func TestGoodHistoriesPass(t *testing.T) {
 	}
 }
 
-// What is written is what is read, in order and with times that do not go back.
+// Reading returns what was written, in order and with times that do not decrease.
 func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	s := begin()
 	s.publish("x", Cluster, "c", "one")
@@ -540,8 +540,8 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// From the wildcard's copy to the name's own a client is taken back once, and never
-// to what is stored.
+// A client may go back once from the wildcard's copy to the name's own, but never to stored
+// content.
 func TestKnownStepBack(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		s := begin()
@@ -566,7 +566,7 @@ func TestKnownStepBack(t *testing.T) {
 	}
 }
 
-// Where nobody has the wildcard's copy, no step back is excused.
+// Without a client that has the wildcard's copy, no step back is excused.
 func TestNoStepBackWithoutTheWildcard(t *testing.T) {
 	s := begin()
 	s.publish("x", Cluster, "c", "one")

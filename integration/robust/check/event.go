@@ -9,55 +9,53 @@ import (
 	"time"
 )
 
-// What an event tells.
+// What is the kind of an event.
 type What string
 
 const (
-	// Run is the first: Seed, and of each relay in Upstream the variant that
-	// it speaks to origins.
+	// Run is the first event. It has the Seed, and in Upstream each relay's upstream variant.
 	Run What = "run"
-	// Publish: Origin is about to have Resources of Type for Key, by name; an
-	// empty content is a removal.
+	// Publish: Origin is about to have Resources of Type for Key, by name. An empty content is a
+	// removal.
 	Publish What = "publish"
-	// Published: Origin has all that was published for Key up to event Upto.
+	// Published: Origin has everything that was published for Key up to event Upto.
 	Published What = "published"
-	// Began: a Process of Relay is about to be started; Store if it has one.
+	// Began: a Process of Relay is about to be started. Store is set if it has one.
 	Began What = "began"
-	// Ending: it is about to be killed. Who is touched from here on may be so by that.
+	// Ending: the process is about to be killed. That may touch connections from here on.
 	Ending What = "ending"
-	// Ended: it has ended. With an Error nobody had told it to.
+	// Ended: the process has ended. Error is set if that was not requested.
 	Ended What = "ended"
-	// Opening: Client is about to open Stream to Relay, with a node of Key, in
-	// Variant. Fresh: it remembers nothing of its streams before.
+	// Opening: Client is about to open Stream to Relay, with a node of Key, in Variant. Fresh: it
+	// brings no state of earlier streams.
 	Opening What = "opening"
-	// Ask: a request is about to be sent. In SotW Names are all; in incremental
-	// Names are subscribed and Dropped unsubscribed.
+	// Ask: a request is about to be sent. In SotW Names is the whole list. In delta Names are
+	// subscribed and Dropped are unsubscribed.
 	Ask What = "ask"
-	// Receipt: a response, before the client judges it. Process is of the relay
-	// that says to have sent it. Refs are the clusters that a route leads to.
+	// Receipt: a response, before the client accepts or rejects it. Process is the relay's process
+	// that the response names. Refs are the clusters of a route.
 	Receipt What = "receipt"
-	// Closed: the stream has ended, with Error. Asked: the client ended it.
-	// Silent: it could not be opened. Conn is its connection.
+	// Closed: the stream has ended, with Error. Asked: the client ended it. Silent: it could not be
+	// opened. Conn is its connection.
 	Closed What = "closed"
 	// Touched: a fault touches connection Conn.
 	Touched What = "touched"
-	// Fault is for people: what was done, to what.
+	// Fault describes a fault in text.
 	Fault What = "fault"
 	// Holds: what Client holds of Type at a rest, as Resources.
 	Holds What = "holds"
-	// Rest: all that is wrong with what clients hold is told by the events Holds
-	// since the last one.
+	// Rest: the events Holds since the last Rest have everything that is wrong with what clients
+	// hold.
 	Rest What = "rest"
-	// Stored: at the last Rest, the store of Relay's Process had all that its
-	// clients held.
+	// Stored: at the last Rest, the store of Relay's Process had everything that its clients held.
 	Stored What = "stored"
 	// Complaint: Client saw the relay break the protocol, as Error says.
 	Complaint What = "complaint"
 )
 
-// Event is a line of a history. Which fields it has, What says.
+// Event is a line of a history. Its What determines which fields are set.
 type Event struct {
-	N    int           `json:"n"` // its place in the order, from 1
+	N    int           `json:"n"` // its number, from 1
 	T    time.Duration `json:"t"` // since the start
 	What What          `json:"what"`
 
@@ -105,8 +103,8 @@ func NewWriter(w io.Writer, now func() time.Time) *Writer {
 	return &Writer{now: now, began: now(), out: bufio.NewWriterSize(w, 1<<16)}
 }
 
-// Add gives an event its place and its time, and writes it. It returns the
-// place. What cannot be written is told by Flush.
+// Add gives an event its number and time, and writes it. It returns the number. Flush returns
+// errors of writing.
 func (w *Writer) Add(e Event) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +120,7 @@ func (w *Writer) Add(e Event) int {
 	return e.N
 }
 
-// Flush writes what is buffered, and returns the first error of all.
+// Flush writes the buffer, and returns the first error of all writes.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

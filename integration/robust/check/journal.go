@@ -9,19 +9,19 @@ import (
 // resource is one name of a type under a key.
 type resource struct{ key, typ, name string }
 
-// state is what an origin had under a name from an event on.
+// state is an origin's content of a resource from an event on.
 type state struct {
 	n       int
 	t       time.Duration
 	content string // empty: nothing
 }
 
-// line is an origin's order of states of one resource. The first is that there
-// was nothing.
+// line is the sequence of an origin's states of one resource. In the first state there is no
+// content.
 type line []state
 
-// first is the earliest state from index i on that has this content and was
-// published before event n.
+// first returns the earliest state from index i on that has this content and was published before
+// event n.
 func (l line) first(i int, content string, n int) (int, bool) {
 	for ; i < len(l) && l[i].n < n; i++ {
 		if l[i].content == content {
@@ -31,27 +31,25 @@ func (l line) first(i int, content string, n int) (int, bool) {
 	return 0, false
 }
 
-// at is the index of the state that event n found.
+// at returns the index of the state at event n.
 func (l line) at(n int) int {
 	return sort.Search(len(l), func(i int) bool { return l[i].n > n }) - 1
 }
 
-// journal is what all origins published, as far as it was read.
+// journal has everything that the origins have published so far.
 type journal struct {
-	origins []string // in the order in which they first spoke
+	origins []string // in the order of their first event
 	lines   map[resource][]line
 	names   map[[2]string][]string                // of a key and type
-	ever    map[string]map[resource]time.Duration // by content: when it is first published, be it later
-	// done is up to which event each origin is known to have what was published
-	// for a key.
+	ever    map[string]map[resource]time.Duration // by content: when it is first published, even if that is later
+	// done has the event up to which each origin is known to have published, by key.
 	done map[string][]int
 }
 
 func newJournal(events []Event) *journal {
 	j := &journal{lines: make(map[resource][]line), names: make(map[[2]string][]string),
 		done: make(map[string][]int), ever: make(map[string]map[resource]time.Duration)}
-	// Vectors have one place for each origin, of which there are as many from the
-	// beginning as there will be.
+	// Vectors have one element for each origin. All origins are known from the beginning.
 	for i := range events {
 		e := &events[i]
 		if e.What != Publish {
@@ -72,7 +70,7 @@ func newJournal(events []Event) *journal {
 	return j
 }
 
-// publish adds to an origin's lines.
+// publish appends to an origin's lines.
 func (j *journal) publish(e *Event) {
 	o := slices.Index(j.origins, e.Origin)
 	for name, content := range e.Resources {
@@ -85,7 +83,7 @@ func (j *journal) publish(e *Event) {
 	}
 }
 
-// of are a resource's lines, of each origin.
+// of returns a resource's lines, one of each origin.
 func (j *journal) of(r resource) []line {
 	lines := j.lines[r]
 	if lines == nil {
@@ -100,7 +98,7 @@ func (j *journal) of(r resource) []line {
 	return lines
 }
 
-// confirm notes that an origin has what was published until then.
+// confirm records that an origin has everything that was published until then.
 func (j *journal) confirm(e *Event) {
 	if o := slices.Index(j.origins, e.Origin); o >= 0 {
 		j.known(e.Key)[o] = e.Upto
@@ -116,12 +114,11 @@ func (j *journal) known(key string) []int {
 	return done
 }
 
-// reading is one way of understanding what was received: of each origin's line
-// the index that was reached.
+// reading is one interpretation of the received contents: an index in each origin's line.
 type reading []int
 
-// follow is every way to understand a content that comes after these readings,
-// without those that forbid more than another does. None: it cannot come.
+// follow returns every possible interpretation of a content that comes after these readings. It
+// omits those that forbid more than another one. No result means that the content is impossible.
 func (j *journal) follow(before []reading, r resource, content string, n int) []reading {
 	var after []reading
 	for _, old := range before {
@@ -136,7 +133,7 @@ func (j *journal) follow(before []reading, r resource, content string, n int) []
 	return minimal(after)
 }
 
-// minimal drops readings that are at least as far on in all lines as another.
+// minimal drops readings that are at least as far in all lines as another one.
 func minimal(all []reading) []reading {
 	var out []reading
 	for i, r := range all {
@@ -148,7 +145,7 @@ func minimal(all []reading) []reading {
 	return out
 }
 
-// within reports whether r is nowhere further on than o.
+// within reports whether r is nowhere further than o.
 func (r reading) within(o reading) bool {
 	for i := range r {
 		if r[i] > o[i] {
@@ -158,14 +155,14 @@ func (r reading) within(o reading) bool {
 	return true
 }
 
-// raise moves r up to o, where o is further on.
+// raise moves r up to o where o is further.
 func (r reading) raise(o reading) {
 	for i := range r {
 		r[i] = max(r[i], o[i])
 	}
 }
 
-// sure is what is true whichever of the readings is: the least of each line.
+// sure returns what holds in each of the readings: the minimum of each line.
 func sure(all []reading) reading {
 	out := slices.Clone(all[0])
 	for _, r := range all[1:] {

@@ -2,25 +2,23 @@ package check
 
 import "fmt"
 
-// keeping is what a relay's store has of which nothing but an origin's removal takes
-// it away: a client held it at the last rest, and asked for it from then on until
-// the relay was killed.
+// keeping is a resource that a relay's store must have unless an origin removes it. A client held
+// it at the last rest, and subscribed to it from then on until the relay was killed.
 type keeping struct {
 	part
 	by *stream
 	of *progress
 }
 
-// kept is all of that of a relay's store.
+// kept has all resources of that kind in a relay's store.
 type kept struct {
-	process *process // that has stored it
-	n       int      // the rest after which that was
+	process *process // the process that stored it
+	n       int      // the rest after which it was stored
 	all     []*keeping
-	ending  int // the event in which the process was about to be killed; 0: it was not
+	ending  int // the event before the kill of the process; 0: it was not killed
 }
 
-// wish is what a stream asks for first. What it asks for later may come when it is
-// refused already.
+// wish is a stream's first subscription. Later ones may come when it is already refused.
 type wish struct {
 	typ   string
 	wild  bool
@@ -31,7 +29,7 @@ func (w wish) wants(p part) bool {
 	return w.typ == p.typ && (w.wild && p.wild || w.names[p.name])
 }
 
-// keeps is what a store has when it has all that was held at the last rest.
+// keeps returns the content of a store that has everything that was held at the last rest.
 func (c *checker) keeps(e *Event) *kept {
 	p := c.process(e.Relay, e.Process)
 	if p == nil {
@@ -53,8 +51,8 @@ func (c *checker) keeps(e *Event) *kept {
 	return out
 }
 
-// prune leaves what somebody asks for as the process is killed, over a connection
-// that no fault has touched. What nobody asks for any more may be forgotten.
+// prune keeps what a client subscribes to when the process is killed, over a connection without a
+// fault. Other resources may be forgotten.
 func (k *kept) prune(c *checker, e *Event) {
 	if k == nil || e.Process != k.process.id {
 		return
@@ -68,7 +66,7 @@ func (k *kept) prune(c *checker, e *Event) {
 		t := c.first[conn]
 		switch {
 		case s.closedN > 0, conn == "", t > 0 && t <= e.N:
-		case s.got[one.resource] != one.of: // it was given up by name, be it for a moment
+		case s.got[one.resource] != one.of: // it was unsubscribed by name, even if briefly
 		case one.wild && !s.sub(one.typ).wild:
 		default:
 			k.all = append(k.all, one)
@@ -76,8 +74,8 @@ func (k *kept) prune(c *checker, e *Event) {
 	}
 }
 
-// serves is what is kept of that which a stream to the process asks for first; nil:
-// there is nothing of it, as far as can be told.
+// serves returns a kept resource that the stream's first requests subscribe to, nil if none is
+// certain.
 func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
 	// A later process may have stored a generation with fewer names since.
 	if k == nil || k.ending == 0 || p.id != k.process.id+1 || s.openedN < p.began {
@@ -91,7 +89,7 @@ func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
 	return nil
 }
 
-// always reports whether no origin was without a resource from an event until now.
+// always reports whether every origin had a resource from an event until now.
 func (c *checker) always(r resource, from int) bool {
 	for _, l := range c.of(r) {
 		for _, st := range l[l.at(from):] {

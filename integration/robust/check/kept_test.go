@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// refusal is a history in which a relay with a store is killed and, as it serves
-// again, refuses a client, which is conn 2's.
+// refusal is a history in which a relay with a store is killed. When it serves again it refuses a
+// client, that of conn 2.
 type refusal struct {
-	// killed is what happens from when the store has what there is until the relay is
-	// killed, and after what happens in its next life.
+	// killed is the part of the script from the time when everything is stored until the kill.
+	// after is the part in the next life.
 	killed func(s *script, h *hand)
-	quiet  bool // it is not told that the relay is killed
+	quiet  bool // the kill is not announced
 	after  func(s *script)
-	names  []string // that are asked for first; none: all
+	names  []string // first subscribed names; empty: all
 	typ    string
 	key    string
-	early  bool // it asks before the relay serves again
-	left   bool // who had it has left, sooner or later
+	early  bool // it subscribes before the relay serves again
+	left   bool // the client that had it has left, sooner or later
 	then   func(s *script)
 }
 
@@ -77,8 +77,8 @@ func (r refusal) play() (*script, int) {
 	return s, n
 }
 
-// A route of the store may lead to a cluster that the store does not have, though all
-// had it at the last rest; one of an origin may not.
+// A stored route may refer to a cluster that the store does not have, even if all clients had it at
+// the last rest. A route of an origin may not.
 func TestReferencesOfTheStore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		texts [2]string // of clusters and route
@@ -109,11 +109,11 @@ func TestReferencesOfTheStore(t *testing.T) {
 	}
 }
 
-// A route may come before the clusters where nobody was given all of them yet, as where
-// all others ask by name; and not once somebody was.
+// A route may come before the clusters if no client was sent all of them yet, for example because
+// all others subscribe by name. It may not once a client was.
 func TestReferencesBeforeAllClustersWereThere(t *testing.T) {
 	for name, tc := range map[string]struct {
-		names []string // that the other asks for; none: all
+		names []string // names that the other client subscribes to; empty: all
 		found int
 	}{"all others ask by name": {[]string{"c"}, 0}, "another asks for all": {nil, 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestReferencesBeforeAllClustersWereThere(t *testing.T) {
 	}
 }
 
-// Nobody is refused what the relay's store is known to have: that somebody held at the
-// last rest, and asked for until the relay was killed.
+// A client is not refused what the relay's store is known to have: what a client held at the last
+// rest and subscribed to until the relay was killed.
 func TestRefusedAlthoughItIsStored(t *testing.T) {
 	for name, r := range map[string]refusal{
 		"all":                         {},
@@ -165,8 +165,8 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		})
 	}
 	for name, r := range map[string]refusal{
-		"who asked for it had left": {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
-		"it may have been cut off":  {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
+		"its client had left":      {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
+		"it may have been cut off": {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
 		"it was given up": {names: []string{"d"}, killed: func(_ *script, h *hand) {
 			h.drop(Cluster, "*")
 		}},
@@ -190,13 +190,13 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		"only a name of all was held":    {typ: Endpoint, names: []string{"*"}},
 		"it is of another key":           {key: "k2"},
 		"it asked before":                {early: true},
-		"who asked for it may have left": {left: true},
-		"nobody knows when it ended":     {quiet: true},
-		"after another life": {after: func(s *script) { // which may have stored fewer names
+		"its client may have left":       {left: true},
+		"the time of its end is unknown": {quiet: true},
+		"after another life": {after: func(s *script) { // it may have stored fewer names
 			s.add(Event{What: Ending, Relay: "a", Process: 3})
 			s.restart("a", 4)
 		}},
-		"nobody had it at another rest": {after: func(s *script) {
+		"no client had it at another rest": {after: func(s *script) {
 			s.add(Event{What: Stored, Relay: "a", Process: 3})
 		}},
 	} {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// part is a resource as the wildcard's clients get it, or those who name it:
-// the two come by different streams from the origin.
+// part is a resource as received by the wildcard's clients, or by those that list its name. The two
+// come on different streams from the origin.
 type part struct {
 	resource
 	wild bool
 }
 
-// mark is how far a process, or a stream, was known to be with a part.
+// mark is a known lower bound for a process, or a stream, in a part.
 type mark struct {
 	n   int
 	t   time.Duration
@@ -27,17 +27,17 @@ type process struct {
 	relay string
 	id    int
 
-	began int              // event
+	began int              // an event
 	done  map[string][]int // by key: what each origin was known to have then
 	store bool
 
-	marks map[part][]mark // in the order of events, each as far on as that before
-	gave  map[string]bool // keys of which anybody was given anything
+	marks map[part][]mark // in the order of events; none is behind the one before
+	gave  map[string]bool // keys with a client that received anything
 }
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.relay, p.id) }
 
-// add appends a mark that is as far on as those before.
+// add appends a mark, raised to the marks before it.
 func add(marks []mark, m mark) []mark {
 	if len(marks) > 0 {
 		last := marks[len(marks)-1].at
@@ -50,7 +50,7 @@ func add(marks []mark, m mark) []mark {
 	return append(marks, m)
 }
 
-// by is the last mark at event n; false: there was none.
+// by returns the last mark at event n, false if there is none.
 func by(marks []mark, n int) (mark, bool) {
 	i := sort.Search(len(marks), func(i int) bool { return marks[i].n > n })
 	if i == 0 {
@@ -59,15 +59,15 @@ func by(marks []mark, n int) (mark, bool) {
 	return marks[i-1], true
 }
 
-// floor is how far on a process was with a part at event n, and who says so.
+// floor returns the lower bound of a process for a part at event n, and the mark that shows it.
 //
-// A process without a store got all that it has from its origins since it began, and
-// never forgets what its origins may not have any more: so it is nowhere behind
-// where they were then, and behind what it gave to anybody.
+// A process without a store got everything from its origins since it began. It never forgets what
+// its origins may no longer have. So it is never behind their state at its start, nor behind what
+// it sent to any client.
 //
-// One with a store may begin with what is stored, and go back to it for what
-// nobody asks for any more and an origin cannot be asked. So what counts is what
-// was stored at the last rest, and what those have who ask for it all the time.
+// A process with a store may start with stored contents. It may go back to them for names that are
+// not wanted any more while no origin is reachable. So the bounds are what was stored at the last
+// rest, and the contents of clients that subscribe all the time.
 func (c *checker) floor(p *process, of part, n int) (reading, mark) {
 	at, from := c.ground(p, of, n)
 	raise := func(m mark) {
@@ -87,7 +87,7 @@ func (c *checker) floor(p *process, of part, n int) (reading, mark) {
 			continue
 		}
 		if t := c.first[c.conns[streamID{s.client, s.id}]]; t > 0 && t <= n {
-			continue // it may be gone already
+			continue // it may be removed already
 		}
 		pr := s.got[of.resource]
 		if pr == nil || pr.wild != of.wild {
@@ -100,7 +100,7 @@ func (c *checker) floor(p *process, of part, n int) (reading, mark) {
 	return at, from
 }
 
-// ground is what a floor is without what others were given.
+// ground is the floor without what other clients received.
 func (c *checker) ground(p *process, of part, n int) (reading, mark) {
 	at := make(reading, len(c.origins))
 	from := mark{n: p.began, who: "the start of " + p.String()}
@@ -119,9 +119,9 @@ func (c *checker) ground(p *process, of part, n int) (reading, mark) {
 	return at, from
 }
 
-// keep notes what a store has by now: what clients held at the last rest. What
-// came by name may be had from the wildcard's copy, once nobody asks for it by name:
-// so it counts only where that one was held as well.
+// keep records what a store has by now: what clients held at the last rest. A resource by name may
+// come from the wildcard's copy once no client lists the name. So it counts only if that copy was
+// held as well.
 func (c *checker) keep(e *Event) {
 	p := c.process(e.Relay, e.Process)
 	if p == nil {

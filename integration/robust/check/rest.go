@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// holds judges what a client holds of a type at a rest: it is what the first or
-// what the second origin has by now of all that it asks for.
+// holds checks what a client holds of a type at a rest. It must be the current content of the first
+// or of the second origin for everything that it subscribes to.
 func (c *checker) holds(e *Event) {
 	s := c.stream(e)
 	if s == nil || s.closedN > 0 {
@@ -52,7 +52,7 @@ func (c *checker) against(s *stream, e *Event, o int) {
 	}
 }
 
-// last is the newest state of an origin's line.
+// last returns the newest state of an origin's line.
 func (c *checker) last(r resource, o int) state {
 	l := c.of(r)[o]
 	return l[len(l)-1]
@@ -65,9 +65,8 @@ func some(content string) string {
 	return short(content)
 }
 
-// Wants is what a client asks for of a type, and how: Variant is its own,
-// Upstream that of the relay which it asks. Heard are the names that came or went
-// on its stream.
+// Wants is a client's subscription to a type. Variant is the client's own, Upstream that of its
+// relay. Heard are the names that were added or removed on its stream.
 type Wants struct {
 	Type              string
 	Names             []string
@@ -76,11 +75,10 @@ type Wants struct {
 	Heard             map[string]bool
 }
 
-// Lack is a name of which a client has something else than the newest; empty:
-// nothing.
+// Lack is a name for which a client does not have the newest content. Empty means none.
 type Lack struct{ Name, Has, Newest string }
 
-// Lacks compares what is held with all that there is.
+// Lacks compares what is held with the newest contents.
 func (w Wants) Lacks(held, newest map[string]string) []Lack {
 	asked := make(map[string]bool)
 	for _, name := range w.Names {
@@ -94,13 +92,12 @@ func (w Wants) Lacks(held, newest map[string]string) []Lack {
 	for name := range held {
 		asked[name] = true
 	}
-	// Where one side is SotW, what went may stay until its parent changes (P60).
+	// If one side is SotW, a removed resource may stay until its parent changes (P60).
 	stays := !full(w.Type) && (w.Upstream == SotW || w.Variant == SotW && !w.Wild)
 	var out []Lack
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		// What a client brought from another relay may not exist, as far as this one
-		// knows: of what an origin never gave that is a guess, which takes its time
-		// (P57), in state of the world as well (P65).
+		// A resource that a client brought from another relay may be unknown to this one. The relay
+		// may only guess that it does not exist, after a while (P57), also in SotW (P65).
 		unknown := !w.Wild && !w.Heard[name]
 		if held[name] != newest[name] && (newest[name] != "" || !stays && !unknown) {
 			out = append(out, Lack{name, held[name], newest[name]})

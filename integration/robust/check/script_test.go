@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// script writes a history by hand: an event each ten milliseconds.
+// script writes a history by hand, with one event every ten milliseconds.
 type script struct{ events []Event }
 
 func (s *script) add(e Event) int {
@@ -15,10 +15,10 @@ func (s *script) add(e Event) int {
 	return e.N
 }
 
-// at is how messages write the time of an event.
+// at formats the time of an event as in messages.
 func at(n int) string { return clock(time.Duration(n) * 10 * time.Millisecond) }
 
-// begin is two relays, the first with a process that runs.
+// begin returns a script with two relays. The first has a running process.
 func begin() *script {
 	s := new(script)
 	s.add(Event{What: Run, Seed: 1, Upstream: map[string]string{"a": Delta, "b": SotW}})
@@ -27,7 +27,7 @@ func begin() *script {
 	return s
 }
 
-// publish has an origin publish contents of a type for key k.
+// publish makes an origin publish contents of a type for key k.
 func (s *script) publish(origin, typ string, contents ...string) int {
 	return s.publishFor(origin, "k", typ, contents...)
 }
@@ -39,13 +39,13 @@ func (s *script) publishFor(origin, key, typ string, contents ...string) int {
 	return n
 }
 
-// restart is another process of a relay, with a store.
+// restart starts another process of a relay, with a store.
 func (s *script) restart(relay string, process int) {
 	s.add(Event{What: Ended, Relay: relay, Process: process - 1})
 	s.add(Event{What: Began, Relay: relay, Process: process, Store: true})
 }
 
-// pairs of a name and a content.
+// pairs parses pairs of a name and a content.
 func pairs(list []string) map[string]string {
 	out := make(map[string]string)
 	for i := 0; i < len(list); i += 2 {

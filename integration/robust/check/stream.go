@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stream is a client's.
+// stream is a client's stream.
 type stream struct {
 	client  string
 	id      int
@@ -19,31 +19,31 @@ type stream struct {
 	opened  time.Duration
 
 	subs     map[string]*subscription // by type
-	process  *process                 // nil: nothing came yet
+	process  *process                 // nil: nothing was received yet
 	got      map[resource]*progress
-	spoke    map[resource]bool // the stream spoke of it
-	gone     map[resource]bool // names that were given up
-	again    map[resource]int  // those that were asked for again, and when: what follows may be of the store
+	spoke    map[resource]bool // the stream brought it, or its removal
+	gone     map[resource]bool // names that were unsubscribed
+	again    map[resource]int  // names that were subscribed again, and when: later content may come from the store
 	answered bool
-	clusters bool // some came, or that there are none
-	recalled bool // those that came last are from the store
+	clusters bool // clusters were received, or an empty answer
+	recalled bool // the last ones received are from the store
 	closedN  int  // 0: it is open
-	given    bool // when it closed, something of its key had been given to somebody
+	given    bool // when it closed, a client had received something of its key
 	first    wish
-	stored   *keeping // when it closed, and nothing had been given: what it should have been served
+	stored   *keeping // when it closed and nothing had been sent: what it should have been served
 }
 
 // progress is how far a stream is with a resource.
 type progress struct {
 	readings []reading
-	by       mark // what says so
-	held     bool // it came, was not removed, and was asked for since
+	by       mark // what shows it
+	held     bool // it was received, not removed, and subscribed since
 	wild     bool
-	back     bool   // it was taken back from the wildcard's copy to the name's own
-	marks    []mark // that it made
+	back     bool   // it went back from the wildcard's copy to the name's own
+	marks    []mark // that it set
 }
 
-// stale is what a relay adds to the origin's name where it serves what is stored.
+// stale is what a relay adds to the origin's name for stored contents.
 const stale = "last known good"
 
 func (c *checker) opening(e *Event) {
@@ -93,8 +93,8 @@ func (c *checker) ask(e *Event) {
 			}
 		}
 	}
-	// What is on its way when a name is given up is of before, and over a connection
-	// that a fault touches it may be for long.
+	// Messages in flight when a name is unsubscribed are older. Over a connection with a fault they
+	// may be in flight for long.
 	t := c.first[c.conns[streamID{s.client, s.id}]]
 	for _, name := range e.Names {
 		if r := (resource{s.key, e.Type, name}); s.gone[r] {
@@ -106,8 +106,7 @@ func (c *checker) ask(e *Event) {
 	}
 }
 
-// receipt takes a response: what is in it, what it removes, and of a full one
-// what is missing.
+// receipt applies a response: its resources, its removals, and for a complete one what is missing.
 func (c *checker) receipt(e *Event) {
 	s := c.stream(e)
 	if s == nil {
@@ -131,7 +130,8 @@ func (c *checker) receipt(e *Event) {
 	}
 	removed := slices.Clone(e.Removed)
 	if s.variant == SotW && (full(e.Type) || sub.wild) {
-		// A delta origin may answer in parts, and a client without state waits for none (P67).
+		// A delta origin may answer in parts, and a client without state does not wait for all of
+		// them (P67).
 		parts := c.upstream[s.relay] == Delta && !sub.brings
 		for _, name := range c.names[[2]string{s.key, e.Type}] {
 			p := s.got[resource{s.key, e.Type, name}]
@@ -155,7 +155,7 @@ func (c *checker) receipt(e *Event) {
 	}
 }
 
-// take holds one content, or nothing, of a resource against the origins' lines.
+// take checks one content, or the absence, of a resource against the origins' lines.
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
 	s.spoke[r] = true
@@ -184,7 +184,7 @@ func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 		c.explain(s, e, r, p, content)
 		return
 	}
-	// What was on its way when the name was given up does not have to stay.
+	// A resource in flight when the name was unsubscribed does not have to stay.
 	p.readings, p.held = after, content != "" && (wild || s.sub(e.Type).names[name])
 	p.by = mark{n: e.N, t: e.T, who: "it", at: sure(after)}
 	m := mark{n: e.N, t: e.T, who: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at}
@@ -195,8 +195,8 @@ func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	}
 }
 
-// live are readings of what only an origin can say, and no store: that what was there
-// is gone. It said so after the process began.
+// live returns the readings of a removal, which only an origin can report, not a store. The origin
+// reported it after the process began.
 func (c *checker) live(p *process, r resource, of []reading) []reading {
 	done := p.done[r.key]
 	if done == nil {
@@ -214,7 +214,7 @@ func (c *checker) live(p *process, r resource, of []reading) []reading {
 	return out
 }
 
-// explain says which rule a content breaks that no reading has a place for.
+// explain finds the rule that a content breaks if no reading allows it.
 func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content string) {
 	if content == "" {
 		since := c.since(p, r)
@@ -243,7 +243,7 @@ func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content 
 	c.violate(RulePublished, s, e, r.typ, r.name, at, "it got %s, %s", short(content), why)
 }
 
-// whose is for what a content was first published; nil: never.
+// whose returns the resource for which a content was first published, nil if none.
 func (c *checker) whose(content string) *resource {
 	var out *resource
 	for r, t := range c.ever[content] {
@@ -254,7 +254,7 @@ func (c *checker) whose(content string) *resource {
 	return out
 }
 
-// since is from when on the resource was there, by the first of the readings.
+// since returns the time from which the resource existed, by the first of the readings.
 func (c *checker) since(p *progress, r resource) time.Duration {
 	at := p.readings[0]
 	var t time.Duration
@@ -266,9 +266,8 @@ func (c *checker) since(p *progress, r resource) time.Duration {
 
 func short(content string) string { return content[:min(len(content), 12)] }
 
-// references looks for clusters that routes lead to and that the client does not
-// have, although its relay had them before the stream was opened, and no origin
-// was without them since.
+// references finds clusters that routes refer to and that the client does not have. Its relay had
+// them before the stream was opened, and no origin lacked them since.
 func (c *checker) references(s *stream, e *Event) {
 	sub := s.subs[Cluster]
 	if e.Type != Route || sub == nil || !sub.wild {
@@ -285,10 +284,10 @@ func (c *checker) references(s *stream, e *Event) {
 			r := resource{s.key, Cluster, name}
 			at, by := c.floor(s.process, part{r, true}, s.openedN)
 			if by.at == nil && !s.clusters {
-				continue // nobody was given all clusters there: they may have to come first, for which routes don't wait (P35)
+				continue // no client was sent all clusters there: they may have to come first, and routes do not wait for them (P35)
 			}
-			// What is stored may be of before the last rest, when others asked, of another
-			// relay; and each type is of its own time.
+			// Stored contents may be from before the last rest, when other clients subscribed, or
+			// from another relay. Each type has its own age.
 			old := s.recalled || strings.Contains(e.Text, stale)
 			excused := false
 			for o, l := range c.of(r) {

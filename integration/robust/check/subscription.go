@@ -2,8 +2,8 @@ package check
 
 import "slices"
 
-// Types that the checker knows more of than their names. They are written out
-// here: a history is not judged by the table of what is under test.
+// Types with rules of their own in the checker. They are repeated here so that the checker does not
+// use the table that it tests.
 const (
 	prefix   = "type.googleapis.com/envoy.config."
 	Listener = prefix + "listener.v3.Listener"
@@ -19,23 +19,22 @@ const (
 	Delta = "delta"
 )
 
-// full: a SotW response has all of the type that is asked for, and what is
-// missing is gone.
+// full: a SotW response has all subscribed resources of the type, and a missing one is removed.
 func full(typ string) bool { return typ == Listener || typ == Cluster || typ == scoped }
 
-// legacy: no names ask for everything.
+// legacy: a request without names subscribes to everything.
 func legacy(typ string) bool { return full(typ) }
 
-// subscription is what a stream asks for of a type.
+// subscription is a stream's subscription to a type.
 type subscription struct {
 	spoken bool
 	brings bool // it had something of the type on an earlier stream
-	named  bool // names were given, ever
+	named  bool // names were listed at some time
 	wild   bool
 	names  map[string]bool
 }
 
-// ask takes a request, and returns the names that are no longer asked for.
+// ask applies a request, and returns the names that are no longer subscribed.
 func (s *subscription) ask(variant string, e *Event) (dropped []string) {
 	first := !s.spoken
 	s.spoken = true

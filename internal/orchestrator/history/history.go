@@ -10,15 +10,15 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// How many versions of a type are remembered: maxVersions, or fewVersions while all keys
-// together have more than allVersions (some 300 bytes each).
+// Bounds on the remembered versions of a type: maxVersions, or fewVersions while all keys together
+// have more than allVersions (some 300 bytes each).
 const (
 	maxVersions = 16
 	fewVersions = 4
 	allVersions = 1 << 16
 )
 
-// History is what a relay remembers of all its keys. Use New.
+// History is the history of all keys. Use New.
 type History struct {
 	versions  atomic.Int64 // remembered over all keys
 	resources *snapshot.Histories
@@ -36,7 +36,7 @@ func New(droppedGenerations, droppedNacks func(n int)) *History {
 
 // Type is the history of one type of a key.
 type Type struct {
-	all       *atomic.Int64     // versions remembered over all keys
+	all       *atomic.Int64     // remembered versions over all keys
 	resources *snapshot.History // nil: resources of the type are not remembered
 
 	mu       sync.Mutex
@@ -48,8 +48,7 @@ func (h *History) NewType(t xds.Type) *Type {
 	return &Type{all: &h.versions, resources: h.resources.New(t)}
 }
 
-// Note adds the snapshot s, which was just made in the place of prev and differs from it
-// in names.
+// Note adds the snapshot s. It was just made in the place of prev and differs from it in names.
 func (t *Type) Note(prev, s *snapshot.Snapshot, names []string) {
 	t.noteVersion(prev, s, names)
 	t.resources.Note(prev, s, names)
@@ -82,7 +81,7 @@ func (t *Type) Versions() []*snapshot.VersionProgress {
 	return out
 }
 
-// Past returns what is remembered of the snapshots that now replaced.
+// Past returns the remembered states that now replaced.
 func (t *Type) Past(now *snapshot.Snapshot) snapshot.Past { return t.resources.Past(now) }
 
 // Close forgets everything.

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// The number of versions is bounded over all keys; Close gives the room back.
+// The number of versions is bounded over all keys. Close frees the room of its type.
 func TestVersionsAreBounded(t *testing.T) {
 	h := New(func(int) {}, func(int) {})
 	of := h.NewType(xds.TypeOf(cds))

@@ -13,21 +13,20 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The bounds on kept NACKs. A key keeps at most maxNacks rows, which differ by type, version
-// and message; the row seen longest ago goes first. All keys together keep at most
-// allNackBytes; again the row seen longest ago goes first. The numbers of NACKs are counted
-// on.
+// The bounds on kept NACKs. A key keeps at most maxNacks rows, which differ by type, version and
+// message. The row that was seen longest ago is removed first. All keys together keep at most
+// allNackBytes, with the same order. Removed NACKs still count.
 const (
 	allNackBytes   = 16 << 20
 	maxNacks       = 128
 	maxNackMessage = 1024
-	maxNackName    = 256 // of a node's id, of a version, and of a type
-	maxNackClients = 10  // by name, those that refused last
+	maxNackName    = 256 // bytes of a node's id, of a version, and of a type
+	maxNackClients = 10  // clients kept by name: those that refused last
 	maxNackCounted = 128 // distinct clients that are counted
 )
 
-// Nack is what clients refused, why, and which clients did (P17: NACKs are counted and kept
-// within a bound).
+// Nack is a response that clients refused, with the reason and the clients (P17: NACKs are counted
+// and kept within a bound).
 type Nack struct {
 	Type    string    `json:"type"`
 	Version string    `json:"version"`
@@ -36,13 +35,13 @@ type Nack struct {
 	Count   uint64    `json:"count"`
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
-	// Clients are those that refused it last, the newest first. ClientsTotal is how many
-	// refused it. If ClientsAtLeast is set, there were more.
+	// Clients are the clients that refused it last, the newest first. ClientsTotal is their full
+	// number. If ClientsAtLeast is set, there were more.
 	Clients        []NackClient `json:"clients"`
 	ClientsTotal   int          `json:"clients_total"`
 	ClientsAtLeast bool         `json:"clients_at_least,omitempty"`
-	// StillRefusing is how many clients refuse it now: they have accepted nothing in its
-	// place. Each stream counts, and each client that polls.
+	// StillRefusing is how many clients refuse it now: they have accepted nothing in its place.
+	// Each stream counts, and so does each client that polls.
 	StillRefusing int `json:"still_refusing"`
 }
 
@@ -58,22 +57,22 @@ type Nacks struct {
 	key xds.Key
 	all *allNacks
 
-	mu     sync.Mutex // taken before that of all
+	mu     sync.Mutex // locked before that of allNacks
 	total  uint64
 	rows   []*nackRow // the one seen longest ago first
 	closed bool
 }
 
-// NewNacks makes the place for a key's NACKs.
+// NewNacks makes the Nacks of a key.
 func (h *History) NewNacks(key xds.Key) *Nacks { return &Nacks{key: key, all: &h.nacks} }
 
-// nackRow is a Nack that is kept.
+// nackRow is a kept Nack.
 type nackRow struct {
 	of *Nacks
 	Nack
 	seen map[uint64]struct{} // hashes of the ids of nodes
 
-	// Under the lock of allNacks.
+	// The lock of allNacks protects the fields below.
 	at   *list.Element // nil: it is not in the list
 	seq  uint64
 	cost int64
@@ -86,7 +85,7 @@ type allNacks struct {
 
 	mu    sync.Mutex
 	order list.List // of *nackRow, the one seen longest ago first
-	seq   uint64    // of the newest
+	seq   uint64    // the newest one's
 	bytes int64
 }
 
@@ -107,9 +106,8 @@ func (r *nackRow) size() int64 {
 	return int64(n)
 }
 
-// use notes that the row r was seen now. It returns the rows that have to go for it: they
-// are no longer in the list, and their keys have to drop them. The caller has the lock of
-// r's key.
+// use records that the row r was seen now. It returns the rows that have to be removed for it: they
+// are no longer in the list, and their keys have to drop them. The caller has the lock of r's key.
 func (a *allNacks) use(r *nackRow) (out []*nackRow) {
 	cost := r.size()
 	a.mu.Lock()
@@ -204,7 +202,7 @@ func (k *Nacks) drop(r *nackRow) {
 	}
 }
 
-// Close forgets everything, and keeps nothing from now on.
+// Close forgets everything, and makes later calls of Note do nothing.
 func (k *Nacks) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -214,7 +212,7 @@ func (k *Nacks) Close() {
 	k.rows, k.closed = nil, true
 }
 
-// noteClient notes which client refused it.
+// noteClient records a client that refused it.
 func (r *nackRow) noteClient(node string, hash uint64, now time.Time) {
 	if _, known := r.seen[hash]; !known {
 		if len(r.seen) < maxNackCounted {
@@ -243,7 +241,7 @@ func (k *Nacks) Total() uint64 {
 	return k.total
 }
 
-// All returns how many NACKs were noted, and those that are kept, the newest first.
+// All returns how many NACKs were noted, and the kept ones, the newest first.
 func (k *Nacks) All() (total uint64, kept []Nack) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -264,14 +262,14 @@ func (r *nackRow) copyLocked() Nack {
 // KeyNack is a Nack of any key.
 type KeyNack struct {
 	Key xds.Key
-	// Place orders the NACKs of all keys: it grows with each NACK that is noted.
+	// Place orders the NACKs of all keys: it grows with each noted NACK.
 	Place uint64
 	Nack
 }
 
-// Nacks yields the NACKs that are kept of all keys, the newest first, beginning with the
-// first one below the place before; 0: with the newest. Each one is read when it is
-// yielded. One that was noted again meanwhile is yielded at its old place.
+// Nacks yields the kept NACKs of all keys, the newest first. It begins with the first one below the
+// place before, or with the newest if before is 0. Each one is read when it is yielded. One that
+// was noted again meanwhile is yielded at its old place.
 func (h *History) Nacks(before uint64) iter.Seq[KeyNack] {
 	return func(yield func(KeyNack) bool) {
 		for _, at := range h.nacks.below(before) {
@@ -304,7 +302,7 @@ func (a *allNacks) below(before uint64) (out []placed) {
 	return out
 }
 
-// ClipName bounds the id of a node, a version or a type as a Nack has it.
+// ClipName shortens the id of a node, a version or a type to the bound of a Nack.
 func ClipName(s string) string { return clip(s, maxNackName) }
 
 // clip bounds a text in bytes and makes it valid UTF-8. The result is a copy.

@@ -15,8 +15,8 @@ import (
 
 const cds = xds.ClusterType
 
-// bounded makes a History that keeps so many bytes of NACKs. It counts in dropped what that
-// bound removes.
+// bounded makes a History that keeps this many bytes of NACKs. It counts the removed ones in
+// dropped.
 func bounded(max int64) (h *History, dropped *int) {
 	dropped = new(int)
 	h = New(func(int) {}, func(n int) { *dropped += n })
@@ -36,8 +36,8 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// The NACKs of all keys are bounded in bytes. The one seen longest ago goes first, and what
-// goes is counted.
+// The NACKs of all keys are bounded in bytes. The one that was seen longest ago is removed first.
+// Removed ones are counted.
 func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	const room = 100 << 10
 	h, dropped := bounded(room)
@@ -62,7 +62,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 		total, rows := k.All()
 		equal(t, "total", total, 30)
 		if kept += len(rows); len(rows) > 0 && i < 15 {
-			t.Errorf("of key %d %d rows are kept, and newer ones went", i, len(rows))
+			t.Errorf("key %d keeps %d rows, though newer ones were removed", i, len(rows))
 		}
 		for _, s := range k.rows {
 			bytes += s.size()
@@ -76,7 +76,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	if bytes > room || kept < 50 {
 		t.Errorf("%d bytes in %d rows", bytes, kept)
 	}
-	// In order over all keys, the newest first, and from a place on.
+	// In order over all keys, the newest first, starting at a place.
 	var places []uint64
 	for n := range h.Nacks(0) {
 		places = append(places, n.Place)
@@ -102,7 +102,7 @@ func TestP17_NacksAreBounded(t *testing.T) {
 	k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now)
 	for i := range 2 * maxNacks {
 		k.Note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now)
-		k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now) // stays, since it comes again
+		k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now) // stays, since it is repeated
 	}
 	total, kept := k.All()
 	equal(t, "total", total, 4*maxNacks+1)
@@ -115,7 +115,8 @@ func TestP17_NacksAreBounded(t *testing.T) {
 	}
 }
 
-// Who refused is bounded by name and by number, and says so.
+// The clients of a NACK are bounded in names and in number, and the NACK shows that there were
+// more.
 func TestP17_ClientsOfANackAreBounded(t *testing.T) {
 	k := nacksOf(allNackBytes)
 	now := time.Now()

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Refusals count the clients that refuse something now, by what they refuse.
+// Refusals count the clients that refuse something now, by the Nack.
 type Refusals map[refused]int
 
 // refused identifies a Nack of a key.
@@ -17,8 +17,8 @@ type refused struct {
 	typ, version, message string
 }
 
-// CountRefusals reads all standings once. The result has an entry for each different
-// refusal among them.
+// CountRefusals reads all standings once. The result has an entry for each different refusal among
+// them.
 func CountRefusals(standings iter.Seq[inspect.Standing]) Refusals {
 	out := make(Refusals)
 	for at := range standings {

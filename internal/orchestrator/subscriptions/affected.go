@@ -4,10 +4,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Affected calls wake for each member that sees something else in next than in prev, and for
-// each member that subscribes to a resource whose TTL was renewed in between (P62). It calls
-// wake once for a member of each subscription. The cost follows the number of changed names
-// and of affected members: subscriptions to other names cost nothing.
+// Affected calls wake for each member for which next differs from prev. It also does so for each
+// member that subscribes to a resource whose TTL was renewed in between (P62). It calls wake once
+// for each of them. The cost follows the number of changed names and of affected members:
+// subscriptions to other names cost nothing.
 func (x *Index[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.round++
 	once := func(s *subscriber[M]) {
@@ -23,7 +23,7 @@ func (x *Index[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.renewed(prev, next, once)
 }
 
-// changed calls once for the subscriptions whose members see something else in next.
+// changed calls once for the subscriptions whose members see a difference in next.
 func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[M])) {
 	if prev == next {
 		return
@@ -60,8 +60,8 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[
 	}
 }
 
-// changedHandles calls once for the subscriptions that have a handle (an alias or a glob) of
-// what is held under the name of d in either snapshot, and see it otherwise in next.
+// changedHandles handles subscriptions that have a handle (an alias or a glob) of the resource held
+// under d's name in either snapshot. It calls once for those that see a difference.
 func (x *Index[M]) changedHandles(d *difference, once func(*subscriber[M])) {
 	look := func(handle string) bool {
 		for _, c := range x.names[handle].list {
@@ -105,9 +105,9 @@ func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[
 // answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
-// difference compares one name in two snapshots. Unless the resource has handles, what a
-// client sees of the name depends only on whether the client lists the name, has the
-// wildcard, and brought state. So there are eight cases, and each is computed once.
+// difference compares one name in two snapshots. Unless the resource has handles, what a client
+// sees of the name depends only on whether the client lists the name, has the wildcard, and brought
+// state. So there are eight cases, and each is computed once.
 type difference struct {
 	prev, next *snapshot.Snapshot
 	name       string
@@ -136,7 +136,7 @@ func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 	return d.seen[at]
 }
 
-// hasHandles reports whether what is held under the name has handles in either snapshot.
+// hasHandles reports whether the resource held under the name has handles in either snapshot.
 func (d *difference) hasHandles() (has bool) {
 	if !d.prev.AnyHandles() && !d.next.AnyHandles() {
 		return false
@@ -147,7 +147,7 @@ func (d *difference) hasHandles() (has bool) {
 	return has
 }
 
-// sees reports whether a client with sub sees something else of the name.
+// sees reports whether a client with sub sees a difference in the name.
 func (d *difference) sees(sub *snapshot.Subscription) bool {
 	was, wasThere := d.prev.Look(sub, d.name)
 	is, isThere := d.next.Look(sub, d.name)

@@ -15,9 +15,9 @@ type Index[M comparable] struct {
 	names  map[string]set[*chunk[M]]
 	chunks map[*xds.Chunk]*chunk[M]
 	subs   map[*snapshot.Subscription]*subscriber[M]
-	wild   set[*subscriber[M]] // those with the wildcard
+	wild   set[*subscriber[M]] // subscriptions with the wildcard
 	weight int                 // of names
-	round  uint64              // the number of the last Affected
+	round  uint64              // counts the calls of Affected
 }
 
 // chunk is a run of names of at least one subscription.
@@ -53,13 +53,12 @@ func (x *Index[M]) Empty() bool {
 	return len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() == 0
 }
 
-// Replace gives a member the subscription sub in the place of was. It appends to touched
-// the names whose first subscriber came or whose last one left. Some of them may have both
-// lost and gained one.
+// Replace changes a member's subscription from was to sub. It appends to touched the names that got
+// their first subscriber or lost their last one. Some of them may have done both.
 func (x *Index[M]) Replace(m M, was, sub *snapshot.Subscription, touched []string) []string {
 	s := x.subs[was]
 	if s == nil || s.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
-		// In this order, so that chunks that both have are not removed.
+		// In this order, chunks that both have are not removed.
 		touched = x.put(m, sub, touched)
 		return x.remove(m, was, touched)
 	}

@@ -36,8 +36,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// A set is as a map, short or long, also if an element is added twice or removed without
-// being there.
+// A set behaves like a map, short or long. That includes adding an element twice, and removing one
+// that is missing.
 func TestSetAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b set[int]
@@ -59,7 +59,7 @@ func TestSetAgainstMap(t *testing.T) {
 	})
 }
 
-// A set that grows by one name touches that name alone, whatever its size.
+// A set that grows by one name touches only that name, whatever its size.
 func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 	var table Table
 	x := New[int]()

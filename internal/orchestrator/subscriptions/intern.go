@@ -11,9 +11,9 @@ var Everything = &snapshot.Subscription{Wildcard: true}
 // EverythingWithState is the subscription of such a client that brought state.
 var EverythingWithState = &snapshot.Subscription{Wildcard: true, HasState: true}
 
-// Table has one Subscription for each content that a client of a group holds. It refers to
-// them weakly: a subscription that was interned and never used cannot leak. It is safe for
-// concurrent use; the receivers of streams call it. The zero Table is empty.
+// Table has one Subscription for each content that a client of a group has. Its references are
+// weak: a subscription that was interned and never used cannot leak. It is safe for concurrent use;
+// the receivers of streams call it. The zero Table is empty.
 type Table struct {
 	subs xds.WeakSet[snapshot.Subscription]
 }

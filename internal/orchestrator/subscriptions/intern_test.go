@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// That a subscription is one client's alone is known until another has it.
+// A subscription counts as one client's alone until another client has it.
 func TestSoleUntilShared(t *testing.T) {
 	var in Table
 	one := in.Intern(subscription("a"))
@@ -20,12 +20,12 @@ func TestSoleUntilShared(t *testing.T) {
 	equal(t, "nothing", in.Intern(snapshot.Nothing).Sole.Load(), false)
 }
 
-// Clients that want the same share one subscription, for as long as one has it.
+// Clients with equal subscriptions share one, as long as one of them has it.
 func TestInterning(t *testing.T) {
 	var table Table
 	a := table.Intern(subscription("x", "y"))
 	if table.Intern(subscription("y", "x")) != a {
-		t.Error("equal subscriptions are two")
+		t.Error("equal subscriptions are not shared")
 	}
 	for _, other := range []*snapshot.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
 		if got := table.Intern(other); got == a || !got.Equal(other) {
@@ -33,7 +33,7 @@ func TestInterning(t *testing.T) {
 		}
 	}
 	equal(t, "nothing", table.Intern(subscription()), snapshot.Nothing)
-	// A hash finds candidates; what is the same is decided by content.
+	// A hash finds candidates; their content decides whether they are equal.
 	x := subscription("collides")
 	table.subs.Keep(x.Names.Sum()<<1, subscription("x", "y"), func(*snapshot.Subscription) bool { return false })
 	if got := table.Intern(x); !got.Equal(x) {
@@ -47,7 +47,7 @@ func TestInterning(t *testing.T) {
 	for i := range 1000 {
 		table.Intern(subscription(fmt.Sprint(i))) // and nothing keeps it
 	}
-	for table.subs.Len() > 2 { // a's, and the one that collided
+	for table.subs.Len() > 2 { // a's, and the one with the same hash
 		runtime.GC()
 		runtime.Gosched()
 	}

@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// types are those that a Conversation remembers.
+// types counts the types that a Conversation keeps state of.
 func (r *protocolFixture) types() int {
 	t := &protocolState{}
 	switch v := r.conversation.(type) {
@@ -31,8 +31,8 @@ func (r *protocolFixture) flush() (requests []string) {
 	return requests
 }
 
-// Types that clients make up cost the other clients of the key nothing for long.
-func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
+// Types that a client invents cost the key's other clients little: the relay forgets them.
+func TestP16_UnwantedTypesAreForgotten(t *testing.T) {
 	const junk = 1000
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, of := range map[string]func(xds.TypeURL) snapshot.TypeInterest{
@@ -56,7 +56,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 					typ := xds.TypeURL(fmt.Sprintf("junk/%d", i))
 					want(of(typ))
 					if !r.respondTo(typ) {
-						t.Fatalf("the response for %s is not taken", typ)
+						t.Fatalf("the response for %s is not accepted", typ)
 					}
 					r.flush()
 					want()
@@ -69,21 +69,20 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 					t.Errorf("%d types remembered for the next stream", len(r.resumption))
 				}
 				if limit := junk/maxUnused + 1; opened > limit {
-					t.Errorf("opened anew %d times, want at most %d", opened, limit)
+					t.Errorf("reopened %d times, want at most %d", opened, limit)
 				}
 			})
 		}
 	})
 }
 
-// respondTo sends something of typ, and reports whether it was taken.
+// respondTo sends a response of typ, and reports whether it was accepted.
 func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
 	v, _ := r.respond(resp{Type: typ, Version: "1", Resources: []res{{Name: "n", Version: "1"}}})
 	return v.Accept
 }
 
-// What is remembered of earlier streams goes even if the type was let go between two
-// streams.
+// State of earlier streams is dropped even if the type was unsubscribed between two streams.
 func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -98,7 +97,7 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 	})
 }
 
-// As long as something is due for a type, it is known.
+// A type is not forgotten while a reply is due.
 func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, n := range map[string]int{"good": 1, "bad": 2} {
@@ -114,7 +113,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 			r.flush()
 			var first *xds.Response
 			accepted := false
-			for i, of := range junk { // they crossed the last requests
+			for i, of := range junk { // the responses crossed the last requests
 				p := resp{Type: of.Type, Version: "1", Resources: clusters("n", "n")[:n]}
 				if i > 0 {
 					r.respond(p)
@@ -148,8 +147,8 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 	})
 }
 
-// In SotW a request without the newest nonce is stale, also for a type that was
-// not wanted for a while.
+// In SotW a request without the newest nonce is stale. This holds even if the type was not wanted
+// for a while.
 func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), named(rds, "n"))
@@ -164,7 +163,7 @@ func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 	r.sent("RDS [m] version 1 nonce 1")
 }
 
-// A stream that remembers too many types that nobody wants is opened again.
+// A stream that keeps state of too many unwanted types is reopened.
 func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)

@@ -14,24 +14,23 @@ import (
 
 // Conversation is the protocol state of one ADS stream.
 //
-// The caller has at most one request in the transport at a time. What changes
-// meanwhile is merged into the next request.
+// The caller has at most one request in the transport at a time. Changes meanwhile are merged into
+// the next request.
 type Conversation interface {
-	// SetInterest replaces the interest. The second argument has what was
-	// unsubscribed and wanted again since the last call. It returns false if this
-	// stream cannot carry the interest, so that a new one is needed.
+	// SetInterest replaces the interest. The second argument lists what was unsubscribed and wanted
+	// again since the last call. It returns false if this stream cannot carry the interest, so that
+	// a new one is needed.
 	SetInterest(*snapshot.Interest, Resubscriptions) bool
-	// NextRequest returns the next request to send, nil if there is none by now.
+	// NextRequest returns the next request to send, nil if none is due.
 	NextRequest(now time.Time) *Request
-	// DelayedUntil is when NextRequest may return a NACK that is delayed for now
-	// (P18: repeated NACKs are slowed down). It is zero if none is delayed.
+	// DelayedUntil is when NextRequest may return a NACK that is delayed (P18: repeated NACKs are
+	// slowed down). It is zero if none is delayed.
 	DelayedUntil() time.Time
-	// Receive decides about a response; fault is what ParseResponse found wrong
-	// with it. The caller applies an accepted response and calls Applied before it
-	// calls Receive again. An error ends the stream.
+	// Receive decides about a response. fault is the error of ParseResponse. The caller applies an
+	// accepted response and calls Applied before it calls Receive again. An error ends the stream.
 	Receive(r *xds.Response, fault error, now time.Time) (Decision, error)
-	// Applied says that an accepted response was applied. The response is ACKed,
-	// whatever the relay's clients say (P18).
+	// Applied records that an accepted response was applied. The response is ACKed, whether or not
+	// the relay's clients accept it (P18).
 	Applied(r *xds.Response)
 }
 
@@ -41,12 +40,12 @@ type Options struct {
 	Node   []byte // for the first request (P58)
 	// Held returns the newest snapshot of a type, nil if none.
 	Held func(xds.TypeURL) *snapshot.Snapshot
-	// Resumption is what the key's earlier streams left. The Conversation changes it.
+	// Resumption is the state that the key's earlier streams left. The Conversation changes it.
 	Resumption Resumption
 	// MaxRequestBytes is what a request should not exceed (P59).
 	MaxRequestBytes int
-	// NACKDelay is how long to delay a NACK that follows on so many others in a
-	// row, one or more. A changed interest shortens the delay to MinNACKDelay.
+	// NACKDelay returns how long to delay a NACK after this many others in a row, one or more. A
+	// changed interest shortens the delay to MinNACKDelay.
 	NACKDelay    func(repeats int) time.Duration
 	MinNACKDelay time.Duration
 }
@@ -70,11 +69,11 @@ type Decision struct {
 	// NewFault: the refusal is worth a warning; it does not repeat the last one.
 	NewFault bool
 
-	// What Evaluate needs of the stream, if the response is accepted.
+	// The fields below are input of Evaluate for an accepted response.
 	subscribed      subscription // when the response came
 	acceptedVersion string       // SotW: the version_info accepted last
-	noneRefused     bool         // since the last accepted response of the type
-	otherOrigins    *xds.NameSet // names held of which this origin has sent no version
+	noneRefused     bool         // no response of the type was refused since the last accepted one
+	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
 }
 
 // Wanted reports whether anything of the type is still subscribed to. Otherwise an
@@ -84,7 +83,7 @@ func (d Decision) Wanted() bool { return !d.subscribed.empty() }
 // Wildcard reports whether the response answers the wildcard.
 func (d Decision) Wildcard() bool { return d.subscribed.wildcard }
 
-// protocolState is what both variants share.
+// protocolState is the state that both variants share.
 type protocolState struct {
 	Options
 	echoesNonce bool         // SotW: requests repeat the newest nonce
@@ -101,17 +100,15 @@ func newProtocolState(o Options) protocolState {
 type typeState struct {
 	typ       xds.Type
 	requested bool
-	// subscribed is what the last request asked for, wanted is what the interest
-	// asks for.
+	// subscribed is what the last request subscribed to. wanted is what the interest contains.
 	subscribed, wanted subscription
-	// wildcardEnded: the wildcard was subscribed to, and nothing of the type is
-	// wanted any more. subscribed is empty since. A SotW origin stays subscribed.
+	// wildcardEnded: the wildcard was subscribed, and nothing of the type is wanted any more.
+	// subscribed is empty since then. A SotW origin stays subscribed.
 	wildcardEnded bool
 	// unsubscribeWildcard: delta has yet to unsubscribe from the wildcard.
 	unsubscribeWildcard bool
-	// resubscribe are names, both subscribed and wanted, to unsubscribe from and
-	// to subscribe to again: the group forgot them in between, or clients asked
-	// again for them (P18).
+	// resubscribe are names, both subscribed and wanted, to unsubscribe and subscribe again. Either
+	// the group forgot them in between, or clients asked for them again (P18).
 	resubscribe []string
 	// applying: a response was accepted and is not applied yet.
 	applying bool
@@ -127,8 +124,8 @@ type typeState struct {
 type reply struct {
 	nonce string
 	fault string // "": an ACK
-	// due is when a delayed NACK may go, and soon when it may go if the interest
-	// changed meanwhile. Zero: at once.
+	// due is when a delayed NACK may be sent. soon is when it may be sent if the interest changed
+	// meanwhile. Zero: at once.
 	due, soon time.Time
 }
 
@@ -136,14 +133,14 @@ type reply struct {
 //
 // A change between names and wildcard takes a new stream:
 //   - SotW cannot end a wildcard otherwise (P64).
-//   - Nobody could tell whether the next response still answers the names or
-//     already the wildcard, which decides what is absent.
-//   - Origins record what they sent on a stream, and leave that out of later
-//     responses. go-control-plane does so when a wildcard is unsubscribed.
+//   - The next response could answer either the names or the wildcard. The relay could not tell
+//     which, and that decides which resources are absent.
+//   - Origins record what they sent on a stream, and leave that out of later responses.
+//     go-control-plane does so when a wildcard is unsubscribed.
 //
-// If nothing of the type is wanted after the wildcard, the stream goes on,
-// because other types use it (P16). What still comes of the type is dropped. The
-// stream is replaced when the type is wanted again, or when nothing is wanted.
+// If nothing of the type is wanted after the wildcard, the stream goes on, because other types use
+// it (P16). Later responses of the type are dropped. The stream is replaced when the type is wanted
+// again, or when nothing is wanted.
 func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions) bool {
 	for _, in := range i.Types {
 		if p.byURL[in.Type] == nil && !in.Empty() {
@@ -163,8 +160,7 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 	return p.compact() && fits && (wanted || !ended)
 }
 
-// canCarry takes over what is wanted of a type, and reports whether this stream can
-// carry it.
+// canCarry stores the interest in a type, and reports whether this stream can carry it.
 func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 	if !t.requested {
 		return true
@@ -188,15 +184,13 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 	return !t.subscribed.wildcard || again == nil || !again.wildcard
 }
 
-// maxUnused bounds the types of a stream that are no longer wanted and still
-// remembered.
+// maxUnused bounds the types of a stream that are no longer wanted but keep state.
 const maxUnused = 64
 
-// compact forgets what earlier streams brought of types that are no longer
-// wanted. This stream still remembers three things of such a type: whether the
-// wildcard ended, the newest nonce (P64), and that a late response is to be ACKed.
-// compact returns false if there are too many such types, so that a new stream is
-// opened.
+// compact drops the state that earlier streams left for types that are no longer wanted. This
+// stream still remembers three things of such a type: whether the wildcard ended, the newest nonce
+// (P64), and that a late response is to be ACKed. compact returns false if there are too many such
+// types, so that a new stream is opened.
 func (p *protocolState) compact() bool {
 	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
 		return p.byURL[typ] == nil || p.byURL[typ].unused()
@@ -249,16 +243,15 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 // maxFault bounds the message of a NACK, in bytes.
 const maxFault = 4096
 
-// refuse has a NACK sent.
+// refuse queues a NACK.
 //
-// Many origins answer a NACK with the same response at once, as go-control-plane's
-// SotW server does. So only the first NACK in a row goes at once. The delay of the
-// others grows, even if their faults differ, because an origin may alternate. The
-// delay is the type's; other types go on.
+// Many origins answer a NACK with the same response at once, as go-control-plane's SotW server
+// does. So only the first NACK in a row is sent at once. The delay of the others grows, even if
+// their faults differ, because an origin may alternate. The delay is per type; other types go on.
 //
-// A changed interest shortens the delay to the least one, because its answer may
-// be a good response. In SotW it cannot go before the NACK: the origin would take
-// it for the ACK. In delta it has no nonce and does not wait.
+// A changed interest shortens the delay to MinNACKDelay, because its answer may be a good response.
+// In SotW the change cannot go before the NACK: the origin would take it for the ACK. In delta it
+// has no nonce and does not wait.
 func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time.Time) Decision {
 	msg := fault.Error()
 	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
@@ -276,8 +269,8 @@ func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time
 	return d
 }
 
-// maxReplies bounds the replies that wait for an origin that does not read. Over
-// it the oldest is dropped.
+// maxReplies bounds the queued replies to an origin that does not read. Above it the oldest is
+// dropped.
 const maxReplies = 64
 
 func (t *typeState) addReply(r reply) {
@@ -298,7 +291,7 @@ func (t *typeState) nextReply(now time.Time) (reply, bool) {
 	return r, true
 }
 
-// notBefore is when the first reply may go.
+// notBefore is the earliest time for the first reply.
 func (t *typeState) notBefore() time.Time {
 	if t.changed() {
 		return t.replies[0].soon
@@ -306,7 +299,7 @@ func (t *typeState) notBefore() time.Time {
 	return t.replies[0].due
 }
 
-// accepted ends a row of refusals. The NACKs that are delayed may go at once.
+// accepted ends a row of refusals. Delayed NACKs may be sent at once.
 func (t *typeState) accepted() {
 	t.refusals, t.lastFault = 0, ""
 	for i := range t.replies {

@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// delta is a Conversation in delta. Names change in requests of their own, without
-// a nonce, and no name is in both lists. ACKs and NACKs hold nothing else (P64).
+// delta is a Conversation in delta. Names change in separate requests without a nonce, and no name
+// is in both lists. ACKs and NACKs contain nothing else (P64).
 type delta struct{ protocolState }
 
 func newDelta(o Options) *delta { return &delta{newProtocolState(o)} }
@@ -40,7 +40,7 @@ func (d *delta) NextRequest(now time.Time) *Request {
 			t.unsubscribeWildcard = false
 			return d.change(t, nil, []string{"*"})
 		case len(t.resubscribe) > 0:
-			// Unsubscribed now, and subscribed again by the next request, so that no
+			// The names are unsubscribed now and subscribed again by the next request, so that no
 			// name is in both lists.
 			_, drop := splitChange(nil, t.resubscribe, d.room(t))
 			t.resubscribe = t.resubscribe[len(drop):]
@@ -68,7 +68,7 @@ func (d *delta) reply(t *typeState, r reply) *Request {
 func (d *delta) change(t *typeState, add, drop []string) *Request {
 	t.subscribed.names = t.subscribed.names.Remove(drop...).Add(add...)
 	if t.subscribed.names.Equal(t.wanted.names) {
-		t.subscribed.names = t.wanted.names // so that the next comparison is one of pointers
+		t.subscribed.names = t.wanted.names // makes the next comparison a pointer comparison
 	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	for _, n := range add {
@@ -80,15 +80,15 @@ func (d *delta) change(t *typeState, add, drop []string) *Request {
 	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes}
 }
 
-// room is what a request that only changes names has for them, in bytes.
+// room is the space for names in a request that only changes names, in bytes.
 func (d *delta) room(t *typeState) int {
 	return d.MaxRequestBytes - nameSize(deltaTypeURL, string(t.typ.URL))
 }
 
-// first encodes a stream's first request for a type. It names the versions that are
-// held (P55). A resource that has no version of this origin is named with an empty
-// one, so that the origin still reports its removal. Names that do not fit follow in
-// later requests; versions that do not fit are left out (P59).
+// first encodes a stream's first request for a type. It lists the held versions (P55). A resource
+// without a version of this origin is listed with an empty one, so that the origin still reports
+// its removal. Names that do not fit follow in later requests; versions that do not fit are left
+// out (P59).
 func (d *delta) first(t *typeState) *Request {
 	snap := d.Held(t.typ.URL)
 	part := t.wanted.part(snap)

@@ -17,7 +17,7 @@ func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
 	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	r.want(named(eds, "b", "c"))
 	r.sent("EDS nonce 1", "EDS +[c] -[a]")
-	r.want(named(eds, "b", "c", "d")) // what is held is not asked for again
+	r.want(named(eds, "b", "c", "d")) // held names are not requested again
 	r.sent("EDS +[d]")
 	r.want()
 	r.sent("EDS -[b c d]")
@@ -76,15 +76,15 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	r.respond(resp{Type: cds, Resources: clusters("x")})
 	r.sent("EDS nonce 1", "CDS nonce 2")
 
-	r.set(named(eds, "a", "c", "n"), all(cds)) // b is not wanted any more
+	r.set(named(eds, "a", "c", "n"), all(cds)) // b is no longer wanted
 	r.connect()
-	// c has no version, but its removal is to be reported; n was never there.
+	// c has no version, but its removal must be reported. n was never held.
 	r.sent("EDS +[a c n] a=1 c= node", "CDS +[*] x=vx")
 	r.respond(resp{Type: eds, Removed: []string{"c"}})
 	r.is(eds, snapshot.Absent, "c")
 	r.is(eds, snapshot.Present, "a")
 	was := r.sink.Held(cds)
-	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is held against what is held
+	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is compared with the held content
 	if got := r.sink.Held(cds); got != was {
 		t.Error("an equal answer made another snapshot")
 	}
@@ -99,15 +99,15 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.connect()
 	r.sent("EDS +[a b] a= b= node")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	r.connect() // two gave a's, but b's is still one's, though the snapshot says two
+	r.connect() // both sent a, but b is still from one, though the snapshot's origin is two
 	r.sent("EDS +[a b] a=9 b= node")
 	r.origin = "one"
 	r.connect()
 	r.sent("EDS +[a b] a= b= node")
 }
 
-// A resource that the wildcard brought is not what a name was asked for, and
-// the other way round: only what answers the question is named.
+// A resource that the wildcard brought does not answer a subscription by name, and vice versa. Only
+// resources that answer the subscription are listed.
 func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(cds, "a"))
@@ -158,8 +158,8 @@ func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
 	}
 }
 
-// Who came back without a word, and left again, leaves what is held as it was:
-// a part is the other's, though the snapshot says that all of it is.
+// An origin may come back and end again without any response. The held state stays as it was: a
+// part still belongs to the other origin, although the snapshot names this one.
 func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	to := func(origin, want string) {
@@ -181,7 +181,7 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 	to("two", "EDS +[a b] a=9 b=8 node")
 }
 
-// A directory that served meanwhile is another origin, too.
+// A directory that served meanwhile counts as another origin too.
 func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -200,13 +200,12 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 			} else {
 				r.sent("RDS [a b] node")
 			}
-			clear(r.resumption) // as if the directory had served first
+			clear(r.resumption) // as if the directory had been used first
 		}
 	})
 }
 
-// What another origin gave is not this one's, even if the group has taken none
-// of it.
+// Another origin's versions are not this one's, even if the group applied none of its responses.
 func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))

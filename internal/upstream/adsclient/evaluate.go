@@ -8,17 +8,17 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Counts is what of a response is counted.
+// Counts are the counted events of a response.
 type Counts struct {
 	Unasked int // resources without a subscription: dropped, no fault (P65)
-	Renewed int // heartbeats that renewed a resource, and
-	Stale   int // those that mean nothing held (P62)
+	Renewed int // heartbeats that renewed a resource
+	Stale   int // heartbeats of versions that are not held (P62)
 
 	bodyless int // heartbeats and unresolved aliases: no fault (P18)
 }
 
-// Evaluate makes an update of an accepted response, given the newest snapshot that
-// is held. Resources that did not change share memory with the snapshot.
+// Evaluate makes an update of an accepted response, given the newest held snapshot. Resources that
+// did not change share memory with the snapshot.
 func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
 	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
 	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
@@ -57,7 +57,7 @@ func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapsho
 		case wanted(sub.wildcard || raw.AskedBy(sub.names)):
 			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).Share(raw.Name)).Start(now))
 		case sub.part(snap).Asked(raw.Name, sub.names):
-			u.Removed = append(u.Removed, raw.Name) // it lost the alias that is subscribed to
+			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
 		}
 	}
 	errors, absent := resourceErrors(sub, r, snap)
@@ -77,20 +77,19 @@ func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapsho
 	return u, n
 }
 
-// complete reports whether a SotW response has all resources of the type, so that
-// what it leaves out is gone.
+// complete reports whether a SotW response has all resources of the type. Then a resource that it
+// leaves out is removed.
 func complete(t xds.Type, r *xds.Response, bodyless int) bool {
 	return t.FullState && (bodyless == 0 || bodyless < len(r.Resources))
 }
 
-// missing is what a SotW response removes by leaving it out (P65).
+// missing returns the names that a SotW response removes by leaving them out (P65).
 //   - Only responses of full-state types remove, and never one of heartbeats alone.
-//   - Only names held of the part that it answers are removed. A name that was
-//     subscribed to and never received stays pending, also under a wildcard. What
-//     is held was in a response since its name was last added: names that leave the
-//     subscription are forgotten.
-//   - A resource for which the response has an error is not left out; the error
-//     says what holds (P39).
+//   - Only held names of the part that the response answers are removed. A name that was subscribed
+//     and never received stays pending, also under a wildcard. A held name was in a response since
+//     it was last subscribed: the group forgets names that are unsubscribed.
+//   - A resource for which the response has an error is not left out; the error says what holds
+//     (P39).
 func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
 	if sub.empty() || !complete(t, r, bodyless) {
 		return nil
@@ -108,7 +107,7 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 			gone = append(gone, res.Name)
 		}
 	}
-	// Clients may still hold what lapsed here: they are told that it is gone.
+	// Clients may still hold resources that expired here. They are told of the removal.
 	for name := range sub.part(snap).Lapsed {
 		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
 			gone = append(gone, name)
@@ -117,12 +116,11 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 	return gone
 }
 
-// A resource without a body and with a TTL is a heartbeat (P62). It renews the
-// resource of the version that it means. In delta that is its own version; in SotW
-// too, if the wrapper has one. Otherwise it is the version_info accepted last, or
-// any newer one: the resource has not changed since. After a refused response this
-// is not known, because the refused one may have held another version. A heartbeat
-// of any other version is stale and renews nothing.
+// A resource without a body and with a TTL is a heartbeat (P62). It renews the held resource if the
+// versions match. In delta the heartbeat has its own version; in SotW too, if the wrapper has one.
+// Otherwise its version is the version_info accepted last or a newer one, because the resource has
+// not changed since. After a refused response that is unknown, because the refused one may have
+// held another version. A heartbeat of any other version is stale and renews nothing.
 
 // renews reports whether a resource without a body is a heartbeat of the resource
 // held under its name. Heartbeats of another origin's resources do not count.
@@ -136,16 +134,15 @@ func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, d 
 	return d.noneRefused || r.Version == d.acceptedVersion
 }
 
-// ambiguousHeartbeats reports whether a SotW response has heartbeats alone, after a
-// response was refused: they may mean the refused version. Such a response is ACKed
-// under the version that is held.
+// ambiguousHeartbeats reports whether a SotW response has only heartbeats, after a response was
+// refused. They may mean the refused version. Such a response is ACKed under the held version.
 func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
 	return !noneRefused && len(r.Resources) > 0 &&
 		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
 }
 
-// resourceErrors are the resource_errors of a response, and the names that they say
-// do not exist, except those that the same response brings (P39, P25).
+// resourceErrors returns the resource_errors of a response. It also returns the names that they
+// report as non-existent, except those that the same response contains (P39, P25).
 func resourceErrors(sub subscription, r *xds.Response, snap *snapshot.Snapshot) (errors []*xds.ResourceError, absent []string) {
 	if len(r.Errors) == 0 {
 		return nil, nil

@@ -17,13 +17,13 @@ const (
 	glob = "xdstp://o/T/c/*"
 )
 
-// goes is a resource that goes by aliases; in SotW they stand in a wrapper.
+// goes returns a resource with aliases. In SotW they are in a wrapper.
 func goes(name string, aliases ...string) res {
 	return res{Name: name, Version: "v" + name, Aliases: aliases, Wrap: true}
 }
 
-// What goes by an alias that was asked for is no less asked for than what was
-// asked for by its name; what goes by none is dropped (P65).
+// A resource matches a subscription by its alias as well as by its name. A resource that matches
+// none is dropped (P65).
 func TestP26_AnsweredByAlias(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -31,20 +31,21 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 		r.flush()
 		_, n := r.respond(resp{Type: eds, Resources: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
 		if n.Unasked != 1 {
-			t.Errorf("%d resources were not asked for", n.Unasked)
+			t.Errorf("%d resources were not subscribed", n.Unasked)
 		}
 		r.holds(eds, "m", "n")
 		r.is(eds, snapshot.Elsewhere, "a")
 		r.flush()
-		// What is held for the alias changes.
+		// The resource that is held for the alias changes.
 		r.respond(resp{Type: eds, Resources: []res{{Name: "n", Content: "new", Aliases: []string{"a"}, Wrap: true}}})
 		r.is(eds, snapshot.Elsewhere, "a")
 		r.is(eds, snapshot.Pending, "b")
-		// It goes by another alias from now on: to who asked for this one it is gone.
+		// The resource changes its alias. For clients that subscribed to the old alias it is
+		// removed.
 		r.respond(resp{Type: eds, Resources: []res{goes("n", "b")}})
 		r.holds(eds, "m")
 		r.is(eds, snapshot.Absent, "a")
-		// With the last one that wants the alias it is forgotten.
+		// When no subscription has the alias any more, the resource is forgotten.
 		r.respond(resp{Type: eds, Resources: []res{goes("n", "a")}})
 		r.holds(eds, "m", "n")
 		r.want(named(eds, "m"))
@@ -52,7 +53,7 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 	})
 }
 
-// A delta origin removes it under its own name, or the alias under its.
+// A delta origin removes the resource by its own name, or the alias by the alias's name.
 func TestP26_RemovedByName(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/v"))
@@ -60,20 +61,20 @@ func TestP26_RemovedByName(t *testing.T) {
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
 	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/unasked"}})
 	if n.Unasked != 1 {
-		t.Errorf("%d names were not asked for", n.Unasked)
+		t.Errorf("%d names were not subscribed", n.Unasked)
 	}
 	r.holds(vhds, "r/v")
 	r.is(vhds, snapshot.Absent, "r/a")
 	if r.sink.Held(vhds).Known("r/n") {
-		t.Error("something is kept under a name that nobody asked for")
+		t.Error("a resource is kept under a name without a subscription")
 	}
 	r.respond(resp{Type: vhds, Removed: []string{"r/b"}})
 	r.holds(vhds, "r/v")
 	r.is(vhds, snapshot.Absent, "r/b")
 }
 
-// A full-state SotW response removes by leaving out, also what came for an alias
-// or a glob.
+// A full-state SotW response removes by leaving out, including resources that came for an alias or
+// a glob.
 func TestP65_LeftOutByHandle(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", glob))
@@ -88,8 +89,7 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 	r.is(cds, snapshot.Absent, glob)
 }
 
-// On reconnect it is named by its own name, beside the alias that it is asked
-// for by.
+// On reconnect a resource is listed by its own name, beside the alias that is subscribed.
 func TestP55_ReconnectByHandle(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
@@ -106,14 +106,14 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 	s.flush()
 	s.connect()
 	s.sent("EDS [a " + glob + "] version 7 node")
-	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a leads nowhere
+	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a no longer resolves
 	s.flush()
 	s.connect()
 	s.sent("EDS [a " + glob + "] node")
 }
 
-// What is held for a handle has its place in the first request with the handle,
-// which is counted once for all that goes by it (P59).
+// Versions of resources held for a handle go in the first request that has the handle. The handle
+// is counted once for all its resources (P59).
 func TestP59_VersionsByHandle(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := []string{glob}
@@ -158,8 +158,8 @@ func TestP26_AliasesAreBounded(t *testing.T) {
 	}
 }
 
-// An alias that the origin cannot resolve is no fault and no resource. It is an
-// answer, until somebody asks again.
+// An alias that the origin cannot resolve is neither a fault nor a resource. It counts as an answer
+// until a client asks again.
 func TestP18_UnresolvedAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
@@ -177,14 +177,14 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.is(vhds, snapshot.Unresolvable, "r/a", "r/b")
 	r.is(vhds, snapshot.Pending, "r/c")
 
-	// Of none that was asked for.
+	// Aliases without a subscription.
 	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
 	if len(r.last().Unresolved) != 0 || n.Unasked != 1 {
 		t.Errorf("%+v, %+v", r.last(), n)
 	}
 	r.flush()
 
-	// Once more, and this time the origin is silent.
+	// The names are subscribed again, and this time the origin does not answer.
 	again := named(vhds, "r/a", "r/b", "r/c")
 	again.Again = r.sink.Builder(vhds).Again("r/a")
 	r.sink.Publish(vhds)
@@ -194,17 +194,16 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.sent()
 	r.is(vhds, snapshot.Unresolvable, "r/a")
 
-	// It is there, and what it goes by is no longer unresolved.
+	// The resource exists now, and its aliases are no longer unresolved.
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/v", "r/a", "r/b")}})
 	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
-	// A resource that is held stays, whatever is said of its alias.
+	// A held resource stays, even if its alias is reported as unresolved.
 	r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
 	r.holds(vhds, "r/v")
 }
 
-// A Resource without a body is a heartbeat where it bears a TTL, or the version
-// of what is held.
+// A resource without a body is a heartbeat if it has a TTL or the held version.
 func TestP18_HeartbeatsHaveAliases(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a"))

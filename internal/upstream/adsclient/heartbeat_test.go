@@ -11,7 +11,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// expires is when what is held under name does, as time since the fixture began.
+// expires is when the resource held under name expires, as time since the fixture began.
 func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	r.t.Helper()
 	held := r.sink.Held(typ).Held(name)
@@ -30,7 +30,7 @@ func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	return 0
 }
 
-// A heartbeat renews what is held, and changes nothing else.
+// A heartbeat renews the held resource, and changes nothing else.
 func TestP62_HeartbeatRenews(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -57,7 +57,7 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		if got := after.Renewed(before, everyone); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("it renewed %v", got)
 		}
-		// The same with its body renews as well, and one without TTL ends it.
+		// Sending the body again renews it as well. A resource without a TTL ends the expiry.
 		r.now = r.now.Add(20 * time.Second)
 		r.respond(resp{Type: eds, Version: "6", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}}})
 		if got := r.expires(eds, "a"); got != 70*time.Second {
@@ -70,8 +70,8 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 	})
 }
 
-// A heartbeat of another version than that which is held renews nothing, nor
-// does one of what is not held or was not asked for.
+// A heartbeat renews nothing if its version is not the held one, or if the resource is not held or
+// not subscribed.
 func TestP62_StaleHeartbeats(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 			}
 		})
 	}
-	// So is one beside other resources.
+	// A heartbeat beside other resources is treated in the same way.
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
@@ -125,14 +125,14 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", TTL: ttl, Heartbeat: true}, {Name: "b", Content: "2"}}}); n.Renewed != 1 {
 		t.Errorf("%+v", n)
 	}
-	// One without TTL is none.
+	// A resource without a body and TTL is no heartbeat.
 	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", Heartbeat: true}}}); n.Renewed+n.Stale != 0 || n.bodyless != 1 {
 		t.Errorf("%+v", n)
 	}
 }
 
-// After a refusal a newer version may be that which was refused: its heartbeat
-// renews nothing, and its ACK says that the version before is still held.
+// After a refusal a newer version may be the refused one. Its heartbeat renews nothing, and its ACK
+// carries the version that is still held.
 func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	const ttl = 30 * time.Second
 	r := newProtocolFixture(t, xds.SotW)
@@ -159,12 +159,12 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	}
 	r.respond(resp{Type: cds, Version: "3", Resources: []res{{Name: "a", Content: "3", TTL: ttl}}})
 	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.Renewed != 1 {
-		t.Errorf("once another is taken: %+v", n)
+		t.Errorf("once another one is accepted: %+v", n)
 	}
 }
 
-// What expired is asked for anew on the next stream as what is not held, and the
-// origin is asked after it, so that those who still hold it hear of its removal.
+// The next stream requests an expired resource like one that is not held. It still lists the name,
+// so that clients that hold the resource learn of its removal.
 func TestP62_ReconnectAfterExpiry(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -186,7 +186,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		} else {
 			r.sent("CDS [] node", "EDS [a b]")
 		}
-		// Silence does not make it absent: it was received once.
+		// Silence does not make it absent, because it was received once.
 		r.pass(time.Hour)
 		r.is(eds, snapshot.Lapsed, "a")
 		if v == xds.SotW {
@@ -198,8 +198,8 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 	})
 }
 
-// resource_errors are taken for what was asked; NOT_FOUND is absence, and any
-// other an answer, after which the clock says nothing.
+// resource_errors are accepted for subscribed names. NOT_FOUND means absence. Any other code is an
+// answer that no timer changes.
 func TestP39_ResourceErrors(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -227,7 +227,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 		if snap := r.sink.Held(eds); snap.Stated() != 1 {
 			t.Errorf("%d absences stated, want 1", snap.Stated())
 		}
-		// One that comes with its resource takes nothing away.
+		// An error beside its resource removes nothing.
 		r.respond(resp{Type: eds, Version: "3", Resources: []res{{Name: "d", Version: "1"}}, Errors: map[string]codes.Code{"d": codes.NotFound}})
 		r.is(eds, snapshot.Present, "d")
 		if got := r.last().Removed; len(got) > 0 {
@@ -236,7 +236,8 @@ func TestP39_ResourceErrors(t *testing.T) {
 	})
 }
 
-// What a full-state SotW response leaves out is gone, but not if it says why.
+// A full-state SotW response removes what it leaves out, except a resource for which it has an
+// error.
 func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
@@ -247,7 +248,7 @@ func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	if got := r.last().Removed; !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("removed %v", got)
 	}
-	// On the wildcard itself it takes nothing away, and adds nothing.
+	// An error for the wildcard itself neither removes nor adds anything.
 	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a"), Errors: map[string]codes.Code{"*": codes.NotFound}})
 	r.holds(cds, "a")
 	if e := r.sink.Held(cds).Error(&snapshot.Subscription{Wildcard: true}, "*"); e == nil {

@@ -9,12 +9,12 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// InterestCell holds the newest interest for a stream. It also records what was
-// unsubscribed and wanted again between two calls of Take. The group has forgotten
-// that in between, so the stream must ask the origin again although the interest
-// looks the same. Safe for concurrent use, with one goroutine that takes.
+// InterestCell holds the newest interest for a stream. It also records what was unsubscribed and
+// wanted again between two calls of Take. The group has forgotten those resources, so the stream
+// must request them again although the interest looks the same. Safe for concurrent use, but only
+// one goroutine may call Take.
 type InterestCell struct {
-	changed chan struct{} // room for one
+	changed chan struct{} // capacity one
 
 	mu     sync.Mutex
 	newest *snapshot.Interest
@@ -26,7 +26,7 @@ func NewInterestCell(i *snapshot.Interest) *InterestCell {
 	return &InterestCell{changed: make(chan struct{}, 1), newest: i}
 }
 
-// Changed receives when there is a newer interest than Take returned.
+// Changed receives when the interest is newer than the one that Take returned.
 func (c *InterestCell) Changed() <-chan struct{} { return c.changed }
 
 // Set stores the newest interest. It never blocks.
@@ -50,8 +50,8 @@ func (c *InterestCell) Set(i *snapshot.Interest) {
 	}
 }
 
-// Take returns the newest interest, and what was unsubscribed since the last Take.
-// From here on that is recorded, until Reset.
+// Take returns the newest interest, and what was unsubscribed since the last Take. The cell records
+// that from the first Take until Reset.
 func (c *InterestCell) Take() (*snapshot.Interest, Resubscriptions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,15 +60,15 @@ func (c *InterestCell) Take() (*snapshot.Interest, Resubscriptions) {
 	return c.newest, again
 }
 
-// Reset says that no stream is open. The next one asks for everything anyway, so
-// that recording would only use memory.
+// Reset records that no stream is open. The next one requests everything anyway, so that recording
+// would only use memory.
 func (c *InterestCell) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.again = nil
 }
 
-// Await returns once something is wanted, false if ctx ended first.
+// Await returns true once the interest is not empty, false if ctx ended first.
 func (c *InterestCell) Await(ctx context.Context) bool {
 	for !c.Wanted() {
 		select {
@@ -80,7 +80,7 @@ func (c *InterestCell) Await(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Wanted reports whether the newest interest wants anything.
+// Wanted reports whether the newest interest is not empty.
 func (c *InterestCell) Wanted() bool {
 	c.mu.Lock()
 	i := c.newest
@@ -88,8 +88,8 @@ func (c *InterestCell) Wanted() bool {
 	return i != nil && slices.ContainsFunc(i.Types, func(t snapshot.TypeInterest) bool { return !t.Empty() })
 }
 
-// Resubscriptions are by type what was wanted and then, at some time, was not.
-// What of it is wanted now has to be asked for again.
+// Resubscriptions lists by type what was wanted and later, for a while, was not. The stream has to
+// request those of them that are wanted now again.
 type Resubscriptions map[xds.TypeURL]*resubscription
 
 type resubscription struct {
@@ -97,7 +97,7 @@ type resubscription struct {
 	names    map[string]struct{}
 }
 
-// Of returns whether the wildcard of typ was unsubscribed, and the names that were.
+// Of returns whether the wildcard of typ was unsubscribed, and which names were.
 func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
 	if r[typ] == nil {
 		return false, nil
@@ -105,7 +105,7 @@ func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]st
 	return r[typ].wildcard, r[typ].names
 }
 
-// note records what was has and is lacks.
+// note records the part of was that is not in is.
 func (r Resubscriptions) note(was, is snapshot.TypeInterest) {
 	if was.Wildcard && !is.Wildcard {
 		r.of(was.Type).wildcard = true

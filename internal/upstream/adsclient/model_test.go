@@ -15,24 +15,24 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// modelOrigin is a group's stream, and an origin that answers it as it likes. It fails
-// where a request breaks a rule.
+// modelOrigin is a group's stream and an origin that answers it at random. It fails the test where
+// a request breaks a rule.
 type modelOrigin struct {
 	*protocolFixture
 	rt       *rapid.T
 	typ      xds.TypeURL
 	interest snapshot.TypeInterest
-	has      map[string]int // name -> the change that made it
+	has      map[string]int // name -> the change that created it
 	changes  int
 
-	// What was said on this stream.
+	// What was sent on this stream.
 	began, named, wild bool
 	names              map[string]bool
 	told               map[string]int
 	due                map[string]bool // names to answer, changed or not
-	answer             bool            // a response is due, even if it is empty
+	answer             bool            // a response is due, even an empty one
 	last               string          // the newest nonce
-	open               map[string]bool // nonces of responses without a reply; true: it is to be refused
+	open               map[string]bool // nonces of responses without a reply; true: the relay must refuse it
 }
 
 func (m *modelOrigin) forget() {
@@ -44,7 +44,7 @@ func (m *modelOrigin) full() bool              { return m.v == xds.SotW && m.typ
 func (m *modelOrigin) covers(name string) bool { return m.wild || m.names[name] }
 func (m *modelOrigin) version(of int) string   { return fmt.Sprint(m.origin, "-", of) }
 
-// read is the change that a version of this origin is of; 0 for an empty one.
+// read returns the change that a version of this origin stands for, 0 for an empty one.
 func (m *modelOrigin) read(version string) (change int) {
 	if version == "" {
 		return 0
@@ -59,7 +59,7 @@ func (m *modelOrigin) resource(name string, change int) res {
 	return res{Name: name, Content: strings.Repeat("x", change), Version: m.version(change)}
 }
 
-// take is a resource as the group holds it.
+// take returns a resource as the group holds it.
 func (m *modelOrigin) take(name string, change int) *xds.Resource {
 	r, err := xds.ParseResponse(xds.Delta, resp{Type: m.typ, Resources: []res{m.resource(name, change)}}.Encode(m.t, xds.Delta, "1"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (m *modelOrigin) take(name string, change int) *xds.Resource {
 	return r.Resources[0].Take(xds.TypeOf(m.typ), nil)
 }
 
-// replied takes a request as the reply to a response.
+// replied handles a request that replies to a response.
 func (m *modelOrigin) replied(nonce string, refuses bool) {
 	if refuses != m.open[nonce] {
 		m.rt.Fatalf("P18: refuses %s: %v, and the response was bad: %v", nonce, refuses, m.open[nonce])
@@ -104,7 +104,7 @@ func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 	maps.DeleteFunc(m.told, func(n string, _ int) bool { return !m.covers(n) })
 	maps.DeleteFunc(m.due, func(n string, _ bool) bool { return !m.covers(n) })
 	if first && m.read(d.VersionInfo) == m.changes && m.changes > 0 {
-		m.answer = false // the relay has this very version
+		m.answer = false // the relay has this exact version
 		clear(m.due)
 		for n, change := range m.has {
 			if m.covers(n) {
@@ -151,10 +151,10 @@ func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
 	}
 }
 
-// hear takes what the stream has to say, one request at most if one is true.
-func (m *modelOrigin) hear(one bool) (heard bool) {
+// readRequests handles the stream's requests, at most one of them if one is true.
+func (m *modelOrigin) readRequests(one bool) (handled bool) {
 	for r := m.next(); r != nil; r = m.next() {
-		heard = true
+		handled = true
 		if m.v == xds.SotW {
 			d := new(discoveryv3.DiscoveryRequest)
 			mustUnmarshal(m.t, r.bytes(), d)
@@ -168,11 +168,11 @@ func (m *modelOrigin) hear(one bool) (heard bool) {
 			break
 		}
 	}
-	return heard
+	return handled
 }
 
-// say sends what is pending, or a part of it; false if there is nothing to say.
-func (m *modelOrigin) say(part bool) bool {
+// sendResponse sends pending resources, or a part of them. It returns false if nothing is pending.
+func (m *modelOrigin) sendResponse(part bool) bool {
 	var names []string
 	for n, change := range m.has {
 		if m.covers(n) && (m.told[n] != change || m.due[n]) {
@@ -241,12 +241,11 @@ func (m *modelOrigin) send(p resp, bad bool) {
 	m.open[m.last] = bad
 }
 
-// ask changes what the group wants, by way of other wishes. The stream has written what
-// was wanted before: a name that is let go and wanted again while its request waits for
-// the transport is not asked for again.
+// ask changes the interest, passing through other values. If a request waits for the transport
+// meanwhile, a name that is unsubscribed and wanted again is not requested again.
 func (m *modelOrigin) ask(wishes ...snapshot.TypeInterest) {
 	m.pass(time.Minute)
-	m.hear(false)
+	m.readRequests(false)
 	for _, m.interest = range wishes {
 		m.set(m.interest)
 	}
@@ -260,10 +259,10 @@ func (m *modelOrigin) wants(name string) bool {
 	return m.interest.Wildcard || m.interest.Names.Has(name)
 }
 
-// part is what the group holds of what this stream answers.
+// part is the part of the group's resources that this stream answers.
 func (m *modelOrigin) part() snapshot.Part { return m.sink.Held(m.typ).Part(m.interest.Wildcard) }
 
-// compare holds the group against the origin, once all has been said.
+// compare compares the group with the origin, once all messages are exchanged.
 func (m *modelOrigin) compare(names []string) {
 	for _, n := range names {
 		change, got := m.has[n], m.part().Held(n)
@@ -283,10 +282,10 @@ func (m *modelOrigin) compare(names []string) {
 	}
 }
 
-// Whatever an origin says, in whichever portions, and whatever a group wants meanwhile: the
-// requests keep the rules, nothing is deleted that the origin did not delete, and at rest the
-// group holds what the origin has. This holds over new streams to this origin or to another
-// one, after refusals, and beside what the group's other stream brings (P50).
+// The origin sends anything, in any portions, and the interest changes meanwhile. The requests keep
+// the rules. Nothing is deleted that the origin did not delete. At rest the group holds what the
+// origin has. This holds over new streams to this origin or to another one, after refusals, and
+// beside resources of the group's other stream (P50).
 func TestP55_P64_P65_Model(t *testing.T) {
 	for _, typ := range []xds.TypeURL{cds, eds} {
 		for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
@@ -316,7 +315,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 				kept = append(kept, n)
 			}
 		}
-		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "hear", "hear", "say", "say", "say", "bad", "connect", "other", "time"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "time"}).Draw(rt, "step") {
 		case "put":
 			m.changes++
 			m.has[name.Draw(rt, "name")] = m.changes
@@ -326,10 +325,10 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 		case "want":
 			m.ask(rapid.SliceOfN(wish, 1, 2).Draw(rt, "wishes")...)
 			kept = nil
-		case "hear":
-			m.hear(rapid.Bool().Draw(rt, "one"))
-		case "say":
-			m.say(true)
+		case "request":
+			m.readRequests(rapid.Bool().Draw(rt, "one"))
+		case "respond":
+			m.sendResponse(true)
 		case "bad":
 			if m.began && (len(m.open) == 0 || v == xds.Delta) {
 				m.send(resp{Type: typ, Version: "bad", Resources: []res{m.resource("a", 1), m.resource("a", 1)}}, true)
@@ -357,7 +356,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 	}
 	for range 20 {
 		m.pass(time.Minute)
-		for m.hear(false) || m.say(false) {
+		for m.readRequests(false) || m.sendResponse(false) {
 		}
 	}
 	m.compare(names)

@@ -7,7 +7,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// other has the group's other stream bring something of cds (P50).
+// other makes the group's other stream bring clusters (P50).
 func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.t.Helper()
 	u := snapshot.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
@@ -21,7 +21,7 @@ func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.apply(u)
 }
 
-// part is what is held of cds for the wildcard, or for names.
+// part checks the clusters held for the wildcard, or for names.
 func (r *protocolFixture) part(wildcard bool, names ...string) {
 	r.t.Helper()
 	got := ""
@@ -37,8 +37,8 @@ func (r *protocolFixture) part(wildcard bool, names ...string) {
 	}
 }
 
-// What the wildcard's stream holds of a name is no answer to the name: its
-// absence from the next response removes nothing, and the other way round.
+// A resource that the wildcard's stream brought does not answer a subscription by name. Its absence
+// from the next response removes nothing, and vice versa.
 func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b", "c"))
@@ -51,7 +51,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.part(false, "b")
 	r.part(true, "a", "b", "w")
-	r.is(cds, snapshot.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
+	r.is(cds, snapshot.Present, "a", "b") // removing a here removes nothing that the wildcard holds
 	r.is(cds, snapshot.Pending, "c")
 
 	s := newProtocolFixture(t, xds.SotW)
@@ -64,9 +64,9 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	s.part(false, "n")
 }
 
-// A stream that is new to a type says of all that another one brought that it
-// has no version, so that the origin says all of it again.
-func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
+// A stream that is new to a type reports no version for resources of another stream. The origin
+// then sends them again.
+func TestP50_ResourcesOfAnotherStreamAreResent(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.other(false, "a", "b")
 	r.other(true, "w")

@@ -45,7 +45,7 @@ func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
 // connect begins a new stream after one that ended.
 func (r *protocolFixture) connect() { r.begin() }
 
-// reopen begins a new stream instead of one that the relay ended itself.
+// reopen begins a new stream after the relay ended the last one itself.
 func (r *protocolFixture) reopen() { r.begin() }
 
 func (r *protocolFixture) begin() {
@@ -60,10 +60,10 @@ func (r *protocolFixture) begin() {
 	}
 }
 
-// set is an interest that nobody takes yet.
+// set stores an interest that the stream has not taken yet.
 func (r *protocolFixture) set(types ...snapshot.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
 
-// want reports whether the stream can go on with the interest.
+// want sets the interest, and reports whether the stream can go on with it.
 func (r *protocolFixture) want(types ...snapshot.TypeInterest) bool {
 	r.set(types...)
 	return r.conversation.SetInterest(r.cell.Take())
@@ -71,7 +71,7 @@ func (r *protocolFixture) want(types ...snapshot.TypeInterest) bool {
 
 func (r *protocolFixture) next() *Request { return r.conversation.NextRequest(r.now) }
 
-// sent writes all that is due and checks it against what is expected.
+// sent takes all due requests and compares them with the expected ones.
 func (r *protocolFixture) sent(want ...string) {
 	r.t.Helper()
 	var got []string
@@ -118,7 +118,7 @@ func (r *protocolFixture) apply(u snapshot.Update) {
 	}
 }
 
-// pass lets time go by.
+// pass advances the clock.
 func (r *protocolFixture) pass(d time.Duration) { r.now = r.now.Add(d) }
 
 // holds checks the names that are held.
@@ -129,7 +129,7 @@ func (r *protocolFixture) holds(typ xds.TypeURL, names ...string) {
 	}
 }
 
-// is checks what is known of names.
+// is checks the presence of names.
 func (r *protocolFixture) is(typ xds.TypeURL, want snapshot.Presence, names ...string) {
 	r.t.Helper()
 	for _, n := range names {

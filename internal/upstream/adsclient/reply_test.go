@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Origins that answer a NACK with the same response at once would keep both
-// sides busy for ever.
+// Without a delay, origins that answer a NACK with the same response at once would keep both sides
+// busy forever.
 func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
@@ -60,8 +60,8 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 	})
 }
 
-// In SotW a change would be taken for the ACK, so it goes after the NACK, and
-// that one after the least wait. In delta it does not wait.
+// In SotW the origin would take a change for the ACK. So it goes after the NACK, and the NACK after
+// the shortest wait. In delta the change does not wait.
 func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)

@@ -15,7 +15,7 @@ type Request struct {
 	Head, Tail      []byte
 	NACK            string // the fault, if it is a NACK
 	Oversized       bool   // it exceeds MaxRequestBytes (P59)
-	VersionsLeftOut int    // that did not fit
+	VersionsLeftOut int    // versions that did not fit
 }
 
 // Fields of DiscoveryRequest.
@@ -111,28 +111,26 @@ func initialSize(name, version string) int {
 	return protowire.SizeTag(deltaInitial) + protowire.SizeBytes(versionSize(name, version))
 }
 
-// A delta request over MaxRequestBytes is split (P59). The names go in several
-// requests, each of which only changes names, as any later request does. Versions
-// can only stand in the first request of a type, beside their name: some origins
-// subscribe to each name that has a version, others ignore a version whose name is
-// not subscribed to. So names that are held go first.
+// A delta request over MaxRequestBytes is split (P59). The names go in several requests that each
+// only change names, as later requests do. Versions can only be in the first request of a type,
+// beside their name. The reason is that some origins subscribe to each name that has a version, and
+// others ignore a version whose name is not subscribed. So held names go first.
 
-// heldVersion is a resource that is held, with the version that this origin gave.
+// heldVersion is a held resource, with the version that this origin sent.
 type heldVersion struct {
 	name, version string
-	subscribedAs  string // the name, alias or glob that is subscribed to
+	subscribedAs  string // the subscribed name, alias or glob
 }
 
-// firstRequest is what the first request of a type holds.
+// firstRequest is the content of the first request of a type.
 type firstRequest struct {
 	names    *xds.NameSet // nil: the wildcard
 	versions []heldVersion
 	leftOut  int // versions
 }
 
-// splitFirst decides which names and versions go in the first request of a type:
-// all of them, if they fit. There is always a name: a request without any would
-// subscribe to the wildcard (P21).
+// splitFirst decides which names and versions go in the first request of a type: all of them, if
+// they fit. It always has a name: a request without any would subscribe to the wildcard (P21).
 func splitFirst(want subscription, held []heldVersion, room int) firstRequest {
 	if want.wildcard {
 		o := firstRequest{}
@@ -173,8 +171,8 @@ func splitFirst(want subscription, held []heldVersion, room int) firstRequest {
 	return o
 }
 
-// addVersions adds the versions that fit and returns the room that is left. extra is
-// what a version takes besides its own size. added is called for each one added.
+// addVersions adds the versions that fit and returns the remaining room. extra is the space of a
+// version besides its own size. added is called for each added version.
 func (o *firstRequest) addVersions(held []heldVersion, room int, extra func(heldVersion) int, added func(heldVersion)) int {
 	for _, h := range held {
 		size := initialSize(h.name, h.version) + extra(h)
@@ -189,8 +187,8 @@ func (o *firstRequest) addVersions(held []heldVersion, room int, extra func(held
 	return room
 }
 
-// splitChange returns how many of the names to add and to drop fit in one request.
-// Names to add go first, and there is always a name.
+// splitChange returns how many of the names to add and to drop fit in one request. Names to add go
+// first. There is always at least one name.
 func splitChange(add, drop []string, room int) (now, gone []string) {
 	fitting := func(names []string, num protowire.Number, atLeastOne bool) []string {
 		n := slices.IndexFunc(names, func(name string) bool {

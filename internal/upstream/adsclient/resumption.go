@@ -7,25 +7,23 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Resumption is what a key's streams leave to the next one, for each type that is
-// wanted. With it a stream names the versions that are held (P55). Make one by
-// make(Resumption); a Conversation fills it.
+// Resumption is the state that a key's streams leave to the next one, for each wanted type. With it
+// a stream lists the held versions (P55). Make one by make(Resumption); a Conversation fills it.
 type Resumption map[xds.TypeURL]*lastAccepted
 
-// lastAccepted is what the responses of one origin to one subscription left.
+// lastAccepted is the state after the responses of one origin to one subscription.
 type lastAccepted struct {
 	origin   string
 	wildcard bool
-	// otherOrigins are the names held whose version may not be this origin's: it
-	// has not sent them since the key changed to it.
+	// otherOrigins are held names whose version may not be this origin's: it has not sent them
+	// since the key changed to it.
 	otherOrigins *xds.NameSet
 	// subscribed and version are those of the last accepted response (SotW).
 	subscribed subscription
 	version    string
 }
 
-// record notes what an accepted response brought or removed, and returns what is
-// remembered of the type.
+// record records what an accepted response brought or removed. It returns the state of the type.
 func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 	last := p.Resumption[r.TypeURL]
 	if last == nil || last.origin != p.Origin || last.wildcard != t.subscribed.wildcard {
@@ -43,14 +41,14 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 	return last
 }
 
-// lastAccepted returns what is remembered of a type from earlier streams (P55), if
-// that is of this origin and of the same kind of subscription. Otherwise all that
-// the part holds counts as other origins', in three cases:
-//   - The key used another origin. If that was a directory, which leaves no
-//     Resumption, only the part's origin shows it.
+// lastAccepted returns the state that earlier streams left for a type (P55), if that is of this
+// origin and of the same kind of subscription. Otherwise the whole part counts as other origins',
+// in three cases:
+//   - The key used another origin. If that was a directory, which leaves no Resumption, only the
+//     part's origin shows it.
 //   - The key came back from another origin, which brought the part.
-//   - Another stream of the key brought the part (P50). The origin has to send all
-//     of it again; otherwise nobody could tell when it has.
+//   - Another stream of the key brought the part (P50). The origin has to send all of it again.
+//     Otherwise the relay could not tell when the origin has sent it.
 func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapshot.Part) *lastAccepted {
 	last := p.Resumption[typ]
 	other := part.Origin() != "" && part.Origin() != p.Origin
@@ -66,7 +64,7 @@ func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapsh
 	return last
 }
 
-// subscription is what is asked of one type: the wildcard or names.
+// subscription is what is subscribed of one type: the wildcard or names.
 type subscription struct {
 	wildcard bool
 	names    *xds.NameSet
@@ -78,11 +76,11 @@ func (s subscription) equal(o subscription) bool {
 	return s.wildcard == o.wildcard && s.names.Equal(o.names)
 }
 
-// part is the part of a snapshot that answers the subscription. What came for names
-// says nothing of the wildcard, nor the other way round (P50).
+// part is the part of a snapshot that answers the subscription. Resources that came for names do
+// not answer the wildcard, nor the other way round (P50).
 func (s subscription) part(snap *snapshot.Snapshot) snapshot.Part { return snap.Part(s.wildcard) }
 
-// covers yields the resources held that answer the subscription, in order of names.
+// covers yields the held resources that answer the subscription, in order of names.
 func (s subscription) covers(snap *snapshot.Snapshot) iter.Seq[*xds.Resource] {
 	part := s.part(snap)
 	if s.wildcard {

@@ -41,10 +41,10 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a protocolFixture that speaks text.
+// script is a protocolFixture with text as input and output.
 type script struct {
 	*protocolFixture
-	held map[xds.TypeURL]string // as last told
+	held map[xds.TypeURL]string // as printed last
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -108,7 +108,7 @@ func interestOf(t *testing.T, d *datadriven.TestData) (out []snapshot.TypeIntere
 	return out
 }
 
-// response has the relay take a response.
+// response makes the relay receive a response.
 func (s *script) response(d *datadriven.TestData) (said []string) {
 	typ, _ := xds.ParseType(d.CmdArgs[0].Key)
 	p := resp{Type: typ}
@@ -137,7 +137,7 @@ func (s *script) response(d *datadriven.TestData) (said []string) {
 	return said
 }
 
-// news is what is known by now of the types of which that changed.
+// news prints the state of the types that changed.
 func (s *script) news() (said []string) {
 	if s.sink.Interest == nil {
 		return nil
@@ -169,7 +169,7 @@ func (s *script) known(in snapshot.TypeInterest) string {
 	return strings.Join(out, " ")
 }
 
-// spec writes a resource as response reads it.
+// spec prints a resource in the format that response reads.
 func (s *script) spec(r *xds.Resource) string {
 	for _, content := range []string{"", "2", "33"} {
 		body, err := proto.Marshal(res{Name: r.Name, Content: content}.Body(s.t, r.TypeURL()))

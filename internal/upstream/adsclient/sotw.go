@@ -10,10 +10,10 @@ import (
 // nonce (P64).
 type sotw struct{ protocolState }
 
-// sotwState is what only SotW keeps of a type.
+// sotwState is the per-type state that only SotW has.
 type sotwState struct {
-	// nonce is that of the newest response that was accepted or refused, version
-	// that of the last accepted.
+	// nonce is that of the newest response that was accepted or refused. version is that of the
+	// last accepted one.
 	nonce, version string
 	ackDue         bool
 
@@ -28,9 +28,9 @@ func newSotW(o Options) *sotw {
 	return s
 }
 
-// refused notes the nonce of a NACK. The NACK carries the version last accepted, so
-// it is the ACK of that one too. A separate ACK after it could be taken for the ACK
-// of the refused response.
+// refused records the nonce of a NACK. The NACK carries the version accepted last, so it is also
+// the ACK of that one. The origin could take a separate ACK after it for the ACK of the refused
+// response.
 func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
 
 // Applied implements Conversation.
@@ -47,7 +47,7 @@ func (s *sotw) Applied(r *xds.Response) {
 		return // the type is no longer wanted
 	}
 	last := s.record(t, r)
-	last.subscribed, last.version = t.subscribed, r.Version // no request went out since the response came
+	last.subscribed, last.version = t.subscribed, r.Version // no request was sent since the response came
 }
 
 // NextRequest implements Conversation.
@@ -58,7 +58,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 		}
 		switch {
 		case len(t.replies) > 0:
-			continue // a request now would carry the refused nonce, and be its ACK
+			continue // a request now would carry the refused nonce and count as its ACK
 		case !t.requested:
 			if t.wanted.empty() {
 				continue
@@ -67,12 +67,13 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 			t.sotw.version = s.firstVersion(t)
 			t.subscribed = t.wanted
 		case t.applying:
-			// A request now would be stale with the nonce before, and the ACK with the
-			// response's. The ACK follows at once, and lists what is wanted by then.
+			// A request now would be stale with the previous nonce, and be the ACK with the
+			// response's nonce. The ACK follows at once, and lists the names that are wanted by
+			// then.
 			continue
 		case len(t.resubscribe) > 0:
-			// First without these names, then with them again. Nothing else makes an
-			// origin send what it has sent before.
+			// The first request is without these names, the next one has them again. Nothing else
+			// makes an origin resend what it has sent before.
 			t.subscribed = subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(t.resubscribe...)}
 			t.resubscribe = nil
 		case t.sotw.ackDue || !t.subscribed.equal(t.wanted):
@@ -86,8 +87,8 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 	return nil
 }
 
-// firstVersion is the version_info of a stream's first request for a type: what
-// this origin gave for these very names, if all that it gave is still held (P55).
+// firstVersion is the version_info of a stream's first request for a type. It is the version that
+// this origin sent for exactly these names, if all that it sent is still held (P55).
 func (s *sotw) firstVersion(t *typeState) string {
 	part := t.wanted.part(s.Held(t.typ.URL))
 	last := s.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
@@ -119,8 +120,8 @@ func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	}
 	wildcard := t.subscribed.wildcard || t.wildcardEnded
 	if wildcard {
-		// The wildcard is an empty first list, which the oldest origins understand as
-		// well. A type never goes from names to the wildcard on one stream.
+		// The wildcard is an empty first list, which old origins understand as well. A type never
+		// goes from names to the wildcard on one stream.
 		if t.typ.NoLegacyWildcard {
 			b = appendText(b, sotwNames, "*")
 		}

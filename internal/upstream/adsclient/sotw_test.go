@@ -21,9 +21,9 @@ func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 	r.sent("RDS [a b] version 1 nonce 1", "EDS [x]")
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
 	r.want(named(rds, "b", "c"), named(eds, "x"))
-	r.sent("RDS [b c] version 2 nonce 2") // the ACK lists the union of now
+	r.sent("RDS [b c] version 2 nonce 2") // the ACK lists the current union
 	r.want(named(eds, "x"))
-	r.sent("RDS [] version 2 nonce 2") // names were given: an empty list is no interest
+	r.sent("RDS [] version 2 nonce 2") // names were sent before: an empty list means no interest
 	r.want(named(rds, "d"), named(eds, "x"))
 	r.sent("RDS [d] version 2 nonce 2")
 	r.sent()
@@ -62,7 +62,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	r.sent("CDS [] version 1 nonce 1")
 	r.holds(cds, "a")
 
-	// It ends only with the stream, and begins only with one.
+	// The wildcard ends only with the stream, and begins only with a new one.
 	if r.want(named(cds, "a"), all(eds)) {
 		t.Error("the stream goes on with names after the wildcard")
 	}
@@ -76,7 +76,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	r.sent("CDS [] node")
 }
 
-func TestP64_ATypeThatNobodyWantsIsNotRequested(t *testing.T) {
+func TestP64_AnUnwantedTypeIsNotRequested(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(snapshot.TypeInterest{Type: cds}, named(eds))
@@ -133,8 +133,7 @@ func TestP18_NoFaults(t *testing.T) {
 	d.is(eds, snapshot.Pending, "b")
 }
 
-// To acknowledge a type that was never requested would be to request it, with
-// an empty list: the wildcard.
+// An ACK for a type that was never requested would request it, with an empty list: the wildcard.
 func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
@@ -202,7 +201,7 @@ func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 	r.respond(resp{Type: cds, Version: "4", Resources: []res{{Name: "b", Heartbeat: true}}})
 	r.holds(cds, "b", "d", "e") // never by heartbeats alone
 	r.respond(resp{Type: cds, Version: "5", Resources: []res{{Name: "b", Heartbeat: true}, {Name: "c"}}})
-	r.holds(cds, "b", "c") // a heartbeat says that it is there
+	r.holds(cds, "b", "c") // a heartbeat shows that it exists
 	r.respond(resp{Type: cds, Version: "6"})
 	r.holds(cds)
 }
@@ -230,7 +229,7 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.sent("CDS [a] version 2 nonce 2")
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] version 2 nonce 2")
-	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // crossed the request
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // it crossed the request
 	r.is(cds, snapshot.Pending, "b")
 	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
 	r.connect() // a reconnect adds nothing
@@ -260,7 +259,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		}
 		r.want()
 		r.next()
-		r.respond(resp{Type: eds, Version: "2", Resources: clusters("a")}) // let go: on its way
+		r.respond(resp{Type: eds, Version: "2", Resources: clusters("a")}) // unsubscribed: the response was on its way
 		r.holds(eds)
 	}
 }
@@ -288,7 +287,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 		r.next()
 		r.set()
 		if r.want(all(cds)) {
-			t.Errorf("%v: a wildcard that was let go is asked for again on the same stream", v)
+			t.Errorf("%v: an unsubscribed wildcard is requested again on the same stream", v)
 		}
 	}
 }
@@ -305,17 +304,17 @@ func TestP55_SotWReconnect(t *testing.T) {
 
 	was := r.sink.Held(rds)
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	if got := r.sink.Held(rds); got != was { // the answer is held against what is held
+	if got := r.sink.Held(rds); got != was { // the answer is compared with the held content
 		t.Error("an equal answer made another snapshot")
 	}
 
 	r.set(named(rds, "a", "b", "n"), all(cds))
-	r.connect() // other names than those acknowledged
+	r.connect() // other names than the acknowledged ones
 	r.sent("RDS [a b n] node", "CDS [] version 7")
 	r.set(named(rds, "a"), all(cds))
 	r.connect()
 	r.sent("RDS [a] node", "CDS [] version 7")
-	r.set(named(rds, "a", "b"), all(cds)) // the names acknowledged, but b was forgotten
+	r.set(named(rds, "a", "b"), all(cds)) // the acknowledged names, but b was forgotten
 	r.connect()
 	r.sent("RDS [a b] node", "CDS [] version 7")
 

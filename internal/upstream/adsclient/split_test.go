@@ -11,8 +11,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// requests writes all that is due, decoded; each has to be within the limit,
-// and say so.
+// requests returns all due requests, decoded. Each must be within the limit, or be marked as
+// oversized.
 func (r *protocolFixture) requests() []*discoveryv3.DeltaDiscoveryRequest {
 	r.t.Helper()
 	var out []*discoveryv3.DeltaDiscoveryRequest
@@ -56,12 +56,12 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 		t.Errorf("asked for %v", asked)
 	}
 
-	// Whatever is asked for can be answered: also between the parts.
+	// The origin can answer all of it, even between the parts.
 	r.respond(resp{Type: eds, Resources: clusters(names...)})
 	r.sent("EDS nonce 1")
 	r.holds(eds, names...)
 
-	// And taken back: what is new goes first.
+	// All of it can be unsubscribed again. New names go first.
 	r.want(named(eds, "new"))
 	reqs = r.requests()
 	if len(reqs) < 5 || !slices.Equal(reqs[0].ResourceNamesSubscribe, []string{"new"}) {
@@ -87,11 +87,11 @@ func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
 	r.max = 200
 	r.conversation.(*delta).MaxRequestBytes = r.max
 	r.set()
-	r.want(named(eds, names...)) // dropped and wanted again, unseen
+	r.want(named(eds, names...)) // unsubscribed and wanted again before a request was sent
 	var out, in []string
 	for _, q := range r.requests() {
 		if len(q.ResourceNamesSubscribe) > 0 && len(out) < len(names) {
-			t.Errorf("asked again before all was dropped: %v", q)
+			t.Errorf("requested again before all names were dropped: %v", q)
 		}
 		out = append(out, q.ResourceNamesUnsubscribe...)
 		in = append(in, q.ResourceNamesSubscribe...)
@@ -99,12 +99,12 @@ func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
 	slices.Sort(out)
 	slices.Sort(in)
 	if !slices.Equal(out, names) || !slices.Equal(in, names) {
-		t.Errorf("dropped %v, asked for %v", out, in)
+		t.Errorf("dropped %v, requested %v", out, in)
 	}
 }
 
-// After a reconnect the first request has the names that are held, each with
-// its version, as many as fit; the others follow without.
+// After a reconnect the first request has as many held names as fit, each with its version. The
+// others follow without versions.
 func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)
@@ -137,7 +137,7 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Nothing is split that need not be.
+// A request that fits is not split.
 func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(20)
@@ -156,7 +156,7 @@ func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
 	}
 }
 
-// A request holds a name at least, however long: none would be the wildcard.
+// A request has at least one name, however long. Without a name it would be the wildcard.
 func TestP59_DeltaAlwaysAName(t *testing.T) {
 	for _, max := range []int{1, 60, 90} {
 		r := newProtocolFixture(t, xds.Delta)

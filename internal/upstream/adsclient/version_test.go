@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The version is that of the newest response, and none if that has none.
+// The version is that of the newest response, or none if that one has none.
 func TestP61_VersionOfTheNewestResponse(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)

@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// A wildcard that nobody wants any more is of no concern to the other types:
-// the stream goes on, and what still comes is dropped.
+// A wildcard that is no longer wanted does not affect the other types. The stream goes on, and
+// later responses of the type are dropped.
 func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
@@ -19,7 +19,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	if !r.want(named(eds, "a")) {
 		t.Fatal("the stream ends with two of its wildcards")
 	}
-	r.sent() // they stay asked, as they were asked
+	r.sent() // they stay subscribed as before
 	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
 	if n.Unasked != 2 {
 		t.Errorf("%d unasked, want 2", n.Unasked)
@@ -35,13 +35,13 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	if !d.want(named(eds, "a")) {
 		t.Fatal("the stream ends with one of its wildcards")
 	}
-	d.respond(resp{Type: cds, Resources: clusters("y")}) // crossed the request
+	d.respond(resp{Type: cds, Resources: clusters("y")}) // it crossed the request
 	d.sent("CDS nonce 1", "CDS nonce 2", "CDS -[*]")
 	d.holds(cds)
 	d.sent()
 }
 
-// What the origin remembers of the stream would be left out of the answer.
+// A new stream is needed because the origin would leave out what it has already sent on this one.
 func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, again := range map[string]snapshot.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
@@ -58,13 +58,13 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 				t.Errorf("%s on the same stream", what)
 			}
 		}
-		r := newProtocolFixture(t, v) // nothing at all is wanted: nothing is left asked for long
+		r := newProtocolFixture(t, v) // nothing at all is wanted: no subscription stays open for long
 		r.want(named(eds, "a"), all(cds))
 		r.next()
 		r.next()
 		r.want(named(eds, "a"))
 		if r.want() {
-			t.Error("the stream stays for a wildcard that nobody wants")
+			t.Error("the stream stays open for a wildcard that is not wanted")
 		}
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Directory is a directory that serves as an origin (P80). Its files are read once
-// for all keys, and all keys share the resources. Make one by New.
+// Directory is a directory that serves as an origin (P80). Its files are read once for all keys,
+// and all keys share the resources. Make one by New.
 type Directory struct {
 	name, dir string
 	log       *slog.Logger
@@ -32,19 +32,19 @@ type Directory struct {
 	changed chan struct{} // closed when now is replaced
 	wrong   []Fault       // replaced as a whole
 
-	// Owned by Run.
+	// Run owns the fields below.
 	files    map[string]*fileState
 	reported map[string]string // the faults that were logged, by path
 }
 
-// contents is what all files say together. It is immutable.
+// contents is the merged content of all files. It is immutable.
 type contents struct {
 	types map[xds.TypeURL]*typeContents
 	// failed: the directory could not be read, and never was.
 	failed error
 }
 
-// typeContents is what all files say of one type; the same pointer means the same.
+// typeContents is the merged content of all files for one type. Equal pointers mean equal content.
 type typeContents struct {
 	version   string
 	resources map[string]*xds.Resource
@@ -67,7 +67,7 @@ func (t *typeContents) index() {
 	}
 }
 
-// of returns what is said of typ.
+// of returns the content of typ.
 func (c *contents) of(typ xds.TypeURL) *typeContents {
 	if t := c.types[typ]; t != nil {
 		return t
@@ -79,21 +79,21 @@ func (c *contents) of(typ xds.TypeURL) *typeContents {
 type fileState struct {
 	sum   [sha256.Size]byte // of the content that was read last
 	fault error             // of that content
-	good  []*section        // the last valid content that names nothing that another file's good names
-	next  []*section        // valid content that is not good yet; nil: none
+	good  []*section        // the last valid content without names of another file's good content
+	next  []*section        // valid content that is not yet good; nil: none
 }
 
 // Options of a Directory; all are required.
 type Options struct {
-	Name      string // the origin's
-	Path      string // of a file: URL, with or without its empty host
+	Name      string // the origin's name
+	Path      string // path of a file: URL, with or without its empty host
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Connected *telemetry.Gauge // set to 1 while the directory is readable
 }
 
-// New makes the origin of a directory. A directory that does not exist yet is no
-// error: it is an origin that cannot be reached.
+// New makes the origin of a directory. A directory that does not exist yet is no error: it is an
+// unreachable origin.
 func New(o Options) (*Directory, error) {
 	path, _ := strings.CutPrefix(o.Path, "//")
 	if !filepath.IsAbs(path) {
@@ -126,9 +126,9 @@ func (d *Directory) paths() []string {
 	return out
 }
 
-// scan reads the directory and publishes what its files say together. A directory without a
-// valid file is an origin that cannot be reached: what was published stays. The same holds if a
-// file has a fault before anything was published: its resources would count as deleted.
+// scan reads the directory and publishes the merged content of its files. A directory without a
+// valid file is an unreachable origin: the published content stays. The same holds if a file has a
+// fault before anything was published: its resources would count as deleted.
 func (d *Directory) scan() {
 	faults, err := d.read()
 	all := d.merge()
@@ -156,8 +156,8 @@ func (d *Directory) never() bool {
 // maxFaults is how many faults of a directory are shown.
 const maxFaults = 20
 
-// report keeps the faults of the files, by name, and of the directory for Faults. It logs
-// each fault once when it comes and once when it goes.
+// report keeps the faults of the files, by name, and of the directory for Faults. It logs each
+// fault once when it appears and once when it is gone.
 func (d *Directory) report(faults map[string]error, dir error) {
 	list := faultList(d.dir, faults, dir)
 	d.mu.Lock()
@@ -185,7 +185,7 @@ func (d *Directory) report(faults map[string]error, dir error) {
 	d.reported = now
 }
 
-// meaning returns what follows from a fault of a file or of the directory, and counts it.
+// meaning returns the consequence of a fault of a file or of the directory, and counts it.
 func (d *Directory) meaning(path string) string {
 	if path == d.dir {
 		if d.never() {
@@ -203,14 +203,14 @@ func (d *Directory) meaning(path string) string {
 	return "file of an origin refused, its last valid content stays"
 }
 
-// Faults returns what is wrong now, with at most maxFaults entries.
+// Faults returns the current faults, at most maxFaults.
 func (d *Directory) Faults() []Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.wrong
 }
 
-// Fault is what is wrong with a file of an origin, or with its directory.
+// Fault is a fault of an origin's file or directory.
 type Fault struct {
 	File string
 	Err  error
@@ -227,18 +227,18 @@ func faultList(dir string, faults map[string]error, err error) (out []Fault) {
 	return out
 }
 
-// CheckDirectory reads a directory as an origin of it would, and returns what is wrong.
+// CheckDirectory reads a directory as an origin would, and returns its faults.
 func CheckDirectory(dir string) []Fault {
 	d := &Directory{dir: dir, files: make(map[string]*fileState)}
 	faults, err := d.read()
 	return faultList(dir, faults, err)
 }
 
-// maxReads bounds how often a directory is read again because it changed meanwhile.
+// maxReads bounds how often a directory is reread because it changed meanwhile.
 const maxReads = 3
 
-// read reads all files, and makes valid content good. It returns what is wrong with files, by
-// name. If files change meanwhile it reads them again: it may have read one file before and one
+// read reads all files, and makes valid content good. It returns the faults of files, by name. If
+// files change meanwhile it reads them again. Otherwise it may have read one file before and one
 // after a swap, and a resource that moves between them would be missing.
 func (d *Directory) read() (faults map[string]error, err error) {
 	for range maxReads {
@@ -260,7 +260,7 @@ func (d *Directory) read() (faults map[string]error, err error) {
 // there than that the origin has no resources.
 var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
 
-// list returns the names of the files that are served. There is at least one, or an error.
+// list returns the names of the served files. There is at least one, or an error.
 func (d *Directory) list() (names []string, err error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -277,12 +277,12 @@ func (d *Directory) list() (names []string, err error) {
 	return names, nil
 }
 
-// served reports whether a file of this name is the origin's.
+// served reports whether the origin serves a file of this name.
 func served(name string) bool {
 	return !strings.HasPrefix(name, ".") && decoders[filepath.Ext(name)] != nil
 }
 
-// readAll reads these files, and forgets others.
+// readAll reads these files, and drops the state of others.
 func (d *Directory) readAll(names []string) (faults map[string]error) {
 	faults = make(map[string]error)
 	for _, name := range names {
@@ -300,8 +300,8 @@ func (d *Directory) readAll(names []string) (faults map[string]error) {
 // maxFile is the largest file that is read, in bytes; no response is larger (P59).
 const maxFile = 256 << 20
 
-// readFile reads a file. Valid content that is new becomes f.next. It returns the fault of the
-// content also if the content is the same as before.
+// readFile reads a file. New valid content becomes f.next. It returns the fault of the content even
+// if the content is unchanged.
 func (d *Directory) readFile(name string, f *fileState) error {
 	path := filepath.Join(d.dir, name)
 	info, err := os.Stat(path)
@@ -324,7 +324,7 @@ func (d *Directory) readFile(name string, f *fileState) error {
 	return f.fault
 }
 
-// held is the resource that is served under a name, for sharing its memory.
+// held is the served resource of this name, for sharing its memory.
 func (d *Directory) held(typ xds.TypeURL, name string) *xds.Resource {
 	c, _ := d.load()
 	if c == nil {
@@ -372,7 +372,7 @@ func (d *Directory) settleNames(faults map[string]error) {
 		}
 		return false
 	}
-	for clash() { // each turn drops the new content of one file, and good contents do not clash
+	for clash() { // each turn drops the new content of one file; good contents do not clash
 	}
 	for _, name := range names {
 		if f := d.files[name]; f.next != nil && !back[name] {
@@ -387,8 +387,8 @@ func says(sections []*section, url xds.TypeURL, name string) bool {
 	})
 }
 
-// merge returns what all good contents say together. The origin's version of a
-// type is that of the one file that gives the type.
+// merge returns the merged good content of all files. The origin's version of a type is set if only
+// one file has the type; it is that file's version.
 func (d *Directory) merge() *contents {
 	c := &contents{types: make(map[xds.TypeURL]*typeContents)}
 	sections := make(map[xds.TypeURL]int)
@@ -413,8 +413,8 @@ func (d *Directory) merge() *contents {
 	return c
 }
 
-// publish makes c what is served, unless it says what is served already. What
-// it says of a type that did not change keeps its pointer.
+// publish makes c the served content, unless it equals the current one. The content of an unchanged
+// type keeps its pointer.
 func (d *Directory) publish(c *contents) {
 	was, _ := d.load()
 	if was != nil {
@@ -442,8 +442,8 @@ func (d *Directory) publish(c *contents) {
 	close(wake)
 }
 
-// load returns what is served, nil before the first scan, and a channel that is
-// closed when that changes.
+// load returns the served content, nil before the first scan, and a channel that is closed when it
+// changes.
 func (d *Directory) load() (*contents, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

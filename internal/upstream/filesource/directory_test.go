@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// However files are replaced, a key with the wildcard and one with names both
-// get it, and by another way the next time.
+// A key with the wildcard and a key with names get each change, whichever way the files are
+// replaced.
 func TestP80_EveryWayOfReplacing(t *testing.T) {
 	inPlace := func(r *directoryOrigin, name, text string) { r.write(name, text) }
 	over := func(r *directoryOrigin, name, text string) {
@@ -90,7 +90,7 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 				}
 			}
 			if gone != 1 {
-				t.Errorf("b was removed %d times: not even once by giving its file another name", gone)
+				t.Errorf("b was removed %d times; renaming its file must not remove it", gone)
 			}
 			for _, s := range []*testSink{wild, byName} {
 				s.Mu.Lock()
@@ -105,13 +105,13 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 	}
 }
 
-// Kubernetes mounts a ConfigMap as links through ..data, which is swapped: all
-// files change at once, and what moves from one to another is never gone.
+// Kubernetes mounts a ConfigMap as links through ..data, which is swapped. All files change at
+// once, and a resource that moves between files is never removed.
 func TestP80_DataSymlinkSwap(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	generation := 0
 	swap := func(files map[string]string) {
-		old := fmt.Sprintf("..gen%d", generation-1) // the one before goes with the next, so that it tells nothing
+		old := fmt.Sprintf("..gen%d", generation-1) // it is removed with the next one, so that it gives no event
 		generation++
 		gen := fmt.Sprintf("..gen%d", generation)
 		must(t, os.Mkdir(r.path(gen), 0o755))
@@ -137,14 +137,14 @@ func TestP80_DataSymlinkSwap(t *testing.T) {
 	holds(t, wild, "two=2", "x", "y=2")
 	holds(t, byName, "x", "y=2")
 	if got := removedEver(wild); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("the wildcard was told that %v are gone", got)
+		t.Errorf("the wildcard received the removal of %v", got)
 	}
 	if got := removedEver(byName); len(got) > 0 {
 		t.Errorf("told that %v are gone", got)
 	}
 }
 
-// The directory itself may be a link that is swapped, may go, and may come late.
+// The directory itself may be a link that is swapped. It may be removed, and may appear late.
 func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	base := t.TempDir()
 	r := newDirectoryOrigin(t, filepath.Join(base, "current"))
@@ -172,13 +172,13 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 
-	// Gone at once with all that is in it: what was read stays.
+	// The directory and its files are removed at once. The content that was read stays.
 	must(t, os.Remove(r.dir))
 	at := r.log.Until(t, 0, "not readable", "current")
 	holds(t, wild, "a=3")
-	late, _ := r.key(named(cds, "a")) // and is served to others
+	late, _ := r.key(named(cds, "a")) // other keys get it too
 	holds(t, late, "a=3")
-	must(t, os.Mkdir(r.dir, 0o755)) // it is there, and empty, as what nothing is mounted on
+	must(t, os.Mkdir(r.dir, 0o755)) // it exists and is empty, like a mount point without a mount
 	r.log.Until(t, at, "what was read stays", "no file in it is served")
 	holds(t, wild, "a=3")
 	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
@@ -189,13 +189,13 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	r.log.Until(t, at, "readable again", "current")
 	holds(t, wild, "a=4")
 	holds(t, late, "a=4")
-	// Who means that there is nothing says so in a file.
+	// An origin without resources needs a file that says so.
 	r.write("c.yaml", "type_url: "+string(cds)+"\n")
 	holds(t, wild)
 }
 
-// A file that cannot be read keeps its last valid content, is reported
-// once, and counts again when it is mended; the others go on.
+// A file that cannot be read keeps its last valid content and is reported once. It counts again
+// once it is repaired. Other files are not affected.
 func TestP80_BrokenAndMended(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
@@ -216,7 +216,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 	} {
 		r.write("a.yaml", c.text)
 		at = r.log.Until(t, at, "refused", c.place, c.says, "level=WARN", "origin=files")
-		// The other file is followed meanwhile, and tells when it has been.
+		// Changes of the other file are still followed, and show when the broken one was read.
 		b := fmt.Sprintf("b=%d", at)
 		r.write("b.yaml", clustersFile("2", b))
 		holds(t, wild, "a=1", b)
@@ -231,7 +231,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 	r.log.Until(t, at, "readable again", "a.yaml")
 	holds(t, byName, "a=3")
 
-	// A file that was never valid has nothing to keep, and hinders nobody.
+	// A file that was never valid has no content to keep, and does not affect others.
 	r.write("c.json", "{")
 	r.log.Until(t, at, "refused", "c.json")
 	must(t, os.Symlink("nowhere", r.path("d.yaml")))
@@ -242,8 +242,8 @@ func TestP80_BrokenAndMended(t *testing.T) {
 	holds(t, byName, "a=4")
 }
 
-// A name in two files: the file that said it first keeps it, the other its last
-// valid content, until they agree.
+// If a name is in two files, the first file keeps it. The other file keeps its last valid content
+// until they agree.
 func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("b.yaml", clustersFile("1", "x=b", "b=1"))
@@ -253,11 +253,11 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	holds(t, wild, "a=1", "b=1", "x=b")
 
-	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // at odds with b.yaml, though earlier by name
+	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // conflicts with b.yaml, though earlier by name
 	at := r.log.Until(t, 0, "refused", "a.yaml", "the same name twice", "b.yaml")
 	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
 	holds(t, wild, "a=1", "b=2", "x=b")
-	r.write("b.yaml", clustersFile("3", "b=3")) // lets x go: no fault any more
+	r.write("b.yaml", clustersFile("3", "b=3")) // drops x: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
 	r.log.Until(t, at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
@@ -269,8 +269,8 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	}
 }
 
-// What the files say of several types reaches a key in the order of the types;
-// types without a file are answered too: with nothing, names as absent.
+// A key receives the content of several types in the order of types. Types without a file are
+// answered too: empty, with names as absent.
 func TestP80_Types(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("eds.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"a"}]}`)
@@ -298,7 +298,7 @@ func TestP80_Types(t *testing.T) {
 	}
 }
 
-// The origin's version of a type is that of the file which alone gives it.
+// The origin's version of a type is that of the only file with the type.
 func TestP61_VersionsOfFiles(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("7", "a"))
@@ -308,9 +308,9 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 	holds(t, both, "a", "b")
 	must(t, os.Remove(r.path("b.yaml")))
 	holds(t, both, "a")
-	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same
+	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same content
 	both.Until(t, "version 9", func() bool { return both.Snapshots[cds].Version == "9" })
-	r.write("a.yaml", clustersFile("", "a")) // and none
+	r.write("a.yaml", clustersFile("", "a")) // no version
 	both.Until(t, "the content's version", func() bool { return both.Snapshots[cds].Version != "9" && both.Snapshots[cds].Given() == "" })
 	both.Mu.Lock()
 	defer both.Mu.Unlock()
@@ -322,7 +322,7 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 	}
 }
 
-// Interest comes and goes; where there is none the stream is closed.
+// Interest changes. While it is empty the stream is closed.
 func TestP80_InterestChanges(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a", "b"))
@@ -345,8 +345,7 @@ func TestP80_InterestChanges(t *testing.T) {
 	holds(t, sink, "c")
 }
 
-// There is one watch whatever the number of keys, and what is no file of the
-// origin does not matter.
+// There is one watch whatever the number of keys. Files that the origin does not serve are ignored.
 func TestP80_OneWatchForAllKeys(t *testing.T) {
 	watches := func() (n int) {
 		fds, err := os.ReadDir("/proc/self/fd")
@@ -381,7 +380,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 	for _, s := range sinks {
 		holds(t, s, "a=2")
 	}
-	// One copy of the resource for all.
+	// All keys share one copy of the resource.
 	for _, s := range sinks[1:] {
 		if s.Held(cds).Held("a") != sinks[0].Held(cds).Held("a") {
 			t.Error("keys have copies of their own")
@@ -392,7 +391,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 	}
 }
 
-// What is wrong with an address is known when the client is made.
+// New reports an invalid address.
 func TestP80_Addresses(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o644))
@@ -409,7 +408,7 @@ func TestP80_Addresses(t *testing.T) {
 	}
 }
 
-// An error of the group ends its stream and nobody else's.
+// An error of the group ends its own stream only.
 func TestP80_TheGroupIsOver(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a=1"))

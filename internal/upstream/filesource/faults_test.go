@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// What is wrong with the files of a directory is shown until it is mended, and so is
-// that the directory is gone: a key that was served sees nothing of either.
+// Faults of files, and a missing directory, are shown until they are repaired. A key that was
+// served notices neither.
 func TestP80_FaultsAreShown(t *testing.T) {
 	r := newDirectoryOrigin(t, filepath.Join(t.TempDir(), "origin"))
 	must(t, os.Mkdir(r.dir, 0o755))

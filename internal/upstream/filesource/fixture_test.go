@@ -21,7 +21,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// directoryOrigin is a directory that serves keys, and what it logged.
+// directoryOrigin is a directory that serves keys, with its log.
 type directoryOrigin struct {
 	t         *testing.T
 	dir       string
@@ -36,7 +36,7 @@ func newDirectoryOrigin(t *testing.T, dir string) *directoryOrigin {
 	return &directoryOrigin{t: t, dir: dir}
 }
 
-// run follows the directory from now on; it need not be there.
+// run follows the directory from now on. The directory need not exist.
 func (r *directoryOrigin) run() {
 	t := r.t
 	t.Helper()
@@ -94,7 +94,7 @@ type testStream struct {
 	of       *directoryOrigin
 	sink     *testSink
 	answered bool
-	over     error // of the sink
+	over     error // the sink's error
 }
 
 func (r *directoryOrigin) newStream() *testStream {
@@ -198,7 +198,7 @@ func absent(t *testing.T, s *testSink, names ...string) {
 	}
 }
 
-// removedEver are the names that any update removed.
+// removedEver returns the names that any update removed.
 func removedEver(s *testSink) (names []string) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

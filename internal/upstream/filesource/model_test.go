@@ -15,10 +15,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// A directory answers names, aliases, globs and the wildcard as any origin does: after any
-// changes of the files and of what is asked, a group holds what goes by what it asks for,
-// and knows of the rest that there is none. Nothing is told twice, and another origin may
-// have been used before.
+// A directory answers names, aliases, globs and the wildcard as any origin does. Files and interest
+// change at random. Afterwards a group holds the resources that match its interest, and knows that
+// the others are absent. No update repeats another, and another origin may have been used before.
 func TestP80_FilesModel(t *testing.T) {
 	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/x", "xdstp://o/T/c/y", "xdstp://o/T/d/z"}
 	aliases := []string{"a0", "a1", "n0"}

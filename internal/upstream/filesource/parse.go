@@ -48,7 +48,7 @@ func decodeJSON(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	return decodeOne(protojson.Unmarshal)(raw)
 }
 
-// yamlSeparator begins a further document of a YAML file.
+// yamlSeparator starts another document of a YAML file.
 var yamlSeparator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
 
 // decodeYAML reads all documents that are not empty. sigs.k8s.io/yaml would only read the
@@ -75,11 +75,11 @@ func decodeYAML(raw []byte) (out []*discoveryv3.DiscoveryResponse, err error) {
 	return out, nil
 }
 
-// jsonPlace is how protojson names a place in its input.
+// jsonPlace matches how protojson names a place in its input.
 var jsonPlace = regexp.MustCompile(`^\(line \d+:\d+\): | \(line \d+:\d+\)`)
 
-// inYAML explains an error of protojson without the place, which is one in the JSON that was
-// made of the YAML. It names the first resource that cannot be read instead.
+// inYAML rewrites an error of protojson. It removes the place, which is one in the JSON made from
+// the YAML. It names the first unreadable resource instead.
 func inYAML(doc []byte, err error) error {
 	where := ""
 	var response struct {
@@ -107,8 +107,8 @@ type section struct {
 // first.
 var errNoResponse = errors.New("no DiscoveryResponse: neither type_url nor resources")
 
-// parseFile reads the content of a file. What would be a fault in an origin's response is a
-// fault here (P18, P28). A resource that equals the one that held returns is that one.
+// parseFile reads the content of a file. A fault of an origin's response is a fault here too (P18,
+// P28). A resource that equals the one that held returns is replaced by that one.
 func parseFile(ext string, raw []byte, held func(xds.TypeURL, string) *xds.Resource) ([]*section, error) {
 	responses, err := decoders[ext](raw)
 	switch {
@@ -139,7 +139,7 @@ func parseFile(ext string, raw []byte, held func(xds.TypeURL, string) *xds.Resou
 }
 
 func cutResponse(m *discoveryv3.DiscoveryResponse, held func(xds.TypeURL, string) *xds.Resource) (*section, error) {
-	if m.TypeUrl == "" { // files for Envoy need none
+	if m.TypeUrl == "" { // files for Envoy have no type_url
 		if len(m.Resources) == 0 {
 			return nil, errNoResponse
 		}
@@ -169,7 +169,7 @@ func cutResponse(m *discoveryv3.DiscoveryResponse, held func(xds.TypeURL, string
 	return s, nil
 }
 
-// typeOfFirst is the type of a response that does not say it.
+// typeOfFirst is the type of a response without a type_url.
 func typeOfFirst(m *discoveryv3.DiscoveryResponse) (string, error) {
 	first := m.Resources[0]
 	if !strings.HasSuffix(first.GetTypeUrl(), "/envoy.service.discovery.v3.Resource") {

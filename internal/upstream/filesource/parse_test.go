@@ -25,7 +25,7 @@ const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 func noneHeld(xds.TypeURL, string) *xds.Resource { return nil }
 
-// parseOne parses what is one section.
+// parseOne parses a file with a single section.
 func parseOne(t *testing.T, ext, text string) *section {
 	t.Helper()
 	s, err := parseFile(ext, []byte(text), noneHeld)
@@ -38,8 +38,7 @@ func parseOne(t *testing.T, ext, text string) *section {
 	return s[0]
 }
 
-// The same response in all kinds of files is the same resource, at the same
-// version.
+// The same response in every kind of file gives the same resource and version.
 func TestP80_KindsOfFiles(t *testing.T) {
 	c, err := anypb.New(&clusterv3.Cluster{Name: "c", ConnectTimeout: durationpb.New(time.Second)})
 	if err != nil {
@@ -59,7 +58,7 @@ func TestP80_KindsOfFiles(t *testing.T) {
 	want := parseOne(t, ".pb", string(binary)).resources[0]
 	for _, f := range [][2]string{
 		{".json", json}, {".yaml", yaml}, {".yml", yaml}, {".yaml", json}, {".pb_text", string(text)}, {".textproto", string(text)},
-		{".yaml", strings.Replace(yaml, "type_url: "+clusterURL+"\n", "", 1)}, // as files for Envoy have it
+		{".yaml", strings.Replace(yaml, "type_url: "+clusterURL+"\n", "", 1)}, // as in files for Envoy
 	} {
 		s := parseOne(t, f[0], f[1])
 		if s.url != cds || s.version != "7" || len(s.resources) != 1 || !s.resources[0].Same(want) {
@@ -69,7 +68,7 @@ func TestP80_KindsOfFiles(t *testing.T) {
 	if len(decoders) != 6 {
 		t.Errorf("%d kinds of files", len(decoders))
 	}
-	// What is equal to what is held shares it.
+	// A resource that equals the held one shares its memory.
 	s, err := parseFile(".json", []byte(json), func(typ xds.TypeURL, name string) *xds.Resource {
 		if typ != cds || name != "c" {
 			t.Errorf("asked for %s %s", typ, name)
@@ -77,7 +76,7 @@ func TestP80_KindsOfFiles(t *testing.T) {
 		return want
 	})
 	if err != nil || s[0].resources[0] != want {
-		t.Errorf("what is held was made again, %v", err)
+		t.Errorf("the held resource was rebuilt, %v", err)
 	}
 }
 
@@ -109,7 +108,7 @@ resources:
 	}
 }
 
-// A fault says what is wrong: in JSON and text with the line, in YAML with the resource.
+// A fault names its place: in JSON and text the line, in YAML the resource.
 func TestP80_Faults(t *testing.T) {
 	head := "type_url: " + clusterURL + "\nresources:\n"
 	cluster := func(name string) string { return "- '@type': " + clusterURL + "\n  name: " + name + "\n" }
@@ -222,7 +221,7 @@ resources: [{"@type": ` + clusterURL + `, name: four}]
 	}
 }
 
-// Aliases cannot make a file larger than what is bearable.
+// YAML aliases cannot expand a file beyond a bound.
 func TestP80_AliasesAreBounded(t *testing.T) {
 	bomb := "type_url: x\nresources:\n- &a0 [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]\n"
 	for i := range 12 {
@@ -267,8 +266,7 @@ func TestP80_TheDemoCanBeRead(t *testing.T) {
 	}
 }
 
-// Whatever is in a file: resources or a fault, and what was read can be read
-// again to the same.
+// Any content gives resources or a fault. Parsing the result again gives the same result.
 func FuzzParseFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind byte, raw []byte) {
 		ext := []string{".json", ".yaml", ".pb", ".textproto"}[kind%4]

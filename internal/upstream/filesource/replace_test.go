@@ -11,8 +11,8 @@ import (
 	"xdsrelay/internal/filewatch"
 )
 
-// What is there of a file that is being written in place may be valid, and is
-// not taken for the whole: nothing of it is removed meanwhile.
+// A file that is being written in place may be valid before it is complete. The relay does not take
+// it for the whole, and removes nothing meanwhile.
 func TestP80_WrittenInSteps(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	before := []string{"a=1", "b=1", "c=1"}
@@ -35,7 +35,7 @@ func TestP80_WrittenInSteps(t *testing.T) {
 	if got := removedEver(wild); len(got) > 0 {
 		t.Errorf("while it was written %v were removed", got)
 	}
-	// Renamed, it is whole at once.
+	// A renamed file is complete at once.
 	f, err = os.Create(r.path("c.yaml"))
 	must(t, err)
 	must(t, f.Close())
@@ -46,7 +46,7 @@ func TestP80_WrittenInSteps(t *testing.T) {
 	t.Logf("renamed and held after %s", time.Since(began))
 }
 
-// A file may be a link to somewhere else, and is followed there.
+// A file may be a link, and changes of its target are followed.
 func TestP80_WhatALinkLeadsTo(t *testing.T) {
 	base := t.TempDir()
 	in := func(name string) string { return filepath.Join(base, name) }
@@ -64,7 +64,7 @@ func TestP80_WhatALinkLeadsTo(t *testing.T) {
 	must(t, os.WriteFile(in("elsewhere/.new"), []byte(clustersFile("3", "a=3")), 0o644))
 	must(t, os.Rename(in("elsewhere/.new"), in("elsewhere/x.yaml")))
 	holds(t, wild, "a=3")
-	// A link on the way.
+	// A link within the path.
 	must(t, os.Mkdir(in("other"), 0o755))
 	must(t, os.WriteFile(in("other/x.yaml"), []byte(clustersFile("4", "a=4")), 0o644))
 	must(t, os.Symlink("other", in("new")))
@@ -97,8 +97,8 @@ func TestP80_ALinkAboveTheDirectory(t *testing.T) {
 	}
 }
 
-// A file that never was valid may hold anything: until all are, the directory is
-// an origin that cannot be reached, and what is missing is not taken for removed.
+// A file that was never valid may contain anything. Until all files are valid, the directory is an
+// unreachable origin, and missing resources do not count as removed.
 func TestP80_BrokenFromTheStart(t *testing.T) {
 	for what, bad := range map[string]string{
 		"unreadable":  "x: [",
@@ -126,7 +126,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			must(t, os.Remove(r.path("d.yaml")))
 			holds(t, wild, "a=1")
 			r.log.Until(t, at, "level=INFO", r.dir)
-			// Later, one that is broken takes nothing away.
+			// Later, a broken file removes nothing.
 			r.write("d.yaml", "x: [")
 			r.log.Until(t, at, "refused", "nothing of it is served", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
@@ -138,8 +138,8 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 	}
 }
 
-// A symlink that leads nowhere is a file that cannot be read: its content stays and it is
-// reported, until the link goes too.
+// A dangling symlink is an unreadable file. Its content stays and it is reported, until the link is
+// removed too.
 func TestP80_DanglingLinks(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	must(t, os.Mkdir(r.path("..1"), 0o755))
@@ -158,8 +158,8 @@ func TestP80_DanglingLinks(t *testing.T) {
 	holds(t, wild, "a=1")
 }
 
-// A directory that has no file from the start is an origin that is away, so that the last
-// known good is served, and not one that has nothing.
+// A directory without files from the start is an unreachable origin, not an empty one. So the last
+// known good is served.
 func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.run()
@@ -172,8 +172,8 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 	holds(t, wild, "a=1")
 }
 
-// Nor does a directory that was emptied take anything away as it is filled: not before a file
-// in it is valid.
+// A directory that was emptied removes nothing while it is filled again, until one of its files is
+// valid.
 func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))

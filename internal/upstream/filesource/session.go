@@ -16,19 +16,19 @@ import (
 
 // Stream is what a Session serves: the stream of one key at this origin.
 type Stream interface {
-	// InterestChanged receives when there is a newer interest than Interest returned.
+	// InterestChanged receives when the interest is newer than the one that Interest returned.
 	InterestChanged() <-chan struct{}
-	// Interest returns the newest interest, nil if there is none. The function
-	// returns what of a type was not wanted at some time since the last call.
+	// Interest returns the newest interest, nil if there is none. The function returns what was
+	// unsubscribed of a type at some time since the last call.
 	Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
 	// Held is the newest snapshot of a type, nil if none.
 	Held(xds.TypeURL) *snapshot.Snapshot
-	// Opened says that the directory is readable. Once for each call of Serve.
+	// Opened records that the directory is readable. It is called once for each call of Serve.
 	Opened()
-	// Answered says that the interest is answered.
+	// Answered records that the interest is answered.
 	Answered()
-	// Apply hands an update over and waits until it is applied. It reports whether
-	// that made another snapshot. Serve returns its error as it is.
+	// Apply hands an update over and waits until it is applied. It reports whether that made
+	// another snapshot. Serve returns its error unchanged.
 	Apply(context.Context, snapshot.Update) (changed bool, err error)
 	// Trace begins the trace of an update; nil: it is not traced.
 	Trace(received time.Time) *tracing.Update
@@ -36,14 +36,14 @@ type Stream interface {
 	Counters(xds.TypeURL) *telemetry.Type
 }
 
-// ErrNothingWanted is what Serve returns once the stream wants nothing any more.
+// ErrNothingWanted is what Serve returns once the interest is empty.
 var ErrNothingWanted = errors.New("nothing is wanted any more")
 
-// mergeFor is how long changes of the interest are gathered (P52 allows 20 ms).
+// mergeFor is how long interest changes are gathered (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// Session serves one key from a Directory. It needs no goroutine: what the files
-// say is there at once, and complete.
+// Session serves one key from a Directory. It needs no goroutine, because the content is complete
+// and available at once.
 type Session struct {
 	directory *Directory
 	stream    Stream
@@ -121,8 +121,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// send hands over what the group does not know yet, in the order in which one type
-// refers to the other (P35).
+// send hands over the changes that the group does not have yet, in the order of types (P35).
 func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *snapshot.Interest,
 	again func(xds.TypeURL) (bool, map[string]struct{})) error {
 	var types []snapshot.TypeInterest
@@ -168,24 +167,23 @@ func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now
 	return nil
 }
 
-// sentState is what a group was sent of a type on this attempt.
+// sentState is what was sent to a group of a type on this attempt.
 type sentState struct {
 	wildcard bool
 	names    *xds.NameSet
 	contents *typeContents
 }
 
-// forgotten is what the group no longer held at some time, because nothing wanted
-// it, since it was sent.
+// forgotten lists what the group has forgotten since it was sent, because it was unsubscribed for a
+// while.
 type forgotten struct {
 	wildcard bool
 	names    map[string]struct{}
 }
 
-// update returns what brings a group from what it was sent to what the files say
-// now, if there is anything, and records it as sent. held is what the group holds,
-// maybe from another origin. A name that no resource has is reported as absent,
-// because the files are complete (P25).
+// update returns the changes from the sent state to the current content, if there are any, and
+// records them as sent. held is what the group holds, maybe from another origin. A name that no
+// resource has is reported as absent, because the files are complete (P25).
 func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now *typeContents, held *snapshot.Snapshot, at time.Time) (u snapshot.Update, any bool) {
 	changed := differences(s.contents, now)
 	first := want.Wildcard && (!s.wildcard || forgotten.wildcard)
@@ -240,7 +238,7 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 	return u, first || renamed || len(u.Changed)+len(u.Removed) > 0
 }
 
-// differences are the names of which a and b say something else.
+// differences are the names that differ between a and b.
 func differences(a, b *typeContents) map[string]struct{} {
 	out := make(map[string]struct{})
 	if a == b {

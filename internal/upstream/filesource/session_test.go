@@ -10,8 +10,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// The first answer has everything, later ones only what changed; a new version
-// alone is told as well.
+// The first update has everything, later ones only changes. A new version alone is sent too.
 func TestP80_OnlyDifferences(t *testing.T) {
 	a, b, a2 := upstreamtest.Widget(t, "a", "1"), upstreamtest.Widget(t, "b", "1"), upstreamtest.Widget(t, "a", "2")
 	one := &typeContents{version: "1", resources: map[string]*xds.Resource{"a": a, "b": b}}
@@ -42,7 +41,7 @@ func TestP80_OnlyDifferences(t *testing.T) {
 			}
 		}
 	}
-	// A wildcard on a type without a file is answered with nothing.
+	// A wildcard on a type without a file gets an empty answer.
 	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, noContents, nil, time.Unix(1, 0))); got != "true[][]" {
 		t.Errorf("no file: %q", got)
 	}

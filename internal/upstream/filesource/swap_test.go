@@ -17,8 +17,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Files that are swapped together, while they are read, are not read half before
-// and half after: what moves from one to another is not removed in between.
+// Files may be swapped while they are read. Then the relay does not apply a mix of old and new
+// files. A resource that moves between files is not removed meanwhile.
 func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 	base := t.TempDir()
 	in := func(name string) string { return filepath.Join(base, name) }
@@ -65,9 +65,9 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 	}
 }
 
-// What a wildcard held no more when a directory began to serve it, though nobody
-// said that it is gone, is removed if the directory does not have it: who still
-// holds it would hear of that from nobody.
+// A wildcard's resource may have lapsed, without a removal, before a directory begins to serve. If
+// the directory lacks it too, it is removed. Otherwise clients that still hold it would never learn
+// of the removal.
 func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
 	b, began := snapshot.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
 	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{

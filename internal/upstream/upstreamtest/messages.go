@@ -41,7 +41,7 @@ func EachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {
 	}
 }
 
-// Ask returns a request for names as Show prints it, without node and nonce.
+// Ask returns a request for names in the format of Show, without node and nonce.
 func Ask(v xds.Variant, label string, names ...string) string {
 	if v == xds.Delta {
 		return fmt.Sprint(label, " +", names)
@@ -92,7 +92,7 @@ func Show(t *testing.T, v xds.Variant, msg []byte) string {
 	if m.GetErrorDetail() != nil {
 		out = append(out, "NACK")
 		if m.GetErrorDetail().Code != int32(codes.InvalidArgument) || m.GetErrorDetail().Message == "" {
-			t.Fatalf("error_detail %v says nothing", m.GetErrorDetail())
+			t.Fatalf("error_detail %v has no message", m.GetErrorDetail())
 		}
 	}
 	if m.GetNode() != nil {
@@ -118,7 +118,7 @@ type Response struct {
 	Errors    map[string]codes.Code
 }
 
-// Resource is a resource of a Response. Content tells its versions apart.
+// Resource is a resource of a Response. Its versions differ in Content.
 type Resource struct {
 	Name, Content string
 	Version       string // delta, or SotW in a wrapper
@@ -206,7 +206,7 @@ func Clusters(names ...string) []Resource {
 	return out
 }
 
-// ResourceOf is a resource as a delta origin gives it.
+// ResourceOf is a resource as a delta origin sends it.
 func ResourceOf(t *testing.T, typ xds.TypeURL, x Resource) *xds.Resource {
 	t.Helper()
 	r, err := xds.ParseResponse(xds.Delta, Response{Type: typ, Resources: []Resource{x}}.Encode(t, xds.Delta, "1"))

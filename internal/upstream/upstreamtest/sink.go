@@ -55,7 +55,7 @@ func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err
 			return false, ctx.Err()
 		}
 	}
-	if ctx.Err() != nil { // a group may still take it, and may not
+	if ctx.Err() != nil { // a group may or may not still apply it
 		return false, ctx.Err()
 	}
 	s.Mu.Lock()
@@ -72,7 +72,7 @@ func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err
 	return s.Snapshots[u.Type] != was, nil
 }
 
-// Builder is the builder of typ. The caller holds Mu or is alone.
+// Builder is the builder of typ. The caller holds Mu or is the only user.
 func (s *Sink) Builder(typ xds.TypeURL) *snapshot.Builder {
 	if s.builders[typ] == nil {
 		s.builders[typ] = snapshot.NewBuilder(xds.TypeOf(typ))
@@ -80,12 +80,12 @@ func (s *Sink) Builder(typ xds.TypeURL) *snapshot.Builder {
 	return s.builders[typ]
 }
 
-// Publish makes a snapshot of what the builder of typ has. As Builder.
+// Publish makes a snapshot from the builder of typ. Locking as for Builder.
 func (s *Sink) Publish(typ xds.TypeURL) {
 	s.Snapshots[typ], _ = s.Builder(typ).Snapshot(s.Snapshots[typ], 1)
 }
 
-// Want sets the interest, and forgets what is no longer wanted, as a group does.
+// Want sets the interest and drops what is no longer wanted, as a group does.
 func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 	return i
 }
 
-// Until waits until ok, which is called with Mu held, returns true.
+// Until waits until ok returns true. It calls ok with Mu held.
 func (s *Sink) Until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
@@ -132,7 +132,7 @@ func (s *Sink) Until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Names returns the names held of typ. The caller holds Mu or is alone.
+// Names returns the held names of typ. The caller holds Mu or is the only user.
 func (s *Sink) Names(typ xds.TypeURL) []string {
 	var out []string
 	for r := range s.Snapshots[typ].Resources {
@@ -141,7 +141,7 @@ func (s *Sink) Names(typ xds.TypeURL) []string {
 	return out
 }
 
-// Presence of a name that is asked for by name. As Names.
+// Presence returns the presence of a name that is subscribed by name. Locking as for Names.
 func (s *Sink) Presence(typ xds.TypeURL, name string) snapshot.Presence {
 	_, is := s.Snapshots[typ].Look(&snapshot.Subscription{Names: xds.NewNameSet(name)}, name)
 	return is

@@ -22,22 +22,22 @@ import (
 
 var originNames = []string{"first", "second"}
 
-// settings are a run's.
+// settings are the settings of a run.
 type settings struct {
 	seed   uint64
-	more   xdstest.Config // of the relays' configuration
-	quiet  bool           // no history is written
+	more   xdstest.Config // extra parts of the relays' configuration
+	quiet  bool           // write no history
 	last   time.Duration
 	binary string
 	dir    string
 	out    io.Writer
-	keep   bool // the files, also if nothing was wrong
+	keep   bool // keep the files even if nothing was wrong
 	scale  scale
 	keys   int
 }
 
-// stage is all that a run is made of.
-type stage struct {
+// environment is what a run uses: origins, relays and clients.
+type environment struct {
 	settings
 	ctx     context.Context
 	history *check.Writer
@@ -53,13 +53,13 @@ type stage struct {
 	logs    []*os.File
 }
 
-// upstreamOf are the variants that the relays speak to their origins.
+// upstreamOf are the variants that the relays use with their origins.
 var upstreamOf = []string{check.Delta, check.SotW}
 
-// build starts everything: origins, relays, then clients. What it started is ended
-// by close, also after an error.
-func build(ctx context.Context, set settings) (*stage, error) {
-	s := &stage{settings: set, ctx: ctx}
+// build starts everything: origins, relays, then clients. close ends what it started, even after an
+// error.
+func build(ctx context.Context, set settings) (*environment, error) {
+	s := &environment{settings: set, ctx: ctx}
 	var err error
 	if s.file, err = os.Create(filepath.Join(set.dir, "history.jsonl")); err != nil {
 		return s, err
@@ -132,7 +132,7 @@ func build(ctx context.Context, set settings) (*stage, error) {
 
 func relayName(i int) string { return "relay-" + string(rune('a'+i)) }
 
-func (s *stage) log(name string) (*os.File, error) {
+func (s *environment) log(name string) (*os.File, error) {
 	f, err := os.Create(filepath.Join(s.dir, name+".log"))
 	if err == nil {
 		s.logs = append(s.logs, f)
@@ -140,8 +140,8 @@ func (s *stage) log(name string) (*os.File, error) {
 	return f, err
 }
 
-// each does something n times at once.
-func (s *stage) each(n int, do func(i int) error) error {
+// each calls do n times concurrently.
+func (s *environment) each(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -155,8 +155,8 @@ func (s *stage) each(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// enter starts the client of a place.
-func (s *stage) enter(i int) error {
+// enter starts the client at index i.
+func (s *environment) enter(i int) error {
 	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.lives[i], i+s.lives[i], s.relays, s.history)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (s *stage) enter(i int) error {
 }
 
 // close ends everything, clients first. Relays have to exit 0.
-func (s *stage) close() error {
+func (s *environment) close() error {
 	_ = s.each(len(s.clients), func(i int) error {
 		if s.clients[i] != nil {
 			s.clients[i].leave()
@@ -191,8 +191,8 @@ func (s *stage) close() error {
 	return err
 }
 
-// do does a step.
-func (s *stage) do(st step) error {
+// do performs a step.
+func (s *environment) do(st step) error {
 	s.history.Add(check.Event{What: check.Fault, Text: st.String()})
 	switch st.where {
 	case atRelay:
@@ -209,7 +209,7 @@ func (s *stage) do(st step) error {
 	return nil
 }
 
-func (s *stage) doRelay(st step, r *relay) error {
+func (s *environment) doRelay(st step, r *relay) error {
 	switch {
 	case st.act == blackout && st.end:
 		return s.each(len(s.origins), func(i int) error { return s.origins[i].start(s.ctx) })
@@ -238,7 +238,7 @@ func (s *stage) doRelay(st step, r *relay) error {
 	return nil
 }
 
-func (s *stage) doOrigin(st step, o *origin) error {
+func (s *environment) doOrigin(st step, o *origin) error {
 	switch {
 	case st.act == originKill && !st.end:
 		o.kill()
@@ -252,7 +252,7 @@ func (s *stage) doOrigin(st step, o *origin) error {
 	return nil
 }
 
-// doLink does a step to a proxy, which has one fault at a time.
+// doLink performs a step on a proxy. A proxy has one fault at a time.
 func doLink(st step, k *xdstest.Proxy) {
 	switch {
 	case st.act == cut:
@@ -274,13 +274,14 @@ func doLink(st step, k *xdstest.Proxy) {
 	}
 }
 
-func (s *stage) doClient(st step) error {
+func (s *environment) doClient(st step) error {
 	c := s.clients[st.a]
 	switch st.act {
 	case reconnect:
 		c.Reconnect(fleet.KeepVersions)
 	case forgetful:
-		// In incremental, who has a thing and does not say so never learns that it is gone.
+		// In delta, a client that holds a resource but does not list it never learns of its
+		// removal.
 		if c.variant == check.SotW {
 			c.Reconnect(fleet.DropVersions)
 		} else {

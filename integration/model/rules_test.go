@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// judge holds a response against the rules that say what may not be sent.
-func (c *client) judge(w *relayFixture, t *clientType, r response) error {
+// check checks a response against the rules for what may not be sent.
+func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	for n, content := range r.items {
 		if content != 0 && !t.covers(n) && !t.ever[n] {
 			return fmt.Errorf("P51, P50: %s was never asked for", n)
 		}
 	}
 	if c.full(t) {
-		if err := c.judgeFull(w, t, r); err != nil {
+		if err := c.checkFull(w, t, r); err != nil {
 			return err
 		}
 	} else {
@@ -24,7 +24,7 @@ func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 			}
 		}
 	}
-	// P37: what a cluster brings along.
+	// P37: the load assignment of a cluster.
 	if t.typ == cds {
 		for n, content := range r.items {
 			if content != 0 {
@@ -38,8 +38,7 @@ func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 		delete(t.brought, n)
 		delete(t.unsure, n)
 	}
-	// A name that is answered by itself may be one of what was refused: the rest
-	// follows (P15).
+	// A name that is answered by itself may be part of a rejected response: the rest follows (P15).
 	for _, of := range t.refusals {
 		for n, content := range r.items {
 			if was, in := of[n]; in && was != content {
@@ -50,7 +49,7 @@ func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 			}
 		}
 	}
-	// What a response covers again is refused no more.
+	// Names that a response covers again are no longer rejected.
 	t.refusals = slices.DeleteFunc(t.refusals, func(of map[string]int) bool {
 		for n := range of {
 			if _, again := r.items[n]; !again && t.covers(n) {
@@ -62,15 +61,15 @@ func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 	return nil
 }
 
-// judgeFull: of a set that holds everything, nothing that is permanent may be
-// left out, and it may not be what was sent before.
-func (c *client) judgeFull(w *relayFixture, t *clientType, r response) error {
+// checkFull checks a response that holds everything. It may not leave out a permanent resource, and
+// it may not equal the previous one.
+func (c *client) checkFull(w *relayFixture, t *clientType, r response) error {
 	for n, content := range t.told {
 		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
 			continue
 		}
-		// A client that asks for the wildcard anew, or gives up a name beside it, waits for no
-		// parts of the answer (P67).
+		// A client that subscribes to the wildcard again, or unsubscribes from a name beside it,
+		// does not wait for all parts of the answer (P67).
 		if w.permanent(t.typ, n) && !(t.wild && w.o.splits) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
 		}
@@ -86,8 +85,8 @@ func (c *client) judgeFull(w *relayFixture, t *clientType, r response) error {
 		}
 	}
 	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
-		// Each time that a name is newly listed is answered, by the set without
-		// it once it is known to be absent (P22).
+		// Each newly listed name is answered, by the set without it once it is known to be absent
+		// (P22).
 		if t.answers == 0 {
 			return fmt.Errorf("P33: sent again, and nothing changed")
 		}
@@ -97,9 +96,9 @@ func (c *client) judgeFull(w *relayFixture, t *clientType, r response) error {
 	return nil
 }
 
-// early reports whether a name that is said to be gone should exist yet. What no
-// client acknowledged goes at once.
-// Who spoke for listeners later may not have done so when it was sent.
+// early reports whether a removed name should still exist. A name that no client acknowledged is
+// removed at once. A client that subscribed to listeners later may not have had them when the
+// response was sent.
 func (c *client) early(w *relayFixture, t *clientType, n string) bool {
 	at, accepted := t.accepted[n]
 	return c.points && t.typ != lds && t.cause[n] == 0 && accepted && !w.o.ripe(t.typ, n, at, removalDelay)
@@ -114,7 +113,7 @@ func present(told map[string]int) map[string]int {
 func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string, content int) error {
 	was, told := t.told[n]
 	caused := t.cause[n] > 0
-	// A client may have given it up while it was on its way.
+	// A client may have unsubscribed while it was in flight.
 	if !t.covers(n) {
 		return nil
 	}
@@ -144,9 +143,8 @@ func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string,
 		}
 		for other, refused := range of {
 			if now, again := r.items[other]; again && (now != refused || t.told[other] != refused || refused == 0) {
-				// P15: something of what was refused has changed, if only for a while;
-				// or the client, which refused to hear that a name is gone, asks for
-				// that name again.
+				// P15: part of a rejected response has changed, even if only for a while. Or the
+				// client, which rejected the removal of a name, subscribes to that name again.
 				return nil
 			}
 		}
