@@ -204,7 +204,7 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	}
 	m := new(corev3.Node)
 	if err := protojson.Unmarshal(b, m); err != nil {
-		err = xds.Plain(err)
+		err = xds.PlainError(err)
 		if !isJSON { // the JSON made here has other lines than the file
 			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
 		}

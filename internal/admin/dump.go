@@ -84,7 +84,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 			for i := 0; i < len(held) && goOn; i++ {
 				each(held[i], name, func(r *xds.Resource) bool {
 					d := dumped{Type: string(held[i].Type.URL), Name: r.Name, held: r, TypeVersion: held[i].Version}
-					if given := held[i].Given(); given != d.TypeVersion {
+					if given := held[i].OriginVersion(); given != d.TypeVersion {
 						d.OriginTypeVersion = given
 					}
 					goOn = d.place() <= after || !strings.Contains(d.Name, text) || yield(&d)

@@ -92,7 +92,7 @@ func (s *Server) readNode(body []byte) (*xds.Node, expr.Peer, error) {
 	}
 	m := new(corev3.Node)
 	if err := protojson.Unmarshal(body, m); err != nil {
-		return nil, peer, fmt.Errorf("node: %w", xds.Plain(err))
+		return nil, peer, fmt.Errorf("node: %w", xds.PlainError(err))
 	}
 	raw, err := proto.Marshal(m)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestFrameOfASoleSubscription(t *testing.T) {
 		w := newFrameFixture(t, "type.googleapis.com/acme.Thing", xds.Delta)
 		w.named("a", "b")
 		w.sub("a")
-		w.s.Subscription().Sole.Store(sole)
+		w.s.Subscription().Unshared.Store(sole)
 		f := w.next()
 		if f == nil {
 			t.Fatal("not answered")

@@ -26,7 +26,7 @@ type Frame struct {
 	// What it is made of, besides the manifest.
 	typ        xds.TypeURL
 	identifier string // control_plane.identifier
-	form       xds.Form
+	form       xds.ResourceFormat
 	version    string // version_info or system_version_info
 	resources  []*xds.Resource
 	heartbeats []*xds.Resource
@@ -46,10 +46,10 @@ var emptyFrame = &Frame{Manifest: new(session.Manifest)}
 func (f *Frame) Empty() bool { return f.body == nil }
 
 // newFrame encodes a response. ttls is what is left of the TTLs in it.
-func newFrame(body *xds.Body, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
+func newFrame(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
 	bytes := body.Encode()
-	snapshot.Derived(int64(len(bytes)))
-	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.Form, version: body.Version,
+	snapshot.CountDerived(int64(len(bytes)))
+	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
 		resources: c.Changed, heartbeats: c.Beats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
 
@@ -58,16 +58,16 @@ func newFrame(body *xds.Body, c *session.Content, to *snapshot.Snapshot, ttls []
 // here only find it. They have as many entries as there are frames, and as were dropped since the
 // last garbage collection. There are many sets so that workers seldom wait for each other.
 //
-// The frames of subscriptions that one client has alone (Subscription.Sole) are here as well: with
+// The frames of subscriptions that one client has alone (Subscription.Unshared) are here as well: with
 // a key for each client, all are of that kind.
 var frames [64]xds.WeakSet[Frame]
 
 // share returns the frame with this content. It builds the frame if no snapshot of any key has an
 // equal one. Two workers may build the same frame at the same time, for different keys; then one
 // of the two stays.
-func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.Body, c *session.Content) *Frame {
+func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *session.Content) *Frame {
 	var ttls []time.Duration
-	if body.Timed {
+	if body.WithTTL {
 		ttls = c.Lefts(body.Now)
 	}
 	h := hashContent(body, c, ttls)
@@ -102,7 +102,7 @@ func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
 // equals reports whether f is this response, byte for byte, and whether sessions keep the same of
 // it, except for the time at which it was received. f may be of another key. The hash by which f
 // was found proves nothing.
-func (f *Frame) equals(body *xds.Body, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) bool {
+func (f *Frame) equals(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) bool {
 	return f.typ == body.Type &&
 		f.identifier == body.Identifier &&
 		f.Version == to.Version &&
@@ -112,8 +112,8 @@ func (f *Frame) equals(body *xds.Body, c *session.Content, to *snapshot.Snapshot
 }
 
 // sameContent reports whether f has this content, if it is a frame of the same snapshot.
-func (f *Frame) sameContent(body *xds.Body, c *session.Content, ttls []time.Duration) bool {
-	return f.form == body.Form && f.version == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
+func (f *Frame) sameContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duration) bool {
+	return f.form == body.ResourceFormat && f.version == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
 		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Beats) && slices.Equal(f.removed, c.Removed) &&
 		slices.Equal(f.errors, c.Errors) && slices.Equal(f.ttls, ttls) && slices.Equal(f.Follows, c.Follows) &&
 		slices.Equal(f.LaterErrors, c.LaterErrors)
@@ -123,10 +123,10 @@ var contentSeed = maphash.MakeSeed()
 
 // hashContent is a hash over the content. Resources are hashed by identity, since equal ones are
 // shared.
-func hashContent(body *xds.Body, c *session.Content, ttls []time.Duration) uint64 {
+func hashContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duration) uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
-	maphash.WriteComparable(&h, body.Form)
+	maphash.WriteComparable(&h, body.ResourceFormat)
 	_, _ = h.WriteString(body.Version)
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
 		maphash.WriteComparable(&h, len(rs))

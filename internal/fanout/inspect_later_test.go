@@ -78,7 +78,7 @@ func (r *serverFixture) timed() (n uint32) {
 	g := r.groups.Group("edge")
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	for _, in := range g.Snaps[0].Progress.Counts().Took {
+	for _, in := range g.Snaps[0].Progress.Counts().AckTimes {
 		n += in
 	}
 	return n

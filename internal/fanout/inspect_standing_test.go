@@ -91,7 +91,7 @@ func (r *serverFixture) counts() string {
 	defer g.Mu.Unlock()
 	c := g.Snaps[0].Progress.Counts()
 	took := uint32(0)
-	for _, n := range c.Took {
+	for _, n := range c.AckTimes {
 		took += n
 	}
 	return fmt.Sprintf("%d changed, %d removed, %d sent, %d acknowledged, %d refused, %d timed", c.Changed, c.Removed, c.Sent, c.Acked, c.Refused, took)

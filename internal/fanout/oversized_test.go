@@ -21,7 +21,7 @@ import (
 func smallServer(t *testing.T, room int, ackTimeout time.Duration) (*serverFixture, *xdstest.Log) {
 	log := new(xdstest.Log)
 	w := sessiontest.New(t, xds.EndpointType)
-	b := xds.Body{Form: xds.Form{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin",
+	b := xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin",
 		Resources: slices.Repeat([]*xds.Resource{w.Resource("a=2")}, room)}
 	return newServerFixture(t, func(o *Options) {
 		o.AckTimeout = ackTimeout

@@ -104,7 +104,7 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 
 // saying is all that a frame is made of.
 type saying struct {
-	body xds.Body
+	body xds.ResponseBody
 	c    session.Content
 	to   snapshot.Snapshot
 	ttls []time.Duration
@@ -117,8 +117,8 @@ func everyPart(w *frameFixture) *saying {
 	s.to.Version = "v2"
 	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
 		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "d")}, Summary: session.Summary{Follows: []string{"a"}, HeartbeatVersion: "v1", LaterErrors: []string{"b"}, Renewed: 1}}
-	s.body = xds.Body{Form: xds.Form{Variant: xds.Delta, Timed: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
-		Resources: s.c.Changed, Beats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
+	s.body = xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: xds.Delta, WithTTL: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
+		Resources: s.c.Changed, Heartbeats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
 	return s
 }
 
@@ -177,7 +177,7 @@ func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 		"took":    func(s *saying, _ *frameFixture) { s.c.HeartbeatVersion = "v0" },
 		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
 		"quiet":   func(s *saying, _ *frameFixture) { s.c.OnlyRenewals = true },
-		"form":    func(s *saying, _ *frameFixture) { s.body.Timed = false },
+		"form":    func(s *saying, _ *frameFixture) { s.body.WithTTL = false },
 		"beats":   func(s *saying, w *frameFixture) { s.c.Beats = []*xds.Resource{w.Cur.Held("z")} },
 	})
 }

@@ -59,7 +59,7 @@ func (s *Server) watchInterval() time.Duration {
 // look is one round.
 func (w *watcher) look(now time.Time) {
 	s, pins := w.srv, make(map[any]pin)
-	all := w.sweep.due(now, snapshot.Spent(), s.settings().Limits.PinnedBytes)
+	all := w.sweep.due(now, snapshot.SupersededBytes(), s.settings().Limits.PinnedBytes)
 	w.streams = s.appendAll(w.streams)
 	waited, before := w.waiting, w.progress
 	w.waiting, w.progress = make(map[*stream]bool), make(map[*stream]progress)

@@ -85,7 +85,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	if !woken(sweepEvery) {
 		t.Error("not woken after so long: it would keep what it was sent alive for ever")
 	}
-	snapshot.Derived(sweepBytes)
+	snapshot.CountDerived(sweepBytes)
 	if !woken(sweepEvery + time.Second) {
 		t.Error("not woken though much may be old")
 	}
@@ -194,10 +194,10 @@ func TestP16_FramesMayBeOld(t *testing.T) {
 	w := newFrameFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a=33")
 	w.sub("*")
-	before := snapshot.Spent()
+	before := snapshot.SupersededBytes()
 	f := w.next()
-	if f == nil || snapshot.Spent()-before < int64(len(f.body)) {
-		t.Errorf("%d bytes more, of a frame %v", snapshot.Spent()-before, f)
+	if f == nil || snapshot.SupersededBytes()-before < int64(len(f.body)) {
+		t.Errorf("%d bytes more, of a frame %v", snapshot.SupersededBytes()-before, f)
 	}
 }
 

@@ -262,11 +262,11 @@ func (st *stream) addType(ty *streamType) *streamType {
 // tellRouted tells the groups of the stream's clusters and load assignments that the stream has
 // listeners or routes as well, if so (P36). Receiver only.
 func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.Points && o.member != nil }) {
+	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.member != nil }) {
 		return
 	}
 	for _, o := range st.types {
-		if o.Type.LeavesLast && o.member != nil {
+		if o.Type.DelayRemovals && o.member != nil {
 			o.member.Routed()
 		}
 	}

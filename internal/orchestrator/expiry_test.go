@@ -289,8 +289,8 @@ func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 			t.Errorf("woken %d and %d times", x, y)
 		}
 		snap := a.State().Snapshot(eds)
-		if e := snap.Error(subscription("a"), "a"); e == nil || snap.Failed() != 1 {
-			t.Errorf("%v, %d kept", e, snap.Failed())
+		if e := snap.Error(subscription("a"), "a"); e == nil || snap.ErrorCount() != 1 {
+			t.Errorf("%v, %d kept", e, snap.ErrorCount())
 		}
 		if !a.of().group.holds() {
 			t.Error("an error does not count as held")
@@ -299,7 +299,7 @@ func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 		// The name is no longer wanted: the error is removed with it.
 		a.leave()
 		time.Sleep(2 * time.Hour) // it lingers, but its removal is settled later
-		if n := b.State().Snapshot(eds).Failed(); n != 0 {
+		if n := b.State().Snapshot(eds).ErrorCount(); n != 0 {
 			t.Errorf("%d kept", n)
 		}
 	})

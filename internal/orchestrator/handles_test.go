@@ -17,7 +17,7 @@ import (
 const vhds = xds.VHostType
 
 // cut makes a resource as if cut out of an origin's response.
-func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.Raw {
+func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.ParsedResource {
 	t.Helper()
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
 	if err != nil {

@@ -61,7 +61,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 		if !k.newest.CompareAndSwap(was, s) {
 			continue
 		}
-		if was == nil || !s.Alike(was) || s.Answered != was.Answered || s.Given() != was.Given() || s.Origin != was.Origin {
+		if was == nil || !s.SameResources(was) || s.Answered != was.Answered || s.OriginVersion() != was.OriginVersion() || s.Origin != was.Origin {
 			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, k.newest.Load()) // a newer one may have been noted since
 		}
 		return
@@ -72,7 +72,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 // acknowledged the same content before it was.
 func (k *storeWriter) completed() {
 	held := k.view.held.Load()
-	if p := k.partial.Load(); p != nil && held.Complete && p.Alike(held) {
+	if p := k.partial.Load(); p != nil && held.Complete && p.SameResources(held) {
 		k.partial.Store(nil)
 		k.acked(held)
 	}
@@ -121,7 +121,7 @@ func (g *Group) recall(now time.Time) {
 			continue
 		}
 		for _, u := range updates {
-			v.builder.Recall(u)
+			v.builder.ApplyStored(u)
 			resources += len(u.Changed)
 		}
 		v.snapshot(g.gen + 1)
@@ -148,7 +148,7 @@ func (g *Group) recall(now time.Time) {
 func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
 	held := v.held.Load()
 	update := func(wild bool) snapshot.Update {
-		return snapshot.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}
+		return snapshot.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.OriginVersion(), Wildcard: wild, Received: stored.Received}
 	}
 	wild := v.wildcard && stored.Answered && !answered(held)
 	if wild {
@@ -166,7 +166,7 @@ func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
 		if held.Part(false).Known(name) || held.Part(true).Held(name) != nil {
 			continue
 		}
-		for _, n := range append(stored.Linked(name), name) {
+		for _, n := range append(stored.NamesByAlias(name), name) {
 			r := stored.Part(false).Held(n)
 			if r == nil && !wild {
 				r = stored.Part(true).Held(n)

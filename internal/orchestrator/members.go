@@ -82,7 +82,7 @@ func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
-	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.LeavesLast && v.removals.ack(gen) {
+	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.DelayRemovals && v.removals.ack(gen) {
 		m.group.signal()
 	}
 }

@@ -69,7 +69,7 @@ func (r *removals) sweep() {
 // applyDelayed applies an update. Deletions of clusters and load assignments wait if delay is
 // positive; additions and changes never wait.
 func (v *View) applyDelayed(u snapshot.Update, delay time.Duration) {
-	if v.typ.LeavesLast {
+	if v.typ.DelayRemovals {
 		v.removals.sweep()
 		v.noteAdded(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
@@ -217,7 +217,7 @@ func (g *Group) removalDelay() time.Duration {
 func (g *Group) remove(now time.Time) {
 	delay := g.removalDelay()
 	for _, v := range g.views {
-		if v.typ.LeavesLast && v.remove(now, delay, g.gen+1) {
+		if v.typ.DelayRemovals && v.remove(now, delay, g.gen+1) {
 			g.publishSoon(now)
 		}
 	}

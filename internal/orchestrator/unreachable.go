@@ -130,7 +130,7 @@ func (v *View) has(sub *snapshot.Subscription) bool {
 		return true
 	}
 	for name := range sub.Names.All() {
-		if !held.Part(false).Silent(name) || serves(held, name) || serves(stored, name) {
+		if !held.Part(false).HasNoAnswer(name) || serves(held, name) || serves(stored, name) {
 			return true
 		}
 	}
@@ -140,7 +140,7 @@ func (v *View) has(sub *snapshot.Subscription) bool {
 // serves reports whether a client that subscribes to name gets a resource, even if it is the
 // wildcard's (P50).
 func serves(s *snapshot.Snapshot, name string) bool {
-	return s.Held(name) != nil || len(s.Linked(name)) > 0
+	return s.Held(name) != nil || len(s.NamesByAlias(name)) > 0
 }
 
 // holds reports whether there is anything to serve: a resource, or the origin's statement that
@@ -148,6 +148,6 @@ func serves(s *snapshot.Snapshot, name string) bool {
 func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.views, func(v *View) bool {
 		s := v.held.Load()
-		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+		return s.Len() > 0 || s.AbsentNames() > 0 || s.ErrorCount() > 0 || answered(s)
 	})
 }

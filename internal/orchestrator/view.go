@@ -108,7 +108,7 @@ func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duratio
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.answersUnknown(&u, was)
 	v.completion.note(v.builder, &u, from.openedAt.Load())
 	v.applyDelayed(u, delay)
-	noRoom := v.builder.NoRoom()
+	noRoom := v.builder.DroppedErrors()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
 	return v.snapshot(stateGen), first
@@ -159,21 +159,21 @@ func (v *View) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 // answersUnknownHandle reports whether u has an alias or a glob that was unknown before.
 func (v *View) answersUnknownHandle(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	part := was.Part(false)
-	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
-	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||
+	news := func(n string) bool { return v.names.Has(n) && part.AwaitsAnswer(n) }
+	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
 
 // askedFor reports whether a resource is subscribed, by its name, an alias or a glob.
-func (v *View) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
+func (v *View) askedFor(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
 // answers reports whether name, or the resource held under it, is subscribed.
-func (v *View) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
+func (v *View) answers(name string) bool { return v.held.Load().Part(false).IsRequested(name, v.names) }
 
 // askedBy returns the subscribed names of the resource held under name, and whether a member wants
 // any of them.
 func (v *View) askedBy(name string) (by []string, wanted bool) {
-	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).Handles()), name) {
+	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).AliasesAndGlob()), name) {
 		if v.names.Has(n) {
 			by = append(by, n)
 		}
@@ -185,7 +185,7 @@ func (v *View) askedBy(name string) (by []string, wanted bool) {
 // askAgain requests names again that the origin could not resolve (P18). It reports whether there
 // is a new snapshot.
 func (v *View) askAgain(names []string, stateGen uint64) bool {
-	again := v.builder.Again(names...)
+	again := v.builder.RequestAgain(names...)
 	if len(again) == 0 {
 		return false
 	}
@@ -196,7 +196,7 @@ func (v *View) askAgain(names []string, stateGen uint64) bool {
 // snapshot makes the newest snapshot. It reports whether it differs from the one before.
 func (v *View) snapshot(stateGen uint64) bool {
 	was := v.held.Load()
-	v.builder.Settle(v.names)
+	v.builder.ResolveAliases(v.names)
 	now, names := v.builder.Snapshot(was, stateGen)
 	if now == was {
 		return false
@@ -211,7 +211,7 @@ func (v *View) snapshot(stateGen uint64) bool {
 func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
-	v.builder.ForgetBut(v.names, names...)
+	v.builder.Forget(v.names, names...)
 	if wildcard {
 		v.wildcard, v.completion = false, completion{}
 		v.builder.EndWildcard()
@@ -259,7 +259,7 @@ func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.
 		*c = completion{latest: now}
 	case c.latest.IsZero() || !c.at.IsZero() && stream != c.stream:
 		*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest), stream: stream}
-	case !c.at.IsZero() && b.Adds(u):
+	case !c.at.IsZero() && b.AddsResources(u):
 		if c.at = now.Add(completeAfter); c.at.After(c.latest) {
 			c.at = c.latest
 		}

@@ -117,7 +117,7 @@ func encode(to io.Writer, at slot, s *snapshot.Snapshot, limit int64, skip func(
 	err = errors.Join(err,
 		field(fieldType, []byte(at.typ)),
 		field(fieldOrigin, []byte(s.Origin)),
-		field(fieldVersion, []byte(s.Given())),
+		field(fieldVersion, []byte(s.OriginVersion())),
 		number(fieldReceived, uint64(s.Received.UnixNano())),
 		number(fieldAnswered, answered))
 	var entry []byte
@@ -228,11 +228,11 @@ func decode(b []byte) (*record, error) {
 	builder := snapshot.NewBuilder(typ)
 	if answered {
 		u.Wildcard, u.Changed = true, wild
-		builder.Recall(u)
+		builder.ApplyStored(u)
 	}
 	if len(named) > 0 {
 		u.Wildcard, u.Changed = false, named
-		builder.Recall(u)
+		builder.ApplyStored(u)
 	}
 	out := &record{slot: slot{xds.NewKey(elements...), typ.URL}}
 	out.snapshot, _ = builder.Snapshot(nil, 0)

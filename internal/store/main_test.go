@@ -135,8 +135,8 @@ func (r *storeFixture) holds(key xds.Key, typ xds.TypeURL) string {
 	if got == nil {
 		return ""
 	}
-	if s := got.Snapshot; s.Origin != "origin" || s.Given() != "v7" || !s.Received.Equal(time.Unix(5, 6)) {
-		r.t.Errorf("origin %q, version %q, received %v", s.Origin, s.Given(), s.Received)
+	if s := got.Snapshot; s.Origin != "origin" || s.OriginVersion() != "v7" || !s.Received.Equal(time.Unix(5, 6)) {
+		r.t.Errorf("origin %q, version %q, received %v", s.Origin, s.OriginVersion(), s.Received)
 	}
 	return spell(got.Snapshot)
 }

@@ -122,8 +122,8 @@ func FaultOf(err error) Fault {
 		is    error
 		fault Fault
 	}{
-		{xds.ErrTwice, DuplicateName},
-		{xds.ErrBoth, ChangedAndGone},
+		{xds.ErrDuplicateName, DuplicateName},
+		{xds.ErrChangedAndRemoved, ChangedAndGone},
 		{xds.ErrOtherType, WrongType},
 		{xds.ErrNameless, Nameless},
 		{xds.ErrLongName, InvalidName},

@@ -228,7 +228,7 @@ func (a *adsStream) receive(ctx context.Context) {
 			done := a.apply(ctx, r, d, now, trace)
 			// An accepted response is copied.
 			for i := range r.Resources {
-				r.Resources[i].Sever()
+				r.Resources[i].DropBody()
 			}
 			msg.Free()
 			if !a.tell(ctx, done) {

@@ -277,9 +277,9 @@ func (l *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 		return // the update is not a response of the origin
 	}
 	if was != nil {
-		same := was.Version == snap.Version && was.Given() == snap.Given()
+		same := was.Version == snap.Version && was.OriginVersion() == snap.OriginVersion()
 		if was.Stale {
-			same = was.Alike(snap)
+			same = was.SameResources(snap)
 		}
 		if same {
 			return

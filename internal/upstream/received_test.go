@@ -115,7 +115,7 @@ func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 // allOf describes everything that a snapshot holds, except what differs in each run, such as times.
 func allOf(s *snapshot.Snapshot) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.Stated())
+	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.AbsentNames())
 	for r := range s.Resources {
 		fmt.Fprintf(&out, "%s %v %s %s %q %x\n", r.Name, r.Aliases, r.OriginVersion, r.TTL(), r.Follows, r.Any())
 	}
@@ -178,7 +178,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		if freed != 2 {
 			t.Errorf("%d buffers are reused, want 2", freed)
 		}
-		if why := fmt.Sprintf("%v: %q", xds.ErrTwice, wide(7)); len(said) != 1 || said[0] != why {
+		if why := fmt.Sprintf("%v: %q", xds.ErrDuplicateName, wide(7)); len(said) != 1 || said[0] != why {
 			t.Errorf("refused for %q, want %q", said, why)
 		}
 

@@ -42,8 +42,8 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 		sink := newTestSink()
 		for _, typ := range []xds.TypeURL{rds, eds} {
 			b := sink.Builder(typ)
-			b.Recall(snapshot.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{Name: "a", Content: "same", Version: "1"})}})
-			b.Settle(xds.NewNameSet("a"))
+			b.ApplyStored(snapshot.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{Name: "a", Content: "same", Version: "1"})}})
+			b.ResolveAliases(xds.NewNameSet("a"))
 			sink.Publish(typ)
 			if !sink.Snapshots[typ].Stale {
 				t.Fatal("the recalled snapshot is not marked as last known good")

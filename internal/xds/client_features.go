@@ -7,9 +7,9 @@ const (
 	// FeatureSotWResource: the client accepts wrapped resources in SotW, with TTLs and heartbeats.
 	// The relay announces it upstream (P58).
 	FeatureSotWResource = "xds.config.supports-resource-in-sotw"
-	// FeatureUnwraps: the client accepts wrapped resources in SotW. gRPC announces it, but cannot
+	// FeatureResourceInSotW: the client accepts wrapped resources in SotW. gRPC announces it, but cannot
 	// read a heartbeat, which has no body.
-	FeatureUnwraps = "xds.config.resource-in-sotw"
+	FeatureResourceInSotW = "xds.config.resource-in-sotw"
 )
 
 // features are the client features that the relay evaluates.
@@ -21,19 +21,19 @@ func (f *features) add(name []byte) {
 		f.ttl = true
 	case FeatureSotWResource:
 		f.resourceInSotW = true
-	case FeatureUnwraps:
+	case FeatureResourceInSotW:
 		f.unwrapsInSotW = true
 	}
 }
 
-// Form is the form in which a client receives resources.
-type Form struct {
+// ResourceFormat is the form in which a client receives resources.
+type ResourceFormat struct {
 	Variant Variant
 	// Timed: resources have their TTL. In SotW they are wrapped in a Resource, which carries the
 	// TTL.
-	Timed bool
-	// Beats: a Resource without a body renews a TTL. Without it, the whole resource is sent again.
-	Beats bool
+	WithTTL bool
+	// Heartbeats: a Resource without a body renews a TTL. Without it, the whole resource is sent again.
+	Heartbeats bool
 	// OriginVersions: in delta, resources have the origin's own version if it gave one (P61).
 	OriginVersions bool
 	// SeveralOrigins: there is more than one origin, and different origins may use one version for
@@ -41,25 +41,25 @@ type Form struct {
 	SeveralOrigins bool
 }
 
-// Form returns the form in which this node receives resources in variant v (P62).
-func (n *Node) Form(v Variant) Form {
-	f := Form{Variant: v, Timed: n.features.ttl, Beats: n.features.ttl}
+// ResourceFormat returns the form in which this node receives resources in variant v (P62).
+func (n *Node) Form(v Variant) ResourceFormat {
+	f := ResourceFormat{Variant: v, WithTTL: n.features.ttl, Heartbeats: n.features.ttl}
 	if v == SotW {
-		f.Timed = n.features.resourceInSotW || n.features.unwrapsInSotW
-		f.Beats = f.Timed && (n.features.resourceInSotW || n.features.ttl)
+		f.WithTTL = n.features.resourceInSotW || n.features.unwrapsInSotW
+		f.Heartbeats = f.WithTTL && (n.features.resourceInSotW || n.features.ttl)
 	}
 	return f
 }
 
 // Same reports whether a client with this form sees no difference between a and b. It compares only
 // the parts that the client receives. Both may be nil.
-func (f Form) Same(a, b *Resource) bool {
+func (f ResourceFormat) Same(a, b *Resource) bool {
 	switch {
 	case a == b:
 		return true
 	case a == nil || b == nil:
 		return false
-	case f.Timed:
+	case f.WithTTL:
 		return a.Same(b)
 	case f.Variant == Delta:
 		return a.sameExceptTTL(b)
@@ -68,12 +68,12 @@ func (f Form) Same(a, b *Resource) bool {
 }
 
 // Version returns the version by which a delta client with this form knows r.
-func (f Form) Version(r *Resource) string {
+func (f ResourceFormat) Version(r *Resource) string {
 	switch {
-	case !f.OriginVersions || r.Given == "":
+	case !f.OriginVersions || r.GivenVersion == "":
 		return r.Version.String()
 	case f.SeveralOrigins:
-		return r.Given + "/" + r.Version.String()
+		return r.GivenVersion + "/" + r.Version.String()
 	}
-	return r.Given
+	return r.GivenVersion
 }

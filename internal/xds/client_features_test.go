@@ -12,13 +12,13 @@ import (
 func TestP62_FormOfANode(t *testing.T) {
 	for _, c := range []struct {
 		features    []string
-		sotw, delta Form
+		sotw, delta ResourceFormat
 	}{
-		{nil, Form{}, Form{}},
-		{[]string{FeatureTTL}, Form{}, Form{Timed: true, Beats: true}},
-		{[]string{"other", FeatureSotWResource}, Form{Timed: true, Beats: true}, Form{}},
-		{[]string{FeatureUnwraps}, Form{Timed: true}, Form{}},
-		{[]string{FeatureUnwraps, FeatureTTL}, Form{Timed: true, Beats: true}, Form{Timed: true, Beats: true}},
+		{nil, ResourceFormat{}, ResourceFormat{}},
+		{[]string{FeatureTTL}, ResourceFormat{}, ResourceFormat{WithTTL: true, Heartbeats: true}},
+		{[]string{"other", FeatureSotWResource}, ResourceFormat{WithTTL: true, Heartbeats: true}, ResourceFormat{}},
+		{[]string{FeatureResourceInSotW}, ResourceFormat{WithTTL: true}, ResourceFormat{}},
+		{[]string{FeatureResourceInSotW, FeatureTTL}, ResourceFormat{WithTTL: true, Heartbeats: true}, ResourceFormat{WithTTL: true, Heartbeats: true}},
 	} {
 		node := someNode()
 		node.ClientFeatures = c.features
@@ -56,9 +56,9 @@ func TestP33_DifferencesByForm(t *testing.T) {
 		{"another body", other, false, false, false},
 		{"nothing", nil, false, false, false},
 	} {
-		for form, want := range map[Form]bool{
+		for form, want := range map[ResourceFormat]bool{
 			{}: c.bare, {Variant: Delta}: c.delta,
-			{Variant: Delta, Timed: true}: c.timely, {Timed: true}: c.timely,
+			{Variant: Delta, WithTTL: true}: c.timely, {WithTTL: true}: c.timely,
 		} {
 			if form.Same(plain, c.r) != want || form.Same(c.r, plain) != want {
 				t.Errorf("%+v: %s: want %v", form, c.what, want)
@@ -77,7 +77,7 @@ func TestP61_GivenVersionStays(t *testing.T) {
 		}
 		return r.Resources[0].Take(TypeOf(widget), held)
 	}
-	form := Form{Variant: Delta, OriginVersions: true}
+	form := ResourceFormat{Variant: Delta, OriginVersions: true}
 	a := take(nil, "1", "x", nil)
 	b := take(a, "2", "x", nil)
 	c := take(b, "3", "x", durationpb.New(time.Minute))
@@ -90,7 +90,7 @@ func TestP61_GivenVersionStays(t *testing.T) {
 	if c.OriginVersion != "3" {
 		t.Errorf("the version for the origin is %s", c.OriginVersion)
 	}
-	if (Form{Variant: Delta}).Version(d) != d.Version.String() {
+	if (ResourceFormat{Variant: Delta}).Version(d) != d.Version.String() {
 		t.Error("without OriginVersions: not the content's version")
 	}
 }

@@ -19,7 +19,7 @@
 //
 // Resource, ResourceError, NameSet, Key and Node are immutable and may be shared. The content of a
 // resource caches the last Resource made of it, in an atomic pointer. A Request, a Response and a
-// Raw belong to one goroutine. Functions keep no state; each says whether its result aliases its
+// ParsedResource belong to one goroutine. Functions keep no state; each says whether its result aliases its
 // input.
 //
 // WeakSet and NodeTable are safe for concurrent use. WeakSet calls the function equal under its

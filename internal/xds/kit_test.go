@@ -105,7 +105,7 @@ func fieldsOf(t testing.TB, msg []byte, num protowire.Number) (out [][]byte) {
 func resourceMessage(t testing.TB, r *Resource) *discoveryv3.Resource {
 	t.Helper()
 	m := new(discoveryv3.DeltaDiscoveryResponse)
-	unmarshal(t, (&Body{Form: Form{Variant: Delta}, Type: r.TypeURL(), Resources: []*Resource{r}}).Encode(), m)
+	unmarshal(t, (&ResponseBody{ResourceFormat: ResourceFormat{Variant: Delta}, Type: r.TypeURL(), Resources: []*Resource{r}}).Encode(), m)
 	return m.Resources[0]
 }
 
@@ -126,7 +126,7 @@ func params(kv ...string) map[string]*xdscorev3.ContextParams {
 }
 
 // parsedResource returns r as parsed from the response of a delta origin.
-func parsedResource(t testing.TB, typ TypeURL, r *discoveryv3.Resource) *Raw {
+func parsedResource(t testing.TB, typ TypeURL, r *discoveryv3.Resource) *ParsedResource {
 	t.Helper()
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
 	if err != nil {

@@ -51,10 +51,10 @@ func parseNode(raw []byte) (*Node, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", Plain(err))
+		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	if err := checkWellFormed(nodeSchema(), raw, maxNested); err != nil {
-		return nil, fmt.Errorf("node: %w", Plain(err))
+		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	return n, nil
 }
@@ -78,7 +78,7 @@ func (n *Node) Bytes() []byte { return n.raw }
 func (n *Node) Decode() (*corev3.Node, error) {
 	m := new(corev3.Node)
 	if err := proto.Unmarshal(n.raw, m); err != nil {
-		return nil, fmt.Errorf("node: %w", Plain(err))
+		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	return m, nil
 }
@@ -121,11 +121,11 @@ func MergeDynamic(node, later []byte) ([]byte, error) {
 	}
 	had, rest, err := split(node)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", Plain(err))
+		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	has, _, err := split(later)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", Plain(err))
+		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	if bytes.Equal(had, has) {
 		return node, nil

@@ -42,7 +42,7 @@ type Request struct {
 	NamesSum uint64
 
 	// Refused: the request has error_detail, so it is a NACK (P13).
-	Refused      bool
+	IsNACK       bool
 	ErrorCode    int32
 	ErrorMessage []byte
 
@@ -170,7 +170,7 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			}
 			r.Initial = append(r.Initial, e)
 		case detailField:
-			r.Refused = true
+			r.IsNACK = true
 			if err := r.scanStatus(val); err != nil {
 				return err
 			}
@@ -190,8 +190,8 @@ func (r *Request) reset() {
 		clear(r.Initial)
 		r.Names, r.Unsubscribe, r.Initial = r.Names[:0], r.Unsubscribe[:0], r.Initial[:0]
 	}
-	if r.Refused {
-		r.Refused, r.ErrorCode, r.ErrorMessage = false, 0, nil
+	if r.IsNACK {
+		r.IsNACK, r.ErrorCode, r.ErrorMessage = false, 0, nil
 	}
 	r.TypeURL, r.Node, r.Nonce, r.Version = nil, nil, nil, nil
 	r.NamesSum, r.Locators = 0, false

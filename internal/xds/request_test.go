@@ -81,7 +81,7 @@ func firstDifference(r *Request, e wantRequest) string {
 		return "unsubscribe"
 	case !maps.Equal(initial, e.initial):
 		return "initial_resource_versions"
-	case r.Refused != (e.detail != nil), r.ErrorCode != e.detail.GetCode(), string(r.ErrorMessage) != e.detail.GetMessage():
+	case r.IsNACK != (e.detail != nil), r.ErrorCode != e.detail.GetCode(), string(r.ErrorMessage) != e.detail.GetMessage():
 		return "error_detail"
 	case r.Locators != e.locators:
 		return "locators"
@@ -198,7 +198,7 @@ func TestMalformedRequests(t *testing.T) {
 			t.Errorf("%s: no error, but %+v", what, r)
 		}
 		// An error does not affect the next scan.
-		if err := r.Scan(SotW, wire(3, "n", 4, "t"), 0); err != nil || len(r.Names) != 1 || string(r.TypeURL) != "t" || r.Refused {
+		if err := r.Scan(SotW, wire(3, "n", 4, "t"), 0); err != nil || len(r.Names) != 1 || string(r.TypeURL) != "t" || r.IsNACK {
 			t.Errorf("after %s: %+v, %v", what, r, err)
 		}
 	}

@@ -21,10 +21,10 @@ type Resource struct {
 	// OriginVersion is the origin's version of the resource, "" if it gave none. The relay sends it
 	// back to that origin on a reconnect (P55). Equality ignores it.
 	OriginVersion string
-	// Given is the origin's version by which clients know this content, under the option "versions:
-	// origin" (P61). An equal resource under a newer version is no change, so it keeps the Given of
+	// GivenVersion is the origin's version by which clients know this content, under the option "versions:
+	// origin" (P61). An equal resource under a newer version is no change, so it keeps the GivenVersion of
 	// the earlier one.
-	Given string
+	GivenVersion string
 
 	timing *timing // nil without a TTL
 	stored bool    // the resource comes from the store, and no origin has answered for it yet (P66)
@@ -33,10 +33,10 @@ type Resource struct {
 }
 
 // NewResource returns the resource with this name and this encoded Any. It copies anyWire. Tests
-// use it; origins' resources come from Raw.Take. The error is one of those of ParseResponse.
+// use it; origins' resources come from ParsedResource.Take. The error is one of those of ParseResponse.
 func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
-	r := &Raw{body: protowire.AppendBytes(body, anyWire)}
+	r := &ParsedResource{body: protowire.AppendBytes(body, anyWire)}
 	r.Name = name
 	if err := r.check(t, anyWire); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (r *Resource) TypeURL() TypeURL {
 // Size returns the size of the resource's names, body and other fields in bytes.
 func (r *Resource) Size() int64 {
 	n := len(r.Name) + len(r.body) + len(r.extra)
-	for _, h := range r.Handles() {
+	for _, h := range r.AliasesAndGlob() {
 		n += len(h)
 	}
 	return int64(n)

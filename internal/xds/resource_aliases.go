@@ -47,7 +47,7 @@ type rareFields struct {
 	// aliasRemoved: the origin has removed one of the aliases, although the resource still lists
 	// it.
 	aliasRemoved bool
-	// expired marks a resource that is no longer held (NewLapsed).
+	// expired marks a resource that is no longer held (NewExpiredMark).
 	expired bool
 	// unresolved marks an origin's answer that it has no resource for an alias (P18).
 	unresolved *unresolvedAnswer
@@ -89,29 +89,29 @@ func newRareFields(name string, aliases []string) *rareFields {
 	return &rareFields{aliases: all}
 }
 
-// Handles returns the aliases by which clients can subscribe to the resource, sorted, and the glob
+// AliasesAndGlob returns the aliases by which clients can subscribe to the resource, sorted, and the glob
 // of its name. Aliases that the origin has removed since are left out. Callers must not change the
 // slice. r may be nil.
-func (r *Resource) Handles() []string {
+func (r *Resource) AliasesAndGlob() []string {
 	if r == nil || r.rare == nil {
 		return nil
 	}
 	return r.rare.aliases
 }
 
-// AskedBy reports whether names has the resource's name or one of its aliases.
-func (r *Resource) AskedBy(names *NameSet) bool {
-	return names.Has(r.Name) || r.AskedByHandle(names)
+// RequestedBy reports whether names has the resource's name or one of its aliases.
+func (r *Resource) RequestedBy(names *NameSet) bool {
+	return names.Has(r.Name) || r.RequestedByAlias(names)
 }
 
-// AskedByHandle reports whether names has one of the resource's aliases.
-func (r *Resource) AskedByHandle(names *NameSet) bool {
+// RequestedByAlias reports whether names has one of the resource's aliases.
+func (r *Resource) RequestedByAlias(names *NameSet) bool {
 	return r.rare != nil && names.Len() > 0 && slices.ContainsFunc(r.rare.aliases, names.Has)
 }
 
-// WithoutHandle returns a copy of the resource without this alias. The origin has removed it,
+// WithoutAlias returns a copy of the resource without this alias. The origin has removed it,
 // although the resource lists it. r must have aliases.
-func (r *Resource) WithoutHandle(alias string) *Resource {
+func (r *Resource) WithoutAlias(alias string) *Resource {
 	out, m := *r, *r.rare
 	m.aliases = slices.DeleteFunc(slices.Clone(m.aliases), func(h string) bool { return h == alias })
 	m.aliasRemoved = true
@@ -119,8 +119,8 @@ func (r *Resource) WithoutHandle(alias string) *Resource {
 	return &out
 }
 
-// AskedBy reports whether names has the resource's name or one of its aliases.
-func (r *Raw) AskedBy(names *NameSet) bool {
+// RequestedBy reports whether names has the resource's name or one of its aliases.
+func (r *ParsedResource) RequestedBy(names *NameSet) bool {
 	if names.Has(r.Name) {
 		return true
 	}
@@ -131,7 +131,7 @@ func (r *Raw) AskedBy(names *NameSet) bool {
 }
 
 // hasAllAliases reports whether a resource with m still has all aliases that it lists.
-func (r *Raw) hasAllAliases(m *rareFields) bool { return m == nil || !m.aliasRemoved }
+func (r *ParsedResource) hasAllAliases(m *rareFields) bool { return m == nil || !m.aliasRemoved }
 
 // Unresolved is an origin's answer that it has no resource for some aliases. The Resource has no
 // body; the relay passes it on to the clients that asked (P18).
@@ -147,7 +147,7 @@ var unresolvedIDs atomic.Uint64
 // Unresolved reports whether r is an origin's answer that it has no resource for an alias. Such an
 // r has aliases and no body, and it is no heartbeat: a heartbeat has a TTL, or the version of the
 // resource that is held. held may be nil.
-func (r *Raw) Unresolved(held *Resource) bool {
+func (r *ParsedResource) Unresolved(held *Resource) bool {
 	if r.body != nil || len(r.aliases) == 0 || r.hasTTL {
 		return false
 	}
@@ -156,7 +156,7 @@ func (r *Raw) Unresolved(held *Resource) bool {
 
 // TakeUnresolved returns the answer for the requested names that r has. It returns false if r has
 // none of them. It copies what it keeps.
-func (r *Raw) TakeUnresolved(names *NameSet) (Unresolved, bool) {
+func (r *ParsedResource) TakeUnresolved(names *NameSet) (Unresolved, bool) {
 	var asked []string
 	if names.Has(r.Name) {
 		asked = append(asked, r.Name)
@@ -182,20 +182,20 @@ func (r *Resource) Unresolved() bool {
 	return r != nil && r.rare != nil && r.rare.unresolved != nil
 }
 
-// Word returns the id of an Unresolved answer, and 0 for anything else.
-func (r *Resource) Word() uint64 {
+// UnresolvedID returns the id of an Unresolved answer, and 0 for anything else.
+func (r *Resource) UnresolvedID() uint64 {
 	if !r.Unresolved() {
 		return 0
 	}
 	return r.rare.unresolved.id
 }
 
-// AskedAgain reports whether the relay has requested the alias again since this answer.
-func (r *Resource) AskedAgain() bool { return r.Unresolved() && r.rare.unresolved.requestedAgain }
+// RequestedAgain reports whether the relay has requested the alias again since this answer.
+func (r *Resource) RequestedAgain() bool { return r.Unresolved() && r.rare.unresolved.requestedAgain }
 
-// AskAgain returns a copy of the answer with the note that the relay has requested the alias again.
+// WithRequestedAgain returns a copy of the answer with the note that the relay has requested the alias again.
 // r must be Unresolved.
-func (r *Resource) AskAgain() *Resource {
+func (r *Resource) WithRequestedAgain() *Resource {
 	out, m := *r, *r.rare
 	m.unresolved = &unresolvedAnswer{id: m.unresolved.id, requestedAgain: true}
 	out.rare = &m

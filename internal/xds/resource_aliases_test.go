@@ -15,10 +15,10 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 	if r.Name != turned {
 		t.Errorf("the name is %q", r.Name)
 	}
-	if want := []string{"plain", "xdstp://o/T/c/*?b=2&a=1", "xdstp://o/T/y?z&y"}; !slices.Equal(r.Handles(), want) {
-		t.Errorf("the handles are %v, want %v", r.Handles(), want)
+	if want := []string{"plain", "xdstp://o/T/c/*?b=2&a=1", "xdstp://o/T/y?z&y"}; !slices.Equal(r.AliasesAndGlob(), want) {
+		t.Errorf("the handles are %v, want %v", r.AliasesAndGlob(), want)
 	}
-	if r.AskedBy(NewNameSet(one)) || !r.AskedBy(NewNameSet(turned)) {
+	if r.RequestedBy(NewNameSet(one)) || !r.RequestedBy(NewNameSet(turned)) {
 		t.Error("the order of the parameters is ignored, or the own name does not match")
 	}
 }
@@ -62,7 +62,7 @@ func TestP18_UnresolvedIsPassedOnAsItCame(t *testing.T) {
 		if !ok || !slices.Equal(w.Names, []string{"r/a"}) {
 			t.Fatalf("%+v", w)
 		}
-		b := Body{Form: Form{Variant: Delta}, Type: widget, Resources: []*Resource{w.Resource}}
+		b := ResponseBody{ResourceFormat: ResourceFormat{Variant: Delta}, Type: widget, Resources: []*Resource{w.Resource}}
 		wire := b.Encode()
 		got := new(discoveryv3.DeltaDiscoveryResponse)
 		if err := proto.Unmarshal(wire, got); err != nil {

@@ -54,7 +54,7 @@ const (
 func parseResourceError(wire []byte) (*ResourceError, error) {
 	m := new(discoveryv3.ResourceError)
 	if err := proto.Unmarshal(wire, m); err != nil {
-		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, Plain(err))
+		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, PlainError(err))
 	}
 	e := &ResourceError{Name: m.GetResourceName().GetName(), Code: codes.Code(m.GetErrorDetail().GetCode()), wire: bytes.Clone(wire)}
 	if len(e.Name) > MaxNameBytes {

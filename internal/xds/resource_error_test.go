@@ -38,7 +38,7 @@ func TestP39_ResourceErrorsPassThrough(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			clear(msg)
-			b := Body{Form: Form{Variant: v}, Type: widget, Errors: r.Errors}
+			b := ResponseBody{ResourceFormat: ResourceFormat{Variant: v}, Type: widget, Errors: r.Errors}
 			out := b.Encode()
 			if got := fieldsOf(t, out, respErrors[v]); len(got) != 1 || !slices.Equal(got[0], element) || len(out) != b.Size() {
 				t.Errorf("sent %x", got)

@@ -13,7 +13,7 @@ const (
 	// storedResource is an envoy.service.discovery.v3.Resource with the name, the origin's version,
 	// and all other fields as the origin sent them.
 	storedResource protowire.Number = 1
-	// storedGiven is present if Given differs from the origin's version.
+	// storedGiven is present if GivenVersion differs from the origin's version.
 	storedGiven protowire.Number = 2
 )
 
@@ -36,8 +36,8 @@ func (r *Resource) AppendStored(b []byte) []byte {
 	}
 	b = append(b, r.body...)
 	b = append(b, r.extra...)
-	if r.Given != r.OriginVersion {
-		b = appendString(b, storedGiven, r.Given)
+	if r.GivenVersion != r.OriginVersion {
+		b = appendString(b, storedGiven, r.GivenVersion)
 	}
 	return b
 }
@@ -80,9 +80,9 @@ func ReadStored(t Type, wire []byte) (*Resource, error) {
 		return nil, fmt.Errorf("%w: resource %q", ErrNotStorable, raw.Name)
 	}
 	r := raw.Take(t, nil)
-	if given != nil && *given != r.Given {
+	if given != nil && *given != r.GivenVersion {
 		again := *r
-		again.Given = *given
+		again.GivenVersion = *given
 		r = &again
 	}
 	return r, nil

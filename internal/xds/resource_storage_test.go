@@ -72,11 +72,11 @@ func randomResource(t *rapid.T) (Type, *Resource) {
 	switch rapid.IntRange(0, 3).Draw(t, "given") {
 	case 0: // clients know it by an earlier version
 		again := *r
-		again.Given = "older"
+		again.GivenVersion = "older"
 		r = &again
 	case 1:
 		again := *r
-		again.Given = ""
+		again.GivenVersion = ""
 		r = &again
 	}
 	return typ, r
@@ -91,21 +91,21 @@ func TestP39_StoredResourcesComeBackAsTheyWere(t *testing.T) {
 		switch {
 		case !back.Same(r) || !r.Same(back):
 			t.Fatalf("not the same: %+v, %+v", r, back)
-		case back.Version != r.Version || back.OriginVersion != r.OriginVersion || back.Given != r.Given:
-			t.Fatalf("versions %v %q %q, and were %v %q %q", back.Version, back.OriginVersion, back.Given, r.Version, r.OriginVersion, r.Given)
+		case back.Version != r.Version || back.OriginVersion != r.OriginVersion || back.GivenVersion != r.GivenVersion:
+			t.Fatalf("versions %v %q %q, and were %v %q %q", back.Version, back.OriginVersion, back.GivenVersion, r.Version, r.OriginVersion, r.GivenVersion)
 		case back.Name != r.Name:
 			t.Fatalf("name %q, and was %q", back.Name, r.Name)
-		case !slices.Equal(back.Aliases, r.Aliases) || !slices.Equal(back.Handles(), r.Handles()):
-			t.Fatalf("aliases %q, handles %q, and were %q, %q", back.Aliases, back.Handles(), r.Aliases, r.Handles())
+		case !slices.Equal(back.Aliases, r.Aliases) || !slices.Equal(back.AliasesAndGlob(), r.AliasesAndGlob()):
+			t.Fatalf("aliases %q, handles %q, and were %q, %q", back.Aliases, back.AliasesAndGlob(), r.Aliases, r.AliasesAndGlob())
 		case !bytes.Equal(back.body, r.body) || !bytes.Equal(back.extra, r.extra) || back.Follows != r.Follows:
 			t.Fatalf("bytes %x %x, and were %x %x", back.body, back.extra, r.body, r.extra)
 		}
-		for _, f := range []Form{
-			{Variant: SotW}, {Variant: SotW, Timed: true, Beats: true}, {Variant: Delta}, {Variant: Delta, OriginVersions: true},
-			{Variant: Delta, OriginVersions: true, SeveralOrigins: true, Timed: true},
+		for _, f := range []ResourceFormat{
+			{Variant: SotW}, {Variant: SotW, WithTTL: true, Heartbeats: true}, {Variant: Delta}, {Variant: Delta, OriginVersions: true},
+			{Variant: Delta, OriginVersions: true, SeveralOrigins: true, WithTTL: true},
 		} {
 			body := func(r *Resource) []byte {
-				b := Body{Form: f, Type: typ.URL, Version: "v", Resources: []*Resource{r}}
+				b := ResponseBody{ResourceFormat: f, Type: typ.URL, Version: "v", Resources: []*Resource{r}}
 				return b.Encode()
 			}
 			if !bytes.Equal(body(r), body(back)) {
@@ -187,7 +187,7 @@ func FuzzReadStored(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(r.AppendStored(nil))
-	f.Add(r.WithoutHandle(r.Handles()[0]).AppendStored(nil))
+	f.Add(r.WithoutAlias(r.AliasesAndGlob()[0]).AppendStored(nil))
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r, err := ReadStored(typ, wire)
 		if err != nil {
@@ -196,7 +196,7 @@ func FuzzReadStored(f *testing.F) {
 		if !r.Storable() || r.TypeURL() != typ.URL {
 			t.Fatalf("%+v", r)
 		}
-		if back := storeAndRead(t, typ, r); !back.Same(r) || back.Given != r.Given || !slices.Equal(back.Handles(), r.Handles()) {
+		if back := storeAndRead(t, typ, r); !back.Same(r) || back.GivenVersion != r.GivenVersion || !slices.Equal(back.AliasesAndGlob(), r.AliasesAndGlob()) {
 			t.Fatalf("%+v, and then %+v", r, back)
 		}
 	})

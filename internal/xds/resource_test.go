@@ -214,7 +214,7 @@ func TestP39_BytesPassThrough(t *testing.T) {
 		t.Errorf("type %s, origin's version %q", r.TypeURL(), r.OriginVersion)
 	}
 
-	body := (&Body{Form: Form{Variant: Delta}, Type: VHostType, Resources: []*Resource{r}}).Encode()
+	body := (&ResponseBody{ResourceFormat: ResourceFormat{Variant: Delta}, Type: VHostType, Resources: []*Resource{r}}).Encode()
 	got := fieldsOf(t, body, respResources)
 	if len(got) != 1 {
 		t.Fatalf("%d resources", len(got))
@@ -222,7 +222,7 @@ func TestP39_BytesPassThrough(t *testing.T) {
 	if want := slices.Concat(wire(3, "v", 1, r.Version.String(), 2, oddAny), r.extra); !bytes.Equal(got[0], want) {
 		t.Errorf("sent\n%x, want\n%x", got[0], want)
 	}
-	body = (&Body{Form: Form{Variant: SotW}, Type: VHostType, Resources: []*Resource{r}}).Encode()
+	body = (&ResponseBody{ResourceFormat: ResourceFormat{Variant: SotW}, Type: VHostType, Resources: []*Resource{r}}).Encode()
 	if got = fieldsOf(t, body, respResources); len(got) != 1 || !bytes.Equal(got[0], oddAny) {
 		t.Errorf("sent in SotW: %x", got)
 	}
@@ -234,7 +234,7 @@ func TestP39_BytesPassThrough(t *testing.T) {
 // Take returns the held resource if it is equal, and copies what it keeps.
 func TestTakeCopiesOnlyWhatChanged(t *testing.T) {
 	typ := TypeOf(VHostType)
-	parse := func(version, content string) ([]byte, *Raw) {
+	parse := func(version, content string) ([]byte, *ParsedResource) {
 		msg := wire(4, string(VHostType), 2, wire(3, "v", 1, version, 2, anyWire(VHostType, wire(1, "v", 9, content)), 4, "a"))
 		r, err := ParseResponse(Delta, msg)
 		if err != nil {

@@ -111,10 +111,10 @@ func durationSize(d time.Duration) int {
 	return n
 }
 
-// NewLapsed returns a mark for a resource that is no longer held, although no origin said that it
+// NewExpiredMark returns a mark for a resource that is no longer held, although no origin said that it
 // was deleted. The mark has no body. until is the end of its TTL (P62), and zero for a resource
 // that must not be cached (P63).
-func NewLapsed(name string, until time.Time) *Resource {
+func NewExpiredMark(name string, until time.Time) *Resource {
 	r := &Resource{content: &content{Name: name}, rare: &rareFields{expired: true}}
 	if !until.IsZero() {
 		r.timing = &timing{expires: until}
@@ -122,19 +122,19 @@ func NewLapsed(name string, until time.Time) *Resource {
 	return r
 }
 
-// Lapse returns the mark of NewLapsed for r, with the aliases of r.
-func (r *Resource) Lapse(until time.Time) *Resource {
-	out := NewLapsed(r.Name, until)
-	out.rare.aliases = r.Handles()
+// ExpiredMark returns the mark of NewExpiredMark for r, with the aliases of r.
+func (r *Resource) ExpiredMark(until time.Time) *Resource {
+	out := NewExpiredMark(r.Name, until)
+	out.rare.aliases = r.AliasesAndGlob()
 	return out
 }
 
-// Lapsed reports whether r is a mark of NewLapsed or Lapse. r may be nil.
-func (r *Resource) Lapsed() bool { return r != nil && r.rare != nil && r.rare.expired }
+// IsExpiredMark reports whether r is a mark of NewExpiredMark or ExpiredMark. r may be nil.
+func (r *Resource) IsExpiredMark() bool { return r != nil && r.rare != nil && r.rare.expired }
 
-// Outlived reports whether a client that holds had would keep it longer than the relay did. r is
+// ExpiresBefore reports whether a client that holds had would keep it longer than the relay did. r is
 // the mark of the expired resource. had has a later end of its TTL, or none, so the client must be
 // told. r may be nil.
-func (r *Resource) Outlived(had *Resource) bool {
+func (r *Resource) ExpiresBefore(had *Resource) bool {
 	return r != nil && r.timing != nil && (had.timing == nil || had.timing.expires.After(r.timing.expires))
 }

@@ -138,14 +138,14 @@ func TestP62_BodiesWithTTL(t *testing.T) {
 	r := raw.Start(noon)
 	now := noon.Add(2500 * time.Millisecond)
 	for _, v := range []Variant{SotW, Delta} {
-		for _, form := range []Form{{}, {Timed: true}, {Timed: true, Beats: true}, {Timed: true, OriginVersions: true}} {
+		for _, form := range []ResourceFormat{{}, {WithTTL: true}, {WithTTL: true, Heartbeats: true}, {WithTTL: true, OriginVersions: true}} {
 			form.Variant = v
-			b := Body{Form: form, Type: widget, Version: "v5", Resources: []*Resource{r}, Now: now}
-			if form.Beats {
-				b.Beats = []*Resource{timed(t, "b", "", 700*time.Millisecond, now)}
+			b := ResponseBody{ResourceFormat: form, Type: widget, Version: "v5", Resources: []*Resource{r}, Now: now}
+			if form.Heartbeats {
+				b.Heartbeats = []*Resource{timed(t, "b", "", 700*time.Millisecond, now)}
 			}
 			entries := decode(t, &b)
-			if v == SotW && !form.Timed {
+			if v == SotW && !form.WithTTL {
 				if len(entries) != 1 || entries[0] != nil {
 					t.Errorf("%+v: wrapped", form)
 				}
@@ -161,15 +161,15 @@ func TestP62_BodiesWithTTL(t *testing.T) {
 			if m.Name != "a" || m.Version != want || m.Resource.GetTypeUrl() != string(widget) || len(m.Aliases) != 1 || len(m.ProtoReflect().GetUnknown()) == 0 {
 				t.Errorf("%+v: %v", form, m)
 			}
-			if left := m.Ttl.AsDuration(); form.Timed && left != 88*time.Second || !form.Timed && m.Ttl != nil {
+			if left := m.Ttl.AsDuration(); form.WithTTL && left != 88*time.Second || !form.WithTTL && m.Ttl != nil {
 				t.Errorf("%+v: TTL %v", form, m.Ttl)
 			}
-			if !form.Beats {
+			if !form.Heartbeats {
 				continue
 			}
 			beat := entries[1]
 			if want = "v5"; v == Delta {
-				want = b.Beats[0].Version.String()
+				want = b.Heartbeats[0].Version.String()
 			}
 			if beat.Name != "b" || beat.Version != want || beat.Resource != nil || beat.Ttl.AsDuration() != 700*time.Millisecond {
 				t.Errorf("%+v: heartbeat %v", form, beat)
@@ -179,7 +179,7 @@ func TestP62_BodiesWithTTL(t *testing.T) {
 }
 
 // decode returns the resources of a body; nil for one that is not wrapped.
-func decode(t testing.TB, b *Body) (out []*discoveryv3.Resource) {
+func decode(t testing.TB, b *ResponseBody) (out []*discoveryv3.Resource) {
 	t.Helper()
 	wire := b.Encode()
 	if len(wire) != cap(wire) || len(wire) != b.Size() {

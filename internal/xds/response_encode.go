@@ -8,24 +8,24 @@ import (
 
 // Body describes a response to encode, without its nonce. One encoded body serves all clients that
 // get the same response.
-type Body struct {
-	Form
+type ResponseBody struct {
+	ResourceFormat
 	Type       TypeURL
 	Version    string
 	Identifier string // identifier of the control plane (P39)
 	Resources  []*Resource
-	// Beats are heartbeats (P62): resources of which only the TTL is sent, at the version that
+	// Heartbeats are heartbeats (P62): resources of which only the TTL is sent, at the version that
 	// clients know.
-	Beats   []*Resource
-	Removed []string // delta only; in the order in which they are encoded
-	Errors  []*ResourceError
+	Heartbeats []*Resource
+	Removed    []string // delta only; in the order in which they are encoded
+	Errors     []*ResourceError
 	// Now is the time at which the rest of each TTL is computed.
 	Now time.Time
 }
 
 // Encode returns the encoded body as one slice of exactly Size bytes. The caller appends the nonce
 // with AppendNonce: the fields of a message may come in any order.
-func (b *Body) Encode() []byte {
+func (b *ResponseBody) Encode() []byte {
 	out := make([]byte, 0, b.Size())
 	if b.Version != "" {
 		out = appendString(out, respVersion, b.Version)
@@ -37,7 +37,7 @@ func (b *Body) Encode() []byte {
 		}
 		out = b.appendResource(out, r, true)
 	}
-	for _, r := range b.Beats {
+	for _, r := range b.Heartbeats {
 		out = b.appendResource(out, r, false)
 	}
 	out = appendString(out, respTypeURL, string(b.Type))
@@ -57,7 +57,7 @@ func (b *Body) Encode() []byte {
 }
 
 // Size returns the length of what Encode returns, in bytes.
-func (b *Body) Size() int {
+func (b *ResponseBody) Size() int {
 	n := fieldSize(len(b.Type))
 	if b.Version != "" {
 		n += fieldSize(len(b.Version))
@@ -68,7 +68,7 @@ func (b *Body) Size() int {
 	for _, r := range b.Resources {
 		n += b.resourceFieldSize(r)
 	}
-	for _, r := range b.Beats {
+	for _, r := range b.Heartbeats {
 		n += fieldSize(b.elementSize(r, false))
 	}
 	for _, name := range b.Removed {
@@ -81,7 +81,7 @@ func (b *Body) Size() int {
 }
 
 // resourceFieldSize returns the size of a resource's field in the body.
-func (b *Body) resourceFieldSize(r *Resource) int {
+func (b *ResponseBody) resourceFieldSize(r *Resource) int {
 	if b.unwrapped() {
 		return len(r.body)
 	}
@@ -89,11 +89,11 @@ func (b *Body) resourceFieldSize(r *Resource) int {
 }
 
 // unwrapped reports whether resources stand in the response without a Resource around them.
-func (b *Body) unwrapped() bool { return b.Variant == SotW && !b.Timed }
+func (b *ResponseBody) unwrapped() bool { return b.Variant == SotW && !b.WithTTL }
 
 // appendResource appends an element of resources: a Resource, in SotW wrapped in an Any. withBody
 // is false for a heartbeat.
-func (b *Body) appendResource(out []byte, r *Resource, withBody bool) []byte {
+func (b *ResponseBody) appendResource(out []byte, r *Resource, withBody bool) []byte {
 	out = protowire.AppendTag(out, respResources, protowire.BytesType)
 	out = protowire.AppendVarint(out, uint64(b.elementSize(r, withBody)))
 	if b.Variant == SotW {
@@ -107,14 +107,14 @@ func (b *Body) appendResource(out []byte, r *Resource, withBody bool) []byte {
 		out = append(out, r.body...)
 		out = append(out, r.extra...)
 	}
-	if b.Timed && r.timing != nil {
+	if b.WithTTL && r.timing != nil {
 		out = appendTTL(out, r.Left(b.Now))
 	}
 	return out
 }
 
 // elementSize returns the size of an element of resources without its tag and length.
-func (b *Body) elementSize(r *Resource, withBody bool) int {
+func (b *ResponseBody) elementSize(r *Resource, withBody bool) int {
 	n := b.resourceSize(r, withBody)
 	if b.Variant == SotW {
 		n = fieldSize(len(wrapperType)) + fieldSize(n)
@@ -122,12 +122,12 @@ func (b *Body) elementSize(r *Resource, withBody bool) int {
 	return n
 }
 
-func (b *Body) resourceSize(r *Resource, withBody bool) int {
+func (b *ResponseBody) resourceSize(r *Resource, withBody bool) int {
 	n := fieldSize(len(r.Name)) + fieldSize(b.versionSize(r))
 	if withBody {
 		n += len(r.body) + len(r.extra)
 	}
-	if b.Timed && r.timing != nil {
+	if b.WithTTL && r.timing != nil {
 		n += ttlSize(r.Left(b.Now))
 	}
 	return n
@@ -135,17 +135,17 @@ func (b *Body) resourceSize(r *Resource, withBody bool) int {
 
 // versionOf returns the version field of a Resource. In SotW it is the version_info, also in a
 // heartbeat (P62).
-func (b *Body) versionOf(r *Resource) string {
+func (b *ResponseBody) versionOf(r *Resource) string {
 	switch {
 	case b.Variant == SotW:
 		return b.Version
 	case r.Unresolved():
 		return r.OriginVersion // an unresolved alias has no content version
 	}
-	return b.Form.Version(r)
+	return b.ResourceFormat.Version(r)
 }
 
-func (b *Body) versionSize(r *Resource) int {
+func (b *ResponseBody) versionSize(r *Resource) int {
 	if b.Variant == Delta && !b.OriginVersions && !r.Unresolved() {
 		return 2 * len(r.Version) // hexadecimal digits
 	}

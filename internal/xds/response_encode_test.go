@@ -35,8 +35,8 @@ func TestBodyDecodes(t *testing.T) {
 	})
 	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.StringN(120, 140, -1))
 	rapid.Check(t, func(t *rapid.T) {
-		b := Body{
-			Form: Form{Timed: rapid.Bool().Draw(t, "timed")}, Type: widget, Version: text.Draw(t, "version"), Identifier: text.Draw(t, "identifier"),
+		b := ResponseBody{
+			ResourceFormat: ResourceFormat{WithTTL: rapid.Bool().Draw(t, "timed")}, Type: widget, Version: text.Draw(t, "version"), Identifier: text.Draw(t, "identifier"),
 			Resources: rapid.SliceOfN(resources, 0, 5).Draw(t, "resources"),
 		}
 		nonce := text.Draw(t, "nonce")
@@ -56,10 +56,10 @@ func TestBodyDecodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.Name, m.Version, m.Resource = r.Name, b.Version, body
-			if b.Timed && r.TTL() > 0 {
+			if b.WithTTL && r.TTL() > 0 {
 				m.Ttl = durationpb.New(r.TTL())
 			}
-			if b.Timed {
+			if b.WithTTL {
 				wrapped, err := anypb.New(m)
 				if err != nil {
 					t.Fatal(err)
@@ -79,7 +79,7 @@ func TestBodyDecodes(t *testing.T) {
 			if err := proto.Unmarshal(AppendNonce(out, []byte(nonce)), got); err != nil {
 				t.Fatal(err)
 			}
-			if m, ok := got.(*discoveryv3.DiscoveryResponse); ok && b.Timed {
+			if m, ok := got.(*discoveryv3.DiscoveryResponse); ok && b.WithTTL {
 				for i, a := range m.Resources { // the order of fields does not matter
 					inner := new(discoveryv3.Resource)
 					if err := a.UnmarshalTo(inner); err != nil {
@@ -109,7 +109,7 @@ func TestBodyOfFile(t *testing.T) {
 
 // Two nonces appended to one shared body do not overwrite each other (P10).
 func TestP10_NoncesDoNotShare(t *testing.T) {
-	body := (&Body{Type: ClusterType, Resources: []*Resource{newRes(t, ClusterType, "c", "")}}).Encode()
+	body := (&ResponseBody{Type: ClusterType, Resources: []*Resource{newRes(t, ClusterType, "c", "")}}).Encode()
 	a, b := AppendNonce(body, []byte("1")), AppendNonce(body, []byte("2"))
 	ma, mb := new(discoveryv3.DiscoveryResponse), new(discoveryv3.DiscoveryResponse)
 	unmarshal(t, a, ma)

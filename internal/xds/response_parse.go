@@ -20,7 +20,7 @@ type Response struct {
 	TypeURL   TypeURL
 	Nonce     string
 	Version   string // version_info or system_version_info
-	Resources []Raw
+	Resources []ParsedResource
 	Removed   []string         // delta only
 	Errors    []*ResourceError // if several are for one name, the last counts
 }
@@ -72,9 +72,9 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	}
 	t := TypeOf(r.TypeURL)
 	seen := make(map[string]bool, len(raw)+len(r.Removed))
-	r.Resources = make([]Raw, 0, len(raw))
+	r.Resources = make([]ParsedResource, 0, len(raw))
 	for i, w := range raw {
-		var res Raw
+		var res ParsedResource
 		if v == Delta {
 			res, err = parseDeltaResource(t, w[1])
 		} else {
@@ -87,7 +87,7 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			return r, err
 		}
 		if seen[res.Name] {
-			return r, fmt.Errorf("%w: %q", ErrTwice, res.Name)
+			return r, fmt.Errorf("%w: %q", ErrDuplicateName, res.Name)
 		}
 		seen[res.Name] = true
 		r.Resources = append(r.Resources, res)
@@ -97,7 +97,7 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			return r, ErrLongName
 		}
 		if seen[name] {
-			return r, fmt.Errorf("%w: %q", ErrBoth, name)
+			return r, fmt.Errorf("%w: %q", ErrChangedAndRemoved, name)
 		}
 	}
 	return r, nil
@@ -105,17 +105,17 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 
 // Faults of a resource in a response. The relay NACKs a response with one (P18).
 var (
-	ErrUnreadable = errors.New("unreadable")
-	ErrNameless   = errors.New("resource without a name")
-	ErrLongName   = fmt.Errorf("name longer than %d bytes", MaxNameBytes)
-	ErrOtherType  = errors.New("resource of another type")
-	ErrTwice      = errors.New("the same name twice")
-	ErrBoth       = errors.New("name both in resources and in removed_resources")
-	ErrAliases    = fmt.Errorf("more than %d aliases", MaxAliases)
+	ErrUnreadable        = errors.New("unreadable")
+	ErrNameless          = errors.New("resource without a name")
+	ErrLongName          = fmt.Errorf("name longer than %d bytes", MaxNameBytes)
+	ErrOtherType         = errors.New("resource of another type")
+	ErrDuplicateName     = errors.New("the same name twice")
+	ErrChangedAndRemoved = errors.New("name both in resources and in removed_resources")
+	ErrAliases           = fmt.Errorf("more than %d aliases", MaxAliases)
 )
 
-// Raw is a resource in a response that is not copied yet. Its body aliases the response.
-type Raw struct {
+// ParsedResource is a resource in a response that is not copied yet. Its body aliases the response.
+type ParsedResource struct {
 	Name          string
 	OriginVersion string
 	aliases       []string
@@ -127,12 +127,12 @@ type Raw struct {
 
 // HasBody reports whether r is a resource to hold. It is false for a heartbeat (P62) and for an
 // alias that the origin could not resolve (P18).
-func (r *Raw) HasBody() bool { return r.body != nil }
+func (r *ParsedResource) HasBody() bool { return r.body != nil }
 
 // TTL returns the TTL of a resource or a heartbeat; false without one.
-func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.hasTTL }
+func (r *ParsedResource) TTL() (time.Duration, bool) { return r.ttl, r.hasTTL }
 
-func (r *Raw) newTiming() *timing {
+func (r *ParsedResource) newTiming() *timing {
 	if !r.hasTTL {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (r *Raw) newTiming() *timing {
 // Take returns the Resource of r. It returns held if held has the same content, version and TTL,
 // and shares its bytes if only the content is the same. Otherwise it copies and hashes the content,
 // unless another key holds an equal one. r must have a body; held may be nil.
-func (r *Raw) Take(t Type, held *Resource) *Resource {
+func (r *ParsedResource) Take(t Type, held *Resource) *Resource {
 	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) && r.hasAllAliases(held.rare) {
 		if held.OriginVersion == r.OriginVersion && r.hasTTL == (held.timing != nil) && r.ttl == held.TTL() {
 			return held
@@ -154,16 +154,16 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 	return r.content(t).resourceFor(r)
 }
 
-// Sever makes r independent of the response, whose buffer is about to be reused. It drops the body;
+// DropBody makes r independent of the response, whose buffer is about to be reused. It drops the body;
 // HasBody stays true.
-func (r *Raw) Sever() {
+func (r *ParsedResource) DropBody() {
 	if r.body != nil {
 		r.body = []byte{}
 	}
 }
 
 // check returns the fault of r, if it has one (P18, P28). anyWire is the Any in its body.
-func (r *Raw) check(t Type, anyWire []byte) error {
+func (r *ParsedResource) check(t Type, anyWire []byte) error {
 	if r.Name == "" {
 		return ErrNameless
 	}
@@ -188,28 +188,28 @@ func (r *Raw) check(t Type, anyWire []byte) error {
 
 // parseSotWResource parses an element of DiscoveryResponse.resources. whole is the field with its
 // tag, anyWire is its value. It unwraps a wrapped Resource.
-func parseSotWResource(t Type, whole, anyWire []byte) (Raw, error) {
+func parseSotWResource(t Type, whole, anyWire []byte) (ParsedResource, error) {
 	url, value, ok := splitAny(anyWire)
 	if !ok {
-		return Raw{}, ErrUnreadable
+		return ParsedResource{}, ErrUnreadable
 	}
 	if url == wrapperType {
 		return parseDeltaResource(t, value)
 	}
 	name, wrong, err := nameInBody(value)
 	if err != nil {
-		return Raw{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
+		return ParsedResource{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
 	}
 	if wrong != "" {
-		return Raw{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
+		return ParsedResource{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
 	}
-	r := Raw{Name: name, body: whole}
+	r := ParsedResource{Name: name, body: whole}
 	return r, r.check(t, anyWire)
 }
 
 // parseDeltaResource parses an element of DeltaDiscoveryResponse.resources.
-func parseDeltaResource(t Type, wire []byte) (Raw, error) {
-	var r Raw
+func parseDeltaResource(t Type, wire []byte) (ParsedResource, error) {
+	var r ParsedResource
 	var anyWire, ttl []byte
 	err := eachField(wire, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
 		if typ == protowire.BytesType {
@@ -247,7 +247,7 @@ func parseDeltaResource(t Type, wire []byte) (Raw, error) {
 	if len(r.extra)+len(ttl) > 0 {
 		m := new(discoveryv3.Resource)
 		if err := proto.Unmarshal(slices.Concat(r.extra, ttl), m); err != nil {
-			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, Plain(err))
+			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, PlainError(err))
 		}
 		r.uncacheable = m.GetCacheControl().GetDoNotCache()
 		if r.hasTTL = m.Ttl != nil; r.hasTTL {

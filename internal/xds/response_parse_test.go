@@ -45,11 +45,11 @@ func TestP18_Faults(t *testing.T) {
 		{"another type", Delta, wire(2, wire(3, "a", 2, anyWire(ClusterType, wire(1, "a")))), ErrOtherType},
 		{"another type, wrapped", SotW, wire(2, anyWire(wrapperType, wire(3, "a", 2, anyWire(ClusterType, nil)))), ErrOtherType},
 		{"no type", Delta, wire(2, wire(3, "a", 2, "")), ErrOtherType},
-		{"twice", SotW, wire(2, cla("a"), 2, cla("b"), 2, cla("a")), ErrTwice},
-		{"twice", Delta, wire(2, wire(3, "a", 2, cla("a")), 2, wire(3, "a", 2, cla("a"))), ErrTwice},
-		{"twice, once wrapped", SotW, wire(2, cla("a"), 2, anyWire(wrapperType, wire(3, "a", 2, cla("a")))), ErrTwice},
-		{"in both", Delta, wire(2, wire(3, "a", 2, cla("a")), 6, "a"), ErrBoth},
-		{"in both, removed first", Delta, wire(6, "a", 2, wire(3, "a", 2, cla("a"))), ErrBoth},
+		{"twice", SotW, wire(2, cla("a"), 2, cla("b"), 2, cla("a")), ErrDuplicateName},
+		{"twice", Delta, wire(2, wire(3, "a", 2, cla("a")), 2, wire(3, "a", 2, cla("a"))), ErrDuplicateName},
+		{"twice, once wrapped", SotW, wire(2, cla("a"), 2, anyWire(wrapperType, wire(3, "a", 2, cla("a")))), ErrDuplicateName},
+		{"in both", Delta, wire(2, wire(3, "a", 2, cla("a")), 6, "a"), ErrChangedAndRemoved},
+		{"in both, removed first", Delta, wire(6, "a", 2, wire(3, "a", 2, cla("a"))), ErrChangedAndRemoved},
 		{"P28 long", SotW, wire(2, cla(long)), ErrLongName},
 		{"P28 long", Delta, wire(2, wire(3, long, 2, cla("a"))), ErrLongName},
 		{"P28 long removed", Delta, wire(6, long), ErrLongName},
@@ -134,7 +134,7 @@ func FuzzParseResponse(f *testing.F) {
 			}
 		}
 		typ := TypeOf(r.TypeURL)
-		b := Body{Type: r.TypeURL, Version: r.Version, Identifier: "cp"}
+		b := ResponseBody{Type: r.TypeURL, Version: r.Version, Identifier: "cp"}
 		for i := range r.Resources {
 			raw := &r.Resources[i]
 			if !raw.HasBody() {
@@ -242,7 +242,7 @@ func TestP18_SeveredAliasesNothing(t *testing.T) {
 			want := read(slices.Clone(msg), func(*Response) {})
 			got := read(msg, func(r *Response) {
 				for i := range r.Resources {
-					r.Resources[i].Sever()
+					r.Resources[i].DropBody()
 				}
 				for i := range msg {
 					msg[i] = 0xff

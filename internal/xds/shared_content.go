@@ -42,12 +42,12 @@ type content struct {
 }
 
 // resourceFor returns the Resource with this content and with the version and TTL of r.
-func (c *content) resourceFor(r *Raw) *Resource {
+func (c *content) resourceFor(r *ParsedResource) *Resource {
 	if have := c.newest.Load(); have != nil && !r.hasTTL && have.OriginVersion == r.OriginVersion {
 		return have
 	}
 	version := strings.Clone(r.OriginVersion)
-	made := &Resource{content: c, OriginVersion: version, Given: version, timing: r.newTiming(), rare: c.rare}
+	made := &Resource{content: c, OriginVersion: version, GivenVersion: version, timing: r.newTiming(), rare: c.rare}
 	if !r.hasTTL {
 		c.newest.Store(made)
 	}
@@ -62,7 +62,7 @@ var sharedContents [64]WeakSet[content]
 var contentSeed = maphash.MakeSeed()
 
 // content returns the shared content of r. It copies r only if there is none yet.
-func (r *Raw) content(t Type) *content {
+func (r *ParsedResource) content(t Type) *content {
 	h := r.hash()
 	set := &sharedContents[h%uint64(len(sharedContents))]
 	if c := set.Find(h, r.equals); c != nil {
@@ -73,12 +73,12 @@ func (r *Raw) content(t Type) *content {
 
 // equals compares all bytes: resources of different tenants must never be confused. extra includes
 // the aliases.
-func (r *Raw) equals(c *content) bool {
+func (r *ParsedResource) equals(c *content) bool {
 	return c.Name == r.Name && bytes.Equal(c.body, r.body) && bytes.Equal(c.extra, r.extra)
 }
 
 // hash returns a hash of everything that equals compares.
-func (r *Raw) hash() uint64 {
+func (r *ParsedResource) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
 	var n [8]byte
@@ -90,7 +90,7 @@ func (r *Raw) hash() uint64 {
 	return h.Sum64()
 }
 
-func (r *Raw) newContent(t Type) *content {
+func (r *ParsedResource) newContent(t Type) *content {
 	url, value, _ := splitAny(anyInBody(r.body))
 	whole := append(bytes.Clone(r.body), r.extra...)
 	c := &content{

@@ -10,11 +10,11 @@ import (
 )
 
 // rawOf returns a resource as parsed from a response.
-func rawOf(t testing.TB, name, value, version string, extra ...byte) *Raw {
+func rawOf(t testing.TB, name, value, version string, extra ...byte) *ParsedResource {
 	t.Helper()
 	wire := endpointAny(name, value)
 	body := protowire.AppendBytes(protowire.AppendTag(nil, resourceBody, protowire.BytesType), wire)
-	r := &Raw{Name: name, body: body, extra: extra, OriginVersion: version}
+	r := &ParsedResource{Name: name, body: body, extra: extra, OriginVersion: version}
 	if err := r.check(TypeOf(EndpointType), wire); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestContentsAreHeldOnce(t *testing.T) {
 	if again := rawOf(t, "a", "x", "2").Take(typ, nil); again != other {
 		t.Error("a resource with a TTL replaced the shared one")
 	}
-	for name, differs := range map[string]*Raw{
+	for name, differs := range map[string]*ParsedResource{
 		"name":  rawOf(t, "b", "x", "1"),
 		"body":  rawOf(t, "a", "y", "1"),
 		"extra": rawOf(t, "a", "x", "1", 0x98, 0x06, 1),

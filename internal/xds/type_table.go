@@ -38,17 +38,17 @@ type Type struct {
 	// Warms: a client withholds the ACK while it warms the resources. An unacknowledged response
 	// does not block the next one when a later type has a change pending (P19).
 	Warms bool
-	// LeavesLast: the group delays deletions of the type by removal_delay (P36).
-	LeavesLast bool
+	// DelayRemovals: the group delays deletions of the type by removal_delay (P36).
+	DelayRemovals bool
 	// Points: resources of the type refer to clusters. While a client subscribes to such a type,
-	// deletions of LeavesLast types are delayed (P36).
-	Points bool
+	// deletions of DelayRemovals types are delayed (P36).
+	RefersToClusters bool
 	// Follower is the type whose resource is sent after each new or changed resource of this type.
 	// Resource.Follows has its name (P37).
 	Follower TypeURL
 	// Aliases: clients usually subscribe by alias (P26). The names in initial_resource_versions are
 	// then not the names that they subscribe to (P27).
-	Aliases bool
+	SubscribedByAlias bool
 	// Order is the order of sending on an aggregated stream, lowest first (P35).
 	Order uint8
 	// Secret: only clients with a proven identity receive the type (P6).
@@ -64,22 +64,22 @@ type Type struct {
 const otherOrder = 6
 
 var typeTable = []Type{
-	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, LeavesLast: true, Follower: EndpointType, Order: 0,
+	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, DelayRemovals: true, Follower: EndpointType, Order: 0,
 		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters",
 		REST: "/v3/discovery:clusters"},
-	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, LeavesLast: true, Order: 1,
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, DelayRemovals: true, Order: 1,
 		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints",
 		REST: "/v3/discovery:endpoints"},
-	{URL: ListenerType, Short: "LDS", FullState: true, Points: true, Order: 2,
+	{URL: ListenerType, Short: "LDS", FullState: true, RefersToClusters: true, Order: 2,
 		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners",
 		REST: "/v3/discovery:listeners"},
-	{URL: ScopedType, Short: "SRDS", FullState: true, Points: true, Order: 3,
+	{URL: ScopedType, Short: "SRDS", FullState: true, RefersToClusters: true, Order: 3,
 		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes",
 		REST: "/v3/discovery:scoped-routes"},
-	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Points: true, Order: 4,
+	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, RefersToClusters: true, Order: 4,
 		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes",
 		REST: "/v3/discovery:routes"},
-	{URL: VHostType, Short: "VHDS", Aliases: true, Points: true, Order: 5,
+	{URL: VHostType, Short: "VHDS", SubscribedByAlias: true, RefersToClusters: true, Order: 5,
 		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
 	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: otherOrder,
 		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets",

@@ -82,9 +82,9 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 // no-break space, so that programs do not compare messages.
 var protoPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*`)
 
-// Plain returns an error of protobuf without its prefix, which has an invisible no-break space at
+// PlainError returns an error of protobuf without its prefix, which has an invisible no-break space at
 // times. It returns nil for nil.
-func Plain(err error) error {
+func PlainError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -92,4 +92,4 @@ func Plain(err error) error {
 }
 
 // wireError returns the error for a negative length n from protowire.
-func wireError(n int) error { return Plain(protowire.ParseError(n)) }
+func wireError(n int) error { return PlainError(protowire.ParseError(n)) }

@@ -8,11 +8,11 @@ import (
 
 // Errors for malformed messages have no prefix of protobuf and no invisible spaces.
 func TestErrorsArePlain(t *testing.T) {
-	if Plain(nil) != nil {
+	if PlainError(nil) != nil {
 		t.Error("Plain(nil) is an error")
 	}
 	for _, text := range []string{"proto:\u00a0unexpected EOF", "proto: unexpected EOF", "unexpected EOF"} {
-		if got := Plain(errors.New(text)).Error(); got != "unexpected EOF" {
+		if got := PlainError(errors.New(text)).Error(); got != "unexpected EOF" {
 			t.Errorf("%q: %q", text, got)
 		}
 	}

@@ -174,7 +174,7 @@ func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) T
 		return t
 	}
 	t.Resources, t.Bytes, t.Version, t.Origin, t.Generation = s.Len(), s.Bytes, s.Version, s.Origin, s.StateGen
-	t.OriginVersion = s.Given()
+	t.OriginVersion = s.OriginVersion()
 	t.Stale = s.Stale
 	if !s.Received.IsZero() {
 		t.Received, t.Age = &s.Received, now.Sub(s.Received).Seconds()

@@ -132,14 +132,14 @@ func (r *Reader) find(p *Progress, of *Awaited) (in generations) {
 	if newest == nil || len(all) == 0 {
 		return in
 	}
-	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
+	p.Newest, p.NewestOrigin = newest.Version, newest.OriginVersion()
 	if m.lineage != newest.Lineage { // if the wait has begun, all versions came since
 		m = mark{lineage: newest.Lineage}
 		if !begun {
 			m.since = all[0].Newest()
 		}
 	}
-	at := slices.IndexFunc(all, func(o *snapshot.VersionProgress) bool { return o.Is(of.Version) })
+	at := slices.IndexFunc(all, func(o *snapshot.VersionProgress) bool { return o.Matches(of.Version) })
 	if at >= 0 && (at == 0 || of.OrNewer || all[at].Newest() > m.since) {
 		m.found = all[at].Newest()
 	}

@@ -74,7 +74,7 @@ func versionsOf(v *orchestrator.View) []Version {
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
 			in: generationsOf(all, i),
 		}
-		for i, n := range c.Took {
+		for i, n := range c.AckTimes {
 			if n > 0 {
 				s.Took = append(s.Took, Bucket{snapshot.AckBound(i).Seconds(), n})
 			}

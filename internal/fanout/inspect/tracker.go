@@ -58,7 +58,7 @@ func (t *Tracker) Acked(out *session.Outcome, now time.Time) {
 	// The time says nothing for a version that was there when the client came, or that the
 	// client asked for later.
 	if out.News && v.At.After(t.began) {
-		v.Time(now.Sub(v.At))
+		v.AckTime(now.Sub(v.At))
 	}
 }
 

@@ -100,7 +100,7 @@ func (a *Documents) grew(sub *snapshot.Subscription, c *document) {
 func (a *Documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
-	snapshot.Derived(cost)
+	snapshot.CountDerived(cost)
 	for a.cost > a.max && a.cells.Len() > 1 {
 		a.cells.RemoveOldest()
 	}
@@ -277,7 +277,7 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 	snap.Errors(sub, func(e *xds.ResourceError) bool {
 		m := new(discoveryv3.ResourceError)
 		if err = proto.Unmarshal(e.Wire(), m); err != nil {
-			err = fmt.Errorf("answer: error of %q: %w", e.Name, xds.Plain(err))
+			err = fmt.Errorf("answer: error of %q: %w", e.Name, xds.PlainError(err))
 			return false
 		}
 		b, failed := protojson.Marshal(m)
@@ -286,7 +286,7 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 			b, failed = protojson.Marshal(m)
 		}
 		if err = failed; err != nil {
-			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, xds.Plain(err))
+			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, xds.PlainError(err))
 			return false
 		}
 		out = append(out, b)
@@ -300,10 +300,10 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
 	a := new(anypb.Any)
 	if err := proto.Unmarshal(r.Any(), a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, xds.Plain(err))
+		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, xds.PlainError(err))
 	}
 	if b, err = (protojson.MarshalOptions{}).MarshalAppend(b, a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, xds.Plain(err))
+		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, xds.PlainError(err))
 	}
 	return b, !leavesOut(a), nil
 }

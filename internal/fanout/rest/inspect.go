@@ -189,7 +189,7 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 	names = slices.Compact(names)
 	for _, name := range names {
 		has, is := now.Look(c.sub, name)
-		if is == snapshot.Elsewhere {
+		if is == snapshot.UnderOtherName {
 			continue
 		}
 		r := inspect.ResourceStatus{Resource: session.Resource{Name: name, State: c.state, Error: now.Error(c.sub, name)}}
@@ -210,7 +210,7 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 			if r.Stance = inspect.Missing; !now.Type.FullState {
 				r.State = inspect.Synced // P31: it is told by silence
 			}
-		case is == snapshot.Pending, is == snapshot.Lapsed:
+		case is == snapshot.Pending, is == snapshot.Expired:
 			r.State = inspect.NotSent
 		}
 		if !yield(r) {

@@ -311,9 +311,9 @@ func TestP71_Refusal(t *testing.T) {
 // Documents count as memory that may be old.
 func TestP16_DocumentsMayBeOld(t *testing.T) {
 	a, c := &Documents{costs: make(map[*document]int64)}, new(document)
-	before := snapshot.Spent()
+	before := snapshot.SupersededBytes()
 	a.max = 1 << 20
-	if a.charge(c, 1000); snapshot.Spent()-before < 1000 {
-		t.Errorf("%d bytes more", snapshot.Spent()-before)
+	if a.charge(c, 1000); snapshot.SupersededBytes()-before < 1000 {
+		t.Errorf("%d bytes more", snapshot.SupersededBytes()-before)
 	}
 }

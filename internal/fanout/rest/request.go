@@ -60,7 +60,7 @@ func decodePoll(body []byte, maxValues int) ([]byte, error) {
 	// A Struct takes two messages for each level.
 	how := protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * jsonDepth, Resolver: anything{}}
 	if err := how.Unmarshal(body, m); err != nil {
-		return nil, xds.Plain(err)
+		return nil, xds.PlainError(err)
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
@@ -149,12 +149,12 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	}
 	plain := r
 	plain.Version = nil // polls of the same request share the answer, whatever their versions
-	sub, _ := session.New(t, xds.Form{Variant: xds.SotW}, 0).Subscribe(&plain)
+	sub, _ := session.New(t, xds.ResourceFormat{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &request{
 		typ: t, node: node, sub: sub, version: string(r.Version),
-		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
+		refused: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
-	if r.Refused {
+	if r.IsNACK {
 		q.message = member.NackMessage(t, r.ErrorMessage)
 	}
 	return q, nil

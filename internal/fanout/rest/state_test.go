@@ -72,7 +72,7 @@ func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	u := update(t, xds.ClusterType, "a")
 	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
 	b := snapshot.NewBuilder(xds.TypeOf(xds.ClusterType))
-	b.Recall(u)
+	b.ApplyStored(u)
 	s, _ := b.Snapshot(nil, 1)
 	g.Mu.Lock()
 	g.Gen, g.Builders[xds.ClusterType], g.Snaps = 1, b, append(g.Snaps, s)

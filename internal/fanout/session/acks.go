@@ -105,7 +105,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	newest := i >= 0 && i == len(s.inFlight.responses)-1
 	sotw := s.form.Variant == xds.SotW
 	switch {
-	case i < 0 && r.Refused:
+	case i < 0 && r.IsNACK:
 		out.Answer = UnknownNonce
 		return
 	case i < 0:
@@ -113,7 +113,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 			out.Answer = Stale
 		}
 		return
-	case r.Refused:
+	case r.IsNACK:
 		// P19: a late NACK of an earlier response is recorded as well.
 		out.Answer = Nacked
 		s.refusals.lastAnswer = true

@@ -214,7 +214,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	for _, v := range variants {
 		stored := func(state bool) *sessionFixture {
 			w := newSessionFixture(t, xds.EndpointType, v)
-			w.Builder.Recall(snapshot.Update{Type: w.Type.URL, Origin: "o", Version: "1", Changed: []*xds.Resource{w.Resource("a"), w.Resource("b")}})
+			w.Builder.ApplyStored(snapshot.Update{Type: w.Type.URL, Origin: "o", Version: "1", Changed: []*xds.Resource{w.Resource("a"), w.Resource("b")}})
 			w.Cur, _ = w.Builder.Snapshot(w.Cur, 1)
 			r := request{names: []string{"a", "b", "c"}}
 			switch {
@@ -237,7 +237,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	}
 	// A full-state response would delete what it does not hold.
 	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
-	full.Builder.Recall(snapshot.Update{Type: full.Type.URL, Origin: "o", Version: "1", Wildcard: true, Changed: []*xds.Resource{full.Resource("a")}})
+	full.Builder.ApplyStored(snapshot.Update{Type: full.Type.URL, Origin: "o", Version: "1", Wildcard: true, Changed: []*xds.Resource{full.Resource("a")}})
 	full.Cur, _ = full.Builder.Snapshot(full.Cur, 1)
 	full.send(request{names: []string{"*"}, version: "7"})
 	full.want("")

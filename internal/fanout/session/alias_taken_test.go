@@ -192,7 +192,7 @@ func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 	w.want("xdstp://o/T/c/x")
 	w.ack()
 	w.unsub(collection)
-	w.Builder.ForgetBut(xds.NewNameSet(), collection)
+	w.Builder.Forget(xds.NewNameSet(), collection)
 	w.sub(collection)
 	w.named("xdstp://o/T/c/y")
 	w.want("xdstp://o/T/c/y")

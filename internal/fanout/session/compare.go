@@ -57,10 +57,10 @@ func (c comparison) see(name string, had *xds.Resource, was snapshot.Presence) (
 func see(to *snapshot.Snapshot, sub *snapshot.Subscription, name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
 	r, is := to.Look(sub, name)
 	switch {
-	case was != snapshot.Present && was != snapshot.Lapsed:
-	case is == snapshot.Elsewhere:
-		return to.Own(sub, name)
-	case is == snapshot.Pending && len(had.Handles()) > 0 && to.Gone(sub, had):
+	case was != snapshot.Present && was != snapshot.Expired:
+	case is == snapshot.UnderOtherName:
+		return to.LookOwnName(sub, name)
+	case is == snapshot.Pending && len(had.AliasesAndGlob()) > 0 && to.IsRemoved(sub, had):
 		return nil, snapshot.Absent
 	case is == snapshot.Pending && was == snapshot.Present && sub.Wildcard && to != nil && to.Answered:
 		return nil, snapshot.Absent // the wildcard brought it, and removed it before the name was answered
@@ -92,7 +92,7 @@ func (c comparison) difference(name string) (resource, err bool) {
 //
 // This is where a deletion becomes a response, or none: case Absent. Before that, the group delays
 // the deletions of clusters and endpoints that may still be in use (P36: make before break).
-func differs(form xds.Form, full, named bool, had *xds.Resource, was snapshot.Presence, has *xds.Resource, is snapshot.Presence) bool {
+func differs(form xds.ResourceFormat, full, named bool, had *xds.Resource, was snapshot.Presence, has *xds.Resource, is snapshot.Presence) bool {
 	switch is {
 	case snapshot.Present:
 		// A SotW client may or may not have a resource that was deleted without a response (P31).
@@ -104,7 +104,7 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was snapshot.Pr
 		}
 		fallthrough
 	case snapshot.Absent:
-		had := was == snapshot.Present || was == snapshot.Lapsed // the client may still have what lapsed (P62)
+		had := was == snapshot.Present || was == snapshot.Expired // the client may still have what lapsed (P62)
 		if form.Variant == xds.SotW {
 			// Only a full set can leave it out (P30, P31). Such a set also answers a listed name
 			// (P22).
@@ -112,8 +112,8 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was snapshot.Pr
 		}
 		// P25: an absent name that was asked for is answered, and so is a handle that leads nowhere
 		// any more. What a wildcard never had is nothing.
-		return had || (was == snapshot.Pending || was == snapshot.Elsewhere) && named
-	case snapshot.Lapsed:
+		return had || (was == snapshot.Pending || was == snapshot.UnderOtherName) && named
+	case snapshot.Expired:
 		return was == snapshot.Present && outlives(form, full, had, has)
 	}
 	return false // the origin has not said that it is gone, or there is nothing of this name
@@ -133,7 +133,7 @@ func (c comparison) nowElsewhere(name string) bool {
 	}
 	_, was := c.had(name)
 	_, is := c.look(name)
-	return is == snapshot.Elsewhere && was != snapshot.Elsewhere
+	return is == snapshot.UnderOtherName && was != snapshot.UnderOtherName
 }
 
 // mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
@@ -182,7 +182,7 @@ func (c comparison) pending() bool {
 // withHandles adds to names those of the resources to which they lead as handles.
 func withHandles(at *snapshot.Snapshot, names []string) []string {
 	for _, n := range names {
-		names = append(names, at.Linked(n)...)
+		names = append(names, at.NamesByAlias(n)...)
 	}
 	return names
 }

@@ -34,7 +34,7 @@ type Summary struct {
 // the same. The snapshot that they were sent is identified by its generation, so that a frame keeps
 // no old snapshot alive.
 type FrameKey struct {
-	form         xds.Form
+	form         xds.ResourceFormat
 	full, force  bool
 	allNew       bool // everything in it is new to the client, so that its followers follow (P37)
 	sub, by      *snapshot.Subscription
@@ -64,7 +64,7 @@ func (p *Plan) compare() Content {
 		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
 		if is == snapshot.Present && has.Expired(now) {
-			has, is = nil, snapshot.Lapsed // the group has yet to drop it (P62)
+			has, is = nil, snapshot.Expired // the group has yet to drop it (P62)
 		}
 		sentErr, err := p.base.error(k.sub, name), to.Error(k.sub, name)
 		if p.base.ignores(was, is) {
@@ -98,7 +98,7 @@ func (p *Plan) compare() Content {
 // names are the names, sorted, that may differ between what was sent and the snapshot.
 func (p *Plan) names() []string {
 	names := p.base.candidates(p.To, p.Key.sub)
-	if p.Key.form.Timed {
+	if p.Key.form.WithTTL {
 		names = append(names, p.To.Renewed(p.base.snapshot, p.base.sentBy(p.Key.sub))...)
 	}
 	sortUnique(&names)
@@ -159,14 +159,14 @@ func (c *Content) postponeErrors() {
 }
 
 // Body is the message with the content; identifier is its control_plane.identifier.
-func (p *Plan) Body(c *Content, identifier string) *xds.Body {
+func (p *Plan) Body(c *Content, identifier string) *xds.ResponseBody {
 	version := p.To.Version
 	if c.HeartbeatVersion != "" {
 		version = c.HeartbeatVersion
 	}
-	return &xds.Body{
-		Form: p.Key.form, Type: p.To.Type.URL, Version: version, Identifier: identifier,
-		Resources: c.Changed, Beats: c.Beats, Removed: c.Removed, Errors: c.Errors, Now: p.At,
+	return &xds.ResponseBody{
+		ResourceFormat: p.Key.form, Type: p.To.Type.URL, Version: version, Identifier: identifier,
+		Resources: c.Changed, Heartbeats: c.Beats, Removed: c.Removed, Errors: c.Errors, Now: p.At,
 	}
 }
 
@@ -247,7 +247,7 @@ func followers(rs []*xds.Resource) []string {
 func withoutDuplicates(changed []*xds.Resource) []*xds.Resource {
 	var seen map[uint64]bool
 	return slices.DeleteFunc(changed, func(r *xds.Resource) bool {
-		answer := r.Word()
+		answer := r.UnresolvedID()
 		if answer == 0 {
 			return false
 		}

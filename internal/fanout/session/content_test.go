@@ -251,7 +251,7 @@ func TestP59_TheBound(t *testing.T) {
 
 // sizeOf is the size of everything in one response.
 func sizeOf(w *sessionFixture) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: w.Cur.Version, Identifier: "id"}
+	b := xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: w.Cur.Version, Identifier: "id"}
 	w.Cur.Resources(func(r *xds.Resource) bool {
 		b.Resources = append(b.Resources, r)
 		return true

@@ -28,9 +28,9 @@ func (b baseline) sentBy(sub *snapshot.Subscription) *snapshot.Subscription {
 // also if the name is another resource's alias since.
 func (b baseline) look(sub *snapshot.Subscription, name string) (*xds.Resource, snapshot.Presence) {
 	r, is := b.snapshot.Look(b.sentBy(sub), name)
-	if is == snapshot.Elsewhere {
-		if own, of := b.snapshot.Own(b.sentBy(sub), name); of == snapshot.Lapsed {
-			return own, snapshot.Lapsed
+	if is == snapshot.UnderOtherName {
+		if own, of := b.snapshot.LookOwnName(b.sentBy(sub), name); of == snapshot.Expired {
+			return own, snapshot.Expired
 		}
 	}
 	return r, is
@@ -156,7 +156,7 @@ func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 		return
 	}
 	at := d.snapshot
-	for _, n := range at.Linked(name) {
+	for _, n := range at.NamesByAlias(name) {
 		if _, newer := d.sentBeforeACK[n]; newer {
 			continue
 		}
@@ -175,7 +175,7 @@ func (d *delivered) namesBeforeACK() map[string]string {
 			continue
 		}
 		of[name] = name
-		for _, h := range r.Handles() {
+		for _, h := range r.AliasesAndGlob() {
 			if _, twice := of[h]; twice {
 				of[h] = ""
 			} else {
@@ -199,7 +199,7 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 	sub := s.sub.effective
 	add := func(name string) {
 		had, was := s.delivered.look(sub, name)
-		if was != snapshot.Present || !sub.Covers(name) && !had.AskedBy(sub.Names) {
+		if was != snapshot.Present || !sub.Covers(name) && !had.RequestedBy(sub.Names) {
 			return
 		}
 		if _, is := (comparison{s, to}).see(name, had, was); is != snapshot.Pending {
@@ -215,14 +215,14 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 			continue
 		}
 		add(name)
-		for _, n := range s.delivered.snapshot.Linked(name) {
+		for _, n := range s.delivered.snapshot.NamesByAlias(name) {
 			add(n)
 		}
 	}
 	if sub.Wildcard && !to.AnswersWildcard(sub) {
 		by := s.delivered.sentBy(sub)
 		for _, name := range (comparison{s, to}).candidates() {
-			if had, _ := s.delivered.look(sub, name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {
+			if had, _ := s.delivered.look(sub, name); had != nil && (by.Covers(name) || had.RequestedBy(by.Names)) {
 				add(name)
 			}
 		}

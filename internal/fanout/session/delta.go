@@ -38,7 +38,7 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 			was = s.delivered.cancelRestart(want)
 		}
 		for name := range s.forced.names {
-			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
+			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.RequestedBy(want.Names)) {
 				delete(s.forced.names, name)
 			}
 		}
@@ -58,7 +58,7 @@ func (s *Session) unsubscribed(name string) {
 	delete(s.forced.retried, name)
 	if s.sub.effective.Wildcard {
 		s.answerUnsubscribed(name)
-		for _, n := range s.delivered.snapshot.Linked(name) {
+		for _, n := range s.delivered.snapshot.NamesByAlias(name) {
 			s.forced.add(n, asked)
 		}
 		return
@@ -107,7 +107,7 @@ func (p planner) planBeforeACK() {
 			p.answered[name] = r // sent, or the client brought it
 		case len(p.content.Changed)+len(p.content.Removed) > before:
 			p.answered[name] = nil
-		case is == snapshot.Elsewhere:
+		case is == snapshot.UnderOtherName:
 			p.answeredHandles = append(p.answeredHandles, name) // what it leads to is among the names
 		}
 	}
@@ -152,7 +152,7 @@ func (p planner) addName(name string) {
 		case r.Expired(p.At): // the group has yet to drop it (P62)
 		case was == snapshot.Pending && p.brings(name, r):
 			// P27: the client has it, but may have missed a heartbeat.
-			if s.form.Beats && r.TTL() > 0 {
+			if s.form.Heartbeats && r.TTL() > 0 {
 				p.content.Beats = append(p.content.Beats, r)
 				p.content.Renewed++
 			}
@@ -166,9 +166,9 @@ func (p planner) addName(name string) {
 	case snapshot.Pending:
 		// What the client did not ask for by name, and what is not there, it had for a handle.
 		removed = !s.sub.effective.Covers(name)
-	case snapshot.Elsewhere:
+	case snapshot.UnderOtherName:
 		removed = p.leftBehind(name) // what it leads to is among the names
-	case snapshot.Lapsed:
+	case snapshot.Expired:
 		// P24: the name was given up. Or the client counts a TTL that ends later.
 		removed = !s.sub.effective.Names.Has(name) || was == snapshot.Present && outlives(s.form, false, had, r)
 	}
@@ -183,7 +183,7 @@ func (p planner) brings(name string, r *xds.Resource) bool {
 	s := p.s
 	version, is := s.brought.initial()[name]
 	return is && version == s.form.Version(r) && !s.Type.AlwaysResend &&
-		!slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forced.names[h] == asked })
+		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == asked })
 }
 
 // leftBehind reports whether a client may have a resource of this name that is gone, although
@@ -191,7 +191,7 @@ func (p planner) brings(name string, r *xds.Resource) bool {
 // gave up the name beside a wildcard that does not have the resource (P24).
 func (p planner) leftBehind(name string) bool {
 	s := p.s
-	if _, is := p.to.Own(s.sub.effective, name); is != snapshot.Absent {
+	if _, is := p.to.LookOwnName(s.sub.effective, name); is != snapshot.Absent {
 		return false
 	}
 	if s.forced.names[name] == asked && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {

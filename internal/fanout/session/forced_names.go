@@ -42,7 +42,7 @@ func (f *forced) add(name string, why forceReason) {
 // sent of this name. If it asks for that by an alias as well, what was refused of it has to follow
 // none the less (P26).
 func (f *forced) remove(name string, sent *xds.Resource, names *xds.NameSet) {
-	if f.names[name] == asked || sent == nil || !sent.AskedBy(names) {
+	if f.names[name] == asked || sent == nil || !sent.RequestedBy(names) {
 		delete(f.names, name)
 	}
 }
@@ -69,7 +69,7 @@ func (c comparison) answers(name string) bool {
 	s := c.s
 	_, is := c.look(name)
 	switch {
-	case is == snapshot.Present, is == snapshot.Elsewhere:
+	case is == snapshot.Present, is == snapshot.UnderOtherName:
 		return true
 	case s.forced.names[name] == refreshed:
 		return false
@@ -79,7 +79,7 @@ func (c comparison) answers(name string) bool {
 	switch is {
 	case snapshot.Absent, snapshot.Unresolvable:
 		return s.form.Variant == xds.Delta || s.fullState() // P31: other SotW types cannot say so
-	case snapshot.Lapsed:
+	case snapshot.Expired:
 		return s.form.Variant == xds.Delta && !s.sub.effective.Names.Has(name) // P24: it was given up
 	}
 	return false
@@ -122,7 +122,7 @@ func (s *Session) RetryAliases(r *xds.Request, to *snapshot.Snapshot) (ask []str
 		if s.forced.retried == nil {
 			s.forced.retried = make(map[string]uint64)
 		}
-		s.forced.retried[name] = answer.Word()
+		s.forced.retried[name] = answer.UnresolvedID()
 		if !asked {
 			ask = append(ask, name)
 		}
@@ -133,7 +133,7 @@ func (s *Session) RetryAliases(r *xds.Request, to *snapshot.Snapshot) (ask []str
 // retried makes an alias pending that the client asked for after the origin could not resolve it
 // (P18).
 func (c comparison) retried(name string, r *xds.Resource, is snapshot.Presence) (*xds.Resource, snapshot.Presence) {
-	if is == snapshot.Unresolvable && c.s.forced.retried[name] == r.Word() {
+	if is == snapshot.Unresolvable && c.s.forced.retried[name] == r.UnresolvedID() {
 		return nil, snapshot.Pending
 	}
 	return r, is

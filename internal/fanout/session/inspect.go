@@ -85,7 +85,7 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		has, is = newest.Look(s.sub.requested, name) // asked for by a stale request (P12)
 	}
 	switch {
-	case was != snapshot.Present && (is == snapshot.Elsewhere || was == snapshot.Elsewhere):
+	case was != snapshot.Present && (is == snapshot.UnderOtherName || was == snapshot.UnderOtherName):
 		return Resource{}, false
 	case was == snapshot.Pending && is == snapshot.Pending && !s.sub.requested.Covers(name):
 		return Resource{}, false
@@ -115,7 +115,7 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		r.Stance = Taken
 	case was == snapshot.Absent, was == snapshot.Unresolvable, r.Error != nil:
 		r.Stance = Missing
-	case was == snapshot.Lapsed:
+	case was == snapshot.Expired:
 		r.Stance = Unsure
 	}
 	if was == snapshot.Present && !inFlight && !refused {
@@ -132,7 +132,7 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		r.State = Unanswered
 	case refused:
 		r.State = Refused
-	case was == snapshot.Pending && r.Error == nil, was == snapshot.Lapsed:
+	case was == snapshot.Pending && r.Error == nil, was == snapshot.Expired:
 		r.State = NotSent
 	case differs(s.form, s.fullState(), s.sub.effective.Names.Has(name), had, was, has, is):
 		r.State = Unanswered
@@ -187,7 +187,7 @@ func NewSurvey() Survey {
 // snapshot that it was sent; sub and to decide whether it waits for the origin.
 type surveyKey struct {
 	sub      *snapshot.Subscription
-	form     xds.Form
+	form     xds.ResourceFormat
 	full     bool
 	from, to SnapshotID
 }
@@ -223,7 +223,7 @@ func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 // anyPresent reports whether there is a resource for any name that the client asks for.
 func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 	for name := range s.sub.effective.Names.All() {
-		if _, is := newest.Look(s.sub.effective, name); is == snapshot.Present || is == snapshot.Elsewhere {
+		if _, is := newest.Look(s.sub.effective, name); is == snapshot.Present || is == snapshot.UnderOtherName {
 			return true
 		}
 	}
@@ -234,7 +234,7 @@ func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 // which the client was sent nothing. Once the origin has answered all of it, it stays so for this
 // subscription, except for what lapses (P62).
 func (v *Survey) Awaiting(s *Session, newest *snapshot.Snapshot) bool {
-	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.AnyLapsed() {
+	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.HasExpired() {
 		return false
 	}
 	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
@@ -265,7 +265,7 @@ func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 				if s.delivered.snapshot.AnswersWildcard(s.sub.effective) {
 					continue
 				}
-			} else if _, was := s.delivered.look(s.sub.effective, name); was != snapshot.Pending && was != snapshot.Lapsed {
+			} else if _, was := s.delivered.look(s.sub.effective, name); was != snapshot.Pending && was != snapshot.Expired {
 				continue
 			}
 			if !yield(name) {
@@ -284,7 +284,7 @@ func Awaits(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[stri
 		}
 		for name := range sub.Names.All() {
 			_, is := newest.Look(sub, name)
-			if (is == snapshot.Pending || is == snapshot.Lapsed) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
+			if (is == snapshot.Pending || is == snapshot.Expired) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
 				return
 			}
 		}

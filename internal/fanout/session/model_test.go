@@ -158,10 +158,10 @@ func (c *modelClient) work() {
 		items := make(map[string]*handled)
 		for _, r := range c.frame.resources {
 			_, content, _ := strings.Cut(strings.ReplaceAll(c.Describe(r), "@", "="), "=")
-			item := handled{content, r.Version.String(), r.Handles()}
+			item := handled{content, r.Version.String(), r.AliasesAndGlob()}
 			items[r.Name] = &item
 			// P12, P24: the session may not yet follow the request that gave it up.
-			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.AskedBy(c.s.sub.effective.Names) {
+			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.RequestedBy(c.s.sub.effective.Names) {
 				c.fail("%s was not asked for", r.Name)
 			}
 			if was, before := c.sent[r.Name]; before && !c.s.fullState() && was.version == item.version {
@@ -259,7 +259,7 @@ func (c *modelClient) change(add, drop []string) {
 	}
 	if c.s.sub.effective == c.s.sub.requested {
 		maps.DeleteFunc(c.unwanted, func(n string, _ bool) bool { return c.names[n] })
-		c.Builder.ForgetBut(c.s.sub.requested.Names, slices.Sorted(maps.Keys(c.unwanted))...)
+		c.Builder.Forget(c.s.sub.requested.Names, slices.Sorted(maps.Keys(c.unwanted))...)
 		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
 		clear(c.unwanted)
 		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })

@@ -52,7 +52,7 @@ func (v clientView) asksFor(r *refusal, name string) bool {
 		had = v.at.Held(name)
 	}
 	if had != nil {
-		return had.AskedBy(v.sub.Names)
+		return had.RequestedBy(v.sub.Names)
 	}
 	return r.cameByHandle(name) && r.removal(name) && !v.sub.Empty()
 }

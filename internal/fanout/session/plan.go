@@ -63,7 +63,7 @@ const (
 func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 
 // Shared reports whether other sessions may have an equal Key, and then send the same.
-func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Sole.Load() }
+func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Unshared.Load() }
 
 // Next plans what to send of a snapshot now.
 func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {

@@ -138,9 +138,9 @@ func (p planner) addBrought() {
 	}
 	for name, version := range p.s.brought.initial() {
 		_, is := p.to.Look(sub, name)
-		elsewhere := is == snapshot.Elsewhere
+		elsewhere := is == snapshot.UnderOtherName
 		if elsewhere {
-			_, is = p.to.Own(sub, name)
+			_, is = p.to.LookOwnName(sub, name)
 		}
 		switch {
 		case !sub.Covers(name):
@@ -163,7 +163,7 @@ func (p planner) addBrought() {
 			}
 		case is == snapshot.Pending:
 			keep(name, version)
-		case is == snapshot.Lapsed:
+		case is == snapshot.Expired:
 			keep(name, "") // by the time it returns the client may have dropped it too
 		}
 	}

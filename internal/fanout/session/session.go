@@ -21,9 +21,9 @@ import (
 //   - refusals until a later response includes the names (P15: a refused response is sent
 //     again once something in it changes).
 type Session struct {
-	Type  xds.Type // fixed
-	form  xds.Form // the variant, and how the client reads resources (P62: TTLs); fixed
-	limit int      // of a response in bytes (P38); fixed
+	Type  xds.Type           // fixed
+	form  xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
+	limit int                // of a response in bytes (P38); fixed
 
 	sub       subscription // what the client asks for
 	forced    forced       // what the next response answers although nothing changed
@@ -36,7 +36,7 @@ type Session struct {
 
 // New makes the session of a type of which no request has come. limit is the size limit of a
 // response in bytes.
-func New(t xds.Type, form xds.Form, limit int) *Session {
+func New(t xds.Type, form xds.ResourceFormat, limit int) *Session {
 	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing}}
 }
 

@@ -43,7 +43,9 @@ func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFix
 	return &sessionFixture{Origin: o, s: newSession(o.Type, v), frames: new(frames)}
 }
 
-func newSession(t xds.Type, v xds.Variant) *Session { return New(t, xds.Form{Variant: v}, maxResponse) }
+func newSession(t xds.Type, v xds.Variant) *Session {
+	return New(t, xds.ResourceFormat{Variant: v}, maxResponse)
+}
 
 // another is a second client of the group, with the fixture's snapshot and clock as they are
 // now.
@@ -105,7 +107,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	want, _ := w.s.Subscribe(&req)
 	out := w.s.Request(&req, w.intern(want), seq)
 	w.again = w.s.RetryAliases(&req, w.Cur)
-	w.Builder.Again(w.again...)
+	w.Builder.RequestAgain(w.again...)
 	return out
 }
 
@@ -243,7 +245,7 @@ func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
 
 // roomFor is the size of a response with so many resources of a spec.
 func (w *sessionFixture) roomFor(spec string, n int) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
+	b := xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
 		Resources: slices.Repeat([]*xds.Resource{w.Resource(spec)}, n)}
 	return NonceSize + b.Size()
 }

@@ -105,7 +105,7 @@ func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string,
 		if names.Len() == 0 || names.Has(u) {
 			continue
 		}
-		name, sole := d.snapshot.Sole(u)
+		name, sole := d.snapshot.OnlyNameFor(u)
 		if !sole {
 			if ahead == nil {
 				ahead = d.namesBeforeACK()
@@ -124,11 +124,11 @@ func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string,
 			out = append(out, r.Name)
 		}
 		glob := xds.Glob(r.Name)
-		for _, h := range r.Handles() {
+		for _, h := range r.AliasesAndGlob() {
 			if !names.Has(h) || h == glob {
 				continue
 			}
-			if of, one := d.snapshot.Sole(h); one && of == name || !one && ahead[h] == name {
+			if of, one := d.snapshot.OnlyNameFor(h); one && of == name || !one && ahead[h] == name {
 				out = append(out, h)
 			}
 		}

@@ -33,7 +33,7 @@ type renewalKey struct {
 
 func (c comparison) renewalKey(now time.Time) (k renewalKey) {
 	s := c.s
-	if !s.form.Timed || !c.to.Timed() {
+	if !s.form.WithTTL || !c.to.Timed() {
 		return k
 	}
 	k.second = now.Unix()
@@ -49,7 +49,7 @@ func (c comparison) renewalKey(now time.Time) (k renewalKey) {
 // anyRenewal reports whether there is a renewal for the client.
 func (c comparison) anyRenewal() bool {
 	s := c.s
-	if !s.form.Timed || s.fullState() && s.refusals.lastAnswer {
+	if !s.form.WithTTL || s.fullState() && s.refusals.lastAnswer {
 		return false
 	}
 	return slices.ContainsFunc(c.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)), func(name string) bool {
@@ -63,7 +63,7 @@ func (c comparison) anyRenewal() bool {
 // response includes already, and those that the client refused (P15).
 func (p planner) addRenewals(included []string) {
 	s := p.s
-	if !s.form.Timed {
+	if !s.form.WithTTL {
 		return
 	}
 	k := p.renewalKey(p.At)
@@ -85,9 +85,9 @@ func (p planner) addRenewals(included []string) {
 
 // renew puts the renewal of a TTL into the content, for a client that was sent had. It reports
 // whether the whole resource is sent.
-func (c *Content) renew(k renewalKey, form xds.Form, had, has *xds.Resource, now time.Time) (whole bool) {
+func (c *Content) renew(k renewalKey, form xds.ResourceFormat, had, has *xds.Resource, now time.Time) (whole bool) {
 	switch {
-	case !form.Timed || !has.Renewed(had):
+	case !form.WithTTL || !has.Renewed(had):
 		return false
 	case c.full:
 		if !k.off {
@@ -100,7 +100,7 @@ func (c *Content) renew(k renewalKey, form xds.Form, had, has *xds.Resource, now
 		return true
 	}
 	c.Renewed++
-	if form.Beats && (form.Variant == xds.Delta || k.version != "") {
+	if form.Heartbeats && (form.Variant == xds.Delta || k.version != "") {
 		c.Beats = append(c.Beats, has)
 		return false
 	}
@@ -110,7 +110,7 @@ func (c *Content) renew(k renewalKey, form xds.Form, had, has *xds.Resource, now
 
 // placeRenewals decides how renewals are sent beside the rest of a response that is not full-state,
 // for a client with sub.
-func (c *Content) placeRenewals(form xds.Form, sub *snapshot.Subscription, to *snapshot.Snapshot) {
+func (c *Content) placeRenewals(form xds.ResourceFormat, sub *snapshot.Subscription, to *snapshot.Snapshot) {
 	if form.Variant == xds.SotW && len(c.Changed)+len(c.whole)+len(c.Errors) > 0 {
 		for _, r := range c.Beats {
 			if e := to.Error(sub, r.Name); e != nil && !slices.Contains(c.Errors, e) {
@@ -132,6 +132,6 @@ func (c *Content) placeRenewals(form xds.Form, sub *snapshot.Subscription, to *s
 // outlives reports whether a client that counts TTLs and was sent had would keep it for longer than
 // the resource lived: the client was slow, and the resource had expired before its last TTL could
 // be sent. Then the client is sent a removal, as far as its variant has one.
-func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
-	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
+func outlives(form xds.ResourceFormat, full bool, had, lapsed *xds.Resource) bool {
+	return form.WithTTL && (form.Variant == xds.Delta || full) && lapsed.ExpiresBefore(had)
 }

@@ -108,10 +108,10 @@ func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 // A client without the features is sent neither TTLs nor heartbeats, and in SotW no Resource
 // wrappers. A TTL that appears or disappears is no change for it (P62).
 func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
-	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureUnwraps}} {
+	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureResourceInSotW}} {
 		for _, url := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
 			each(t, url, func(w *sessionFixture) {
-				if w.takes(features...); w.s.form.Timed {
+				if w.takes(features...); w.s.form.WithTTL {
 					return // of the other variant
 				}
 				wild := url == xds.ClusterType
@@ -140,7 +140,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 // again (P62).
 func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
-	w.takes(xds.FeatureUnwraps)
+	w.takes(xds.FeatureResourceInSotW)
 	w.Living(false, ttl, "a")
 	w.named("b")
 	w.sub("a", "b")

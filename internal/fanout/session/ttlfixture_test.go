@@ -36,7 +36,7 @@ func (w *sessionFixture) joins(features ...string) {
 // lapse drops what has expired, as a group does.
 func (w *sessionFixture) lapse() {
 	w.Builder.Expire(w.Now)
-	w.Builder.Settle(w.s.sub.effective.Names)
+	w.Builder.ResolveAliases(w.s.sub.effective.Names)
 	w.Publish()
 }
 

@@ -73,8 +73,8 @@ func (x *Index[M]) changedHandles(d *difference, once func(*subscriber[M])) {
 		}
 		return true
 	}
-	d.prev.HandlesAt(d.name, look)
-	d.next.HandlesAt(d.name, look)
+	d.prev.AliasesOf(d.name, look)
+	d.next.AliasesOf(d.name, look)
 }
 
 // renewed calls once for the subscriptions that have names whose TTL was renewed between the
@@ -86,7 +86,7 @@ func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[
 				once(s)
 			}
 		}
-		next.HandlesAt(name, func(handle string) bool {
+		next.AliasesOf(name, func(handle string) bool {
 			for _, c := range x.names[handle].list {
 				for _, s := range c.subs.list {
 					once(s)
@@ -138,12 +138,12 @@ func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 
 // hasHandles reports whether the resource held under the name has handles in either snapshot.
 func (d *difference) hasHandles() (has bool) {
-	if !d.prev.AnyHandles() && !d.next.AnyHandles() {
+	if !d.prev.HasAliases() && !d.next.HasAliases() {
 		return false
 	}
 	any := func(string) bool { has = true; return false }
-	d.prev.HandlesAt(d.name, any)
-	d.next.HandlesAt(d.name, any)
+	d.prev.AliasesOf(d.name, any)
+	d.next.AliasesOf(d.name, any)
 	return has
 }
 
@@ -151,13 +151,13 @@ func (d *difference) hasHandles() (has bool) {
 func (d *difference) sees(sub *snapshot.Subscription) bool {
 	was, wasThere := d.prev.Look(sub, d.name)
 	is, isThere := d.next.Look(sub, d.name)
-	if wasThere == snapshot.Elsewhere && isThere == snapshot.Elsewhere {
+	if wasThere == snapshot.UnderOtherName && isThere == snapshot.UnderOtherName {
 		// The handle is held under another name in both. The resource of that very name may
 		// have gone.
-		_, wasThere = d.prev.Own(sub, d.name)
-		_, isThere = d.next.Own(sub, d.name)
+		_, wasThere = d.prev.LookOwnName(sub, d.name)
+		_, isThere = d.next.LookOwnName(sub, d.name)
 	}
 	return wasThere != isThere || isThere == snapshot.Present && !is.Same(was) ||
-		isThere == snapshot.Unresolvable && is.Word() != was.Word() ||
+		isThere == snapshot.Unresolvable && is.UnresolvedID() != was.UnresolvedID() ||
 		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
 }

@@ -33,15 +33,15 @@ func (t *Table) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 		h |= 1
 	}
 	if have := t.subs.Find(h, sub.Equal); have != nil {
-		have.Sole.Store(false)
+		have.Unshared.Store(false)
 		return have
 	}
 	// A copy, because the caller's may be in the table of another group.
 	own := &snapshot.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names}
-	own.Sole.Store(true)
+	own.Unshared.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {
-		have.Sole.Store(false)
+		have.Unshared.Store(false)
 	}
 	return have
 }

@@ -12,12 +12,12 @@ import (
 func TestSoleUntilShared(t *testing.T) {
 	var in Table
 	one := in.Intern(subscription("a"))
-	equal(t, "the first one's is its own", one.Sole.Load(), true)
-	if again := in.Intern(subscription("a")); again != one || one.Sole.Load() {
-		t.Errorf("a second one has %v, alone: %v", again, one.Sole.Load())
+	equal(t, "the first one's is its own", one.Unshared.Load(), true)
+	if again := in.Intern(subscription("a")); again != one || one.Unshared.Load() {
+		t.Errorf("a second one has %v, alone: %v", again, one.Unshared.Load())
 	}
-	equal(t, "another's is its own", in.Intern(subscription("b")).Sole.Load(), true)
-	equal(t, "nothing", in.Intern(snapshot.Nothing).Sole.Load(), false)
+	equal(t, "another's is its own", in.Intern(subscription("b")).Unshared.Load(), true)
+	equal(t, "nothing", in.Intern(snapshot.Nothing).Unshared.Load(), false)
 }
 
 // Clients with equal subscriptions share one, as long as one of them has it.

@@ -99,11 +99,11 @@ func (d *delta) first(t *typeState) *Request {
 		if last.otherOrigins.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, heldVersion{res.Name, version, part.AskedAs(res.Name, t.wanted.names)})
+		held = append(held, heldVersion{res.Name, version, part.RequestedAs(res.Name, t.wanted.names)})
 	}
-	for name := range part.Lapsed { // clients may still hold it
-		if t.wanted.wildcard || part.Asked(name, t.wanted.names) {
-			held = append(held, heldVersion{name: name, subscribedAs: part.AskedAs(name, t.wanted.names)})
+	for name := range part.ExpiredNames { // clients may still hold it
+		if t.wanted.wildcard || part.IsRequested(name, t.wanted.names) {
+			held = append(held, heldVersion{name: name, subscribedAs: part.RequestedAs(name, t.wanted.names)})
 		}
 	}
 

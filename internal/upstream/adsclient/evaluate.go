@@ -45,7 +45,7 @@ func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapsho
 				continue
 			}
 			ttl, timed := raw.TTL()
-			if !timed || !wanted(sub.wildcard || raw.AskedBy(sub.names)) {
+			if !timed || !wanted(sub.wildcard || raw.RequestedBy(sub.names)) {
 				continue
 			}
 			if renews(v, raw, r, held, d) {
@@ -54,9 +54,9 @@ func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapsho
 			} else {
 				n.Stale++
 			}
-		case wanted(sub.wildcard || raw.AskedBy(sub.names)):
-			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).Share(raw.Name)).Start(now))
-		case sub.part(snap).Asked(raw.Name, sub.names):
+		case wanted(sub.wildcard || raw.RequestedBy(sub.names)):
+			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).Start(now))
+		case sub.part(snap).IsRequested(raw.Name, sub.names):
 			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
 		}
 	}
@@ -70,7 +70,7 @@ func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapsho
 		return u, n
 	}
 	for _, name := range r.Removed {
-		if wanted(sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
+		if wanted(sub.wildcard || sub.part(snap).IsRequested(name, sub.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}
@@ -108,8 +108,8 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 		}
 	}
 	// Clients may still hold resources that expired here. They are told of the removal.
-	for name := range sub.part(snap).Lapsed {
-		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
+	for name := range sub.part(snap).ExpiredNames {
+		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).IsRequested(name, sub.names)) {
 			gone = append(gone, name)
 		}
 	}
@@ -124,7 +124,7 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 
 // renews reports whether a resource without a body is a heartbeat of the resource
 // held under its name. Heartbeats of another origin's resources do not count.
-func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, d Decision) bool {
+func renews(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.Resource, d Decision) bool {
 	if held == nil || d.otherOrigins.Has(held.Name) {
 		return false
 	}
@@ -138,7 +138,7 @@ func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, d 
 // refused. They may mean the refused version. Such a response is ACKed under the held version.
 func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
 	return !noneRefused && len(r.Resources) > 0 &&
-		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
+		!slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.HasBody() })
 }
 
 // resourceErrors returns the resource_errors of a response. It also returns the names that they
@@ -154,7 +154,7 @@ func resourceErrors(sub subscription, r *xds.Response, snap *snapshot.Snapshot) 
 		}
 	}
 	for _, e := range r.Errors {
-		if !sub.wildcard && !sub.part(snap).Asked(e.Name, sub.names) {
+		if !sub.wildcard && !sub.part(snap).IsRequested(e.Name, sub.names) {
 			continue
 		}
 		errors = append(errors, e)

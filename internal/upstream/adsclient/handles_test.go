@@ -34,11 +34,11 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 			t.Errorf("%d resources were not subscribed", n.Unasked)
 		}
 		r.holds(eds, "m", "n")
-		r.is(eds, snapshot.Elsewhere, "a")
+		r.is(eds, snapshot.UnderOtherName, "a")
 		r.flush()
 		// The resource that is held for the alias changes.
 		r.respond(resp{Type: eds, Resources: []res{{Name: "n", Content: "new", Aliases: []string{"a"}, Wrap: true}}})
-		r.is(eds, snapshot.Elsewhere, "a")
+		r.is(eds, snapshot.UnderOtherName, "a")
 		r.is(eds, snapshot.Pending, "b")
 		// The resource changes its alias. For clients that subscribed to the old alias it is
 		// removed.
@@ -186,7 +186,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 
 	// The names are subscribed again, and this time the origin does not answer.
 	again := named(vhds, "r/a", "r/b", "r/c")
-	again.Again = r.sink.Builder(vhds).Again("r/a")
+	again.Again = r.sink.Builder(vhds).RequestAgain("r/a")
 	r.sink.Publish(vhds)
 	r.want(again)
 	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
@@ -196,10 +196,10 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 
 	// The resource exists now, and its aliases are no longer unresolved.
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/v", "r/a", "r/b")}})
-	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
+	r.is(vhds, snapshot.UnderOtherName, "r/a", "r/b")
 	// A held resource stays, even if its alias is reported as unresolved.
 	r.respond(resp{Type: vhds, Resources: []res{word}})
-	r.is(vhds, snapshot.Elsewhere, "r/a", "r/b")
+	r.is(vhds, snapshot.UnderOtherName, "r/a", "r/b")
 	r.holds(vhds, "r/v")
 }
 

@@ -179,7 +179,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 			}
 			r.sink.Publish(typ)
 		}
-		r.is(eds, snapshot.Lapsed, "a")
+		r.is(eds, snapshot.Expired, "a")
 		r.connect()
 		if v == xds.Delta {
 			r.sent("CDS +[*] w= x=1 node", "EDS +[a b] a= b=1")
@@ -188,7 +188,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		}
 		// Silence does not make it absent, because it was received once.
 		r.pass(time.Hour)
-		r.is(eds, snapshot.Lapsed, "a")
+		r.is(eds, snapshot.Expired, "a")
 		if v == xds.SotW {
 			r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "x"}}})
 			if got := r.last().Removed; !slices.Equal(got, []string{"w"}) {
@@ -218,14 +218,14 @@ func TestP39_ResourceErrors(t *testing.T) {
 				t.Errorf("%s: %+v, want %v", name, e, want)
 			}
 		}
-		if snap.Failed() != 3 {
-			t.Errorf("%d errors", snap.Failed())
+		if snap.ErrorCount() != 3 {
+			t.Errorf("%d errors", snap.ErrorCount())
 		}
 		r.pass(15 * time.Second)
 		r.is(eds, snapshot.Pending, "c")
 		r.is(eds, snapshot.Pending, "d") // P57
-		if snap := r.sink.Held(eds); snap.Stated() != 1 {
-			t.Errorf("%d absences stated, want 1", snap.Stated())
+		if snap := r.sink.Held(eds); snap.AbsentNames() != 1 {
+			t.Errorf("%d absences stated, want 1", snap.AbsentNames())
 		}
 		// An error beside its resource removes nothing.
 		r.respond(resp{Type: eds, Version: "3", Resources: []res{{Name: "d", Version: "1"}}, Errors: map[string]codes.Code{"d": codes.NotFound}})

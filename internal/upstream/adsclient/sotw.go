@@ -92,7 +92,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 func (s *sotw) firstVersion(t *typeState) string {
 	part := t.wanted.part(s.Held(t.typ.URL))
 	last := s.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
-	if last.version == "" || !last.subscribed.equal(t.wanted) || t.wanted.wildcard && (!part.Answered() || part.AnyLapsed()) {
+	if last.version == "" || !last.subscribed.equal(t.wanted) || t.wanted.wildcard && (!part.Answered() || part.HasExpired()) {
 		return ""
 	}
 	for name := range t.wanted.names.All() {

@@ -14,7 +14,7 @@ func TestP61_VersionOfTheNewestResponse(t *testing.T) {
 		r.flush()
 		given := func(want string) {
 			t.Helper()
-			if got := r.sink.Held(eds).Given(); got != want {
+			if got := r.sink.Held(eds).OriginVersion(); got != want {
 				t.Fatalf("version %q, want %q", got, want)
 			}
 		}

@@ -58,7 +58,7 @@ var noContents = new(typeContents)
 // index makes byHandle.
 func (t *typeContents) index() {
 	for name, r := range t.resources {
-		for _, h := range r.Handles() {
+		for _, h := range r.AliasesAndGlob() {
 			if t.byHandle == nil {
 				t.byHandle = make(map[string][]string)
 			}
@@ -365,7 +365,7 @@ func (d *Directory) settleNames(faults map[string]error) {
 						loser, winner = other, name
 					}
 					back[loser] = true
-					faults[loser] = fmt.Errorf("%w: %q, also in %s", xds.ErrTwice, r.Name, winner)
+					faults[loser] = fmt.Errorf("%w: %q, also in %s", xds.ErrDuplicateName, r.Name, winner)
 					return true
 				}
 			}

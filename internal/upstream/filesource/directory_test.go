@@ -311,7 +311,7 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same content
 	both.Until(t, "version 9", func() bool { return both.Snapshots[cds].Version == "9" })
 	r.write("a.yaml", clustersFile("", "a")) // no version
-	both.Until(t, "the content's version", func() bool { return both.Snapshots[cds].Version != "9" && both.Snapshots[cds].Given() == "" })
+	both.Until(t, "the content's version", func() bool { return both.Snapshots[cds].Version != "9" && both.Snapshots[cds].OriginVersion() == "" })
 	both.Mu.Lock()
 	defer both.Mu.Unlock()
 	if v := both.Updates[0].Version; v != "" {

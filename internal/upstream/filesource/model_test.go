@@ -41,7 +41,7 @@ func TestP80_FilesModel(t *testing.T) {
 			c.Set(sink.Want(named(upstreamtest.Unknown, before...)))
 			u := snapshot.Update{Type: upstreamtest.Unknown, Origin: "other"}
 			for _, n := range which.Draw(rt, "its names") {
-				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.AskedBy(xds.NewNameSet(before...)) {
+				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.RequestedBy(xds.NewNameSet(before...)) {
 					u.Changed = append(u.Changed, r)
 				}
 			}
@@ -73,7 +73,7 @@ func TestP80_FilesModel(t *testing.T) {
 					rt.Fatalf("not in order: %+v", u)
 				}
 				for _, r := range u.Changed {
-					if !interest.Wildcard && !r.AskedBy(interest.Names) {
+					if !interest.Wildcard && !r.RequestedBy(interest.Names) {
 						rt.Fatalf("%s was not asked for", r.Name)
 					}
 				}
@@ -93,7 +93,7 @@ func TestP80_FilesModel(t *testing.T) {
 				rt.Fatal("the wildcard is not answered")
 			}
 			for n, r := range now.resources {
-				if interest.Wildcard || r.AskedBy(interest.Names) {
+				if interest.Wildcard || r.RequestedBy(interest.Names) {
 					want = append(want, n)
 				}
 			}
@@ -104,7 +104,7 @@ func TestP80_FilesModel(t *testing.T) {
 			for n := range interest.Names.All() {
 				r, is := held.Look(&snapshot.Subscription{Names: interest.Names}, n)
 				switch of := now.resources[n]; {
-				case of != nil && (is != snapshot.Present || !r.Same(of)), of == nil && len(now.byHandle[n]) > 0 && is != snapshot.Elsewhere,
+				case of != nil && (is != snapshot.Present || !r.Same(of)), of == nil && len(now.byHandle[n]) > 0 && is != snapshot.UnderOtherName,
 					of == nil && len(now.byHandle[n]) == 0 && is != snapshot.Absent:
 					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.byHandle[n])
 				}

@@ -35,7 +35,7 @@ func decodeOne(unmarshal func([]byte, proto.Message) error) func([]byte) ([]*dis
 	return func(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 		m := new(discoveryv3.DiscoveryResponse)
 		if err := unmarshal(raw, m); err != nil {
-			return nil, xds.Plain(err)
+			return nil, xds.PlainError(err)
 		}
 		return []*discoveryv3.DiscoveryResponse{m}, nil
 	}
@@ -93,7 +93,7 @@ func inYAML(doc []byte, err error) error {
 			}
 		}
 	}
-	return errors.New(where + jsonPlace.ReplaceAllString(xds.Plain(err).Error(), ""))
+	return errors.New(where + jsonPlace.ReplaceAllString(xds.PlainError(err).Error(), ""))
 }
 
 // section is a DiscoveryResponse of a file, cut into resources.
@@ -129,7 +129,7 @@ func parseFile(ext string, raw []byte, held func(xds.TypeURL, string) *xds.Resou
 		}
 		for _, r := range s.resources {
 			if seen[s.url][r.Name] {
-				return nil, fmt.Errorf("%w: %q", xds.ErrTwice, r.Name)
+				return nil, fmt.Errorf("%w: %q", xds.ErrDuplicateName, r.Name)
 			}
 			seen[s.url][r.Name] = true
 		}
@@ -177,7 +177,7 @@ func typeOfFirst(m *discoveryv3.DiscoveryResponse) (string, error) {
 	}
 	wrapped := new(discoveryv3.Resource)
 	if err := proto.Unmarshal(first.GetValue(), wrapped); err != nil {
-		return "", fmt.Errorf("%w: %w", xds.ErrUnreadable, xds.Plain(err))
+		return "", fmt.Errorf("%w: %w", xds.ErrUnreadable, xds.PlainError(err))
 	}
 	return wrapped.GetResource().GetTypeUrl(), nil
 }

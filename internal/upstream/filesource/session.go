@@ -194,17 +194,17 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 		for r := range held.Part(true).Resources {
 			changed[r.Name] = struct{}{}
 		}
-		for name := range held.Part(true).Lapsed { // clients may still hold it
+		for name := range held.Part(true).ExpiredNames { // clients may still hold it
 			changed[name] = struct{}{}
 		}
 	}
-	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.AskedBy(want.Names)) }
+	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.RequestedBy(want.Names)) }
 	if !want.Wildcard {
 		maps.DeleteFunc(changed, func(name string, _ struct{}) bool {
 			return !want.Names.Has(name) && !asked(s.contents.resources[name]) && !asked(now.resources[name])
 		})
 		add := func(name string) { // with the resources that have it as an alias
-			for _, names := range [][]string{{name}, now.byHandle[name], held.Linked(name)} {
+			for _, names := range [][]string{{name}, now.byHandle[name], held.NamesByAlias(name)} {
 				for _, n := range names {
 					changed[n] = struct{}{}
 				}

@@ -65,7 +65,7 @@ func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err
 	}
 	was := s.Snapshots[u.Type]
 	s.Builder(u.Type).Apply(u)
-	s.Builder(u.Type).Settle(s.Interest.Of(u.Type).Names)
+	s.Builder(u.Type).ResolveAliases(s.Interest.Of(u.Type).Names)
 	s.Publish(u.Type)
 	s.Updates = append(s.Updates, u)
 	s.Notify()
@@ -103,7 +103,7 @@ func (s *Sink) Want(types ...snapshot.TypeInterest) *snapshot.Interest {
 			if was.Wildcard && !is.Wildcard {
 				b.EndWildcard()
 			}
-			b.ForgetBut(is.Names, gone...)
+			b.Forget(is.Names, gone...)
 			s.Publish(was.Type)
 		}
 	}

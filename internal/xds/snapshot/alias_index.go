@@ -53,12 +53,12 @@ func (s *Snapshot) aliasIndex() *btree.BTreeG[aliasEntry] {
 	return s.aliases
 }
 
-// AnyHandles reports whether any resource has an alias.
-func (s *Snapshot) AnyHandles() bool { return s.aliasIndex() != nil }
+// HasAliases reports whether any resource has an alias.
+func (s *Snapshot) HasAliases() bool { return s.aliasIndex() != nil }
 
-// Linked returns the sorted names of the resources that have this alias. It does not include a
+// NamesByAlias returns the sorted names of the resources that have this alias. It does not include a
 // resource whose own name it is.
-func (s *Snapshot) Linked(alias string) []string {
+func (s *Snapshot) NamesByAlias(alias string) []string {
 	if s == nil || s.aliases == nil {
 		return nil
 	}
@@ -68,9 +68,9 @@ func (s *Snapshot) Linked(alias string) []string {
 	return slices.Compact(names)
 }
 
-// Sole returns the name of the only resource that has name as its name or alias. It returns false
+// OnlyNameFor returns the name of the only resource that has name as its name or alias. It returns false
 // if there is none or more than one.
-func (s *Snapshot) Sole(name string) (string, bool) {
+func (s *Snapshot) OnlyNameFor(name string) (string, bool) {
 	if s == nil {
 		return "", false
 	}
@@ -89,14 +89,14 @@ func (s *Snapshot) Sole(name string) (string, bool) {
 	return sole, ok
 }
 
-// HandlesAt calls yield for the aliases of both resources of this name.
-func (s *Snapshot) HandlesAt(name string, yield func(string) bool) {
+// AliasesOf calls yield for the aliases of both resources of this name.
+func (s *Snapshot) AliasesOf(name string, yield func(string) bool) {
 	if s == nil || s.aliases == nil {
 		return
 	}
 	e, _ := s.entries.Get(name)
 	for _, r := range [...]*xds.Resource{e.named, e.wildcard} {
-		for _, h := range r.Handles() {
+		for _, h := range r.AliasesAndGlob() {
 			if !yield(h) {
 				return
 			}
@@ -116,10 +116,10 @@ func (s *Snapshot) hasOtherName(sub *Subscription, alias string) bool {
 	return any
 }
 
-// Own returns what a client with sub may know of the resource of this name, if Look returned
-// Elsewhere for the name. The origin answered the name as an alias, so no resource of this name
+// LookOwnName returns what a client with sub may know of the resource of this name, if Look returned
+// UnderOtherName for the name. The origin answered the name as an alias, so no resource of this name
 // exists for a client that lists it. An exception is a mark of a resource that is no longer held.
-func (s *Snapshot) Own(sub *Subscription, name string) (*xds.Resource, Presence) {
+func (s *Snapshot) LookOwnName(sub *Subscription, name string) (*xds.Resource, Presence) {
 	listed := sub.Names.Has(name)
 	r, is := s.lookWithoutResource(sub, listed, s.get(name))
 	if (is == Pending || is == Unresolvable) && listed && s.Part(false).isAlias(name) {
@@ -128,26 +128,26 @@ func (s *Snapshot) Own(sub *Subscription, name string) (*xds.Resource, Presence)
 	return r, is
 }
 
-// Gone reports whether to tell a client with sub that the resource had was deleted. The client
+// IsRemoved reports whether to tell a client with sub that the resource had was deleted. The client
 // received it, and now gets no resource of its name. If sub covers the name, Look decides.
 // Otherwise the client has it by an alias, and is told once the origin has answered for one of its
-// aliases in sub. It is not told if any of them is Lapsed: no origin said that the resource was
+// aliases in sub. It is not told if any of them is Expired: no origin said that the resource was
 // deleted.
-func (s *Snapshot) Gone(sub *Subscription, had *xds.Resource) bool {
+func (s *Snapshot) IsRemoved(sub *Subscription, had *xds.Resource) bool {
 	if sub.Wildcard || sub.Names.Has(had.Name) {
 		_, is := s.Look(sub, had.Name)
 		return is == Absent
 	}
-	if e := s.get(had.Name); e.named.Lapsed() || e.wildcard.Lapsed() {
+	if e := s.get(had.Name); e.named.IsExpiredMark() || e.wildcard.IsExpiredMark() {
 		return false
 	}
 	asked := false
-	for _, h := range had.Handles() {
+	for _, h := range had.AliasesAndGlob() {
 		if !sub.Names.Has(h) {
 			continue
 		}
 		switch _, is := s.Look(sub, h); is {
-		case Lapsed:
+		case Expired:
 			return false
 		case Pending: // the client may have subscribed to the alias since
 		default:
@@ -212,7 +212,7 @@ func (s *Snapshot) Unresolved(name string) (r *xds.Resource, again bool) {
 		return nil, false
 	}
 	if e, _ := s.entries.Get(name); e.named.Unresolved() {
-		return e.named, e.named.AskedAgain()
+		return e.named, e.named.RequestedAgain()
 	}
 	return nil, false
 }

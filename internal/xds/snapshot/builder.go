@@ -51,8 +51,8 @@ type Builder struct {
 	// The index of aliases; all nil before the first resource with an alias.
 	aliases          *btree.BTreeG[aliasEntry]
 	resolvedBefore   map[string]bool     // for changed aliases: whether any resource had it in the last snapshot
-	lostAliases      map[string]struct{} // aliases that a named resource lost since the last Settle
-	maybeUnrequested map[string]struct{} // names that were removed or lost an alias since the last Settle
+	lostAliases      map[string]struct{} // aliases that a named resource lost since the last ResolveAliases
+	maybeUnrequested map[string]struct{} // names that were removed or lost an alias since the last ResolveAliases
 }
 
 var lineages atomic.Uint64
@@ -67,10 +67,10 @@ func NewBuilder(t xds.Type) *Builder {
 // heartbeat.
 func (b *Builder) Apply(u Update) bool { return b.apply(u, false) }
 
-// Recall applies what was stored (P66). It acts as an update of the origin that once sent it, but
+// ApplyStored applies what was stored (P66). It acts as an update of the origin that once sent it, but
 // marks the resources and the answer to the wildcard as stored. The origin's updates replace them
 // name by name. Until then the snapshots are Stale.
-func (b *Builder) Recall(u Update) {
+func (b *Builder) ApplyStored(u Update) {
 	b.apply(u, true)
 	if u.Wildcard {
 		b.storedWildcardAnswer, b.dirty = true, true
@@ -163,8 +163,8 @@ func (b *Builder) Has(name string, wildcard bool) bool {
 	return (*e.resource(wildcard)).HasBody()
 }
 
-// Adds reports whether an update has a resource that no origin has given yet.
-func (b *Builder) Adds(u *Update) bool {
+// AddsResources reports whether an update has a resource that no origin has given yet.
+func (b *Builder) AddsResources(u *Update) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool {
 		e, _ := b.entries.Get(r.Name)
 		had := *e.resource(u.Wildcard)
@@ -295,9 +295,9 @@ func sameForClients(a, b *xds.Resource) bool {
 	case a == b:
 		return true
 	case a.HasBody() && b.HasBody():
-		return a.IsStored() == b.IsStored() && a.Same(b) && slices.Equal(a.Handles(), b.Handles())
+		return a.IsStored() == b.IsStored() && a.Same(b) && slices.Equal(a.AliasesAndGlob(), b.AliasesAndGlob())
 	}
-	return a.Unresolved() && a.Word() == b.Word() || a.Lapsed() && b.Lapsed()
+	return a.Unresolved() && a.UnresolvedID() == b.UnresolvedID() || a.IsExpiredMark() && b.IsExpiredMark()
 }
 
 // set stores an entry and updates all counts, sums and indexes.
@@ -347,7 +347,7 @@ func (b *Builder) updateCounts(p partKey, was, is *xds.Resource) {
 		b.retired += was.Size()
 		supersededBytes.Add(was.Size())
 	}
-	if n := boolToInt(is.Lapsed()) - boolToInt(was.Lapsed()); n != 0 {
+	if n := boolToInt(is.IsExpiredMark()) - boolToInt(was.IsExpiredMark()); n != 0 {
 		b.expired += n
 		if p.wildcard {
 			b.expiredWildcard += n

@@ -11,8 +11,8 @@ import (
 
 // updateAliasIndex updates the index after an entry has changed.
 func (b *Builder) updateAliasIndex(name string, was, now entry) {
-	b.updateAliasesOf(name, was.wildcard.Handles(), now.wildcard.Handles(), true)
-	b.updateAliasesOf(name, was.named.Handles(), now.named.Handles(), false)
+	b.updateAliasesOf(name, was.wildcard.AliasesAndGlob(), now.wildcard.AliasesAndGlob(), true)
+	b.updateAliasesOf(name, was.named.AliasesAndGlob(), now.named.AliasesAndGlob(), false)
 }
 
 func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool) {
@@ -39,8 +39,8 @@ func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool)
 			continue
 		}
 		// The resource replaces what the origin said of the alias before. A mark of a resource that
-		// is no longer held stays, since a client may still have that resource (Own).
-		if e, _ := b.entries.Get(h); e.named != nil && !e.named.HasBody() && !e.named.Lapsed() {
+		// is no longer held stays, since a client may still have that resource (LookOwnName).
+		if e, _ := b.entries.Get(h); e.named != nil && !e.named.HasBody() && !e.named.IsExpiredMark() {
 			e.named = nil
 			b.set(h, e)
 		}
@@ -72,7 +72,7 @@ func (b *Builder) removeAlias(alias string) {
 func (b *Builder) dropAlias(alias string, names []string) {
 	for _, name := range names {
 		e, _ := b.entries.Get(name)
-		e.named = e.named.WithoutHandle(alias)
+		e.named = e.named.WithoutAlias(alias)
 		b.set(name, e)
 		b.maybeUnrequested[name] = struct{}{}
 	}
@@ -110,40 +110,40 @@ func (b *Builder) setUnresolved(us []xds.Unresolved) (changed bool) {
 			}
 			e.named = u.Resource
 			b.set(name, e)
-			delete(b.lostAliases, name) // Settle must not mark it as removed
+			delete(b.lostAliases, name) // ResolveAliases must not mark it as removed
 			changed = true
 		}
 	}
 	return changed
 }
 
-// Again notes that the relay requests these names again that the origin could not resolve. It
+// RequestAgain notes that the relay requests these names again that the origin could not resolve. It
 // returns them, without those that it has requested again since the answer: one answer serves all
 // clients that wait.
-func (b *Builder) Again(names ...string) []string {
+func (b *Builder) RequestAgain(names ...string) []string {
 	var again []string
 	for _, name := range names {
 		e, _ := b.entries.Get(name)
-		if !e.named.Unresolved() || e.named.AskedAgain() {
+		if !e.named.Unresolved() || e.named.RequestedAgain() {
 			continue
 		}
-		e.named = e.named.AskAgain()
+		e.named = e.named.WithRequestedAgain()
 		b.set(name, e)
 		again = append(again, name)
 	}
 	return again
 }
 
-// Settle completes what was applied since the last call, where clients may subscribe by alias. It
+// ResolveAliases completes what was applied since the last call, where clients may subscribe by alias. It
 // is called before Snapshot. asked has the names that clients subscribe to.
 //
 // An alias that named resources had, and that none has now, becomes Absent: the origin removed the
 // resource or changed its aliases. A removal of a resource that was requested only by alias is
 // forgotten.
-func (b *Builder) Settle(asked *xds.NameSet) {
+func (b *Builder) ResolveAliases(asked *xds.NameSet) {
 	for _, name := range slices.Sorted(maps.Keys(b.maybeUnrequested)) {
 		e, _ := b.entries.Get(name)
-		if asked.Has(name) || e.named == nil || e.named.AskedByHandle(asked) {
+		if asked.Has(name) || e.named == nil || e.named.RequestedByAlias(asked) {
 			continue
 		}
 		e.named = nil
@@ -161,14 +161,14 @@ func (b *Builder) Settle(asked *xds.NameSet) {
 	clear(b.lostAliases)
 }
 
-// ForgetBut drops what is known of these names, which no client subscribes to any more (P65). It
+// Forget drops what is known of these names, which no client subscribes to any more (P65). It
 // keeps a resource that left requests by another name or alias. left has the names that clients
 // still subscribe to.
-func (b *Builder) ForgetBut(left *xds.NameSet, names ...string) {
+func (b *Builder) Forget(left *xds.NameSet, names ...string) {
 	for _, name := range names {
 		for _, n := range append(b.namedWithAlias(name), name) {
 			e, ok := b.entries.Get(n)
-			if !ok || (e.named.HasBody() || e.named.Lapsed()) && e.named.AskedBy(left) {
+			if !ok || (e.named.HasBody() || e.named.IsExpiredMark()) && e.named.RequestedBy(left) {
 				continue
 			}
 			was := e

@@ -20,13 +20,13 @@ func TestP26_AnAliasWhoseResourceIsGoneIsAbsent(t *testing.T) {
 			asked := xds.NewNameSet("a", "b")
 			sub := &Subscription{Names: xds.NewNameSet("a")}
 			b.Apply(Update{Changed: []*xds.Resource{resourceWithAliases(t, typ, "n", "1", "a")}})
-			b.Settle(asked)
+			b.ResolveAliases(asked)
 			s, _ := b.Snapshot(nil, 1)
-			if _, is := s.Look(sub, "a"); is != Elsewhere {
+			if _, is := s.Look(sub, "a"); is != UnderOtherName {
 				t.Fatalf("the alias is %v, want Elsewhere", is)
 			}
 			b.Apply(gone)
-			b.Settle(asked)
+			b.ResolveAliases(asked)
 			s, _ = b.Snapshot(s, 2)
 			if _, is := s.Look(sub, "a"); is != Absent {
 				t.Errorf("it is %v", is)

@@ -13,9 +13,9 @@ import (
 func builderWithStored(t *testing.T) (*Builder, *Snapshot) {
 	t.Helper()
 	b := NewBuilder(xds.TypeOf(xds.ClusterType))
-	b.Recall(Update{Type: xds.ClusterType, Origin: "o", Version: "7", Wildcard: true, Received: time.Unix(1, 0),
+	b.ApplyStored(Update{Type: xds.ClusterType, Origin: "o", Version: "7", Wildcard: true, Received: time.Unix(1, 0),
 		Changed: []*xds.Resource{newRes(t, xds.ClusterType, "a", ""), newRes(t, xds.ClusterType, "b", "")}})
-	b.Recall(Update{Type: xds.ClusterType, Origin: "o", Version: "7", Received: time.Unix(1, 0),
+	b.ApplyStored(Update{Type: xds.ClusterType, Origin: "o", Version: "7", Received: time.Unix(1, 0),
 		Changed: []*xds.Resource{newRes(t, xds.ClusterType, "c", ""), newRes(t, xds.ClusterType, "d", "")}})
 	s, _ := b.Snapshot(nil, 1)
 	if !s.Stale || s.Len() != 4 || !s.Answered || s.Version != "7" {
@@ -73,7 +73,7 @@ func TestP66_StoredIsStaleUntilItIsAnswered(t *testing.T) {
 // A stored resource that no client subscribes to leaves no mark (P66).
 func TestP66_StoredIsForgotten(t *testing.T) {
 	b, s := builderWithStored(t)
-	b.ForgetBut(nil, "c", "d")
+	b.Forget(nil, "c", "d")
 	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 2); s.Stale || s.Len() != 0 {
 		t.Errorf("stale %v, %d resources", s.Stale, s.Len())

@@ -25,7 +25,7 @@
 // # Concurrency
 //
 // Snapshot, State, Subscription, Update and Interest are immutable and may be shared, with two
-// exceptions, both atomic. Subscription.Sole is a hint and may be out of date. Snapshot.Derived
+// exceptions, both atomic. Subscription.Unshared is a hint and may be out of date. Snapshot.Derived
 // computes a value at the first call and may drop it. A Builder is used by one goroutine at a time.
 // A History may be read while its owner adds to it. A VersionProgress is safe for concurrent use.
 package snapshot

@@ -120,15 +120,15 @@ const maxExpired = 4096
 func (b *Builder) markExpired(p partKey, expired time.Time) {
 	e, _ := b.entries.Get(p.name)
 	switch {
-	case !p.wildcard && len(e.named.Handles()) == 0:
-		e.named = xds.NewLapsed(p.name, expired)
+	case !p.wildcard && len(e.named.AliasesAndGlob()) == 0:
+		e.named = xds.NewExpiredMark(p.name, expired)
 	case !p.wildcard && b.expired-b.expiredWildcard < maxExpired:
-		e.named = e.named.Lapse(expired)
+		e.named = e.named.ExpiredMark(expired)
 	case !p.wildcard:
 		e.named = nil
 		b.maybeUnrequested[p.name] = struct{}{}
 	case b.expiredWildcard < maxExpired:
-		e.wildcard = xds.NewLapsed(p.name, expired)
+		e.wildcard = xds.NewExpiredMark(p.name, expired)
 	default:
 		e.wildcard = nil
 	}

@@ -46,12 +46,12 @@ func TestP62_Expiry(t *testing.T) {
 				t.Errorf("changed %v, %d left, next %v", names, s.Len(), b.NextExpiry())
 			}
 			r, is := s.Look(sub, "a")
-			if is != Lapsed || s.Held("a") != nil || !r.Outlived(newRes(t, xds.EndpointType, "a", "")) ||
-				!r.Outlived(timed(t, "a", "", 11*time.Second, noon)) || r.Outlived(timed(t, "a", "", 10*time.Second, noon)) {
+			if is != Expired || s.Held("a") != nil || !r.ExpiresBefore(newRes(t, xds.EndpointType, "a", "")) ||
+				!r.ExpiresBefore(timed(t, "a", "", 11*time.Second, noon)) || r.ExpiresBefore(timed(t, "a", "", 10*time.Second, noon)) {
 				t.Errorf("a is %d", is)
 			}
 			var lapsed []string
-			for n := range s.Part(wild).Lapsed {
+			for n := range s.Part(wild).ExpiredNames {
 				lapsed = append(lapsed, n)
 			}
 			if !slices.Equal(lapsed, []string{"a", "b"}) {
@@ -109,7 +109,7 @@ func TestP62_TimersAgainstMap(t *testing.T) {
 			case "remove":
 				b.Apply(Update{Wildcard: wild, Removed: []string{name}})
 			case "forget":
-				b.ForgetBut(nil, name)
+				b.Forget(nil, name)
 			case "end":
 				b.EndWildcard()
 			case "pass":
@@ -157,7 +157,7 @@ func TestP63_EndOfTheStream(t *testing.T) {
 	}
 	s, _ = b.Snapshot(s, 2)
 	sub := &Subscription{Wildcard: true, Names: xds.NewNameSet("a", "b")}
-	for name, want := range map[string]Presence{"a": Lapsed, "b": Present, "w": Lapsed, "x": Present, "y": Absent} {
+	for name, want := range map[string]Presence{"a": Expired, "b": Present, "w": Expired, "x": Present, "y": Absent} {
 		if _, is := s.Look(sub, name); is != want {
 			t.Errorf("%s is %d, want %d", name, is, want)
 		}

@@ -56,7 +56,7 @@ func response(t testing.TB, m *discoveryv3.DeltaDiscoveryResponse) *xds.Response
 }
 
 // parsedResource returns r as parsed from the response of a delta origin.
-func parsedResource(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.Raw {
+func parsedResource(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.ParsedResource {
 	t.Helper()
 	return &response(t, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Resources: []*discoveryv3.Resource{r}}).Resources[0]
 }

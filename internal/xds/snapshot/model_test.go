@@ -76,7 +76,7 @@ func (m *model) apply(u Update) {
 			delete(m.wild, n)
 		}
 		for _, r := range u.Changed {
-			m.wild[r.Name] = modelResource{r, r.Handles()}
+			m.wild[r.Name] = modelResource{r, r.AliasesAndGlob()}
 		}
 		return
 	}
@@ -84,7 +84,7 @@ func (m *model) apply(u Update) {
 		_, own := m.named[k]
 		for n, g := range m.named {
 			if !own && slices.Contains(g.aliases, k) {
-				m.put(n, modelResource{g.r.WithoutHandle(k), slices.DeleteFunc(slices.Clone(g.aliases), func(h string) bool { return h == k })})
+				m.put(n, modelResource{g.r.WithoutAlias(k), slices.DeleteFunc(slices.Clone(g.aliases), func(h string) bool { return h == k })})
 				m.maybeUnrequested[n] = true
 			}
 		}
@@ -93,13 +93,13 @@ func (m *model) apply(u Update) {
 	}
 	for _, r := range u.Changed {
 		delete(m.withoutResource, r.Name)
-		m.put(r.Name, modelResource{r, r.Handles()})
+		m.put(r.Name, modelResource{r, r.AliasesAndGlob()})
 	}
 	for _, w := range u.Unresolved {
 		for _, k := range w.Names {
 			if _, has := m.named[k]; !has && !m.isAlias(k) {
-				m.withoutResource[k] = fmt.Sprint(w.Resource.Word())
-				delete(m.lostAliases, k) // Settle must not mark it as removed
+				m.withoutResource[k] = fmt.Sprint(w.Resource.UnresolvedID())
+				delete(m.lostAliases, k) // ResolveAliases must not mark it as removed
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (m *model) look(sub *Subscription, name string) (*xds.Resource, Presence) {
 	case !listed && !sub.Wildcard:
 		return nil, Pending
 	case slices.ContainsFunc(m.namesWithAlias(name), func(n string) bool { return m.visible(sub, n) != nil }):
-		return nil, Elsewhere
+		return nil, UnderOtherName
 	case listed && said == "removed":
 		return nil, Absent
 	case listed && said != "":
@@ -220,7 +220,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 			is(n, got.Same(want), true)
 			covered = append(covered, n)
 		} else if now == Unresolvable {
-			is(n, got.Word(), m.withoutResource[n])
+			is(n, got.UnresolvedID(), m.withoutResource[n])
 		}
 		w, inWild := m.wild[n]
 		d, inNamed := m.named[n]
@@ -244,23 +244,23 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		is("what is held of "+n, s.Held(n).Same(r), true)
 		is("what is known of "+n, s.Known(n), r != nil || m.withoutResource[n] != "")
 		linked := m.namesWithAlias(n)
-		is("what goes by "+n, s.Linked(n), linked)
+		is("what goes by "+n, s.NamesByAlias(n), linked)
 		if r != nil {
 			linked = append(linked, n)
 		}
-		if sole, one := s.Sole(n); one != (len(linked) == 1) || one && sole != linked[0] {
+		if sole, one := s.OnlyNameFor(n); one != (len(linked) == 1) || one && sole != linked[0] {
 			t.Fatalf("generation %d: the sole one of %q is %q %v, of %v", s.Gen, n, sole, one, linked)
 		}
 		part := s.Part(false)
 		answered := inNamed || m.isAlias(n)
 		is("an answer to "+n, part.Answers(n), answered)
-		is("an answer owed to "+n, part.Owed(n), !answered && m.withoutResource[n] == "")
-		is("the request for "+n, part.Asked(n, sub.Names), sub.Names.Has(n) || d.requestedByAlias(sub.Names))
+		is("an answer owed to "+n, part.AwaitsAnswer(n), !answered && m.withoutResource[n] == "")
+		is("the request for "+n, part.IsRequested(n, sub.Names), sub.Names.Has(n) || d.requestedByAlias(sub.Names))
 		share := d.r
 		if !inNamed {
 			share = w.r
 		}
-		is("what shares memory with "+n, part.Share(n).Same(share), true)
+		is("what shares memory with "+n, part.SharedWith(n).Same(share), true)
 	}
 	all := func(yield func(func(*xds.Resource) bool)) (names []string) {
 		yield(func(r *xds.Resource) bool { names = append(names, r.Name); return true })
@@ -270,7 +270,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 	is("the wildcard's part", all(s.Part(true).Resources), wild)
 	is("the names' part", all(s.Part(false).Resources), named)
 	is("what is covered", all(func(yield func(*xds.Resource) bool) { s.Covered(sub, yield) }), covered)
-	is("the account", []any{s.Len(), s.Bytes, s.Stated(), s.unresolved, s.Answered, s.Version},
+	is("the account", []any{s.Len(), s.Bytes, s.AbsentNames(), s.unresolved, s.Answered, s.Version},
 		[]any{len(held), bytes, stated, unresolved, m.answered, sum.String()})
 }
 
@@ -294,11 +294,11 @@ func (m *model) changes(t *rapid.T, from, to *Snapshot, is *model, names []strin
 		// answered for one of its aliases.
 		if was == Present && now == Pending {
 			had, _ := from.Look(sub, n)
-			want := !sub.Wildcard && !sub.Names.Has(n) && slices.ContainsFunc(had.Handles(), func(h string) bool {
+			want := !sub.Wildcard && !sub.Names.Has(n) && slices.ContainsFunc(had.AliasesAndGlob(), func(h string) bool {
 				_, of := is.look(sub, h)
 				return sub.Names.Has(h) && of != Pending
 			})
-			if gone := to.Gone(sub, had); gone != want {
+			if gone := to.IsRemoved(sub, had); gone != want {
 				t.Fatalf("Gone of %q with %v: %v, want %v", n, slices.Collect(sub.Names.All()), gone, want)
 			}
 		}
@@ -339,7 +339,7 @@ func TestP26_P50_P61_Model(t *testing.T) {
 					case 0, 1:
 						left := xds.NewNameSet(some.Draw(rt, "asked")...)
 						_, gone := namesDiff(asked, left)
-						b.ForgetBut(left, gone...)
+						b.Forget(left, gone...)
 						m.forget(left, gone)
 						asked = left
 					case 2:
@@ -356,7 +356,7 @@ func TestP26_P50_P61_Model(t *testing.T) {
 						if got := b.Apply(u); got != seen && (got || !again) {
 							rt.Fatalf("Apply reports %v", got)
 						}
-						b.Settle(asked)
+						b.ResolveAliases(asked)
 						m.settle(asked)
 					}
 				}
@@ -378,13 +378,13 @@ func TestP26_P50_P61_Model(t *testing.T) {
 				points = append(points, point{s, prev})
 			}
 			// After all names are dropped, nothing is left.
-			b.ForgetBut(nil, slices.Collect(asked.All())...)
-			b.Settle(nil)
+			b.Forget(nil, slices.Collect(asked.All())...)
+			b.ResolveAliases(nil)
 			for n := range m.wild {
 				b.Apply(Update{Wildcard: true, Removed: []string{n}})
 			}
-			if s, _ = b.Snapshot(s, 99); b.entries.Len() > 0 || s.AnyHandles() {
-				rt.Fatalf("%d entries are left, aliases: %v", b.entries.Len(), s.AnyHandles())
+			if s, _ = b.Snapshot(s, 99); b.entries.Len() > 0 || s.HasAliases() {
+				rt.Fatalf("%d entries are left, aliases: %v", b.entries.Len(), s.HasAliases())
 			}
 		}
 		for _, p := range points {
@@ -409,7 +409,7 @@ func (m *model) update(t *testing.T, rt *rapid.T, asked *xds.NameSet, which, som
 			twin.OriginVersion = "7"
 			r = &twin
 		}
-		if u.Wildcard || r.AskedBy(asked) {
+		if u.Wildcard || r.RequestedBy(asked) {
 			u.Changed = append(u.Changed, r)
 		}
 	}

@@ -33,7 +33,7 @@ func (e entry) error(sub *Subscription, listed bool) *xds.ResourceError {
 	switch {
 	case sub.Wildcard:
 		first, second = e.errors.wildcard, nil
-		if listed || e.named.HasBody() && e.named.AskedByHandle(sub.Names) {
+		if listed || e.named.HasBody() && e.named.RequestedByAlias(sub.Names) {
 			second = e.errors.named
 		}
 	case !listed && e.visible(sub, false) == nil:
@@ -70,8 +70,8 @@ func (b *Builder) setError(err *xds.ResourceError, wildcard bool) (news, kept bo
 	return true, true
 }
 
-// NoRoom returns how many errors were not kept for lack of room since the last call.
-func (b *Builder) NoRoom() int {
+// DroppedErrors returns how many errors were not kept for lack of room since the last call.
+func (b *Builder) DroppedErrors() int {
 	n := b.droppedErrors
 	b.droppedErrors = 0
 	return n

@@ -32,7 +32,7 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	if s.Held("a") != a || s.Error(namesSub("a"), "a") != denied || s.Error(namesSub("b"), "a") != nil || s.Error(wildcardSub(), "a") != nil {
 		t.Error("not shown beside the resource, or shown to other clients")
 	}
-	if _, is := s.Look(namesSub("c"), "c"); is != Pending || !s.Known("c") || s.Failed() != 2 {
+	if _, is := s.Look(namesSub("c"), "c"); is != Pending || !s.Known("c") || s.ErrorCount() != 2 {
 		t.Errorf("c is %d", is)
 	}
 	list := func(sub *Subscription) (out []string) {
@@ -64,18 +64,18 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	}
 	// A removal clears it too, and so does the end of all subscriptions to the name.
 	step(Update{Removed: []string{"c"}, Errors: []*xds.ResourceError{denied}})
-	if s.Failed() != 1 || s.Error(namesSub("c"), "c") != nil {
-		t.Errorf("%d kept", s.Failed())
+	if s.ErrorCount() != 1 || s.Error(namesSub("c"), "c") != nil {
+		t.Errorf("%d kept", s.ErrorCount())
 	}
-	b.ForgetBut(nil, "a", "b", "c")
-	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
-		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
+	b.Forget(nil, "a", "b", "c")
+	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.ErrorCount(), b.errorBytes)
 	}
 	// The end of the wildcard clears its errors.
 	step(Update{Wildcard: true, Errors: []*xds.ResourceError{resourceErrorOf(t, "*", codes.Internal, ""), resourceErrorOf(t, "a", codes.Internal, ""), resourceErrorOf(t, "b", codes.Internal, "")}})
 	b.EndWildcard()
-	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
-		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
+	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.ErrorCount(), b.errorBytes)
 	}
 }
 
@@ -112,14 +112,14 @@ func TestP51_ErrorsForNames(t *testing.T) {
 	if got := step(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, "w", codes.Internal, "no")}}); len(got) > 0 {
 		t.Errorf("changed %v", got)
 	}
-	b.ForgetBut(nil, "w")
-	b.ForgetBut(xds.NewNameSet(), "n")
-	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(wildcardSub(), "w") == nil {
-		t.Errorf("%d kept", s.Failed())
+	b.Forget(nil, "w")
+	b.Forget(xds.NewNameSet(), "n")
+	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 1 || s.Error(wildcardSub(), "w") == nil {
+		t.Errorf("%d kept", s.ErrorCount())
 	}
 	b.EndWildcard()
-	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 {
-		t.Errorf("%d kept after the wildcard's end", s.Failed())
+	if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 0 {
+		t.Errorf("%d kept after the wildcard's end", s.ErrorCount())
 	}
 }
 
@@ -141,7 +141,7 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.Same(said[of]) {
 						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
 					}
-					if s.Part(of).Known("n") != want || s.Part(of).Owed("n") == want {
+					if s.Part(of).Known("n") != want || s.Part(of).AwaitsAnswer("n") == want {
 						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, of, !want)
 					}
 				}
@@ -161,14 +161,14 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 				b.Apply(Update{Wildcard: true, Removed: []string{"n"}})
 				is("the wildcard's goes", false, true)
 			} else {
-				b.ForgetBut(xds.NewNameSet(), "n")
+				b.Forget(xds.NewNameSet(), "n")
 				is("the name is forgotten", true, false)
 				b.EndWildcard()
 				is("the wildcard ends", false, false)
 			}
 			b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.ClusterType, "n", "")}})
-			if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 {
-				t.Errorf("%d kept, of %d bytes, after a resource", s.Failed(), b.errorBytes)
+			if s, _ = b.Snapshot(s, 1); s.ErrorCount() != 0 || b.errorBytes != 0 {
+				t.Errorf("%d kept, of %d bytes, after a resource", s.ErrorCount(), b.errorBytes)
 			}
 		}
 	}
@@ -182,10 +182,10 @@ func TestP39_ErrorsAreBounded(t *testing.T) {
 		b.Apply(Update{Errors: []*xds.ResourceError{resourceErrorOf(t, fmt.Sprint(i), codes.Internal, text)}})
 	}
 	s, _ := b.Snapshot(nil, 1)
-	if b.errorBytes > maxErrorsBytes || s.Failed() > maxErrorsBytes/each*11/10 || s.Failed() == 0 {
-		t.Errorf("%d bytes in %d", b.errorBytes, s.Failed())
+	if b.errorBytes > maxErrorsBytes || s.ErrorCount() > maxErrorsBytes/each*11/10 || s.ErrorCount() == 0 {
+		t.Errorf("%d bytes in %d", b.errorBytes, s.ErrorCount())
 	}
-	if n := b.NoRoom(); n != 2*maxErrorsBytes/each-s.Failed() || b.NoRoom() != 0 {
+	if n := b.DroppedErrors(); n != 2*maxErrorsBytes/each-s.ErrorCount() || b.DroppedErrors() != 0 {
 		t.Errorf("NoRoom is %d", n)
 	}
 	// An error that replaces another needs only the difference in size.

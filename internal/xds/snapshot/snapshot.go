@@ -20,12 +20,12 @@ const (
 	Present
 	// Absent: the origin said that there is no such resource (P25).
 	Absent
-	// Lapsed: the resource is no longer held, although no origin said that it was deleted. Its TTL
+	// Expired: the resource is no longer held, although no origin said that it was deleted. Its TTL
 	// is over (P62), or it must not be cached and its stream has ended (P63). Only a client that
-	// would keep it for longer is told (Resource.Outlived).
-	Lapsed
-	// Elsewhere: the name is an alias of resources with other names (P26, P28).
-	Elsewhere
+	// would keep it for longer is told (Resource.ExpiresBefore).
+	Expired
+	// UnderOtherName: the name is an alias of resources with other names (P26, P28).
+	UnderOtherName
 	// Unresolvable: the origin answered that it has no resource for this alias. The answer is
 	// passed on (P18).
 	Unresolvable
@@ -35,7 +35,7 @@ const (
 // subscription to the name brought (P50). Each part is one of
 //   - nil: the origin said nothing of the name
 //   - a resource
-//   - a mark of a resource that is no longer held (xds.NewLapsed)
+//   - a mark of a resource that is no longer held (xds.NewExpiredMark)
 //   - in named only: removedByOrigin, or an unresolved answer (P18)
 //
 // The wildcard part needs no removedByOrigin: what the answer to the wildcard leaves out does not
@@ -70,8 +70,8 @@ func (e *entry) resource(wildcard bool) **xds.Resource {
 // visible returns the resource that a client with sub receives; nil if none. listed says that
 // sub.Names has its name. A client with state gets nothing from the store (P66).
 func (e entry) visible(sub *Subscription, listed bool) *xds.Resource {
-	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.AskedByHandle(sub.Names)) && !(sub.HasState && e.wildcard.IsStored())
-	named := e.named.HasBody() && (listed || e.named.AskedByHandle(sub.Names)) && !(sub.HasState && e.named.IsStored())
+	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.RequestedByAlias(sub.Names)) && !(sub.HasState && e.wildcard.IsStored())
+	named := e.named.HasBody() && (listed || e.named.RequestedByAlias(sub.Names)) && !(sub.HasState && e.named.IsStored())
 	switch {
 	case wildcard && (sub.Wildcard || !named):
 		return e.wildcard
@@ -101,7 +101,7 @@ type Snapshot struct {
 	// Complete: an origin has answered the wildcard, and no more of that answer will follow (P67).
 	Complete bool
 	// Stale: something in it comes from the store, and no origin has confirmed it yet
-	// (Builder.Recall).
+	// (Builder.ApplyStored).
 	Stale bool
 	// Received is the time of the newest change in the snapshot.
 	Received time.Time
@@ -143,12 +143,12 @@ type Snapshot struct {
 //     (P50).
 //   - Pending: sub does not cover the name, or the client brought state and the resource comes from
 //     the store (P66)
-//   - Elsewhere: name is an alias of a resource that the client receives under another name. Own then
+//   - UnderOtherName: name is an alias of a resource that the client receives under another name. LookOwnName then
 //     returns what is known of a resource of this name.
-//   - Absent, Lapsed or Unresolvable: what is known instead of the resource
+//   - Absent, Expired or Unresolvable: what is known instead of the resource
 //   - Pending: the origin has not answered for the name
 //
-// A named resource that Lapsed is returned before Elsewhere if sub covers it by an alias. The
+// An expired named resource is returned before UnderOtherName if sub covers it by an alias. The
 // answer to the wildcard makes a name that it leaves out Absent only for a client that does not
 // list the name: a listed name has an answer of its own. In a nil snapshot every name is Pending.
 func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence) {
@@ -167,12 +167,12 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence
 	switch {
 	case sub.HasState && (e.wildcard.IsStored() || e.named.IsStored()):
 		return nil, Pending // P66: what is stored may be older than what the client has
-	case e.named.Lapsed() && e.named.AskedByHandle(sub.Names):
-		return e.named, Lapsed
+	case e.named.IsExpiredMark() && e.named.RequestedByAlias(sub.Names):
+		return e.named, Expired
 	case !asked:
 		return nil, Pending
 	case s.aliases != nil && s.hasOtherName(sub, name):
-		return nil, Elsewhere
+		return nil, UnderOtherName
 	}
 	return s.lookWithoutResource(sub, listed, e)
 }
@@ -183,10 +183,10 @@ func (s *Snapshot) lookWithoutResource(sub *Subscription, listed bool, e entry) 
 	switch {
 	case listed && e.named == removedByOrigin:
 		return nil, Absent
-	case listed && e.named.Lapsed():
-		return e.named, Lapsed
-	case sub.Wildcard && e.wildcard.Lapsed():
-		return e.wildcard, Lapsed
+	case listed && e.named.IsExpiredMark():
+		return e.named, Expired
+	case sub.Wildcard && e.wildcard.IsExpiredMark():
+		return e.wildcard, Expired
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
 	case sub.Wildcard && !listed && s.AnswersWildcard(sub):
@@ -274,16 +274,16 @@ func (s *Snapshot) Len() int {
 	return s.count
 }
 
-// Stated returns the number of names that the origin said are absent.
-func (s *Snapshot) Stated() int {
+// AbsentNames returns the number of names that the origin said are absent.
+func (s *Snapshot) AbsentNames() int {
 	if s == nil {
 		return 0
 	}
 	return s.absent
 }
 
-// Failed returns the number of names with an error (P39).
-func (s *Snapshot) Failed() int {
+// ErrorCount returns the number of names with an error (P39).
+func (s *Snapshot) ErrorCount() int {
 	if s == nil {
 		return 0
 	}
@@ -293,17 +293,17 @@ func (s *Snapshot) Failed() int {
 // Timed reports whether any resource has a TTL.
 func (s *Snapshot) Timed() bool { return s != nil && s.timed > 0 }
 
-// AnyLapsed reports whether a resource is no longer held, although no origin said that it was
+// HasExpired reports whether a resource is no longer held, although no origin said that it was
 // deleted (P62, P63).
-func (s *Snapshot) AnyLapsed() bool { return s.expired > 0 }
+func (s *Snapshot) HasExpired() bool { return s.expired > 0 }
 
-// Given returns the origin's version of the type. It is "" if the origin gave none; Version is then
+// OriginVersion returns the origin's version of the type. It is "" if the origin gave none; Version is then
 // made from the content (P61).
-func (s *Snapshot) Given() string { return s.given }
+func (s *Snapshot) OriginVersion() string { return s.given }
 
-// Alike reports whether both snapshots have the same resources, whatever their versions and
+// SameResources reports whether both snapshots have the same resources, whatever their versions and
 // origins.
-func (s *Snapshot) Alike(o *Snapshot) bool { return s.sum == o.sum && s.count == o.count }
+func (s *Snapshot) SameResources(o *Snapshot) bool { return s.sum == o.sum && s.count == o.count }
 
 // Derived returns what make computes from this snapshot, such as encoded frames. It calls make at
 // the first call and after Release. Concurrent callers may each call make, but all get the same
@@ -332,13 +332,13 @@ var supersededBytes atomic.Int64
 // and the tree nodes on the way to what changed.
 const snapshotBytes = 8 << 10
 
-// Spent returns the total number of bytes that old snapshots may have kept alive since the process
+// SupersededBytes returns the total number of bytes that old snapshots may have kept alive since the process
 // began. Snapshots superseded since a given time keep at most about its growth alive, plus what was
 // derived from the newest snapshots before that time.
-func Spent() int64 { return supersededBytes.Load() }
+func SupersededBytes() int64 { return supersededBytes.Load() }
 
-// Derived adds to Spent the size of what was derived from a snapshot, in bytes.
-func Derived(bytes int64) { supersededBytes.Add(bytes) }
+// CountDerived adds to SupersededBytes the size of what was derived from a snapshot, in bytes.
+func CountDerived(bytes int64) { supersededBytes.Add(bytes) }
 
 // State has a group's snapshots of all types at one generation. It is immutable. A group publishes
 // the State that its members see.

@@ -162,7 +162,7 @@ func TestP65_Forget(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.EndpointType, "a", "")}, Removed: []string{"b"}})
 	s, _ := b.Snapshot(nil, 1)
-	b.ForgetBut(nil, "a", "b", "unknown")
+	b.Forget(nil, "a", "b", "unknown")
 	next, names := b.Snapshot(s, 2)
 	if !slices.Equal(names, []string{"a", "b"}) || next.Known("a") || next.Known("b") || next.entries.Len() != 0 {
 		t.Errorf("changed %v, left %d", names, next.entries.Len())
@@ -172,15 +172,15 @@ func TestP65_Forget(t *testing.T) {
 	}
 }
 
-// Spent counts what old snapshots may keep alive: replaced resources, and what each generation has
+// SupersededBytes counts what old snapshots may keep alive: replaced resources, and what each generation has
 // of its own (P16).
 func TestP16_WhatMayBeOldIsCounted(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	grown := func(rs ...*xds.Resource) int64 {
-		before := Spent()
+		before := SupersededBytes()
 		b.Apply(Update{Changed: rs})
 		b.Snapshot(nil, 1)
-		return Spent() - before
+		return SupersededBytes() - before
 	}
 	large := newRes(t, xds.EndpointType, strings.Repeat("a", 1000), "")
 	if n := grown(large); n != snapshotBytes {

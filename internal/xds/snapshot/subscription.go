@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Subscription is what one client subscribes to of one type. It is immutable, except for Sole. A
+// Subscription is what one client subscribes to of one type. It is immutable, except for Unshared. A
 // group interns it: clients with equal subscriptions share one value, so their pointers are equal.
 type Subscription struct {
 	// Wildcard: the client subscribes to whatever the origin sends it (P21).
@@ -17,9 +17,9 @@ type Subscription struct {
 	// HasState: the client brought versions from an earlier stream. It gets nothing from the store
 	// (P66).
 	HasState bool
-	// Sole is a hint and no part of the content: only one client has this value so far. Nothing
+	// Unshared is a hint and no part of the content: only one client has this value so far. Nothing
 	// that is made for it can be shared.
-	Sole atomic.Bool
+	Unshared atomic.Bool
 }
 
 // Nothing is the empty subscription.
@@ -34,7 +34,7 @@ func (s *Subscription) Equal(o *Subscription) bool {
 }
 
 // Covers reports whether s covers name, by its list or by the wildcard. It does not look at the
-// aliases of the resource (see Resource.AskedBy).
+// aliases of the resource (see Resource.RequestedBy).
 func (s *Subscription) Covers(name string) bool { return s.Wildcard || s.Names.Has(name) }
 
 // Reaches reports whether s covers a resource of this name, by Covers or by the name's glob. It

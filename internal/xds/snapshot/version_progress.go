@@ -105,9 +105,9 @@ func (v *VersionProgress) Newest() uint64 { return v.newest.Load() }
 // Content returns the version made from the content, as of the newest snapshot.
 func (v *VersionProgress) Content() xds.Version { return *v.content.Load() }
 
-// Is reports whether text names this version. It may be the snapshot's version, the origin's, or
+// Matches reports whether text names this version. It may be the snapshot's version, the origin's, or
 // the one made from the content.
-func (v *VersionProgress) Is(text string) bool {
+func (v *VersionProgress) Matches(text string) bool {
 	text = truncateVersion(text)
 	return text != "" && (text == v.Version || text == v.Given || text == v.Content().String())
 }
@@ -121,9 +121,9 @@ func (v *VersionProgress) Ack() { v.acked.Add(1) }
 // Refuse counts a stream that refused it.
 func (v *VersionProgress) Refuse() { v.refused.Add(1) }
 
-// Time counts an ACK that came d after the version arrived. It is called only for streams that
+// AckTime counts an ACK that came d after the version arrived. It is called only for streams that
 // existed when the version arrived.
-func (v *VersionProgress) Time(d time.Duration) { v.ackTimes[ackBucket(d)].Add(1) }
+func (v *VersionProgress) AckTime(d time.Duration) { v.ackTimes[ackBucket(d)].Add(1) }
 
 func ackBucket(d time.Duration) int {
 	if d <= time.Millisecond {
@@ -144,14 +144,14 @@ func AckBound(bucket int) time.Duration {
 type VersionCounts struct {
 	Changed, Removed     int64
 	Sent, Acked, Refused uint32
-	Took                 [AckBuckets]uint32
+	AckTimes             [AckBuckets]uint32
 }
 
 // Counts returns the current numbers. They are read one by one.
 func (v *VersionProgress) Counts() VersionCounts {
 	c := VersionCounts{Changed: v.changed.Load(), Removed: v.removed.Load(), Sent: v.sent.Load(), Acked: v.acked.Load(), Refused: v.refused.Load()}
 	for i := range v.ackTimes {
-		c.Took[i] = v.ackTimes[i].Load()
+		c.AckTimes[i] = v.ackTimes[i].Load()
 	}
 	return c
 }
@@ -160,14 +160,14 @@ func (v *VersionProgress) Counts() VersionCounts {
 // It interpolates within a bucket.
 func (c *VersionCounts) Quantile(q float64) time.Duration {
 	total := 0.0
-	for _, n := range c.Took {
+	for _, n := range c.AckTimes {
 		total += float64(n)
 	}
 	if total == 0 {
 		return 0
 	}
 	want, before := q*total, 0.0
-	for i, n := range c.Took {
+	for i, n := range c.AckTimes {
 		if before+float64(n) < want || n == 0 {
 			before += float64(n)
 			continue

@@ -47,11 +47,11 @@ func TestVersionProgressIsOneForAVersion(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, v := range []string{"v2", next.sum.String()} {
-		if !next.Progress.Is(v) {
+		if !next.Progress.Matches(v) {
 			t.Errorf("Is(%s) is false", v)
 		}
 	}
-	if next.Progress.Is("v1") || next.Progress.Is("") {
+	if next.Progress.Matches("v1") || next.Progress.Matches("") {
 		t.Error("Is is true for another version, or for no text")
 	}
 }
@@ -77,10 +77,10 @@ func TestAckQuantiles(t *testing.T) {
 		t.Errorf("a quantile of %v without ACKs", q)
 	}
 	for range 98 {
-		r.Time(3 * time.Millisecond)
+		r.AckTime(3 * time.Millisecond)
 	}
-	r.Time(time.Second)
-	r.Time(100 * time.Hour)
+	r.AckTime(time.Second)
+	r.AckTime(100 * time.Hour)
 	c = r.Counts()
 	if q := c.Quantile(.5); q <= 2*time.Millisecond || q > 4*time.Millisecond {
 		t.Errorf("p50 %v", q)
@@ -88,8 +88,8 @@ func TestAckQuantiles(t *testing.T) {
 	if q := c.Quantile(.99); q <= 512*time.Millisecond || q > 1024*time.Millisecond {
 		t.Errorf("p99 %v", q)
 	}
-	if c.Took[AckBuckets-1] != 1 || AckBound(AckBuckets-1) != 0 {
-		t.Errorf("the last bucket has %d", c.Took[AckBuckets-1])
+	if c.AckTimes[AckBuckets-1] != 1 || AckBound(AckBuckets-1) != 0 {
+		t.Errorf("the last bucket has %d", c.AckTimes[AckBuckets-1])
 	}
 	for i := range AckBuckets - 1 {
 		at := AckBound(i)
@@ -103,7 +103,7 @@ func TestNotedVersionIsBounded(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.ClusterType))
 	long := strings.Repeat("v", 100_000)
 	s := snapshotWithProgress(b, nil, Update{Type: xds.ClusterType, Version: long, Wildcard: true})
-	if n := len(s.Progress.Version); n != maxVersionText || !s.Progress.Is(long) {
+	if n := len(s.Progress.Version); n != maxVersionText || !s.Progress.Matches(long) {
 		t.Errorf("%d bytes", n)
 	}
 }

@@ -52,38 +52,38 @@ func (p Part) isAlias(name string) (leads bool) {
 	return leads
 }
 
-// Owed reports whether the origin still has to answer for name. The part knows nothing of it, or
+// AwaitsAnswer reports whether the origin still has to answer for name. The part knows nothing of it, or
 // the relay has requested it again since the origin could not resolve it (P18).
-func (p Part) Owed(name string) bool {
-	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.AskedAgain() {
+func (p Part) AwaitsAnswer(name string) bool {
+	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
 		return true
 	}
 	return !p.Known(name)
 }
 
-// Silent reports whether no answer of the origin is in effect for name. The origin still has to
-// answer (Owed), or the resource is no longer held (P62, P63).
-func (p Part) Silent(name string) bool {
+// HasNoAnswer reports whether no answer of the origin is in effect for name. The origin still has to
+// answer (AwaitsAnswer), or the resource is no longer held (P62, P63).
+func (p Part) HasNoAnswer(name string) bool {
 	r := p.resource(p.snap.get(name))
-	return r.Lapsed() || p.Owed(name)
+	return r.IsExpiredMark() || p.AwaitsAnswer(name)
 }
 
-// Asked reports whether names has name or an alias of the part's resource of this name.
-func (p Part) Asked(name string, names *xds.NameSet) bool {
+// IsRequested reports whether names has name or an alias of the part's resource of this name.
+func (p Part) IsRequested(name string, names *xds.NameSet) bool {
 	if names.Has(name) {
 		return true
 	}
 	r := p.resource(p.snap.get(name))
-	return r != nil && r.AskedByHandle(names)
+	return r != nil && r.RequestedByAlias(names)
 }
 
-// AskedAs returns a name in names by which the part's resource, or former resource, of this name
+// RequestedAs returns a name in names by which the part's resource, or former resource, of this name
 // was requested. It returns name itself if there is none.
-func (p Part) AskedAs(name string, names *xds.NameSet) string {
+func (p Part) RequestedAs(name string, names *xds.NameSet) string {
 	if names.Has(name) {
 		return name
 	}
-	for _, h := range p.resource(p.snap.get(name)).Handles() {
+	for _, h := range p.resource(p.snap.get(name)).AliasesAndGlob() {
 		if names.Has(h) {
 			return h
 		}
@@ -131,9 +131,9 @@ func (p Part) Resources(yield func(*xds.Resource) bool) {
 	})
 }
 
-// Share returns a resource with which an equal new one may share memory: the one of this name in
+// SharedWith returns a resource with which an equal new one may share memory: the one of this name in
 // the part, or else in the other part; nil if none.
-func (p Part) Share(name string) *xds.Resource {
+func (p Part) SharedWith(name string) *xds.Resource {
 	if r := p.Held(name); r != nil {
 		return r
 	}
@@ -157,18 +157,18 @@ func (p Part) Errors(yield func(*xds.ResourceError) bool) {
 	})
 }
 
-// Lapsed calls yield for each name whose resource the part no longer holds, although no origin said
+// ExpiredNames calls yield for each name whose resource the part no longer holds, although no origin said
 // that it was deleted, in order of names.
-func (p Part) Lapsed(yield func(name string) bool) {
+func (p Part) ExpiredNames(yield func(name string) bool) {
 	if p.snap == nil || p.snap.expired == 0 {
 		return
 	}
-	p.snap.entries.Scan(func(name string, e entry) bool { return !p.resource(e).Lapsed() || yield(name) })
+	p.snap.entries.Scan(func(name string, e entry) bool { return !p.resource(e).IsExpiredMark() || yield(name) })
 }
 
-// AnyLapsed reports whether there is a name that Lapsed yields.
-func (p Part) AnyLapsed() (any bool) {
-	for range p.Lapsed {
+// HasExpired reports whether there is a name that ExpiredNames yields.
+func (p Part) HasExpired() (any bool) {
+	for range p.ExpiredNames {
 		return true
 	}
 	return false

@@ -63,7 +63,7 @@ func (o *Origin) Unresolved(name string, aliases []string) *xds.Resource {
 }
 
 // Cut reads a resource as an origin sends it.
-func (o *Origin) Cut(r *discoveryv3.Resource) *xds.Raw {
+func (o *Origin) Cut(r *discoveryv3.Resource) *xds.ParsedResource {
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(o.Type.URL), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
 	if err != nil {
 		o.T.Fatal(err)
@@ -241,6 +241,6 @@ func (o *Origin) Say(wild bool, asked *xds.NameSet, specs ...string) {
 		}
 	}
 	o.Builder.Apply(u)
-	o.Builder.Settle(asked)
+	o.Builder.ResolveAliases(asked)
 	o.Publish()
 }
