@@ -40,16 +40,6 @@ func New(t xds.Type, form xds.ResourceFormat, limit int) *Session {
 	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing}}
 }
 
-// Subscribe returns what the client asks for after the request, and whether that differs from
-// before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
-// names are listed, added and removed, and P21 when the wildcard is subscribed.
-func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
-	if s.form.Variant == xds.SotW {
-		return s.sub.fromList(r, &s.Type)
-	}
-	return s.sub.fromDelta(r, &s.Type, &s.delivered)
-}
-
 // Outcome is what a request did.
 type Outcome struct {
 	Answer Answer // what the request says of an earlier response

@@ -24,6 +24,16 @@ type subscription struct {
 	knownIn  uint64 // lineage in which the origin has answered all of it, as Survey found; 0: none
 }
 
+// Subscribe returns what the client asks for after the request, and whether that differs from
+// before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
+// names are listed, added and removed, and P21 when the wildcard is subscribed.
+func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
+	if s.form.Variant == xds.SotW {
+		return s.sub.fromList(r, &s.Type)
+	}
+	return s.sub.fromDelta(r, &s.Type, &s.delivered)
+}
+
 // update records a request and the subscription after it. It reports whether the request is the
 // first.
 func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v xds.Variant) (first bool) {

@@ -8,12 +8,12 @@
 // size.
 //
 // A response passes through three steps. Conversation.Receive returns a Decision: whether to accept
-// it. Evaluate makes an xds.Update of an accepted response, given the held snapshot (evaluate.go).
+// it. Evaluate makes a snapshot.Update of an accepted response, given the held snapshot (response.go).
 // Conversation.Applied then queues the ACK.
 //
 // A Resumption outlives the stream. With it the next stream can list the held versions
 // (resumption.go). An InterestCell holds the newest interest until the stream takes it
-// (interest.go).
+// (interest.go). SetInterest says what changed since the last one.
 //
 // # Concurrency
 //

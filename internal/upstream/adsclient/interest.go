@@ -2,6 +2,7 @@ package adsclient
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -122,4 +123,88 @@ func (r Resubscriptions) of(typ xds.TypeURL) *resubscription {
 		r[typ] = &resubscription{names: make(map[string]struct{})}
 	}
 	return r[typ]
+}
+
+// SetInterest implements Conversation.
+//
+// A change between names and wildcard takes a new stream:
+//   - SotW cannot end a wildcard otherwise (P64).
+//   - The next response could answer either the names or the wildcard. The relay could not tell
+//     which, and that decides which resources are absent.
+//   - Origins record what they sent on a stream, and leave that out of later responses.
+//     go-control-plane does so when a wildcard is unsubscribed.
+//
+// If nothing of the type is wanted after the wildcard, the stream goes on, because other types use
+// it (P16). Later responses of the type are dropped. The stream is replaced when the type is wanted
+// again, or when nothing is wanted.
+func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions) bool {
+	for _, in := range i.Types {
+		if p.byURL[in.Type] == nil && !in.Empty() {
+			t := &typeState{typ: xds.TypeOf(in.Type)}
+			p.byURL[in.Type] = t
+			p.types = append(p.types, t)
+		}
+	}
+	fits, ended, wanted := true, false, false
+	for _, t := range p.types {
+		in := i.Of(t.typ.URL)
+		t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
+		fits = p.canCarry(t, again[t.typ.URL]) && fits
+		ended = ended || t.wildcardEnded
+		wanted = wanted || !t.wanted.empty()
+	}
+	return p.compact() && fits && (wanted || !ended)
+}
+
+// canCarry stores the interest in a type, and reports whether this stream can carry it.
+func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
+	if !t.requested {
+		return true
+	}
+	if again != nil {
+		for name := range again.names {
+			if t.wanted.names.Has(name) && t.subscribed.names.Has(name) {
+				t.resubscribe = append(t.resubscribe, name)
+			}
+		}
+	}
+	switch {
+	case t.wanted.empty():
+		if t.subscribed.wildcard {
+			t.subscribed, t.wildcardEnded, t.unsubscribeWildcard = subscription{}, true, !p.echoesNonce
+		}
+		return true
+	case t.wildcardEnded, t.subscribed.wildcard != t.wanted.wildcard:
+		return false
+	}
+	return !t.subscribed.wildcard || again == nil || !again.wildcard
+}
+
+// unused: nothing of the type is wanted or subscribed, and nothing remains to be
+// sent.
+func (t *typeState) unused() bool {
+	return t.wanted.empty() && t.subscribed.empty() && !t.unsubscribeWildcard && !t.applying &&
+		len(t.resubscribe) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
+}
+
+// changed reports whether the next request changes the subscription.
+func (t *typeState) changed() bool {
+	return len(t.resubscribe) > 0 || !t.subscribed.equal(t.wanted)
+}
+
+// compact drops the state that earlier streams left for types that are no longer wanted. This
+// stream still remembers three things of such a type: whether the wildcard ended, the newest nonce
+// (P64), and that a late response is to be ACKed. compact returns false if there are too many such
+// types, so that a new stream is opened.
+func (p *protocolState) compact() bool {
+	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
+		return p.byURL[typ] == nil || p.byURL[typ].unused()
+	})
+	unused := 0
+	for _, t := range p.types {
+		if t.unused() {
+			unused++
+		}
+	}
+	return unused <= maxUnused
 }

@@ -1,12 +1,86 @@
 package adsclient
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
+
+// Decision says what to do with a response.
+type Decision struct {
+	Accept bool
+	// Unrequested: the type was never requested on this stream. The response is
+	// dropped and not ACKed, because an ACK would request the type.
+	Unrequested bool
+	// Refusals of the type in a row, with this one, if the response is refused.
+	Refusals int
+	// NewFault: the refusal is worth a warning; it does not repeat the last one.
+	NewFault bool
+
+	// The fields below are input of Evaluate for an accepted response.
+	subscribed      subscription // when the response came
+	acceptedVersion string       // SotW: the version_info accepted last
+	noneRefused     bool         // no response of the type was refused since the last accepted one
+	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
+}
+
+// Wanted reports whether anything of the type is still subscribed to. Otherwise an
+// accepted response is ACKed and changes nothing.
+func (d Decision) Wanted() bool { return !d.subscribed.empty() }
+
+// Wildcard reports whether the response answers the wildcard.
+func (d Decision) Wildcard() bool { return d.subscribed.wildcard }
+
+// Receive implements Conversation.
+func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
+	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
+		return Decision{}, fmt.Errorf("%w: %w", errUnattributable, fault)
+	}
+	t := p.byURL[r.TypeURL]
+	if t == nil || !t.requested {
+		return Decision{Unrequested: true}, nil
+	}
+	if fault != nil {
+		return p.refuse(t, r.Nonce, fault, now), nil
+	}
+	t.applying = true
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneRefused: t.refusals == 0}
+	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
+		d.otherOrigins = last.otherOrigins
+	}
+	return d, nil
+}
+
+// refuse queues a NACK.
+//
+// Many origins answer a NACK with the same response at once, as go-control-plane's SotW server
+// does. So only the first NACK in a row is sent at once. The delay of the others grows, even if
+// their faults differ, because an origin may alternate. The delay is per type; other types go on.
+//
+// A changed interest shortens the delay to MinNACKDelay, because its answer may be a good response.
+// In SotW the change cannot go before the NACK: the origin would take it for the ACK. In delta it
+// has no nonce and does not wait.
+func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time.Time) Decision {
+	msg := fault.Error()
+	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
+	_, delayed := t.delayedUntil()
+	d := Decision{Refusals: t.refusals + 1, NewFault: t.refusals == 0 || msg != t.lastFault && !delayed}
+	t.refusals, t.lastFault = d.Refusals, msg
+	t.sotw.refused(nonce)
+	r := reply{nonce: nonce, fault: msg}
+	if repeats := d.Refusals - 1; repeats > 0 {
+		delay := p.NACKDelay(repeats)
+		r.due = now.Add(delay)
+		r.soon = now.Add(min(delay, p.MinNACKDelay))
+	}
+	t.addReply(r)
+	return d
+}
 
 // Counts are the counted events of a response.
 type Counts struct {
