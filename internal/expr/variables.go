@@ -25,7 +25,8 @@ type Input struct {
 	Peer Peer
 }
 
-// The names of the variables. To add one, see environment and activation.
+// The names of the variables. To add one, see environment and activation, and
+// cacheKey in aggregator/rules.go: keys are cached by the variables that the rules use.
 const (
 	varNode = "node"
 	varType = "type"

@@ -6,7 +6,7 @@
 // changes its session under the stream's lock, tells the group what the client wants, and marks
 // the stream dirty. There are as many workers as cores (scheduler.go). A worker takes a dirty
 // stream, looks up its member's State, and asks the session what that means for this client
-// (send.go). It gets the shared frame (frame_cache.go, frame.go) and sends it with a nonce of its
+// (send.go). It gets the shared frame (frame.go) and sends it with a nonce of its
 // own (codec.go). A slow client is one dirty bit for each type, never a queue: changes coalesce
 // there.
 //

@@ -2,16 +2,14 @@ package fanout
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"slices"
-	"time"
-
 	"xdsrelay/internal/fanout/rest"
-
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"

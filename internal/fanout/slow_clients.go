@@ -137,7 +137,7 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 // be old. So clients that do not want what changes are not looked at for each change.
 type sweep struct {
 	at    time.Time // of the last one
-	bytes int64     // xds.Spent then
+	bytes int64     // snapshot.SupersededBytes then
 }
 
 // All sessions are looked at when this many bytes may be old, and at least this often.
@@ -146,7 +146,7 @@ const (
 	sweepEvery = time.Minute
 )
 
-// due reports whether all sessions are to be looked at; bytes is xds.Spent.
+// due reports whether all sessions are to be looked at; bytes is snapshot.SupersededBytes.
 func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
 	most := int64(sweepBytes)
 	if pinned > 0 {

@@ -66,7 +66,7 @@ type Group struct {
 	meters          *telemetry.Key
 	members         map[*member]struct{}
 	otherUserAgents int // members with another user agent than the representative's
-	interest        interest
+	linger          linger
 	gen             uint64 // the newest State's
 
 	unpublished bool      // a view has a snapshot that is newer than the State's
@@ -209,7 +209,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.evaluate()
+	g.updateRefusals()
 	if g.idle(now) {
 		if g.registry.drop(g) {
 			return true
@@ -232,7 +232,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 			next = t
 		}
 	}
-	before(g.interest.next(g.settings().Linger))
+	before(g.linger.next(g.settings().Linger))
 	before(g.nextExpiry())
 	if g.unpublished {
 		before(g.publishAt)
@@ -311,19 +311,6 @@ func (g *Group) publish() {
 		woken += v.wake(prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
 	}
 	g.traces.Published(began, g.gen, woken)
-}
-
-// sendInterest sets the interest of each upstream stream, if it changed.
-func (g *Group) sendInterest() {
-	for _, l := range g.upstreams() {
-		if now := interestOn(g.views, l); !equalInterest(now, l.sent) {
-			l.sent, g.changed = now, true
-			l.stream.SetInterest(now)
-		}
-	}
-	for _, v := range g.views {
-		v.again = nil
-	}
 }
 
 func (g *Group) setViews(views []*View) {

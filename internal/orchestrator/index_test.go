@@ -170,7 +170,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			rt.Fatal("the index is not empty")
 		}
 		g.step(now.Add(o.Linger))
-		if v.subscribes() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
+		if v.subscribes() || g.linger.lingering.Len() != 0 || len(v.lingering) != 0 {
 			rt.Fatal("something is still subscribed")
 		}
 	})

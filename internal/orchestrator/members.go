@@ -199,7 +199,7 @@ func (g *Group) applyMember(l memberChanges) {
 				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
-		g.interest.frozen = false
+		g.linger.frozen = false
 	}
 	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
 		g.publishSoon(time.Now())
@@ -243,7 +243,7 @@ func (g *Group) makeRoom() bool {
 	if i < 0 {
 		return false
 	}
-	g.interest.drop(g.views[i])
+	g.linger.drop(g.views[i])
 	g.publishSoon(time.Now())
 	g.views[i].close()
 	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
@@ -277,7 +277,7 @@ func (g *Group) countMembers(now time.Time) {
 	if len(g.members) == 0 {
 		// The last member left in this step, or left before it was added.
 		g.idleSince, g.idleFrom = now, time.Time{}
-		g.interest.frozen = true
+		g.linger.frozen = true
 		for _, v := range g.views {
 			if s := v.held.Load(); s != nil {
 				s.Release() // the next member may come much later

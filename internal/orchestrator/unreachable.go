@@ -35,7 +35,7 @@ func (g *Group) observe(now time.Time) {
 
 // evaluate tells members whether the relay has anything that they want while the origin is
 // unreachable (P53).
-func (g *Group) evaluate() {
+func (g *Group) updateRefusals() {
 	changed := g.unevaluated
 	g.unevaluated = nil
 	if !g.unreachable {

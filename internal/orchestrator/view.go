@@ -69,19 +69,6 @@ func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
 	}
 }
 
-// subscribe indexes a member's new subscription in place of its old one.
-func (v *View) subscribe(m *member, sub *snapshot.Subscription) {
-	was := m.sub
-	if was == sub {
-		return
-	}
-	v.touched = v.index.Replace(m, was, sub, v.touched)
-	m.sub = sub
-}
-
-// subscribes reports whether anything of the type is subscribed.
-func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
-
 // part returns the held part that the wildcard, or names, brought.
 func (v *View) part(wild bool) snapshot.Part { return v.held.Load().Part(wild) }
 

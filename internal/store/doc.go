@@ -14,7 +14,8 @@
 //
 // A damaged file is renamed, logged and counted. If the directory cannot be written, or
 // an operation makes no progress for 5 s, the store switches itself off: nothing is
-// read or written until it could be opened again, which it tries each minute.
+// read or written until it could be opened again, which it tries each minute
+// (availability.go).
 //
 // # Concurrency
 //

@@ -257,7 +257,7 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 	if s.discards(r.TypeURL, d.Wildcard()) {
 		return incoming{response: r, applied: true}
 	}
-	u, n := adsclient.Evaluate(a.variant, d, r, s.Held(r.TypeURL), now)
+	u, n := adsclient.BuildUpdate(a.variant, d, r, s.Held(r.TypeURL), now)
 	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false
 	if d.Wanted() {

@@ -193,7 +193,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			if err != nil || !d.Accept {
 				t.Fatalf("response %d: %+v, %v", i, d, err)
 			}
-			u, _ := adsclient.Evaluate(v, d, r, pure.Held(cds), now)
+			u, _ := adsclient.BuildUpdate(v, d, r, pure.Held(cds), now)
 			if _, err := pure.Update(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Body describes a response to encode, without its nonce. One encoded body serves all clients that
+// ResponseBody describes a response to encode, without its nonce. One encoded body serves all clients that
 // get the same response.
 type ResponseBody struct {
 	ResourceFormat

@@ -103,7 +103,7 @@ func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
 	if err != nil || !v.Accept {
 		return v, Counts{}, err
 	}
-	u, n := Evaluate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
+	u, n := BuildUpdate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
 	if !v.subscribed.empty() {
 		u.Origin = r.origin
 		r.apply(u)

@@ -93,7 +93,7 @@ type Counts struct {
 
 // Evaluate makes an update of an accepted response, given the newest held snapshot. Resources that
 // did not change share memory with the snapshot.
-func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
+func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
 	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
 	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
