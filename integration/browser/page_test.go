@@ -54,7 +54,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 }
 
 // Invalid files of an origin keep the previous content, and are shown.
-func TestFilesThatAreNotTakenAreShown(t *testing.T) {
+func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(1)...)
@@ -64,7 +64,7 @@ func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "files that are not taken", "bad.yaml", "yaml: line 1")
+	p.shows(".alarms", "files that cannot be used", "bad.yaml", "yaml: line 1")
 }
 
 // Settings of the relay's file that are not in force are shown, too.
