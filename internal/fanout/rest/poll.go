@@ -146,9 +146,8 @@ func (s *Server) answer(p *Poll, q *request) {
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
 	s.pollers.noteAnswer(of, q)
-	sub := s.pollers.subscription(of, q)
 	var names <-chan time.Time // fires when the poll waits no longer for pending names (P67)
-	if sub.HasState && q.typ.FullState {
+	if s.pollers.waitsForNames(of) {
 		names = time.After(session.NamesWait)
 	}
 	patience := time.NewTimer(s.opts.LongPoll())
@@ -159,7 +158,7 @@ func (s *Server) answer(p *Poll, q *request) {
 			s.refuse(p, 0, refused)
 			return
 		}
-		done, current := s.try(p, q, of, sub, names != nil)
+		done, current := s.try(p, q, of, names != nil)
 		if done {
 			return
 		}
@@ -200,12 +199,12 @@ func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
 // try answers a poll if there is an answer now. current: there is none, since the client has it
 // already. all: an answer must have all names that the client asks for. A poll that waits keeps
 // nothing alive that try has looked at.
-func (s *Server) try(p *Poll, q *request, of *Poller, sub *snapshot.Subscription, all bool) (done, current bool) {
+func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current bool) {
 	if refused := of.refusal.Load(); refused != nil {
 		s.refuse(p, 0, refused)
 		return true, false
 	}
-	snap, a := of.document(sub)
+	snap, a := of.document()
 	switch {
 	case a == nil, all && a.awaits:
 		return false, false
@@ -219,7 +218,7 @@ func (s *Server) try(p *Poll, q *request, of *Poller, sub *snapshot.Subscription
 		}
 		return false, true
 	}
-	body, err := s.encoded(p.ctx, snap, sub, a, of.metrics)
+	body, err := s.encoded(p.ctx, snap, of.sub, a, of.metrics)
 	switch {
 	case err == nil:
 		s.give(p, of, a, snap, body)

@@ -24,7 +24,8 @@ import (
 // Poller is what one node polls again and again of one type: a list of names. It is a member of
 // its group from its first poll until twice long_poll after its last one, whatever their
 // connections (P70). One node may be several pollers: Envoy polls for the endpoints of each
-// cluster by themselves. A node that changes its list is another poller from then on.
+// cluster by themselves. A node that changes its list is another poller from then on, and so are its
+// polls that bring state (bringsState).
 type Poller struct {
 	// Fixed once it is in the table.
 	id      uint64
@@ -42,8 +43,6 @@ type Poller struct {
 	// Any goroutine's.
 	refusal atomic.Pointer[refusal.Refusal] // why it is over; the first counts
 	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
-	// The group wakes it for this one: sub, or sub with state.
-	subscribed atomic.Pointer[snapshot.Subscription]
 
 	// Under the table's lock.
 	polls      int                // that are being answered now
@@ -81,14 +80,13 @@ func (p *Poller) Unavailable(r *refusal.Refusal) {
 	}
 }
 
-// document is the document of the newest snapshot; nil: there is no answer yet. sub is that of
-// the poller, except for whether the client brought state.
-func (p *Poller) document(sub *snapshot.Subscription) (*snapshot.Snapshot, *document) {
+// document is the document of the newest snapshot; nil: there is no answer yet.
+func (p *Poller) document() (*snapshot.Snapshot, *document) {
 	snap := p.member.State().Snapshot(p.typ.URL)
 	if snap == nil {
 		return nil, nil
 	}
-	a := p.srv.opts.DocumentsOf(snap).document(snap, sub)
+	a := p.srv.opts.DocumentsOf(snap).document(snap, p.sub)
 	if !a.ready {
 		return nil, nil
 	}
@@ -155,6 +153,9 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	}
 	news := make(chan struct{})
 	p.news.Store(&news)
+	if ps.bringsState(p, q) {
+		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, HasState: true, Names: q.sub.Names}
+	}
 	if have := ps.poll(p, false); have != nil {
 		return have, nil
 	}
@@ -170,9 +171,8 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	// All of this before another goroutine can find the poller and end it.
-	p.member, p.sub, p.perKey = m, m.Intern(q.sub), ps.srv.opts.Metrics.Key(m.Key())
+	p.member, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
-	p.subscribed.Store(p.sub)
 	m.Subscribe(p.sub)
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)
@@ -205,21 +205,30 @@ func (ps *pollers) join(p *Poller, c *listener.Caller) (member.Member, *refusal.
 func (ps *pollers) poll(p *Poller, add bool) *Poller {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	k := p.key()
-	// A poller that is over stays until its last poll has seen that, or until it expires.
-	i := slices.IndexFunc(ps.table[k], func(o *Poller) bool { return o.refusal.Load() == nil && o.sub.Equal(p.sub) })
-	switch {
-	case i >= 0:
-		p = ps.table[k][i]
-	case add:
-		ps.table[k] = append(ps.table[k], p)
+	have := ps.find(p)
+	if have == nil {
+		if !add {
+			return nil
+		}
+		have = p
+		ps.table[p.key()] = append(ps.table[p.key()], p)
 		ps.srv.opts.Metrics.Streams[telemetry.REST].Add(1)
-	default:
-		return nil
 	}
-	p.polls++
-	ps.unkeep(p)
-	return p
+	have.polls++
+	ps.unkeep(have)
+	return have
+}
+
+// find returns the poller in the table that is equal to p; nil if there is none. The caller holds
+// the lock.
+func (ps *pollers) find(p *Poller) *Poller {
+	for _, o := range ps.table[p.key()] {
+		// A poller that is over stays until its last poll has seen that, or until it expires.
+		if o.refusal.Load() == nil && o.sub.Equal(p.sub) {
+			return o
+		}
+	}
+	return nil
 }
 
 // leave ends a poll of p. Without polls, p is kept for a while, unless it is over.
@@ -387,22 +396,21 @@ func (ps *pollers) noteBrought(p *Poller, version string, s *snapshot.Snapshot) 
 	p.sent, p.acked, p.behind, p.refuses, p.stateSince = version, version, false, false, time.Now()
 }
 
-// subscription is the one by which a poll is answered. A client whose version is of another
-// replica, or of this one before a restart, brings state. It gets nothing from the store (P66)
-// and no partial answer (P67). The group wakes the poller for the same subscription: only a
-// client with state is concerned when the answer becomes complete.
-func (ps *pollers) subscription(p *Poller, q *request) *snapshot.Subscription {
+// bringsState reports whether the version of a poll is of another replica, or of this one before a
+// restart. Such a client gets nothing from the store (P66) and no partial answer (P67). p is the
+// poller of the same list without state: a version that it gave is no state.
+func (ps *pollers) bringsState(p *Poller, q *request) bool {
 	ps.mu.Lock()
-	brings := q.version != "" && p.sent == ""
-	ps.mu.Unlock()
-	sub := p.sub
-	if brings {
-		sub = p.member.Intern(&snapshot.Subscription{Wildcard: sub.Wildcard, HasState: true, Names: sub.Names})
-	}
-	if p.subscribed.Swap(sub) != sub {
-		p.member.Subscribe(sub)
-	}
-	return sub
+	defer ps.mu.Unlock()
+	have := ps.find(p)
+	return q.version != "" && (have == nil || have.sent == "")
+}
+
+// waitsForNames reports whether a poll is the first one of a client with state that is answered.
+func (ps *pollers) waitsForNames(p *Poller) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return p.sub.HasState && p.typ.FullState && p.sent == ""
 }
 
 // noteGiven notes that p is given the answer of this version, which is made from s.

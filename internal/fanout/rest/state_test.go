@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -34,23 +35,24 @@ func TestP67_PollsWithStateGetNoPart(t *testing.T) {
 }
 
 // The group wakes a poll with state when the answer becomes complete, which is no news for a
-// poll without.
+// poll without. So they are two pollers.
 func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
 	r.partOf(xds.ClusterType, true)
+	var polls sync.WaitGroup
 	for _, version := range []string{otherVersion, ""} {
-		r.Ask(r.HTTP("http1"), xds.ClusterType, version)
-		g := r.groups.Group("edge")
-		g.Mu.Lock()
-		for m := range g.Members {
-			if m.Subscribed.HasState != (version != "") {
-				t.Errorf("a poll with version %q has state: %v", version, m.Subscribed.HasState)
-			}
-		}
-		if len(g.Members) != 1 {
-			t.Errorf("%d pollers", len(g.Members))
-		}
-		g.Mu.Unlock()
+		polls.Go(func() { r.Ask(r.HTTP("http1"), xds.ClusterType, version) })
+	}
+	polls.Wait()
+	g := r.groups.Group("edge")
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	states := make(map[bool]int)
+	for m := range g.Members {
+		states[m.Subscribed.HasState]++
+	}
+	if states[true] != 1 || states[false] != 1 || len(g.Members) != 2 {
+		t.Errorf("%d pollers, by state: %v", len(g.Members), states)
 	}
 }
 
