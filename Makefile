@@ -125,7 +125,7 @@ mutants: ## mutation testing of the pure packages by gremlins, PURE=... WORKERS=
 FOR      ?= 2m
 
 .PHONY: robust
-robust: build ## origins, relays and clients under random faults, SEED=… FOR=2m; then the history is judged
+robust: build ## origins, relays and clients under random faults, SEED=… FOR=2m; then the history is checked
 	$(GO) run ./integration/robust -relay $(BIN) -for $(FOR) -seed $(if $(filter command environment,$(origin SEED)),$(SEED),0)
 
 SOAK     ?= 30m

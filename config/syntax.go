@@ -32,14 +32,14 @@ func Syntax(src []byte, err error) (line int, reason string) {
 		return max(line, 1), m[2]
 	}
 	line, reason = lineOf(src, err), m[2]
-	if at, quote := unclosed(src, line); at > 0 && mends(src, at, quote, line) {
+	if at, quote := unclosed(src, line); at > 0 && repairs(src, at, quote, line) {
 		return at, "a quote is not closed (" + reason + ")"
 	}
 	return line, plainly(reason, src, line)
 }
 
-// mends reports whether adding a quote at the end of line at removes or moves the fault.
-func mends(src []byte, at int, quote byte, fault int) bool {
+// repairs reports whether adding a quote at the end of line at removes or moves the fault.
+func repairs(src []byte, at int, quote byte, fault int) bool {
 	rows := bytes.SplitAfterN(src, []byte("\n"), at+1)
 	row := bytes.TrimRight(rows[at-1], "\r\n")
 	rows[at-1] = slices.Concat(row, []byte{quote}, rows[at-1][len(row):])
@@ -67,7 +67,7 @@ func lineOf(src []byte, err error) int {
 
 // unclosed returns the line of a quote that was opened before the fault and closed, if at all, by
 // the opening quote of another value. 0: there is none. It does not parse YAML, so it may be wrong;
-// Syntax checks it with mends.
+// Syntax checks it with repairs.
 func unclosed(src []byte, fault int) (at int, quote byte) {
 	line, begins, begun := 1, true, 0 // begins: a value may begin here
 	for i := 0; i < len(src) && line <= fault; i++ {

@@ -421,6 +421,30 @@ func TestPackagesSayWhatTheyGuarantee(t *testing.T) {
 	}
 }
 
+// The pure packages take the time as an argument.
+func TestPurePackagesReadNoClock(t *testing.T) {
+	pure := []string{"internal/xds", "internal/xds/snapshot", "internal/fanout/session", "internal/upstream/adsclient"}
+	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}
+	seen := 0
+	for _, s := range sources(t) {
+		if s.test() || !slices.Contains(pure, s.pkg) {
+			continue
+		}
+		seen++
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok {
+				if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && slices.Contains(clock, call.Sel.Name) {
+					t.Errorf("%s: time.%s in a package that is pure", s.set.Position(n.Pos()), call.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	if seen < len(pure) {
+		t.Errorf("%d files of %d packages", seen, len(pure))
+	}
+}
+
 // A test that sleeps is slow when it passes, and fails on a slow machine. In a synctest bubble
 // sleeping costs nothing and is exact.
 func TestTestsDoNotSleep(t *testing.T) {

@@ -49,20 +49,20 @@ older ones the command prints that the relay no longer holds them.`,
 		if *format != formatText {
 			return printData(cmd.OutOrStdout(), *format, map[string]any{"items": all})
 		}
-		items := make([]untaken, len(all))
+		items := make([]unacknowledged, len(all))
 		for i := range all {
 			if err := json.Unmarshal(all[i], &items[i]); err != nil {
 				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
 			}
 		}
-		printUntaken(cmd.OutOrStdout(), node, items, time.Now())
+		printUnacknowledged(cmd.OutOrStdout(), node, items, time.Now())
 		return nil
 	}
 	return cmd
 }
 
-// untaken is an item of /diff: a type on a stream with resources that the client has not accepted.
-type untaken struct {
+// unacknowledged is an item of /diff: a type on a stream with resources that the client has not accepted.
+type unacknowledged struct {
 	Node         string       `json:"node"`
 	Stream       uint64       `json:"stream"`
 	Key          string       `json:"key"`
@@ -84,7 +84,7 @@ type untaken struct {
 	} `json:"resources"`
 }
 
-func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
+func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now time.Time) {
 	t := tintOf(w)
 	if len(items) == 0 {
 		fmt.Fprintf(w, "%s has all there is for it\n", plain(node))

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// maxSentAwayShown bounds how many reasons for refused and ended streams are printed.
-const maxSentAwayShown = 5
+// maxRefusalsShown bounds how many reasons for refused and ended streams are printed.
+const maxRefusalsShown = 5
 
 // state is what /server_info and /origins say about the relay itself.
 type state struct {
@@ -32,7 +32,7 @@ type state struct {
 			Off       bool   `json:"off"`
 			LastError string `json:"last_error"`
 		} `json:"store"`
-		SentAway []refusal.Recent `json:"sent_away"`
+		RecentRefusals []refusal.Recent `json:"recent_refusals"`
 	}
 	Origins []struct {
 		Name        string     `json:"name"`
@@ -87,9 +87,9 @@ func (s *state) problems(now time.Time) (out []string) {
 	if st := s.Info.Store; st != nil && st.Off {
 		say("the store %s is off; the relay tries it again each minute: %s", st.Path, st.LastError)
 	}
-	for i, a := range s.Info.SentAway {
-		if i == maxSentAwayShown {
-			say("%s more for which streams were refused or ended: see /server_info", counted(len(s.Info.SentAway)-i, "reason"))
+	for i, a := range s.Info.RecentRefusals {
+		if i == maxRefusalsShown {
+			say("%s more for which streams were refused or ended: see /server_info", counted(len(s.Info.RecentRefusals)-i, "reason"))
 			break
 		}
 		of, node := "", ""

@@ -18,7 +18,7 @@ func TestTroubles(t *testing.T) {
 		want          []string
 	}{
 		{`{"state": "serving", "configuration": {}}`, `[{"name": "one"}]`, nil},
-		{`{"state": "serving", "sent_away": [
+		{`{"state": "serving", "recent_refusals": [
 			{"reason": "origin_unreachable", "count": 7, "node": "n", "key": "edge", "error": "no origin", "at": "2026-01-02T03:03:55Z"},
 			{"reason": "unmapped", "count": 1, "node": "web-0", "error": "no rule", "at": "2026-01-02T03:04:02Z"}, {"reason": "tls_handshake", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"},
 			{"reason": "a", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"}, {"reason": "b", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"}, {"reason": "c", "count": 1, "error": "x"}]}`, `[]`, []string{

@@ -18,8 +18,8 @@
 // list.
 //
 // A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time (inspect.TypeStatus). A
-// type of a key has its newest versions: how many clients took, refused and lack each, how long
-// ACKs took, and the client that lags most (keystatus.Version). /keys/{key} has the versions, /keys
+// type of a key has its newest versions: how many clients acknowledged, refused and do not have each, how
+// long ACKs took, and the client that lags most (keystatus.Version). /keys/{key} has the versions, /keys
 // does not.
 //
 // /progress/{key} reports the progress of one version for a client that waits for it. The version
@@ -30,7 +30,7 @@
 //
 // /config_dump shows what a key holds, and /resources the same without the content. /diff/{node}
 // compares what a node refused or does not have yet with what it has. Package redact hides secrets
-// in all of them. Replaced resources are kept for a while only (xds.Histories); older ones are
+// in all of them. Replaced resources are kept for a while only (snapshot.Histories); older ones are
 // not_held_any_more.
 //
 // POST /explain/diff takes rules, and returns the present clients that would have other keys under

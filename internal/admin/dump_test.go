@@ -139,14 +139,14 @@ func TestDiffOfANode(t *testing.T) {
 		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: inspect.Refused, Since: time.Unix(1e9, 0),
 		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
 	}
-	r.shown.untaken = []inspect.Unacknowledged{u}
+	r.shown.unacknowledged = []inspect.Unacknowledged{u}
 	r.shown.clients = []inspect.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
 	r.shown.differences = []keystatus.Difference{
 		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
 		{Name: "b", Has: cluster(t, "b", "")},
 		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
 	}
-	var got struct{ Items []untaken }
+	var got struct{ Items []unacknowledged }
 	r.get("/diff/"+escape(odd), &got)
 	if len(got.Items) != 1 || got.Items[0].Nack.Message != "no" || got.Items[0].Short != "CDS" || len(got.Items[0].Resources) != 3 {
 		t.Fatalf("%+v", got)
@@ -197,15 +197,15 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i + 1), Node: "n"})
 		u := inspect.Unacknowledged{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: inspect.NotSent, Awaits: []string{"x"}}
 		if i != 3 { // it has everything
-			r.shown.untaken = append(r.shown.untaken, u)
+			r.shown.unacknowledged = append(r.shown.unacknowledged, u)
 		}
 	}
 	for range maxDifferences {
-		r.shown.untaken[0].Awaits = append(r.shown.untaken[0].Awaits, "y")
+		r.shown.unacknowledged[0].Awaits = append(r.shown.unacknowledged[0].Awaits, "y")
 	}
 	var streams []uint64
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
-		var got list[untaken]
+		var got list[unacknowledged]
 		r.get("/diff/n?limit=2&page_token="+token, &got)
 		if len(got.Items) > 2 || pages > 5 {
 			t.Fatalf("%d items on page %d", len(got.Items), pages)
@@ -226,10 +226,10 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	for range 5 {
 		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
-	for i := range r.shown.untaken {
-		r.shown.untaken[i].Awaits = nil
+	for i := range r.shown.unacknowledged {
+		r.shown.unacknowledged[i].Awaits = nil
 	}
-	var got list[untaken]
+	var got list[unacknowledged]
 	r.get("/diff/n", &got)
 	if len(got.Items) != 1 || got.Next == "" {
 		t.Errorf("%d items, next %q", len(got.Items), got.Next)

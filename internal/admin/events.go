@@ -85,7 +85,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 		Keys:    s.keys(),
 		Origins: []overview.Origin{},
 
-		SentAway: s.opts.Clients.RecentRefusals(),
+		RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		shown := show(o)

@@ -128,7 +128,7 @@ func (s *Server) guard(r *route) http.Handler {
 		if err == nil {
 			if err = understood(query, e.query); err != nil && e == r.get && r.post != nil && understood(query, r.post.query) == nil {
 				h.Set("Allow", http.MethodPost) // a GET of a path that only takes POST gets the same answer
-				refuse(http.StatusMethodNotAllowed, req.URL.Path+": what is asked for is a change, and wants POST, not "+req.Method)
+				refuse(http.StatusMethodNotAllowed, req.URL.Path+": the path changes the relay and needs POST, not "+req.Method)
 				return
 			}
 		}

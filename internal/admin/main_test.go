@@ -46,18 +46,18 @@ var (
 
 // fakeRelay has the data that a Server shows.
 type fakeRelay struct {
-	mu          sync.Mutex
-	clients     []inspect.ClientStatus
-	nodes       []*xds.Node // of streams with clusters, under the key "old"
-	standings   []inspect.Standing
-	held        map[xds.Key][]*snapshot.Snapshot
-	untaken     []inspect.Unacknowledged
-	differences []keystatus.Difference // of all clients
-	keys        []keystatus.Key
-	origins     []upstream.OriginStatus
-	away        []refusal.Recent
-	block       chan struct{} // if set, Clients waits for it
-	asked       chan struct{} // receives when Clients blocks
+	mu             sync.Mutex
+	clients        []inspect.ClientStatus
+	nodes          []*xds.Node // of streams with clusters, under the key "old"
+	standings      []inspect.Standing
+	held           map[xds.Key][]*snapshot.Snapshot
+	unacknowledged []inspect.Unacknowledged
+	differences    []keystatus.Difference // of all clients
+	keys           []keystatus.Key
+	origins        []upstream.OriginStatus
+	away           []refusal.Recent
+	block          chan struct{} // if set, Clients waits for it
+	asked          chan struct{} // receives when Clients blocks
 }
 
 func (f *fakeRelay) Clients() []inspect.ClientStatus {
@@ -85,7 +85,7 @@ func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus] {
 func (f *fakeRelay) Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged] {
 	return func(yield func(uint64, []inspect.Unacknowledged) bool) {
 		for c := range f.ClientsAfter(after) {
-			of := slices.DeleteFunc(slices.Clone(f.untaken), func(u inspect.Unacknowledged) bool { return u.Node != node || u.Stream != c.Stream })
+			of := slices.DeleteFunc(slices.Clone(f.unacknowledged), func(u inspect.Unacknowledged) bool { return u.Node != node || u.Stream != c.Stream })
 			if c.Node == node && !yield(c.Stream, of) {
 				return
 			}

@@ -26,8 +26,8 @@ const (
 	maxCompared = 1 << 20
 )
 
-// untaken is a type of a client that refused it, or does not have it yet.
-type untaken struct {
+// unacknowledged is a type of a client that refused it, or does not have it yet.
+type unacknowledged struct {
 	Node   string    `json:"node"`
 	Stream uint64    `json:"stream"`
 	Key    string    `json:"key"`
@@ -63,9 +63,9 @@ type differing struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// untaken answers with what a node refused and what it does not have yet. A page ends after a whole
+// nodeDiff answers with what a node refused and what it does not have yet. A page ends after a whole
 // stream.
-func (s *Server) untaken(r *http.Request) (int, any) {
+func (s *Server) nodeDiff(r *http.Request) (int, any) {
 	limit, after, err := pageOf(r)
 	number := uint64(0)
 	if err == nil && after != "" {
@@ -109,8 +109,8 @@ type budget struct {
 
 func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until) }
 
-func (s *Server) compare(u *inspect.Unacknowledged, b *budget) untaken {
-	out := untaken{
+func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
+	out := unacknowledged{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
 		Resources: []differing{},

@@ -35,7 +35,7 @@ func (s *Server) routes() []route {
 		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= repeats the mark of the answer before, which says when the wait began; ?or_newer=true also accepts what replaced it before that",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},
 		{path: "/diff/{node...}", says: "what a node refused or does not have yet, against what it has, resource by resource",
-			get: list(s.untaken)},
+			get: list(s.nodeDiff)},
 		{path: "/config_dump", says: "the resources of ?key=, without secrets; ?type= and ?name= those, ?find= those with it in their names",
 			get: list(s.dump, "key", "type", "name", "find")},
 		{path: "/resources", says: "/config_dump without the resources' content",

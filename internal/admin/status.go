@@ -35,8 +35,8 @@ type serverInfo struct {
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
-	// SentAway has the streams that were refused, or ended by a fault, in the last minute.
-	SentAway []refusal.Recent `json:"sent_away,omitempty"`
+	// RecentRefusals has the streams that were refused, or ended by a fault, in the last minute.
+	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
 	Store         *storeInfo     `json:"store,omitempty"`
@@ -92,7 +92,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
-		Store: s.storeInfo(), SentAway: s.opts.Clients.RecentRefusals(),
+		Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()

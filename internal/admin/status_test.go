@@ -58,8 +58,8 @@ func TestServerInfo(t *testing.T) {
 	r.shown.away = []refusal.Recent{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)
-	if !reflect.DeepEqual(got.SentAway, r.shown.away) {
-		t.Errorf("%+v", got.SentAway)
+	if !reflect.DeepEqual(got.RecentRefusals, r.shown.away) {
+		t.Errorf("%+v", got.RecentRefusals)
 	}
 	if got.Name != "replica" || got.Version != "v1" || got.State != "serving" || got.Streams.Delta != 3 || got.Keys != 2 ||
 		got.Level != "info" || !strings.HasPrefix(got.Go, "go") || time.Since(got.Started) > time.Minute {

@@ -94,7 +94,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
 						why := l.lacks
 						if mode == config.SecretsDeny {
-							why = "nobody is given any here"
+							why = "this listener serves none"
 						}
 						if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
 							t.Errorf("%q does not say %q", said, why)

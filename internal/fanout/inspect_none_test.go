@@ -33,7 +33,7 @@ func (r *serverFixture) shown() string {
 	for _, i := range r.srv.ClientConfigs() {
 		for _, typ := range i.Types() {
 			for n := range typ.Resources {
-				out += fmt.Sprintf(" %s:%s/%s", n.Name, stances[n.Stance], n.State)
+				out += fmt.Sprintf(" %s:%s/%s", n.Name, stances[n.NameStatus], n.State)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[inspect.Stance]string{inspect.Untold: "untold", inspect.Missing: "missing", inspect.Taken: "taken", inspect.Declined: "declined", inspect.Failed: "failed", inspect.Unsure: "unsure"}
+var stances = map[inspect.NameStatus]string{inspect.StatusRequested: "untold", inspect.StatusDoesNotExist: "missing", inspect.StatusAcked: "taken", inspect.StatusNacked: "declined", inspect.StatusReceivedError: "failed", inspect.StatusUnknown: "unsure"}
 
 // Client configs over real streams: the client, its types, and what it said.
 func TestInspect(t *testing.T) {
@@ -45,7 +45,7 @@ func TestInspect(t *testing.T) {
 					if n.Nack != nil {
 						said = n.Nack.Message
 					}
-					got += fmt.Sprintln(typ.URL[strings.LastIndex(string(typ.URL), ".")+1:], n.Name, n.Stance, n.State, said)
+					got += fmt.Sprintln(typ.URL[strings.LastIndex(string(typ.URL), ".")+1:], n.Name, n.NameStatus, n.State, said)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func TestInspectPolls(t *testing.T) {
 		for _, i := range r.srv.ClientConfigs() {
 			for _, typ := range i.Types() {
 				for n := range typ.Resources {
-					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.Stance], n.State)
+					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.NameStatus], n.State)
 				}
 			}
 		}

@@ -216,7 +216,7 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	return st.node, out
 }
 
-// placed adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
+// addEvaluated adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
 // may have missed the type. Then the stream evaluates itself.
 func (st *stream) addEvaluated(ty *streamType, generation uint64) (*streamType, *Refusal) {
 	st.addType(ty)

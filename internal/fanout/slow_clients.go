@@ -222,6 +222,6 @@ func (s *Server) unpin(pins map[any]pin) {
 			return
 		}
 		total -= keeps[by]
-		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
+		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes in memory for itself alone, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
 	}
 }

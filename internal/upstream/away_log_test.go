@@ -23,7 +23,7 @@ func TestAwayForAnotherReason(t *testing.T) {
 		s.probes = newProbeLimiter(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
 		says := func(away, another int) {
 			t.Helper()
-			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is away for another reason"`); a != away || b != another {
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is still away, with another error"`); a != away || b != another {
 				t.Errorf("logged %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
 			}
 		}

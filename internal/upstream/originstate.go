@@ -95,7 +95,7 @@ func (s *originState) failed(err error) {
 		s.metrics.Away.Add(1)
 		s.log.Warn("origin is away", "error", err)
 	case another:
-		s.log.Warn("origin is away for another reason", "error", err)
+		s.log.Warn("origin is still away, with another error", "error", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *originState) checkSilenceOver() {
 	}
 	s.mu.Unlock()
 	if over {
-		s.log.Info("origin is silent no more", "after", time.Since(since).Round(time.Millisecond))
+		s.log.Info("origin answers again", "after", time.Since(since).Round(time.Millisecond))
 	}
 }
 

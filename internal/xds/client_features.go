@@ -29,7 +29,7 @@ func (f *features) add(name []byte) {
 // ResourceFormat is the form in which a client receives resources.
 type ResourceFormat struct {
 	Variant Variant
-	// Timed: resources have their TTL. In SotW they are wrapped in a Resource, which carries the
+	// WithTTL: resources have their TTL. In SotW they are wrapped in a Resource, which carries the
 	// TTL.
 	WithTTL bool
 	// Heartbeats: a Resource without a body renews a TTL. Without it, the whole resource is sent again.
@@ -41,7 +41,7 @@ type ResourceFormat struct {
 	SeveralOrigins bool
 }
 
-// ResourceFormat returns the form in which this node receives resources in variant v (P62).
+// Form returns the form in which this node receives resources in variant v (P62).
 func (n *Node) Form(v Variant) ResourceFormat {
 	f := ResourceFormat{Variant: v, WithTTL: n.features.ttl, Heartbeats: n.features.ttl}
 	if v == SotW {

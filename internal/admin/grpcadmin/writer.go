@@ -84,13 +84,13 @@ func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
 	return w.ctx.Err()
 }
 
-var clientStatus = map[inspect.Stance]adminv3.ClientResourceStatus{
-	inspect.Untold:   adminv3.ClientResourceStatus_REQUESTED,
-	inspect.Missing:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
-	inspect.Taken:    adminv3.ClientResourceStatus_ACKED,
-	inspect.Declined: adminv3.ClientResourceStatus_NACKED,
-	inspect.Failed:   adminv3.ClientResourceStatus_RECEIVED_ERROR,
-	inspect.Unsure:   adminv3.ClientResourceStatus_UNKNOWN,
+var clientStatus = map[inspect.NameStatus]adminv3.ClientResourceStatus{
+	inspect.StatusRequested:     adminv3.ClientResourceStatus_REQUESTED,
+	inspect.StatusDoesNotExist:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
+	inspect.StatusAcked:         adminv3.ClientResourceStatus_ACKED,
+	inspect.StatusNacked:        adminv3.ClientResourceStatus_NACKED,
+	inspect.StatusReceivedError: adminv3.ClientResourceStatus_RECEIVED_ERROR,
+	inspect.StatusUnknown:       adminv3.ClientResourceStatus_UNKNOWN,
 }
 
 var configStatus = map[string]statusv3.ConfigStatus{
@@ -103,7 +103,7 @@ var configStatus = map[string]statusv3.ConfigStatus{
 func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
 	g := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: string(typ), Name: redact.Text(r.Name), VersionInfo: r.Version, LastUpdated: timestamp(r.Updated),
-		ClientStatus: clientStatus[r.Stance], ConfigStatus: configStatus[r.State],
+		ClientStatus: clientStatus[r.NameStatus], ConfigStatus: configStatus[r.State],
 		XdsConfig: w.resource(r.Has),
 	}
 	switch {

@@ -41,8 +41,8 @@ type Overview struct {
 	Top     []KeyRow `json:"top"`
 	Rest    *KeyRow  `json:"rest,omitempty"`
 	Origins []Origin `json:"origins"`
-	// SentAway has the refusals of the last minute by reason. No other field shows these clients.
-	SentAway []refusal.Recent `json:"sent_away,omitempty"`
+	// RecentRefusals has the refusals of the last minute by reason. No other field shows these clients.
+	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 }
 
 // Relay describes the relay itself.
@@ -121,7 +121,7 @@ type In struct {
 	Keys    []keystatus.Key
 	Origins []Origin
 
-	SentAway []refusal.Recent
+	RecentRefusals []refusal.Recent
 }
 
 // state orders the states from good to bad.
@@ -169,7 +169,7 @@ func (s *States) sum(other *States) {
 // Of computes the Overview.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins, SentAway: in.SentAway},
+		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins, RecentRefusals: in.RecentRefusals},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}

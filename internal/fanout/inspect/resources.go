@@ -23,17 +23,17 @@ type ClientConfig struct {
 	Types func() []TypeConfig
 }
 
-// Stance is what is known of a client and a name that it asked for.
-type Stance = session.Stance
+// NameStatus is what is known of a client and a name that it asked for.
+type NameStatus = session.NameStatus
 
-// The stances.
+// The values of NameStatus, as CSDS names them.
 const (
-	Untold   = session.Untold
-	Missing  = session.Missing
-	Taken    = session.Taken
-	Declined = session.Declined
-	Failed   = session.Failed
-	Unsure   = session.Unsure
+	StatusRequested     = session.StatusRequested
+	StatusDoesNotExist  = session.StatusDoesNotExist
+	StatusAcked         = session.StatusAcked
+	StatusNacked        = session.StatusNacked
+	StatusReceivedError = session.StatusReceivedError
+	StatusUnknown       = session.StatusUnknown
 )
 
 // ResourceStatus is one name that a client asked for.
@@ -76,7 +76,7 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 			continue
 		}
 		out := ResourceStatus{Resource: r}
-		if r.Stance == Declined {
+		if r.NameStatus == StatusNacked {
 			out.Nack = c.refusal(&r)
 		}
 		if !yield(out) {

@@ -30,8 +30,8 @@ const MaxMessage = 256 << 20
 // longer than send_timeout for a large response.
 const leastRate = 1 << 20
 
-// SendTime is how long a message of so many bytes may be in flight to a client of which no more is
-// known than that it has not taken all; 0: for ever. timeout is send_timeout.
+// SendTime is how long a message of so many bytes may be in flight, if only its end is
+// known, and not how much of it the client has taken; 0: for ever. timeout is send_timeout.
 func SendTime(timeout time.Duration, bytes int) time.Duration {
 	if timeout == 0 {
 		return 0

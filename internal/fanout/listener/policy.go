@@ -127,7 +127,7 @@ func (c *Caller) unproven(r rules) string {
 	key := c.policy.Key
 	switch {
 	case r.secrets != config.SecretsMTLS:
-		return "nobody is given any here"
+		return "this listener serves none"
 	case !c.secured:
 		return "its connection has no TLS"
 	case !c.verified:

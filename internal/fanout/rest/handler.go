@@ -32,7 +32,7 @@ type handler struct {
 // Handler returns the handler of polls. Serve serves it.
 func (s *Server) Handler(policies ...*listener.Policy) http.Handler { return &handler{s, policies} }
 
-// What a client is told that is refused.
+// Bounds of what a refused client is told.
 const (
 	maxError   = 4 << 10         // bytes of the message
 	retryAfter = 5 * time.Second // Retry-After

@@ -172,7 +172,7 @@ func (p *Poller) typeConfigs() []inspect.TypeConfig {
 		sub: p.sub, newest: at.newest, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == inspect.Unanswered, state: t.State, nack: t.Nack,
 	}
 	if c.state == inspect.NotSent && c.sent {
-		c.state = inspect.Synced // but for what it awaits
+		c.state = inspect.Synced // except for the names that the origin has not answered
 	}
 	return []inspect.TypeConfig{{URL: p.typ.URL, Resources: c.resources}}
 }
@@ -197,18 +197,18 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 		case is == snapshot.Present && !c.sent:
 			r.State = inspect.NotSent
 		case is == snapshot.Present && c.refuses:
-			r.Stance, r.Version, r.Refused, r.Nack, r.Updated = inspect.Declined, c.acked, has, c.nack, now.Received
+			r.NameStatus, r.Version, r.Refused, r.Nack, r.Updated = inspect.StatusNacked, c.acked, has, c.nack, now.Received
 		case is == snapshot.Present && c.behind && c.acked == "":
 			r.Updated = now.Received
 		case is == snapshot.Present && c.behind:
-			r.Stance, r.Updated = inspect.Unsure, now.Received
+			r.NameStatus, r.Updated = inspect.StatusUnknown, now.Received
 		case is == snapshot.Present && c.acked != "":
-			r.Stance, r.Version, r.Has, r.Updated = inspect.Taken, c.acked, has, now.Received
+			r.NameStatus, r.Version, r.Has, r.Updated = inspect.StatusAcked, c.acked, has, now.Received
 		case r.Error != nil && !r.Error.Absent():
-			r.Stance = inspect.Failed
+			r.NameStatus = inspect.StatusReceivedError
 		case is == snapshot.Absent, is == snapshot.Unresolvable:
-			if r.Stance = inspect.Missing; !now.Type.FullState {
-				r.State = inspect.Synced // P31: it is told by silence
+			if r.NameStatus = inspect.StatusDoesNotExist; !now.Type.FullState {
+				r.State = inspect.Synced // P31: SotW has no way to say that it does not exist
 			}
 		case is == snapshot.Pending, is == snapshot.Expired:
 			r.State = inspect.NotSent

@@ -62,7 +62,8 @@ func (p *Poll) End(r *refusal.Refusal) {
 	}
 }
 
-// reads has stop called when the poll is cut off while its body is read; nil: it is read no more.
+// reads sets the function that is called if the poll ends while its body is read. nil means that
+// the body was read.
 func (p *Poll) reads(stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// MaxHeader bounds the headers of a request, in bytes.
+// maxHeader bounds the headers of a request, in bytes.
 const maxHeader = 64 << 10
 
 // Options of a Server. All are needed.
@@ -77,8 +77,8 @@ var defaultTimes = times{header: 10 * time.Second, body: 30 * time.Second, idle:
 type Ping struct{ Every, Timeout time.Duration }
 
 // Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2 without TLS, until ctx ends; then it
-// returns nil. It closes l. Clients have to pass all of the policies as clients that have proven
-// nothing. So the REST address gives nobody what the other listeners refuse.
+// returns nil. It closes l. A client must pass all of the policies, as a client without an
+// identity. So the REST address serves no client that the other listeners refuse.
 func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies ...*listener.Policy) error {
 	var conns sync.WaitGroup
 	limits := s.opts.Limits()

@@ -87,8 +87,8 @@ func (c comparison) difference(name string) (resource, err bool) {
 	return resource, now != nil && now != sent
 }
 
-// differs reports whether what a client has of a name and what it is to have are two things to a
-// client of this form. full: it is sent full-state responses. named: it asks for the name.
+// differs reports whether a client of this form can tell what it has of a name from what it is to
+// have. full: it is sent full-state responses. named: it asks for the name.
 //
 // This is where a deletion becomes a response, or none: case Absent. Before that, the group delays
 // the deletions of clusters and endpoints that may still be in use (P36: make before break).
@@ -137,7 +137,7 @@ func (c comparison) nowElsewhere(name string) bool {
 }
 
 // mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
-// answered it, be it with nothing (P11). Until a full-state response is complete, the client would
+// answered it. An empty answer counts (P11). Until a full-state response is complete, the client would
 // take the rest for gone (P30, P67).
 func (c comparison) mustWait() bool {
 	s := c.s

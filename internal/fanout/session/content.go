@@ -105,7 +105,7 @@ func (p *Plan) names() []string {
 	return names
 }
 
-// fill makes the content that of a full-state response: all resources that the client is to have.
+// fill sets the content of a full-state response: all resources that the client is to have.
 // It has all errors too, since a resource in a response clears its error.
 func (c *Content) fill(k *FrameKey, to *snapshot.Snapshot, now time.Time) {
 	c.Changed, c.Beats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""

@@ -15,7 +15,7 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 		return // an ACK
 	}
 	was := s.sub.effective
-	s.sub.effective = want
+	s.sub.follow(want)
 	if want.Wildcard && contains(r.Names, wildcard) {
 		s.delivered.restart(was)
 	}
@@ -164,7 +164,7 @@ func (p planner) addName(name string) {
 	case snapshot.Absent:
 		removed = true
 	case snapshot.Pending:
-		// What the client did not ask for by name, and what is not there, it had for a handle.
+		// The name is not subscribed, and there is no resource: the client had it by an alias.
 		removed = !s.sub.effective.Covers(name)
 	case snapshot.UnderOtherName:
 		removed = p.leftBehind(name) // what it leads to is among the names

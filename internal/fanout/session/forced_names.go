@@ -38,9 +38,9 @@ func (f *forced) add(name string, why forceReason) {
 	f.names[name] = max(why, f.names[name])
 }
 
-// remove has a name that was given up answered no more. sent is the resource that the client was
-// sent of this name. If it asks for that by an alias as well, what was refused of it has to follow
-// none the less (P26).
+// remove drops a name that the client unsubscribed. sent is the resource of this name that the
+// client was sent. If the client also subscribes to it by an alias, a refused change of it is still
+// sent (P26).
 func (f *forced) remove(name string, sent *xds.Resource, names *xds.NameSet) {
 	if f.names[name] == asked || sent == nil || !sent.RequestedBy(names) {
 		delete(f.names, name)

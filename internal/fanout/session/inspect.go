@@ -9,17 +9,17 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Stance is what is known of a client and a name that it asked for. It is CSDS's
+// NameStatus is what is known of a client and a name that it asked for. It is CSDS's
 // ClientResourceStatus.
-type Stance uint8
+type NameStatus uint8
 
 const (
-	Untold   Stance = iota // it was sent nothing of it, or has not answered its first response
-	Missing                // there is no such resource, and the client was sent that, as far as its variant can express it
-	Taken                  // it acknowledged the resource, or brought it from another stream
-	Declined               // it refused the response with the resource
-	Failed                 // it was sent an error in its place (P39)
-	Unsure                 // it has not answered yet and may have an older one, or its TTL is over
+	StatusRequested     NameStatus = iota // it was sent nothing of it, or has not answered its first response
+	StatusDoesNotExist                    // there is no such resource, and the client was sent that, as far as its variant can express it
+	StatusAcked                           // it acknowledged the resource, or brought it from another stream
+	StatusNacked                          // it refused the response with the resource
+	StatusReceivedError                   // it was sent an error in its place (P39)
+	StatusUnknown                         // it has not answered yet and may have an older one, or its TTL is over
 )
 
 // States of a type on a stream, as in istioctl proxy-status.
@@ -33,7 +33,7 @@ const (
 // Resource is one name that a client asked for.
 type Resource struct {
 	Name string // as the client knows it
-	Stance
+	NameStatus
 	// State is that of the name, in the words for types. Refused and NotSent also if there is
 	// nothing to send. Unanswered also if there is something newer.
 	State string
@@ -106,17 +106,17 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 	}
 	switch {
 	case refused:
-		r.Stance = Declined
+		r.NameStatus = StatusNacked
 	case r.Error != nil && !r.Error.Absent():
-		r.Stance = Failed
+		r.NameStatus = StatusReceivedError
 	case was == snapshot.Present && inFlight && acked:
-		r.Stance = Unsure
+		r.NameStatus = StatusUnknown
 	case was == snapshot.Present && !inFlight:
-		r.Stance = Taken
+		r.NameStatus = StatusAcked
 	case was == snapshot.Absent, was == snapshot.Unresolvable, r.Error != nil:
-		r.Stance = Missing
+		r.NameStatus = StatusDoesNotExist
 	case was == snapshot.Expired:
-		r.Stance = Unsure
+		r.NameStatus = StatusUnknown
 	}
 	if was == snapshot.Present && !inFlight && !refused {
 		r.Has = had

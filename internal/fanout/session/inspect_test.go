@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
+var stances = map[NameStatus]string{StatusRequested: "untold", StatusDoesNotExist: "missing", StatusAcked: "taken", StatusNacked: "declined", StatusReceivedError: "failed", StatusUnknown: "unsure"}
 
 // stands describes what the client has of each name, as "a=2:taken/SYNCED".
 func (w *sessionFixture) stands(acks int) string {
@@ -26,7 +26,7 @@ func (w *sessionFixture) stands(acks int) string {
 		if r.Refused != nil {
 			name += "!" + w.Describe(r.Refused)
 		}
-		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.Stance], r.State))
+		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.NameStatus], r.State))
 	}
 	return strings.Join(out, " ")
 }

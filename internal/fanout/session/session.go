@@ -67,7 +67,7 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 		if s.sub.resumes {
 			s.bring(r)
 		}
-		s.sub.effective = want
+		s.sub.follow(want)
 		return out
 	}
 	s.answer(r, seq, &out)

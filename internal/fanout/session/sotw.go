@@ -17,7 +17,7 @@ func (s *Session) followList(want *snapshot.Subscription) {
 		return
 	}
 	was := s.sub.effective
-	s.sub.effective = want
+	s.sub.follow(want)
 	if want.Wildcard && !was.Wildcard {
 		s.delivered.restart(was)
 		return

@@ -34,6 +34,14 @@ func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	return s.sub.fromDelta(r, &s.Type, &s.delivered)
 }
 
+// follow makes responses follow want from now on.
+func (sub *subscription) follow(want *snapshot.Subscription) {
+	if want != sub.effective {
+		sub.knownIn = 0
+	}
+	sub.effective = want
+}
+
 // update records a request and the subscription after it. It reports whether the request is the
 // first.
 func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v xds.Variant) (first bool) {
@@ -41,9 +49,6 @@ func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v x
 	sub.resumes = sub.bringsVersions(r, v)
 	sub.began = true
 	sub.named = sub.named || len(r.Names) > 0
-	if want != sub.requested {
-		sub.knownIn = 0
-	}
 	sub.requested = want
 	sub.listHash, sub.listLen = r.NamesSum, uint32(len(r.Names))
 	return first

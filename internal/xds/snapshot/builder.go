@@ -45,7 +45,7 @@ type Builder struct {
 	logNames      int
 	pending       map[string]entry // the earlier entries of what changed since the last snapshot
 	heartbeats    []string         // names whose TTL was renewed since the last snapshot
-	droppedErrors int              // errors that were not kept since the last call of NoRoom
+	droppedErrors int              // errors that were not kept since the last call of DroppedErrors
 	dirty         bool             // something other than an entry changed
 
 	// The index of aliases; all nil before the first resource with an alias.

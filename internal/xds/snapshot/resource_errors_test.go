@@ -186,7 +186,7 @@ func TestP39_ErrorsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes in %d", b.errorBytes, s.ErrorCount())
 	}
 	if n := b.DroppedErrors(); n != 2*maxErrorsBytes/each-s.ErrorCount() || b.DroppedErrors() != 0 {
-		t.Errorf("NoRoom is %d", n)
+		t.Errorf("DroppedErrors is %d", n)
 	}
 	// An error that replaces another needs only the difference in size.
 	if news, kept := b.setError(resourceErrorOf(t, "0", codes.Internal, text[1:]), false); !news || !kept {

@@ -324,11 +324,11 @@ func (s *Snapshot) Derived(make func() any) any {
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // supersededBytes is the number of bytes that old snapshots may keep alive, summed over all
-// lineages since the process began. It counts replaced resources, generationBytes per snapshot, and
+// lineages since the process began. It counts replaced resources, snapshotBytes per snapshot, and
 // what was derived from snapshots.
 var supersededBytes atomic.Int64
 
-// generationBytes is about what a snapshot does not share with the one before it, in bytes: itself,
+// snapshotBytes is about what a snapshot does not share with the one before it, in bytes: itself,
 // and the tree nodes on the way to what changed.
 const snapshotBytes = 8 << 10
 

@@ -71,7 +71,7 @@ const mark = (result) => (result === 'match' ? 'synced' : result.includes('faile
 function rule(r) {
   const place = [r.place?.file, r.place?.line].filter(Boolean).join(':');
   return h('li', { class: mark(r.result) },
-    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `verdict ${mark(r.result)}` }, r.result)),
+    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `result ${mark(r.result)}` }, r.result)),
     r.types?.length ? h('p', {}, `for ${r.types.map(short).join(', ')} only`) : null,
     h('p', {}, h('code', {}, r.match)),
     r.error && h('p', { class: 'wrong' }, r.error),
