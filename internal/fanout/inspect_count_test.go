@@ -38,7 +38,7 @@ func TestClientsAreCountedByState(t *testing.T) {
 	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
 	r.eventually(func() bool {
 		all := r.srv.Count()
-		r.meters.Stand(all)
+		r.meters.SetClientStates(all)
 		for state, n := range want {
 			if gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state) != n {
 				return false
@@ -48,7 +48,7 @@ func TestClientsAreCountedByState(t *testing.T) {
 	})
 	r.grpc.Stop()
 	r.eventually(func() bool { return len(r.srv.all()) == 0 })
-	r.meters.Stand(r.srv.Count())
+	r.meters.SetClientStates(r.srv.Count())
 	for state := range want {
 		if n := gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state); n != 0 {
 			t.Errorf("%v clients are %s that are gone", n, state)
@@ -69,7 +69,7 @@ func TestPollersAreCountedByState(t *testing.T) {
 	counts := func(want map[string]float64) {
 		t.Helper()
 		r.eventually(func() bool {
-			r.meters.Stand(r.srv.Count())
+			r.meters.SetClientStates(r.srv.Count())
 			for state, n := range want {
 				if gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", state) != n {
 					return false

@@ -84,7 +84,7 @@ func (v *View) at(wild bool) *upstreamHandle {
 // the snapshot has a first answer, which is published at once. Deletions wait for delay (P36).
 func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	if from != v.at(u.Wildcard) {
-		v.meters.Unasked.Add(len(u.Changed)) // another stream carries the part now
+		v.meters.NotRequested.Add(len(u.Changed)) // another stream carries the part now
 		return false, false
 	}
 	if u.Ended { // its resources must not be served any more (P63)
@@ -114,7 +114,7 @@ func (v *View) dropUnasked(u *snapshot.Update) {
 				u.Changed = append(u.Changed, r)
 			}
 		}
-		v.meters.Unasked.Add(len(all) - len(u.Changed))
+		v.meters.NotRequested.Add(len(all) - len(u.Changed))
 	}
 	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.answers(n) }) {
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })

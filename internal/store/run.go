@@ -107,7 +107,7 @@ func (s *Store) finish(hurry context.Context) {
 	s.mu.Unlock()
 	if left > 0 {
 		for range left {
-			s.o.Metrics.Wrote(telemetry.Unkept)
+			s.o.Metrics.Wrote(telemetry.GivenUp)
 		}
 		s.o.Log.Warn("store: the relay ends before everything was written", "types_of_keys", left)
 	}
@@ -219,7 +219,7 @@ func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, e
 	if size == 0 {
 		s.dir.forget(s.dir.files[at.name()])
 		s.showFiles()
-		return telemetry.GoneFromDisk, nil
+		return telemetry.RemovedFromDisk, nil
 	}
 	s.dir.add(&file{name: at.name(), size: size, confirmed: now})
 	s.stats.Written++

@@ -120,7 +120,7 @@ func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *snapshot.Snapshot) {
 	case s.over || s.off != nil || waits && w.snapshot.Lineage == snapshot.Lineage && w.snapshot.Gen >= snapshot.Gen:
 		return // in the last case another goroutine was faster
 	case !waits && len(s.queue) >= maxWaiting:
-		s.o.Metrics.Wrote(telemetry.Unkept)
+		s.o.Metrics.Wrote(telemetry.GivenUp)
 		return
 	case !waits:
 		w.since = time.Now()

@@ -2,30 +2,30 @@ package telemetry
 
 import "xdsrelay/internal/xds"
 
-// Standing is the state of a type at a client, as operators see it.
-type Standing uint8
+// ClientState is the state of a type at a client, as operators see it.
+type ClientState uint8
 
 // The states.
 const (
-	StandsSynced  Standing = iota // it accepted everything that it subscribes to
-	StandsNotSent                 // it was sent nothing yet, or waits for the origin's answer
-	StandsStale                   // it has not answered, or was not sent all of the newest
-	StandsNacked                  // it refused the last response
-	standings
+	ClientSynced  ClientState = iota // it accepted everything that it subscribes to
+	ClientNotSent                    // it was sent nothing yet, or waits for the origin's answer
+	ClientStale                      // it has not answered, or was not sent all of the newest
+	ClientNacked                     // it NACKed the last response
+	clientStates
 )
 
-var standingNames = [standings]string{StandsSynced: "synced", StandsNotSent: "not_sent", StandsStale: "stale", StandsNacked: "nacked"}
+var clientStateNames = [clientStates]string{ClientSynced: "synced", ClientNotSent: "not_sent", ClientStale: "stale", ClientNacked: "nacked"}
 
-func (s Standing) String() string { return standingNames[s] }
+func (s ClientState) String() string { return clientStateNames[s] }
 
-// Standings counts clients by type and state. The zero value is empty. It is not safe for
+// ClientStates counts clients by type and state. The zero value is empty. It is not safe for
 // concurrent use.
-type Standings [][standings]int
+type ClientStates [][clientStates]int
 
 // Count counts one client's type.
-func (s *Standings) Count(url xds.TypeURL, at Standing) {
+func (s *ClientStates) Count(url xds.TypeURL, at ClientState) {
 	if *s == nil {
-		*s = make(Standings, len(typeLabels))
+		*s = make(ClientStates, len(typeLabels))
 	}
 	i, ok := typeIndex[url]
 	if !ok {
@@ -34,15 +34,15 @@ func (s *Standings) Count(url xds.TypeURL, at Standing) {
 	(*s)[i][at]++
 }
 
-// Stand sets the gauges to the numbers of all clients.
-func (m *Metrics) Stand(s Standings) {
-	for i := range m.standings {
-		for at := range standings {
+// SetClientStates sets the gauges to the numbers of all clients.
+func (m *Metrics) SetClientStates(s ClientStates) {
+	for i := range m.clientStates {
+		for at := range clientStates {
 			n := 0
 			if s != nil {
 				n = s[i][at]
 			}
-			m.standings[i][at].Set(n)
+			m.clientStates[i][at].Set(n)
 		}
 	}
 }
@@ -65,8 +65,8 @@ func (l Limit) String() string { return limitNames[l] }
 // Limit sets the gauge of a limit in force; 0: none.
 func (m *Metrics) Limit(l Limit, n int64) { m.limits[l].Set(int(n)) }
 
-// makeStanding makes the gauges of clients' states, limits and readiness.
-func (m *Metrics) makeStanding(version string) {
+// makeClientStates makes the gauges of clients' states, limits and readiness.
+func (m *Metrics) makeClientStates(version string) {
 	if version == "" {
 		version = "dev"
 	}
@@ -76,10 +76,10 @@ func (m *Metrics) makeStanding(version string) {
 	for l := range limits {
 		m.limits[l] = m.gauge("limit", "Limits in force, of downstream.limits; 0: none.", tags{"limit": l.String()})
 	}
-	m.standings = make([][standings]*Gauge, len(typeLabels))
+	m.clientStates = make([][clientStates]*Gauge, len(typeLabels))
 	for i, label := range typeLabels {
-		for at := range standings {
-			m.standings[i][at] = m.gauge("downstream_types", "Types on streams of clients, and REST clients, by state, counted every ten seconds.",
+		for at := range clientStates {
+			m.clientStates[i][at] = m.gauge("downstream_types", "Types on streams of clients, and REST clients, by state, counted every ten seconds.",
 				tags{"type": label, "state": at.String()})
 		}
 	}

@@ -42,7 +42,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 			t.Errorf("the reason %s has no row", r)
 		}
 	}
-	for s := range standings {
+	for s := range clientStates {
 		if !strings.Contains(doc, "| `"+s.String()+"` |") {
 			t.Errorf("the state %s has no row", s)
 		}

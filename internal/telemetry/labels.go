@@ -28,7 +28,7 @@ type Result uint8
 const (
 	// Applied: something changed.
 	Applied Result = iota
-	// Unchanged: everything in it was held already, or no client had asked for it.
+	// Unchanged: everything in it was held already, or was not requested.
 	Unchanged
 	// Rejected: it was NACKed, or its file could not be read (P18, P80).
 	Rejected
@@ -39,21 +39,21 @@ var resultNames = [results]string{Applied: "applied", Unchanged: "unchanged", Re
 
 func (r Result) String() string { return resultNames[r] }
 
-// Beat is the result of an origin's heartbeat (P62).
-type Beat uint8
+// HeartbeatResult is the result of an origin's heartbeat (P62).
+type HeartbeatResult uint8
 
 // The results of heartbeats.
 const (
 	// Renewed: the TTL of a held resource starts again.
-	Renewed Beat = iota
-	// StaleBeat: it names nothing that is held.
-	StaleBeat
-	beats
+	Renewed HeartbeatResult = iota
+	// StaleHeartbeat: it names nothing that is held.
+	StaleHeartbeat
+	heartbeatResults
 )
 
-var beatNames = [beats]string{Renewed: "renewed", StaleBeat: "stale"}
+var heartbeatResultNames = [heartbeatResults]string{Renewed: "renewed", StaleHeartbeat: "stale"}
 
-func (b Beat) String() string { return beatNames[b] }
+func (b HeartbeatResult) String() string { return heartbeatResultNames[b] }
 
 // Drop is why the relay drops a resource that no origin removed.
 type Drop uint8

@@ -53,10 +53,10 @@ type Metrics struct {
 
 	// Keys.
 	Keys *Gauge
-	// HistoryDropped counts replaced states that were dropped for lack of room. A refusal of such a
+	// HistoryDropped counts replaced states that were dropped for lack of room. A NACK of such a
 	// state cannot be compared any more.
 	HistoryDropped Counter
-	// NacksDropped counts rows of refusals that were dropped for lack of room.
+	// NacksDropped counts rows of NACKs that were dropped for lack of room.
 	NacksDropped Counter
 
 	// The relay's own configuration.
@@ -80,7 +80,7 @@ type Metrics struct {
 	configReloads [reloads]Counter
 	spans         [spans]Counter
 	limits        [limits]*Gauge
-	standings     [][standings]*Gauge // by typeIndex, then "other"
+	clientStates  [][clientStates]*Gauge // by typeIndex, then "other"
 
 	// received is the time of the last accepted response of an origin, since start.
 	start    time.Time
@@ -146,7 +146,7 @@ func New(o Options) (*Metrics, error) {
 	m.register(collectors.NewGoCollector())
 	m.register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.make()
-	m.makeStanding(o.Version)
+	m.makeClientStates(o.Version)
 	if m.badMetric != nil {
 		return nil, fmt.Errorf("metrics: %w", m.badMetric)
 	}
@@ -164,7 +164,7 @@ func (m *Metrics) make() {
 	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, for which no origin has answered since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that were dropped for lack of room, so that operators cannot compare with them.", nil)
-	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of refusals, one for each key, type, version and message, that were dropped for lack of room.", nil)
+	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of NACKs, one for each key, type, version and message, that were dropped for lack of room.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions for which a request to an origin had no room; removals of these resources in the meantime stay unnoticed.", nil)
 	for r := range reasons {
@@ -284,7 +284,7 @@ type Origin struct {
 // Reconnect counts a stream to the origin that has to be opened again.
 func (o *Origin) Reconnect(r Reconnect) { o.reconnects[r].Inc() }
 
-// Origin returns the handles of an origin, the same each time. The configuration bounds the number
+// Origin returns the metrics of an origin, the same each time. The configuration bounds the number
 // of origins.
 func (m *Metrics) Origin(name string) *Origin {
 	m.mu.Lock()

@@ -30,10 +30,10 @@ type Type struct {
 	Dropped [drops]Counter // resources, by Drop
 
 	// Upstream.
-	Updates  [results]Counter  // responses of origins, by Result
-	Beats    [beats]Counter    // heartbeats of origins, by Beat (P62)
-	Failures [failures]Counter // resource_errors of origins, by Failure (P39)
-	Unasked  Counter           // resources dropped because no client asked for them (P65)
+	Updates          [results]Counter          // responses of origins, by Result
+	OriginHeartbeats [heartbeatResults]Counter // heartbeats of origins, by Beat (P62)
+	Failures         [failures]Counter         // resource_errors of origins, by Failure (P39)
+	NotRequested     Counter                   // resources dropped because the relay had not requested them (P65)
 }
 
 // typeLabels has the labels of the types in xds' table, then "other".
@@ -54,8 +54,8 @@ var (
 	}()
 )
 
-// Type returns the handles of a type over all keys. With Options.KeyLabel they are for counts that
-// belong to no key; without it every Key has the same handles.
+// Type returns the metrics of a type over all keys. With Options.KeyLabel they are for counts that
+// belong to no key; without it every Key has the same metrics.
 func (m *Metrics) Type(url xds.TypeURL) *Type { return m.everyKey.Type(url) }
 
 // Key has the metrics of one aggregation key.
@@ -92,7 +92,7 @@ func (m *Metrics) Key(key xds.Key) *Key {
 	return k
 }
 
-// Type returns the handles of a type of this key. After the last Release it returns those of no
+// Type returns the metrics of a type of this key. After the last Release it returns those of no
 // key.
 func (k *Key) Type(url xds.TypeURL) *Type {
 	i, ok := typeIndex[url]
@@ -115,7 +115,7 @@ func (k *Key) Type(url xds.TypeURL) *Type {
 	return t
 }
 
-// Release ends one use of the key. The last one removes the key's series from the registry; handles
+// Release ends one use of the key. The last one removes the key's series from the registry. Metrics
 // that are still in use then count nothing.
 func (k *Key) Release() {
 	m := k.m
@@ -138,7 +138,7 @@ func (k *Key) Release() {
 	m.propagation.DeletePartialMatch(of)
 }
 
-// makeType makes the handles of a type and key. Its callers are New, and others with mu held.
+// makeType makes the metrics of a type and key. Its callers are New, and others with mu held.
 func (m *Metrics) makeType(index int, key string) *Type {
 	label := typeLabels[index]
 	with := func(more ...string) tags {
@@ -152,23 +152,23 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		return t
 	}
 	t := &Type{
-		Acks:        m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
-		Nacks:       m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
-		NotModified: m.counter("downstream_not_modified_total", "REST requests that were answered without news.", with()),
-		LeftOut:     m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that this program does not know.", with()),
-		Stale:       m.counter("downstream_stale_requests_total", "Requests ignored because of an old nonce.", with()),
-		Oversized:   m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
-		Coalesced:   m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
-		Propagation: Histogram{to: m.propagation.With(with())},
-		Unasked:     m.counter("upstream_unasked_total", "Resources of an origin dropped because no client asked for them.", with()),
+		Acks:         m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
+		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()),
+		NotModified:  m.counter("downstream_not_modified_total", "REST requests that were answered without news.", with()),
+		LeftOut:      m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that this program does not know.", with()),
+		Stale:        m.counter("downstream_stale_requests_total", "Requests ignored because of an old nonce.", with()),
+		Oversized:    m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
+		Coalesced:    m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
+		Propagation:  Histogram{to: m.propagation.With(with())},
+		NotRequested: m.counter("upstream_unasked_total", "Resources of an origin dropped because the relay had not requested them.", with()),
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
 	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())
 	for d := range drops {
 		t.Dropped[d] = m.counter("dropped_resources_total", "Resources dropped although no origin removed them, by reason.", with("reason", d.String()))
 	}
-	for b := range beats {
-		t.Beats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by result.", with("result", b.String()))
+	for b := range heartbeatResults {
+		t.OriginHeartbeats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by result.", with("result", b.String()))
 	}
 	for f := range failures {
 		t.Failures[f] = m.counter("upstream_resource_errors_total", "resource_errors of origins, by result.", with("result", f.String()))

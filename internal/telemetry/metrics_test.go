@@ -238,7 +238,7 @@ func TestScrapeIsFresh(t *testing.T) {
 		}
 	}
 	if first, again := m.Origin("a:1"), m.Origin("a:1"); first != again {
-		t.Error("an origin has two sets of handles")
+		t.Error("an origin has two sets of metrics")
 	}
 }
 
@@ -285,7 +285,7 @@ func TestKeyLabel(t *testing.T) {
 
 	ka, again, kb := m.Key(a), m.Key(a), m.Key(b)
 	if ka != again || ka == kb {
-		t.Fatal("a key has two sets of handles, or two keys share one")
+		t.Fatal("a key has two sets of metrics, or two keys share one")
 	}
 	cds := ka.Type(xds.ClusterType)
 	cds.Acks.Inc()
@@ -335,14 +335,14 @@ func TestKeyLabel(t *testing.T) {
 	}
 }
 
-// Without the key label all keys share their handles, and releasing one has no effect.
+// Without the key label all keys share their metrics, and releasing one has no effect.
 func TestNoKeyLabel(t *testing.T) {
 	m := newMetrics(t, Options{})
 	k := m.Key(xds.NewKey("a"))
 	k.Release()
 	k.Release()
 	if k.Type(xds.ClusterType) != m.Type(xds.ClusterType) {
-		t.Fatal("a key has handles of its own")
+		t.Fatal("a key has metrics of its own")
 	}
 	k.Type(xds.ClusterType).Acks.Inc()
 	if got := value(t, scrape(t, m), "xdsrelay_downstream_acks_total", "type=CDS"); got != 1 {
@@ -388,7 +388,7 @@ func distinct[T interface {
 	}
 }
 
-func TestZeroHandles(t *testing.T) {
+func TestZeroMetrics(t *testing.T) {
 	var of Type
 	of.Acks.Inc()
 	of.Responses[Delta].Add(1)

@@ -87,16 +87,16 @@ type Stored uint8
 // The results.
 const (
 	Written Stored = iota
-	GoneFromDisk
+	RemovedFromDisk
 	WriteFailed // it is retried
 	TooBig      // alone over store.max_bytes
-	Unkept      // given up: no time, or no room in memory to wait
+	GivenUp     // given up: no time, or no room in memory to wait
 	stored
 )
 
 var storedNames = [stored]string{
-	Written: "written", GoneFromDisk: "removed",
-	WriteFailed: "failed", TooBig: "too_large", Unkept: "given_up",
+	Written: "written", RemovedFromDisk: "removed",
+	WriteFailed: "failed", TooBig: "too_large", GivenUp: "given_up",
 }
 
 func (r Stored) String() string { return storedNames[r] }

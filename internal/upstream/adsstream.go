@@ -178,7 +178,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	switch {
 	case d.Unrequested:
 		c.Updates[telemetry.Unchanged].Inc()
-		c.Unasked.Add(len(r.Resources) + len(r.Removed))
+		c.NotRequested.Add(len(r.Resources) + len(r.Removed))
 		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
 	case !d.Accept:
 		c.Updates[telemetry.Rejected].Inc()
@@ -271,9 +271,9 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 		trace.End("unchanged")
 	}
 	c := s.Counters(r.TypeURL)
-	c.Unasked.Add(n.Unasked)
-	c.Beats[telemetry.Renewed].Add(n.Renewed)
-	c.Beats[telemetry.StaleBeat].Add(n.Stale)
+	c.NotRequested.Add(n.Unasked)
+	c.OriginHeartbeats[telemetry.Renewed].Add(n.Renewed)
+	c.OriginHeartbeats[telemetry.StaleHeartbeat].Add(n.Stale)
 	if changed {
 		c.Updates[telemetry.Applied].Inc()
 	} else {

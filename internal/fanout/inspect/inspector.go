@@ -118,8 +118,8 @@ func (i *Inspector) ClientConfigs() []ClientConfig {
 // so it is not done at each scrape.
 const countEvery = 10 * time.Second
 
-var metricOf = map[string]telemetry.Standing{
-	Synced: telemetry.StandsSynced, NotSent: telemetry.StandsNotSent, Unanswered: telemetry.StandsStale, Refused: telemetry.StandsNacked,
+var metricOf = map[string]telemetry.ClientState{
+	Synced: telemetry.ClientSynced, NotSent: telemetry.ClientNotSent, Unanswered: telemetry.ClientStale, Refused: telemetry.ClientNacked,
 }
 
 // Run counts the clients by state, for the metrics, until ctx ends.
@@ -129,7 +129,7 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 	for {
 		select {
 		case <-tick.C:
-			m.Stand(i.Count())
+			m.SetClientStates(i.Count())
 		case <-ctx.Done():
 			return
 		}
@@ -137,7 +137,7 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 }
 
 // Count counts the clients by type and state.
-func (i *Inspector) Count() (all telemetry.Standings) {
+func (i *Inspector) Count() (all telemetry.ClientStates) {
 	for s := range i.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
 		all.Count(s.Type, metricOf[s.State])
 	}

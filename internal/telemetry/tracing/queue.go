@@ -13,7 +13,7 @@ import (
 // queue holds spans until they are sent. The SDK's batcher would start its goroutine when it is
 // made, drop spans silently, and not end while a collector blocks it.
 type queue struct {
-	meters  *telemetry.Metrics
+	metrics *telemetry.Metrics
 	log     *slog.Logger
 	waiting chan sdktrace.ReadOnlySpan
 
@@ -21,7 +21,7 @@ type queue struct {
 }
 
 func newQueue(m *telemetry.Metrics, log *slog.Logger) *queue {
-	return &queue{meters: m, log: log, waiting: make(chan sdktrace.ReadOnlySpan, maxQueued)}
+	return &queue{metrics: m, log: log, waiting: make(chan sdktrace.ReadOnlySpan, maxQueued)}
 }
 
 // OnStart implements sdktrace.SpanProcessor.
@@ -32,7 +32,7 @@ func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 	select {
 	case q.waiting <- s:
 	default:
-		q.meters.Spans(telemetry.SpanNoRoom, 1)
+		q.metrics.Spans(telemetry.SpanNoRoom, 1)
 	}
 }
 
@@ -85,10 +85,10 @@ func (q *queue) run(ctx context.Context, to sdktrace.SpanExporter) {
 func (q *queue) send(ctx context.Context, to sdktrace.SpanExporter, batch []sdktrace.ReadOnlySpan) {
 	err := to.ExportSpans(ctx, batch)
 	if err == nil {
-		q.meters.Spans(telemetry.SpanSent, len(batch))
+		q.metrics.Spans(telemetry.SpanSent, len(batch))
 		return
 	}
-	q.meters.Spans(telemetry.SpanFailed, len(batch))
+	q.metrics.Spans(telemetry.SpanFailed, len(batch))
 	if lost, tell := q.failures.add(len(batch), time.Now()); tell {
 		q.log.Warn("traces cannot be sent", "spans_lost", lost, "error", err)
 	}
