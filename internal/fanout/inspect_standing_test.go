@@ -94,7 +94,7 @@ func (r *serverFixture) counts() string {
 	for _, n := range c.AckTimes {
 		took += n
 	}
-	return fmt.Sprintf("%d changed, %d removed, %d sent, %d acknowledged, %d refused, %d timed", c.Changed, c.Removed, c.Sent, c.Acked, c.Refused, took)
+	return fmt.Sprintf("%d changed, %d removed, %d sent, %d acknowledged, %d refused, %d timed", c.Changed, c.Removed, c.Sent, c.Acked, c.Nacked, took)
 }
 
 // stands is the only client's only type's standing.

@@ -19,12 +19,12 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 	begin := time.Now()
 	life := func(at time.Time) snapshot.Update {
 		u := update(t, xds.ClusterType, "a")
-		u.Changed[0] = u.Changed[0].Renew(time.Hour, at)
+		u.Changed[0] = u.Changed[0].RenewTTL(time.Hour, at)
 		return u
 	}
 	g.Publish(life(begin))
 	takes := node("takes")
-	takes.ClientFeatures = []string{xds.FeatureTTL, xds.FeatureSotWResource}
+	takes.ClientFeatures = []string{xds.FeatureTTL, xds.FeatureSupportsResourceInSotW}
 
 	c, plain := r.delta(nil), r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)})

@@ -82,17 +82,17 @@ func TestEqualKeysShareBytes(t *testing.T) {
 func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 	for _, v := range variants {
 		w := newFrameFixture(t, xds.EndpointType, v)
-		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.Living(false, ttl, "a")
 		w.sub("a")
 		first := w.answered("id")
-		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.sub("a")
 		if again := w.answered("id"); &again.body[0] != &first.body[0] {
 			t.Error("at the same time: not shared")
 		}
 		w.Pass(5 * time.Second)
-		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.sub("a", "b") // another key, of the same content
 		if later := w.next(); &later.body[0] == &first.body[0] {
 			t.Error("later: shared")
@@ -127,7 +127,7 @@ func everyPart(w *frameFixture) *saying {
 // not the same.
 func apart(t *testing.T, changes map[string]func(*saying, *frameFixture)) {
 	w := newFrameFixture(t, xds.EndpointType, xds.Delta)
-	w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+	w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 	w.Living(false, ttl, "a", "b", "z")
 	w.Fail(false, "d", "e")
 	w.sub("a", "b", "d", "e", "z")

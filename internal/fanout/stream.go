@@ -210,7 +210,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
-	form := st.node.Form(st.variant)
+	form := st.node.ResourceFormat(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	generation := st.srv.rekeyer.generation.Load() // before rules and policy are asked: see addEvaluated
 	if generation != st.generation {

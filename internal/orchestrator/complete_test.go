@@ -12,7 +12,7 @@ import (
 // that brought state. 0 means never.
 func sinceFirst(c *client, began time.Time) time.Duration {
 	for range 600 {
-		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(subscriptions.EverythingWithState) {
+		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(subscriptions.EverythingResumed) {
 			return time.Since(began).Round(100 * time.Millisecond)
 		}
 		pass(100 * time.Millisecond)
@@ -37,7 +37,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 			bubble(t, nil, func(w *registryFixture) {
 				other := w.join("web", cds).want("*")
 				state := w.join("web", cds)
-				sub := state.Intern(&snapshot.Subscription{Wildcard: true, HasState: true})
+				sub := state.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true})
 				state.Subscribe(sub)
 				f := w.feed("web")
 				f.reached()
@@ -79,7 +79,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a")
@@ -111,7 +111,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 		other := w.join("web", cds).want("*")
 		other.Routed()
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a", "b")
@@ -130,7 +130,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, HasState: true}))
+		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		w.join("web", eds).want("*")
 		f := w.feed("web")
 		f.reached()

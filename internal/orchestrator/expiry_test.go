@@ -26,7 +26,7 @@ func (f *feed) bring(t testing.TB, typ xds.TypeURL, wildcard bool, rs ...*xds.Re
 
 // living returns a resource with a TTL that starts now.
 func living(t testing.TB, typ xds.TypeURL, name, value string, ttl time.Duration) *xds.Resource {
-	return resource(t, typ, name, value).Renew(ttl, time.Now())
+	return resource(t, typ, name, value).RenewTTL(ttl, time.Now())
 }
 
 // uncached returns a do_not_cache resource.
@@ -78,7 +78,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 			f, sub := w.feed("edge"), subscription(names...)
 			f.bring(t, cds, wild, living(t, cds, "a", "1", 10*time.Second), living(t, cds, "b", "1", 10*time.Second))
 			time.Sleep(9 * time.Second)
-			f.bring(t, cds, wild, f.sink.Held(cds).Held("b").Start(time.Now()))
+			f.bring(t, cds, wild, f.sink.Held(cds).Held("b").StartTTL(time.Now()))
 			time.Sleep(time.Second - 1)
 			if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "1" || b != "1" {
 				t.Errorf("before it expires: %s %s", a, b)
@@ -124,7 +124,7 @@ func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 		}
 		before := a.State().Snapshot(eds)
 		time.Sleep(time.Second)
-		f.bring(t, eds, false, before.Held("a").Start(time.Now()))
+		f.bring(t, eds, false, before.Held("a").StartTTL(time.Now()))
 		for what, c := range map[string]struct {
 			c    *client
 			want int
@@ -147,7 +147,7 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 		f.bring(t, cds, true, living(t, cds, "a", "1", time.Minute))
 		c.woken()
 		time.Sleep(time.Second)
-		f.bring(t, cds, true, f.sink.Held(cds).Held("a").Start(time.Now()))
+		f.bring(t, cds, true, f.sink.Held(cds).Held("a").StartTTL(time.Now()))
 		if n := c.woken(); n != 1 {
 			t.Errorf("woken %d times", n)
 		}

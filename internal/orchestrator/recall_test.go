@@ -98,7 +98,7 @@ func keep(t *testing.T, dir string, what ...string) {
 
 func withState(names ...string) *snapshot.Subscription {
 	s := subscription(names...)
-	s.HasState = true
+	s.Resumed = true
 	return s
 }
 
@@ -450,7 +450,7 @@ func TestP66_HeartbeatsAreNotStored(t *testing.T) {
 		first := c.State().Snapshot(eds)
 		for range 3 {
 			pass(time.Second)
-			f.bring(t, eds, false, first.Held("a").Start(time.Now()))
+			f.bring(t, eds, false, first.Held("a").StartTTL(time.Now()))
 			c.takes()
 		}
 		if gen := c.State().Snapshot(eds).Gen; p.n != 1 || gen == first.Gen {

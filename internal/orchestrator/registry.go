@@ -166,7 +166,7 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 		}
 		raw = n.Bytes()
 	}
-	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource, xds.FeatureTTL))
+	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSupportsResourceInSotW, xds.FeatureTTL))
 }
 
 // enter counts m in and returns the group of its key. If there is none, candidate becomes the

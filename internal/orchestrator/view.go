@@ -155,7 +155,7 @@ func (v *View) answersUnknownHandle(u *snapshot.Update, was *snapshot.Snapshot) 
 func (v *View) askedFor(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
 // answers reports whether name, or the resource held under it, is subscribed.
-func (v *View) answers(name string) bool { return v.held.Load().Part(false).IsRequested(name, v.names) }
+func (v *View) answers(name string) bool { return v.held.Load().Part(false).Requested(name, v.names) }
 
 // askedBy returns the subscribed names of the resource held under name, and whether a member wants
 // any of them.

@@ -85,7 +85,7 @@ func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 		c := newView(t, cds)
 		c.snapshot(true, "a=1")
 		c.b.Apply(snapshot.Update{Type: cds, Origin: "origin", Version: "v7", Wildcard: true, Received: time.Unix(5, 6),
-			Changed: []*xds.Resource{resource(t, cds, "t", "1").Renew(time.Hour, time.Now())}})
+			Changed: []*xds.Resource{resource(t, cds, "t", "1").RenewTTL(time.Hour, time.Now())}})
 		r.Put(web, cds, c.snapshot(true))
 		r.stop()
 		r = opened(t, r.o.Path, nil)

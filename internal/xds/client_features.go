@@ -4,35 +4,36 @@ package xds
 const (
 	// FeatureTTL: the client counts TTLs and accepts heartbeats.
 	FeatureTTL = "xds.config.supports-resource-ttl"
-	// FeatureSotWResource: the client accepts wrapped resources in SotW, with TTLs and heartbeats.
-	// The relay announces it upstream (P58).
-	FeatureSotWResource = "xds.config.supports-resource-in-sotw"
-	// FeatureResourceInSotW: the client accepts wrapped resources in SotW. gRPC announces it, but cannot
-	// read a heartbeat, which has no body.
+	// FeatureSupportsResourceInSotW: the client accepts wrapped resources in SotW, with TTLs and
+	// heartbeats. The relay announces it upstream (P58).
+	FeatureSupportsResourceInSotW = "xds.config.supports-resource-in-sotw"
+	// FeatureResourceInSotW: the client accepts wrapped resources in SotW. gRPC announces it, but
+	// cannot read a heartbeat, which has no body.
 	FeatureResourceInSotW = "xds.config.resource-in-sotw"
 )
 
-// features are the client features that the relay evaluates.
-type features struct{ ttl, resourceInSotW, unwrapsInSotW bool }
+// features are the client features that the relay reads.
+type features struct{ ttl, supportsResourceInSotW, resourceInSotW bool }
 
 func (f *features) add(name []byte) {
 	switch string(name) {
 	case FeatureTTL:
 		f.ttl = true
-	case FeatureSotWResource:
-		f.resourceInSotW = true
+	case FeatureSupportsResourceInSotW:
+		f.supportsResourceInSotW = true
 	case FeatureResourceInSotW:
-		f.unwrapsInSotW = true
+		f.resourceInSotW = true
 	}
 }
 
-// ResourceFormat is the form in which a client receives resources.
+// ResourceFormat says how resources are encoded for a client.
 type ResourceFormat struct {
 	Variant Variant
 	// WithTTL: resources have their TTL. In SotW they are wrapped in a Resource, which carries the
 	// TTL.
 	WithTTL bool
-	// Heartbeats: a Resource without a body renews a TTL. Without it, the whole resource is sent again.
+	// Heartbeats: a Resource without a body renews a TTL. Without it, the whole resource is sent
+	// again.
 	Heartbeats bool
 	// OriginVersions: in delta, resources have the origin's own version if it gave one (P61).
 	OriginVersions bool
@@ -41,18 +42,18 @@ type ResourceFormat struct {
 	SeveralOrigins bool
 }
 
-// Form returns the form in which this node receives resources in variant v (P62).
-func (n *Node) Form(v Variant) ResourceFormat {
+// ResourceFormat returns the format in which this node receives resources in variant v (P62).
+func (n *Node) ResourceFormat(v Variant) ResourceFormat {
 	f := ResourceFormat{Variant: v, WithTTL: n.features.ttl, Heartbeats: n.features.ttl}
 	if v == SotW {
-		f.WithTTL = n.features.resourceInSotW || n.features.unwrapsInSotW
-		f.Heartbeats = f.WithTTL && (n.features.resourceInSotW || n.features.ttl)
+		f.WithTTL = n.features.supportsResourceInSotW || n.features.resourceInSotW
+		f.Heartbeats = f.WithTTL && (n.features.supportsResourceInSotW || n.features.ttl)
 	}
 	return f
 }
 
-// Same reports whether a client with this form sees no difference between a and b. It compares only
-// the parts that the client receives. Both may be nil.
+// Same reports whether a client with this format sees no difference between a and b. It compares
+// only the parts that the client receives. Both may be nil.
 func (f ResourceFormat) Same(a, b *Resource) bool {
 	switch {
 	case a == b:
@@ -67,7 +68,7 @@ func (f ResourceFormat) Same(a, b *Resource) bool {
 	return a.sameBody(b)
 }
 
-// Version returns the version by which a delta client with this form knows r.
+// Version returns the version by which a delta client with this format knows r.
 func (f ResourceFormat) Version(r *Resource) string {
 	switch {
 	case !f.OriginVersions || r.GivenVersion == "":

@@ -16,7 +16,7 @@ func TestP62_FormOfANode(t *testing.T) {
 	}{
 		{nil, ResourceFormat{}, ResourceFormat{}},
 		{[]string{FeatureTTL}, ResourceFormat{}, ResourceFormat{WithTTL: true, Heartbeats: true}},
-		{[]string{"other", FeatureSotWResource}, ResourceFormat{WithTTL: true, Heartbeats: true}, ResourceFormat{}},
+		{[]string{"other", FeatureSupportsResourceInSotW}, ResourceFormat{WithTTL: true, Heartbeats: true}, ResourceFormat{}},
 		{[]string{FeatureResourceInSotW}, ResourceFormat{WithTTL: true}, ResourceFormat{}},
 		{[]string{FeatureResourceInSotW, FeatureTTL}, ResourceFormat{WithTTL: true, Heartbeats: true}, ResourceFormat{WithTTL: true, Heartbeats: true}},
 	} {
@@ -27,22 +27,22 @@ func TestP62_FormOfANode(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.delta.Variant = Delta
-		if got := n.Form(SotW); got != c.sotw {
+		if got := n.ResourceFormat(SotW); got != c.sotw {
 			t.Errorf("%v: SotW %+v", c.features, got)
 		}
-		if got := n.Form(Delta); got != c.delta {
+		if got := n.ResourceFormat(Delta); got != c.delta {
 			t.Errorf("%v: delta %+v", c.features, got)
 		}
 	}
 }
 
-// Form.Same compares only what a client with the form receives (P33).
+// ResourceFormat.Same compares only what a client with the format receives (P33).
 func TestP33_DifferencesByForm(t *testing.T) {
 	take := func(more ...any) *Resource {
 		return takeOnly(t, Delta, widget, append(wrappedResource(t, "a", nil), wire(more...)...))
 	}
 	plain, aliased, cached := take(), take(4, "x"), take(7, wire(1, 1))
-	living := plain.Renew(time.Minute, noon)
+	living := plain.RenewTTL(time.Minute, noon)
 	other := takeOnly(t, Delta, widget, wire(3, "a", 2, anyWire(widget, wire(1, "a", 2, "other"))))
 	for _, c := range []struct {
 		what                string

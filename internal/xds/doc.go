@@ -5,7 +5,7 @@
 //   - type_table.go: in what one type differs from another: services, REST paths, legacy wildcard,
 //     order of sending
 //   - key.go, node.go, nameset.go: aggregation keys, client nodes, sets of resource names
-//   - client_features.go: what a client's features mean for the form of its resources
+//   - client_features.go: what a client's features mean for the format of its resources
 //   - request.go: a request of a client, scanned on the wire
 //   - response_parse.go: a response of an origin, split into resources
 //   - response_encode.go: the bytes of a response to clients
@@ -19,8 +19,8 @@
 //
 // Resource, ResourceError, NameSet, Key and Node are immutable and may be shared. The content of a
 // resource caches the last Resource made of it, in an atomic pointer. A Request, a Response and a
-// ParsedResource belong to one goroutine. Functions keep no state; each says whether its result aliases its
-// input.
+// ParsedResource belong to one goroutine. Functions keep no state. Each says whether its result
+// shares memory with its input.
 //
 // WeakSet and NodeTable are safe for concurrent use. WeakSet calls the function equal under its
 // lock, so that function may only compare memory. At most GOMAXPROCS calls of Node.With decode a

@@ -152,7 +152,7 @@ var noon = time.Unix(1e9, 250e6)
 // timed returns a load assignment with a TTL, received at now.
 func timed(t testing.TB, name, content string, ttl time.Duration, now time.Time) *Resource {
 	t.Helper()
-	return newRes(t, EndpointType, name, content).Renew(ttl, now)
+	return newRes(t, EndpointType, name, content).RenewTTL(ttl, now)
 }
 
 // wrappedResource returns an encoded Resource, as both variants can carry it.

@@ -41,7 +41,7 @@ type Request struct {
 	// within one process.
 	NamesSum uint64
 
-	// Refused: the request has error_detail, so it is a NACK (P13).
+	// IsNACK: the request has error_detail (P13).
 	IsNACK       bool
 	ErrorCode    int32
 	ErrorMessage []byte

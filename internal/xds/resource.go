@@ -21,9 +21,9 @@ type Resource struct {
 	// OriginVersion is the origin's version of the resource, "" if it gave none. The relay sends it
 	// back to that origin on a reconnect (P55). Equality ignores it.
 	OriginVersion string
-	// GivenVersion is the origin's version by which clients know this content, under the option "versions:
-	// origin" (P61). An equal resource under a newer version is no change, so it keeps the GivenVersion of
-	// the earlier one.
+	// GivenVersion is the origin's version by which clients know this content, under the option
+	// "versions: origin" (P61). An equal resource under a newer version is no change, so it keeps
+	// the GivenVersion of the earlier one.
 	GivenVersion string
 
 	timing *timing // nil without a TTL
@@ -33,7 +33,8 @@ type Resource struct {
 }
 
 // NewResource returns the resource with this name and this encoded Any. It copies anyWire. Tests
-// use it; origins' resources come from ParsedResource.Take. The error is one of those of ParseResponse.
+// use it; origins' resources come from ParsedResource.Take. The error is one of those of
+// ParseResponse.
 func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
 	r := &ParsedResource{body: protowire.AppendBytes(body, anyWire)}
@@ -73,8 +74,8 @@ func (r *Resource) TypeURL() TypeURL {
 // Size returns the size of the resource's names, body and other fields in bytes.
 func (r *Resource) Size() int64 {
 	n := len(r.Name) + len(r.body) + len(r.extra)
-	for _, h := range r.AliasesAndGlob() {
-		n += len(h)
+	for _, a := range r.AliasesAndGlob() {
+		n += len(a)
 	}
 	return int64(n)
 }
@@ -95,8 +96,9 @@ func (r *Resource) sameBody(o *Resource) bool {
 	return r.content == o.content || r.Name == o.Name && bytes.Equal(r.body, o.body)
 }
 
-// Shares reports whether r and o have one body in memory. r must have a body; o may be nil.
-func (r *Resource) Shares(o *Resource) bool { return o.HasBody() && &r.body[0] == &o.body[0] }
+// SharesBody reports whether r and o have their body in the same memory. r must have a body; o may
+// be nil.
+func (r *Resource) SharesBody(o *Resource) bool { return o.HasBody() && &r.body[0] == &o.body[0] }
 
 // Version is a content version: the first 128 bits of a SHA-256. It depends on the content alone,
 // so it is the same in every replica and in every build (P61).

@@ -89,9 +89,9 @@ func newRareFields(name string, aliases []string) *rareFields {
 	return &rareFields{aliases: all}
 }
 
-// AliasesAndGlob returns the aliases by which clients can subscribe to the resource, sorted, and the glob
-// of its name. Aliases that the origin has removed since are left out. Callers must not change the
-// slice. r may be nil.
+// AliasesAndGlob returns the aliases by which clients can subscribe to the resource, sorted, and
+// the glob of its name. Aliases that the origin has removed since are left out. Callers must not
+// change the slice. r may be nil.
 func (r *Resource) AliasesAndGlob() []string {
 	if r == nil || r.rare == nil {
 		return nil
@@ -113,7 +113,7 @@ func (r *Resource) RequestedByAlias(names *NameSet) bool {
 // although the resource lists it. r must have aliases.
 func (r *Resource) WithoutAlias(alias string) *Resource {
 	out, m := *r, *r.rare
-	m.aliases = slices.DeleteFunc(slices.Clone(m.aliases), func(h string) bool { return h == alias })
+	m.aliases = slices.DeleteFunc(slices.Clone(m.aliases), func(a string) bool { return a == alias })
 	m.aliasRemoved = true
 	out.rare = &m
 	return &out
@@ -130,11 +130,11 @@ func (r *ParsedResource) RequestedBy(names *NameSet) bool {
 	return slices.ContainsFunc(aliasesAndGlob(r.Name, r.aliases), names.Has)
 }
 
-// hasAllAliases reports whether a resource with m still has all aliases that it lists.
+// hasAllAliases reports whether a held resource with m still has all aliases that it lists.
 func (r *ParsedResource) hasAllAliases(m *rareFields) bool { return m == nil || !m.aliasRemoved }
 
 // Unresolved is an origin's answer that it has no resource for some aliases. The Resource has no
-// body; the relay passes it on to the clients that asked (P18).
+// body. The relay passes it on to the clients that requested the aliases (P18).
 type Unresolved struct {
 	Resource *Resource
 	Names    []string // requested names that the answer is for
@@ -157,19 +157,19 @@ func (r *ParsedResource) Unresolved(held *Resource) bool {
 // TakeUnresolved returns the answer for the requested names that r has. It returns false if r has
 // none of them. It copies what it keeps.
 func (r *ParsedResource) TakeUnresolved(names *NameSet) (Unresolved, bool) {
-	var asked []string
+	var requested []string
 	if names.Has(r.Name) {
-		asked = append(asked, r.Name)
+		requested = append(requested, r.Name)
 	}
 	for _, a := range aliasesAndGlob(r.Name, r.aliases) {
 		if names.Has(a) && a != Glob(r.Name) {
-			asked = append(asked, a)
+			requested = append(requested, a)
 		}
 	}
-	if len(asked) == 0 {
+	if len(requested) == 0 {
 		return Unresolved{}, false
 	}
-	return Unresolved{Names: asked, Resource: &Resource{
+	return Unresolved{Names: requested, Resource: &Resource{
 		content:       &content{Name: strings.Clone(r.Name), extra: bytes.Clone(r.extra)},
 		OriginVersion: strings.Clone(r.OriginVersion),
 		rare:          &rareFields{unresolved: &unresolvedAnswer{id: unresolvedIDs.Add(1)}},
@@ -193,8 +193,7 @@ func (r *Resource) UnresolvedID() uint64 {
 // RequestedAgain reports whether the relay has requested the alias again since this answer.
 func (r *Resource) RequestedAgain() bool { return r.Unresolved() && r.rare.unresolved.requestedAgain }
 
-// WithRequestedAgain returns a copy of the answer with the note that the relay has requested the alias again.
-// r must be Unresolved.
+// WithRequestedAgain returns a copy of r for which RequestedAgain is true. r must be Unresolved.
 func (r *Resource) WithRequestedAgain() *Resource {
 	out, m := *r, *r.rare
 	m.unresolved = &unresolvedAnswer{id: m.unresolved.id, requestedAgain: true}

@@ -16,7 +16,7 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 		t.Errorf("the name is %q", r.Name)
 	}
 	if want := []string{"plain", "xdstp://o/T/c/*?b=2&a=1", "xdstp://o/T/y?z&y"}; !slices.Equal(r.AliasesAndGlob(), want) {
-		t.Errorf("the handles are %v, want %v", r.AliasesAndGlob(), want)
+		t.Errorf("the aliases are %v, want %v", r.AliasesAndGlob(), want)
 	}
 	if r.RequestedBy(NewNameSet(one)) || !r.RequestedBy(NewNameSet(turned)) {
 		t.Error("the order of the parameters is ignored, or the own name does not match")

@@ -96,7 +96,7 @@ func TestP39_StoredResourcesComeBackAsTheyWere(t *testing.T) {
 		case back.Name != r.Name:
 			t.Fatalf("name %q, and was %q", back.Name, r.Name)
 		case !slices.Equal(back.Aliases, r.Aliases) || !slices.Equal(back.AliasesAndGlob(), r.AliasesAndGlob()):
-			t.Fatalf("aliases %q, handles %q, and were %q, %q", back.Aliases, back.AliasesAndGlob(), r.Aliases, r.AliasesAndGlob())
+			t.Fatalf("aliases %q, with glob %q, and were %q, %q", back.Aliases, back.AliasesAndGlob(), r.Aliases, r.AliasesAndGlob())
 		case !bytes.Equal(back.body, r.body) || !bytes.Equal(back.extra, r.extra) || back.Follows != r.Follows:
 			t.Fatalf("bytes %x %x, and were %x %x", back.body, back.extra, r.body, r.extra)
 		}
@@ -122,7 +122,7 @@ func TestStoredResourcesShareTheirContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back := storeAndRead(t, typ, r); !back.Shares(r) {
+	if back := storeAndRead(t, typ, r); !back.SharesBody(r) {
 		t.Error("the bytes are in memory twice")
 	}
 }

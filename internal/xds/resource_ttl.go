@@ -9,7 +9,7 @@ import (
 // timing is the TTL that the origin gave with the resource or with its last heartbeat (P62).
 type timing struct {
 	ttl time.Duration
-	// expires is the end of the TTL; zero before Start.
+	// expires is the end of the TTL; zero before StartTTL.
 	expires time.Time
 }
 
@@ -29,20 +29,21 @@ func (r *Resource) TTL() time.Duration {
 	return r.timing.ttl
 }
 
-// Timed reports whether the resource has a TTL. r may be nil.
-func (r *Resource) Timed() bool { return r != nil && r.timing != nil }
+// HasTTL reports whether the resource has a TTL. r may be nil.
+func (r *Resource) HasTTL() bool { return r != nil && r.timing != nil }
 
-// Start returns the resource as received at now: its TTL begins then. It returns r itself if there
-// is no TTL.
-func (r *Resource) Start(now time.Time) *Resource {
+// StartTTL returns the resource with its TTL counted from now. It returns r itself if there is no
+// TTL.
+func (r *Resource) StartTTL(now time.Time) *Resource {
 	if r.timing == nil {
 		return r
 	}
-	return r.Renew(r.timing.ttl, now)
+	return r.RenewTTL(r.timing.ttl, now)
 }
 
-// Renew returns the resource after a heartbeat at now with this TTL. The copy shares all bytes.
-func (r *Resource) Renew(ttl time.Duration, now time.Time) *Resource {
+// RenewTTL returns a copy of the resource after a heartbeat at now with this TTL. The copy shares
+// all bytes.
+func (r *Resource) RenewTTL(ttl time.Duration, now time.Time) *Resource {
 	out := *r
 	out.timing = &timing{ttl: ttl, expires: now.Add(min(ttl, maxTTL))}
 	return &out
@@ -54,7 +55,8 @@ func (r *Resource) Renewed(had *Resource) bool {
 	return r.timing != nil && r.timing != had.timing
 }
 
-// Expiry returns the end of the TTL. It returns false without a TTL and before Start. r may be nil.
+// Expiry returns the end of the TTL. It returns false without a TTL and before StartTTL. r may be
+// nil.
 func (r *Resource) Expiry() (time.Time, bool) {
 	if r == nil || r.timing == nil || r.timing.expires.IsZero() {
 		return time.Time{}, false
@@ -67,10 +69,10 @@ func (r *Resource) Expired(now time.Time) bool {
 	return r.timing != nil && !r.timing.expires.IsZero() && !now.Before(r.timing.expires)
 }
 
-// Left returns the rest of the TTL at now, to send to a client. It shrinks in steps of a second, so
-// that clients that subscribe within one second share a response. It is never less than the real
-// rest, and at least minTTL.
-func (r *Resource) Left(now time.Time) time.Duration {
+// RemainingTTL returns the rest of the TTL at now, to send to a client. It shrinks in steps of a
+// second. Clients that subscribe within one second can therefore share a response. It is never less
+// than the real rest, and at least minTTL.
+func (r *Resource) RemainingTTL(now time.Time) time.Duration {
 	t := r.timing
 	if t.expires.IsZero() {
 		return t.ttl
@@ -111,8 +113,8 @@ func durationSize(d time.Duration) int {
 	return n
 }
 
-// NewExpiredMark returns a mark for a resource that is no longer held, although no origin said that it
-// was deleted. The mark has no body. until is the end of its TTL (P62), and zero for a resource
+// NewExpiredMark returns a mark for a resource that is no longer held, although no origin said that
+// it was deleted. The mark has no body. until is the end of its TTL (P62), and zero for a resource
 // that must not be cached (P63).
 func NewExpiredMark(name string, until time.Time) *Resource {
 	r := &Resource{content: &content{Name: name}, rare: &rareFields{expired: true}}
@@ -132,9 +134,9 @@ func (r *Resource) ExpiredMark(until time.Time) *Resource {
 // IsExpiredMark reports whether r is a mark of NewExpiredMark or ExpiredMark. r may be nil.
 func (r *Resource) IsExpiredMark() bool { return r != nil && r.rare != nil && r.rare.expired }
 
-// ExpiresBefore reports whether a client that holds had would keep it longer than the relay did. r is
-// the mark of the expired resource. had has a later end of its TTL, or none, so the client must be
-// told. r may be nil.
+// ExpiresBefore reports whether a client that holds had would keep it longer than the relay did. r
+// is the mark of the expired resource. had has a later end of its TTL, or none, so the client must
+// be told. r may be nil.
 func (r *Resource) ExpiresBefore(had *Resource) bool {
 	return r != nil && r.timing != nil && (had.timing == nil || had.timing.expires.After(r.timing.expires))
 }

@@ -80,19 +80,19 @@ func TestP62_AnotherTTL(t *testing.T) {
 		return r.Resources[0].Take(typ, held)
 	}
 	plain := take(nil, nil)
-	thirty := take(plain, durationpb.New(30*time.Second)).Start(noon)
-	sixty := take(thirty, durationpb.New(60*time.Second)).Start(noon)
+	thirty := take(plain, durationpb.New(30*time.Second)).StartTTL(noon)
+	sixty := take(thirty, durationpb.New(60*time.Second)).StartTTL(noon)
 	gone := take(sixty, nil)
 	if plain.Same(thirty) || thirty.Same(plain) || !thirty.Same(sixty) || !gone.Same(plain) {
 		t.Error("Same is wrong")
 	}
-	if sixty.TTL() != time.Minute || !thirty.Shares(plain) || !sixty.Shares(plain) || !gone.Shares(plain) {
+	if sixty.TTL() != time.Minute || !thirty.SharesBody(plain) || !sixty.SharesBody(plain) || !gone.SharesBody(plain) {
 		t.Error("bytes were copied")
 	}
-	if !sixty.Renewed(thirty) || thirty.Renewed(thirty) || plain.Renewed(thirty) || plain.Start(noon) != plain {
+	if !sixty.Renewed(thirty) || thirty.Renewed(thirty) || plain.Renewed(thirty) || plain.StartTTL(noon) != plain {
 		t.Error("Renewed is wrong")
 	}
-	if again := take(sixty, durationpb.New(60*time.Second)); again != sixty || !again.Start(noon).Renewed(sixty) {
+	if again := take(sixty, durationpb.New(60*time.Second)); again != sixty || !again.StartTTL(noon).Renewed(sixty) {
 		t.Error("a repeated resource does not renew the TTL")
 	}
 }
@@ -113,19 +113,19 @@ func TestP62_WhatIsLeft(t *testing.T) {
 		{2 * maxTTL, 3 * s, 2*maxTTL - 3*s},
 	} {
 		r := timed(t, "a", "", c.ttl, noon)
-		if got := r.Left(noon.Add(c.age)); got != c.left {
+		if got := r.RemainingTTL(noon.Add(c.age)); got != c.left {
 			t.Errorf("of %v after %v: %v, want %v", c.ttl, c.age, got, c.left)
 		}
 		if got, want := r.Expired(noon.Add(c.age)), c.age >= c.ttl; got != want {
 			t.Errorf("%v after %v: expired %v", c.ttl, c.age, got)
 		}
 	}
-	// Left is never less than the real rest, and less than a second more.
+	// RemainingTTL is never less than the real rest, and less than a second more.
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "ttl"))
 		age := time.Duration(rapid.Int64Range(0, int64(ttl)-1).Draw(t, "age"))
-		r := (&Resource{content: &content{body: []byte{0}}}).Renew(ttl, noon)
-		if left, real := r.Left(noon.Add(age)), ttl-age; left < real || left >= real+s+ms {
+		r := (&Resource{content: &content{body: []byte{0}}}).RenewTTL(ttl, noon)
+		if left, real := r.RemainingTTL(noon.Add(age)), ttl-age; left < real || left >= real+s+ms {
 			t.Fatalf("%v of %v after %v", left, ttl, age)
 		}
 	})
@@ -135,7 +135,7 @@ func TestP62_WhatIsLeft(t *testing.T) {
 // version that the client knows (P62).
 func TestP62_BodiesWithTTL(t *testing.T) {
 	raw := takeOnly(t, Delta, widget, append(wrappedResource(t, "a", durationpb.New(90*time.Second)), wire(4, "alias", 100, "future")...))
-	r := raw.Start(noon)
+	r := raw.StartTTL(noon)
 	now := noon.Add(2500 * time.Millisecond)
 	for _, v := range []Variant{SotW, Delta} {
 		for _, form := range []ResourceFormat{{}, {WithTTL: true}, {WithTTL: true, Heartbeats: true}, {WithTTL: true, OriginVersions: true}} {

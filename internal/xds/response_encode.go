@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ResponseBody describes a response to encode, without its nonce. One encoded body serves all clients that
-// get the same response.
+// ResponseBody describes a response to encode, without its nonce. One encoded body serves all
+// clients that get the same response.
 type ResponseBody struct {
 	ResourceFormat
 	Type       TypeURL
@@ -108,7 +108,7 @@ func (b *ResponseBody) appendResource(out []byte, r *Resource, withBody bool) []
 		out = append(out, r.extra...)
 	}
 	if b.WithTTL && r.timing != nil {
-		out = appendTTL(out, r.Left(b.Now))
+		out = appendTTL(out, r.RemainingTTL(b.Now))
 	}
 	return out
 }
@@ -128,7 +128,7 @@ func (b *ResponseBody) resourceSize(r *Resource, withBody bool) int {
 		n += len(r.body) + len(r.extra)
 	}
 	if b.WithTTL && r.timing != nil {
-		n += ttlSize(r.Left(b.Now))
+		n += ttlSize(r.RemainingTTL(b.Now))
 	}
 	return n
 }

@@ -30,7 +30,7 @@ type Response struct {
 func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	r := new(Response)
 	var raw [][2][]byte // each resource's whole field and its value
-	var refused error   // the first fault in resource_errors; parsing goes on, because the NACK needs all fields
+	var badError error  // the first fault in resource_errors; parsing goes on, because the NACK needs all fields
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
 		if typ != protowire.BytesType {
 			return nil
@@ -43,8 +43,8 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			e, err := parseResourceError(val)
 			if err == nil {
 				r.Errors = append(r.Errors, e)
-			} else if refused == nil {
-				refused = err
+			} else if badError == nil {
+				badError = err
 			}
 			return nil
 		}
@@ -67,8 +67,8 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	if refused != nil {
-		return r, refused
+	if badError != nil {
+		return r, badError
 	}
 	t := TypeOf(r.TypeURL)
 	seen := make(map[string]bool, len(raw)+len(r.Removed))
@@ -154,8 +154,8 @@ func (r *ParsedResource) Take(t Type, held *Resource) *Resource {
 	return r.content(t).resourceFor(r)
 }
 
-// DropBody makes r independent of the response, whose buffer is about to be reused. It drops the body;
-// HasBody stays true.
+// DropBody makes r independent of the response, whose buffer is about to be reused. It drops the
+// body; HasBody stays true.
 func (r *ParsedResource) DropBody() {
 	if r.body != nil {
 		r.body = []byte{}
@@ -242,8 +242,8 @@ func parseDeltaResource(t Type, wire []byte) (ParsedResource, error) {
 	if !isUTF8([]byte(r.Name)) || !isUTF8([]byte(r.OriginVersion)) {
 		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
 	}
-	// These fields go to clients as they are. If one were malformed, a client would refuse the
-	// whole response.
+	// These fields go to clients as they are. If one were malformed, a client would NACK the whole
+	// response.
 	if len(r.extra)+len(ttl) > 0 {
 		m := new(discoveryv3.Resource)
 		if err := proto.Unmarshal(slices.Concat(r.extra, ttl), m); err != nil {

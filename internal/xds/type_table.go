@@ -37,18 +37,18 @@ type Type struct {
 	AlwaysResend bool
 	// Warms: a client withholds the ACK while it warms the resources. An unacknowledged response
 	// does not block the next one when a later type has a change pending (P19). The types that warm
-	// have Order 0 and 1: fanout keeps a mark for each of them (warmingTypes).
+	// have Order 0 and 1, because fanout keeps an array of that size for them.
 	Warms bool
 	// DelayRemovals: the group delays deletions of the type by removal_delay (P36).
 	DelayRemovals bool
-	// RefersToClusters: resources of the type refer to clusters. While a client subscribes to such a type,
-	// deletions of DelayRemovals types are delayed (P36).
+	// RefersToClusters: resources of the type refer to clusters. While a client subscribes to such
+	// a type, deletions of DelayRemovals types are delayed (P36).
 	RefersToClusters bool
 	// Follower is the type whose resource is sent after each new or changed resource of this type.
 	// Resource.Follows has its name (P37).
 	Follower TypeURL
-	// SubscribedByAlias: clients usually subscribe by alias (P26). The names in initial_resource_versions are
-	// then not the names that they subscribe to (P27).
+	// SubscribedByAlias: clients usually subscribe by alias (P26). The names in
+	// initial_resource_versions are then not the names that they subscribe to (P27).
 	SubscribedByAlias bool
 	// Order is the order of sending on an aggregated stream, lowest first (P35).
 	Order uint8

@@ -82,8 +82,8 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 // no-break space, so that programs do not compare messages.
 var protoPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*`)
 
-// PlainError returns an error of protobuf without its prefix, which has an invisible no-break space at
-// times. It returns nil for nil.
+// PlainError returns an error of protobuf without its prefix, which has an invisible no-break space
+// at times. It returns nil for nil.
 func PlainError(err error) error {
 	if err == nil {
 		return nil

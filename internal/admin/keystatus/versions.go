@@ -70,7 +70,7 @@ func versionsOf(v *orchestrator.View) []Version {
 		s := Version{
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
-			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Refused,
+			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Nacked,
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
 			in: generationsOf(all, i),
 		}

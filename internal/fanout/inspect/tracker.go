@@ -68,7 +68,7 @@ func (t *Tracker) Nacked(out *session.Outcome, n *member.Nack, now time.Time) {
 	t.nack, t.answered = n, now
 	if v := out.Progress; v != nil && t.counted.refused != v.ID() {
 		t.counted.refused = v.ID()
-		v.Refuse()
+		v.Nack()
 	}
 }
 

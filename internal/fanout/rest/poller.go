@@ -154,7 +154,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	news := make(chan struct{})
 	p.news.Store(&news)
 	if ps.bringsState(p, q) {
-		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, HasState: true, Names: q.sub.Names}
+		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, Resumed: true, Names: q.sub.Names}
 	}
 	if have := ps.poll(p, false); have != nil {
 		return have, nil
@@ -410,7 +410,7 @@ func (ps *pollers) bringsState(p *Poller, q *request) bool {
 func (ps *pollers) waitsForNames(p *Poller) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return p.sub.HasState && p.typ.FullState && p.sent == ""
+	return p.sub.Resumed && p.typ.FullState && p.sent == ""
 }
 
 // noteGiven notes that p is given the answer of this version, which is made from s.

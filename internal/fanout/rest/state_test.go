@@ -49,7 +49,7 @@ func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	defer g.Mu.Unlock()
 	states := make(map[bool]int)
 	for m := range g.Members {
-		states[m.Subscribed.HasState]++
+		states[m.Subscribed.Resumed]++
 	}
 	if states[true] != 1 || states[false] != 1 || len(g.Members) != 2 {
 		t.Errorf("%d pollers, by state: %v", len(g.Members), states)

@@ -175,7 +175,7 @@ func (c *Content) Lefts(now time.Time) (out []time.Duration) {
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
 		for _, r := range rs {
 			if r.TTL() > 0 {
-				out = append(out, r.Left(now))
+				out = append(out, r.RemainingTTL(now))
 			}
 		}
 	}

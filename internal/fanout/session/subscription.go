@@ -77,9 +77,9 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscr
 		if sub.named || t.NoLegacyWildcard {
 			return snapshot.Nothing, !sub.requested.Empty()
 		}
-		return &snapshot.Subscription{Wildcard: true, HasState: sub.bringsVersions(r, xds.SotW)}, !sub.began
+		return &snapshot.Subscription{Wildcard: true, Resumed: sub.bringsVersions(r, xds.SotW)}, !sub.began
 	}
-	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), HasState: sub.bringsVersions(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.bringsVersions(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
 	if next.Equal(sub.requested) {
 		return sub.requested, false // the same names in another order
 	}
@@ -94,7 +94,7 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	if sub.began && empty {
 		return sub.requested, false
 	}
-	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, HasState: sub.bringsVersions(r, xds.Delta), Names: sub.requested.Names}
+	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumed: sub.bringsVersions(r, xds.Delta), Names: sub.requested.Names}
 	if empty {
 		next.Wildcard = !t.NoLegacyWildcard
 	}

@@ -33,7 +33,7 @@ type renewalKey struct {
 
 func (c comparison) renewalKey(now time.Time) (k renewalKey) {
 	s := c.s
-	if !s.form.WithTTL || !c.to.Timed() {
+	if !s.form.WithTTL || !c.to.HasTTLs() {
 		return k
 	}
 	k.second = now.Unix()

@@ -35,7 +35,7 @@ func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
 		w.want("~a")
 		w.ack("a", "b", "c")
 
-		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.sub("b")
 		w.want("b")
 		w.ack("b")
@@ -108,7 +108,7 @@ func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 // A client without the features is sent neither TTLs nor heartbeats, and in SotW no Resource
 // wrappers. A TTL that appears or disappears is no change for it (P62).
 func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
-	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureResourceInSotW}} {
+	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSupportsResourceInSotW, xds.FeatureResourceInSotW}} {
 		for _, url := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
 			each(t, url, func(w *sessionFixture) {
 				if w.takes(features...); w.s.form.WithTTL {
@@ -191,7 +191,7 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 		w.Living(wild, ttl, "a")
 		join := func(want time.Duration) {
 			t.Helper()
-			w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+			w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 			w.ask(wild, "a")
 			w.want("a")
 			if _, got := w.wire(); got[0].ttl != want || !got[0].body {
@@ -208,7 +208,7 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 		w.Pass(ttl - time.Millisecond)
 		join(time.Second)
 		w.Pass(time.Second) // the group has not dropped it yet
-		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.ask(wild, "a")
 		if got := w.next(); got != "" && got != "(empty)" {
 			t.Errorf("it has expired, and is sent as %q", got)
@@ -243,15 +243,15 @@ func TestP62_BodiesAreShared(t *testing.T) {
 			return w.frame
 		}
 		w.Now = w.Now.Truncate(time.Second).Add(time.Second)
-		first, plain := join(xds.FeatureTTL, xds.FeatureSotWResource), join()
+		first, plain := join(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW), join()
 		w.Pass(999 * time.Millisecond)
 		for range 100 {
-			if join(xds.FeatureTTL, xds.FeatureSotWResource) != first {
+			if join(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW) != first {
 				t.Fatal("not shared within a second")
 			}
 		}
 		w.Pass(10 * time.Second)
-		if join(xds.FeatureTTL, xds.FeatureSotWResource) == first {
+		if join(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW) == first {
 			t.Error("the TTL does not go down")
 		}
 		if join() != plain {
@@ -363,7 +363,7 @@ func TestP62_TooLateForAHeartbeat(t *testing.T) {
 // and any other client keeps it. When it returns it is new. A removal by the origin is sent
 // (P62).
 func TestP62_ExpiryRemovesNothing(t *testing.T) {
-	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSotWResource}} {
+	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSupportsResourceInSotW}} {
 		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
 			w.takes(features...)
 			w.Living(wild, ttl, "a", "b")

@@ -18,13 +18,13 @@ func (w *sessionFixture) takes(features ...string) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.s.form = n.Form(w.s.form.Variant)
+	w.s.form = n.ResourceFormat(w.s.form.Variant)
 }
 
 // timely makes it a client that takes TTLs and heartbeats in its variant.
 func (w *sessionFixture) timely() {
 	w.T.Helper()
-	w.takes(xds.FeatureTTL, xds.FeatureSotWResource)
+	w.takes(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 }
 
 // joins replaces the client by another one of the group.

@@ -28,13 +28,13 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[
 	if prev == next {
 		return
 	}
-	// An empty answer to the wildcard is an answer (P11). The names that it left out are
-	// absent for clients that list them as well (P25). A client that brought state waits
-	// for the complete answer (P67).
+	// An empty answer to the wildcard is an answer (P11). The names that it left out are absent for
+	// clients that list them as well (P25). A client that resumes waits for the complete answer
+	// (P67).
 	first := answered(prev) != answered(next)
-	if first || prev.AnswersWildcard(EverythingWithState) != next.AnswersWildcard(EverythingWithState) {
+	if first || prev.AnswersWildcard(EverythingResumed) != next.AnswersWildcard(EverythingResumed) {
 		for _, s := range x.wild.list {
-			if first || s.sub.HasState {
+			if first || s.sub.Resumed {
 				once(s)
 			}
 		}
@@ -105,9 +105,9 @@ func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[
 // answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
-// difference compares one name in two snapshots. Unless the resource has handles, what a client
-// sees of the name depends only on whether the client lists the name, has the wildcard, and brought
-// state. So there are eight cases, and each is computed once.
+// difference compares one name in two snapshots. Unless the resource has aliases, what a client sees
+// of the name depends only on whether the client lists the name, has the wildcard, and resumes. So
+// there are eight cases, and each is computed once.
 type difference struct {
 	prev, next *snapshot.Snapshot
 	name       string
@@ -127,7 +127,7 @@ func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 	if sub.Wildcard {
 		at |= 2
 	}
-	if sub.HasState {
+	if sub.Resumed {
 		at |= 4
 	}
 	if !d.computed[at] {

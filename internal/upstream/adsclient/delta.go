@@ -102,7 +102,7 @@ func (d *delta) first(t *typeState) *Request {
 		held = append(held, heldVersion{res.Name, version, part.RequestedAs(res.Name, t.wanted.names)})
 	}
 	for name := range part.ExpiredNames { // clients may still hold it
-		if t.wanted.wildcard || part.IsRequested(name, t.wanted.names) {
+		if t.wanted.wildcard || part.Requested(name, t.wanted.names) {
 			held = append(held, heldVersion{name: name, subscribedAs: part.RequestedAs(name, t.wanted.names)})
 		}
 	}

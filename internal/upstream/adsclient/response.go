@@ -123,14 +123,14 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 				continue
 			}
 			if renews(v, raw, r, held, d) {
-				u.Changed = append(u.Changed, held.Renew(ttl, now))
+				u.Changed = append(u.Changed, held.RenewTTL(ttl, now))
 				n.Renewed++
 			} else {
 				n.Stale++
 			}
 		case wanted(sub.wildcard || raw.RequestedBy(sub.names)):
-			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).Start(now))
-		case sub.part(snap).IsRequested(raw.Name, sub.names):
+			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).StartTTL(now))
+		case sub.part(snap).Requested(raw.Name, sub.names):
 			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
 		}
 	}
@@ -144,7 +144,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 		return u, n
 	}
 	for _, name := range r.Removed {
-		if wanted(sub.wildcard || sub.part(snap).IsRequested(name, sub.names)) {
+		if wanted(sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}
@@ -183,7 +183,7 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 	}
 	// Clients may still hold resources that expired here. They are told of the removal.
 	for name := range sub.part(snap).ExpiredNames {
-		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).IsRequested(name, sub.names)) {
+		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
 			gone = append(gone, name)
 		}
 	}
@@ -228,7 +228,7 @@ func resourceErrors(sub subscription, r *xds.Response, snap *snapshot.Snapshot) 
 		}
 	}
 	for _, e := range r.Errors {
-		if !sub.wildcard && !sub.part(snap).IsRequested(e.Name, sub.names) {
+		if !sub.wildcard && !sub.part(snap).Requested(e.Name, sub.names) {
 			continue
 		}
 		errors = append(errors, e)

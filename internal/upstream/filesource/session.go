@@ -230,7 +230,7 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		switch r := now.resources[name]; {
 		case asked(r):
-			u.Changed = append(u.Changed, r.Start(at))
+			u.Changed = append(u.Changed, r.StartTTL(at))
 		case want.Wildcard, want.Names.Has(name) && len(now.byHandle[name]) == 0, held.Part(false).Held(name) != nil:
 			u.Removed = append(u.Removed, name)
 		}

@@ -71,7 +71,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
 	b, began := snapshot.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
 	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
-		upstreamtest.Widget(t, "stays", "1"), upstreamtest.Widget(t, "expired", "1").Renew(time.Second, began), upstreamtest.ResourceOf(t, upstreamtest.Unknown, upstreamtest.Resource{Name: "uncached", Uncached: true}),
+		upstreamtest.Widget(t, "stays", "1"), upstreamtest.Widget(t, "expired", "1").RenewTTL(time.Second, began), upstreamtest.ResourceOf(t, upstreamtest.Unknown, upstreamtest.Resource{Name: "uncached", Uncached: true}),
 	}})
 	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Wildcard: true, Ended: true})
 	b.Expire(began.Add(time.Minute))

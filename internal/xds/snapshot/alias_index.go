@@ -8,9 +8,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// aliasEntry says that a resource has an alias. wildcard says which of its copies. Here and in the
-// Builder, an alias is also the glob that covers the resource's name (P28). A snapshot without such
-// resources has no index.
+// aliasEntry says that a resource has an alias. wildcard says whether it is the resource of the
+// wildcard part or of the named part (see entry). Here and in the Builder, an alias is also the
+// glob that covers the resource's name (P28). A snapshot without such resources has no index.
 type aliasEntry struct {
 	alias    string
 	wildcard bool
@@ -56,8 +56,8 @@ func (s *Snapshot) aliasIndex() *btree.BTreeG[aliasEntry] {
 // HasAliases reports whether any resource has an alias.
 func (s *Snapshot) HasAliases() bool { return s.aliasIndex() != nil }
 
-// NamesByAlias returns the sorted names of the resources that have this alias. It does not include a
-// resource whose own name it is.
+// NamesByAlias returns the sorted names of the resources that have this alias. It does not include
+// a resource whose own name it is.
 func (s *Snapshot) NamesByAlias(alias string) []string {
 	if s == nil || s.aliases == nil {
 		return nil
@@ -68,8 +68,8 @@ func (s *Snapshot) NamesByAlias(alias string) []string {
 	return slices.Compact(names)
 }
 
-// OnlyNameFor returns the name of the only resource that has name as its name or alias. It returns false
-// if there is none or more than one.
+// OnlyNameFor returns the name of the only resource that has name as its name or alias. It returns
+// false if there is none or more than one.
 func (s *Snapshot) OnlyNameFor(name string) (string, bool) {
 	if s == nil {
 		return "", false
@@ -96,8 +96,8 @@ func (s *Snapshot) AliasesOf(name string, yield func(string) bool) {
 	}
 	e, _ := s.entries.Get(name)
 	for _, r := range [...]*xds.Resource{e.named, e.wildcard} {
-		for _, h := range r.AliasesAndGlob() {
-			if !yield(h) {
+		for _, alias := range r.AliasesAndGlob() {
+			if !yield(alias) {
 				return
 			}
 		}
@@ -116,9 +116,10 @@ func (s *Snapshot) hasOtherName(sub *Subscription, alias string) bool {
 	return any
 }
 
-// LookOwnName returns what a client with sub may know of the resource of this name, if Look returned
-// UnderOtherName for the name. The origin answered the name as an alias, so no resource of this name
-// exists for a client that lists it. An exception is a mark of a resource that is no longer held.
+// LookOwnName returns what a client with sub may know of the resource of this name, if Look
+// returned UnderOtherName for the name. The origin answered the name as an alias, so no resource of
+// this name exists for a client that lists it. An exception is a mark of a resource that is no
+// longer held.
 func (s *Snapshot) LookOwnName(sub *Subscription, name string) (*xds.Resource, Presence) {
 	listed := sub.Names.Has(name)
 	r, is := s.lookWithoutResource(sub, listed, s.get(name))
@@ -141,20 +142,20 @@ func (s *Snapshot) IsRemoved(sub *Subscription, had *xds.Resource) bool {
 	if e := s.get(had.Name); e.named.IsExpiredMark() || e.wildcard.IsExpiredMark() {
 		return false
 	}
-	asked := false
-	for _, h := range had.AliasesAndGlob() {
-		if !sub.Names.Has(h) {
+	answered := false
+	for _, alias := range had.AliasesAndGlob() {
+		if !sub.Names.Has(alias) {
 			continue
 		}
-		switch _, is := s.Look(sub, h); is {
+		switch _, is := s.Look(sub, alias); is {
 		case Expired:
 			return false
 		case Pending: // the client may have subscribed to the alias since
 		default:
-			asked = true
+			answered = true
 		}
 	}
-	return asked
+	return answered
 }
 
 // coveredByAliases is Covered for a list of names that may have aliases.
@@ -187,10 +188,10 @@ func appendAliasChanges(sub *Subscription, a, b *Snapshot, names []string) []str
 	if a.aliasIndex() == nil && b.aliasIndex() == nil {
 		return names
 	}
-	for h := range sub.Names.All() {
+	for alias := range sub.Names.All() {
 		resolves := [2]bool{}
 		for i, s := range [...]*Snapshot{a, b} {
-			eachAliasEntry(s.aliasIndex(), h, func(l aliasEntry) bool {
+			eachAliasEntry(s.aliasIndex(), alias, func(l aliasEntry) bool {
 				resolves[i] = true
 				if a.get(l.name) != b.get(l.name) {
 					names = append(names, l.name)
@@ -199,7 +200,7 @@ func appendAliasChanges(sub *Subscription, a, b *Snapshot, names []string) []str
 			})
 		}
 		if resolves[0] != resolves[1] {
-			names = append(names, h)
+			names = append(names, alias)
 		}
 	}
 	return names

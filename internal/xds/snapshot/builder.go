@@ -27,9 +27,9 @@ type Builder struct {
 	errorBytes          int64
 	sum                 xds.Version
 
-	expiryQueue      expiryHeap           // resources with a TTL (P62)
-	uncacheable      map[partKey]struct{} // resources that must not be cached (P63)
-	uncacheableCount [2]int               // of the named part and of the wildcard part
+	expiryQueue      expiryHeap            // resources with a TTL (P62)
+	uncacheable      map[partName]struct{} // resources that must not be cached (P63)
+	uncacheableCount [2]int                // of the named part and of the wildcard part
 
 	stored               int  // parts that are marked as stored
 	storedWildcardAnswer bool // the answer to the wildcard is marked as stored
@@ -49,10 +49,10 @@ type Builder struct {
 	dirty         bool             // something other than an entry changed
 
 	// The index of aliases; all nil before the first resource with an alias.
-	aliases          *btree.BTreeG[aliasEntry]
-	resolvedBefore   map[string]bool     // for changed aliases: whether any resource had it in the last snapshot
-	lostAliases      map[string]struct{} // aliases that a named resource lost since the last ResolveAliases
-	maybeUnrequested map[string]struct{} // names that were removed or lost an alias since the last ResolveAliases
+	aliases           *btree.BTreeG[aliasEntry]
+	resolvedBefore    map[string]bool     // for changed aliases: whether any resource had it in the last snapshot
+	lostAliases       map[string]struct{} // aliases that a named resource lost since the last ResolveAliases
+	maybeNotRequested map[string]struct{} // names that were removed or lost an alias since the last ResolveAliases
 }
 
 var lineages atomic.Uint64
@@ -67,9 +67,9 @@ func NewBuilder(t xds.Type) *Builder {
 // heartbeat.
 func (b *Builder) Apply(u Update) bool { return b.apply(u, false) }
 
-// ApplyStored applies what was stored (P66). It acts as an update of the origin that once sent it, but
-// marks the resources and the answer to the wildcard as stored. The origin's updates replace them
-// name by name. Until then the snapshots are Stale.
+// ApplyStored applies what was stored (P66). It acts as an update of the origin that once sent it,
+// but marks the resources and the answer to the wildcard as stored. The origin's updates replace
+// them name by name. Until then the snapshots are Stale.
 func (b *Builder) ApplyStored(u Update) {
 	b.apply(u, true)
 	if u.Wildcard {
@@ -132,7 +132,7 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		if u.Wildcard {
 			part = &e.wildcard
 		}
-		if r.Timed() && r != *part {
+		if r.HasTTL() && r != *part {
 			// A new resource counts too: a client may have held it before and missed its removal.
 			b.heartbeats = append(b.heartbeats, r.Name)
 		}
@@ -272,7 +272,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Bytes: b.bytes, Retired: b.retired,
 		wildcardOrigin: b.wildcardOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, absent: b.absent, unresolved: b.unresolved,
-		errorCount: b.errorCount, expired: b.expired, timed: len(b.expiryQueue.heap), uncacheable: b.uncacheableCount,
+		errorCount: b.errorCount, expired: b.expired, ttls: len(b.expiryQueue.heap), uncacheable: b.uncacheableCount,
 		aliases: b.copyAliases(), log: b.log,
 	}
 	if s.Version == "" {
@@ -327,8 +327,8 @@ func (b *Builder) set(name string, e entry) {
 		b.unresolved += n
 	}
 	b.errorBytes += e.errors.size() - was.errors.size()
-	b.updateCounts(partKey{name: name, wildcard: true}, was.wildcard, e.wildcard)
-	b.updateCounts(partKey{name: name}, was.named, e.named)
+	b.updateCounts(partName{name: name, wildcard: true}, was.wildcard, e.wildcard)
+	b.updateCounts(partName{name: name}, was.named, e.named)
 	switch {
 	case e != entry{}:
 		b.entries.Set(name, e)
@@ -339,11 +339,11 @@ func (b *Builder) set(name string, e entry) {
 }
 
 // updateCounts updates what depends on one part of an entry.
-func (b *Builder) updateCounts(p partKey, was, is *xds.Resource) {
+func (b *Builder) updateCounts(p partName, was, is *xds.Resource) {
 	if was == is {
 		return
 	}
-	if was.HasBody() && !was.Shares(is) {
+	if was.HasBody() && !was.SharesBody(is) {
 		b.retired += was.Size()
 		supersededBytes.Add(was.Size())
 	}
@@ -358,7 +358,7 @@ func (b *Builder) updateCounts(p partKey, was, is *xds.Resource) {
 	switch {
 	case is.HasBody() && is.Uncacheable:
 		if b.uncacheable == nil {
-			b.uncacheable = make(map[partKey]struct{})
+			b.uncacheable = make(map[partName]struct{})
 		}
 		if _, is := b.uncacheable[p]; !is {
 			b.uncacheable[p] = struct{}{}

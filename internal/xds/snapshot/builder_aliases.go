@@ -19,42 +19,42 @@ func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool)
 	if len(was) == 0 && len(now) == 0 || slices.Equal(was, now) {
 		return
 	}
-	for _, h := range was {
-		if _, still := slices.BinarySearch(now, h); still {
+	for _, alias := range was {
+		if _, still := slices.BinarySearch(now, alias); still {
 			continue
 		}
-		b.noteAlias(h)
-		b.aliases.Delete(aliasEntry{h, wildcard, name})
+		b.noteAlias(alias)
+		b.aliases.Delete(aliasEntry{alias, wildcard, name})
 		if !wildcard {
-			b.lostAliases[h] = struct{}{}
+			b.lostAliases[alias] = struct{}{}
 		}
 	}
-	for _, h := range now {
-		if _, before := slices.BinarySearch(was, h); before {
+	for _, alias := range now {
+		if _, before := slices.BinarySearch(was, alias); before {
 			continue
 		}
-		b.noteAlias(h)
-		b.aliases.Set(aliasEntry{h, wildcard, name})
+		b.noteAlias(alias)
+		b.aliases.Set(aliasEntry{alias, wildcard, name})
 		if wildcard {
 			continue
 		}
 		// The resource replaces what the origin said of the alias before. A mark of a resource that
 		// is no longer held stays, since a client may still have that resource (LookOwnName).
-		if e, _ := b.entries.Get(h); e.named != nil && !e.named.HasBody() && !e.named.IsExpiredMark() {
+		if e, _ := b.entries.Get(alias); e.named != nil && !e.named.HasBody() && !e.named.IsExpiredMark() {
 			e.named = nil
-			b.set(h, e)
+			b.set(alias, e)
 		}
 	}
 }
 
 // noteAlias notes whether any resource had the alias in the last snapshot.
-func (b *Builder) noteAlias(h string) {
+func (b *Builder) noteAlias(alias string) {
 	if b.aliases == nil {
 		b.aliases = newAliasIndex()
-		b.resolvedBefore, b.lostAliases, b.maybeUnrequested = make(map[string]bool), make(map[string]struct{}), make(map[string]struct{})
+		b.resolvedBefore, b.lostAliases, b.maybeNotRequested = make(map[string]bool), make(map[string]struct{}), make(map[string]struct{})
 	}
-	if _, noted := b.resolvedBefore[h]; !noted {
-		b.resolvedBefore[h] = isAliasIn(b.aliases, h)
+	if _, noted := b.resolvedBefore[alias]; !noted {
+		b.resolvedBefore[alias] = isAliasIn(b.aliases, alias)
 	}
 }
 
@@ -62,7 +62,7 @@ func (b *Builder) noteAlias(h string) {
 // no resource of this name (P26). If a resource of this very name was held, that one was removed,
 // and the others keep their alias.
 func (b *Builder) removeAlias(alias string) {
-	b.maybeUnrequested[alias] = struct{}{}
+	b.maybeNotRequested[alias] = struct{}{}
 	if e, _ := b.entries.Get(alias); e.named == nil || e.named == removedByOrigin || e.named.Unresolved() {
 		b.dropAlias(alias, b.namedWithAlias(alias))
 	}
@@ -74,7 +74,7 @@ func (b *Builder) dropAlias(alias string, names []string) {
 		e, _ := b.entries.Get(name)
 		e.named = e.named.WithoutAlias(alias)
 		b.set(name, e)
-		b.maybeUnrequested[name] = struct{}{}
+		b.maybeNotRequested[name] = struct{}{}
 	}
 }
 
@@ -117,9 +117,9 @@ func (b *Builder) setUnresolved(us []xds.Unresolved) (changed bool) {
 	return changed
 }
 
-// RequestAgain notes that the relay requests these names again that the origin could not resolve. It
-// returns them, without those that it has requested again since the answer: one answer serves all
-// clients that wait.
+// RequestAgain notes that the relay requests these names again that the origin could not resolve.
+// It returns them, without those that it has requested again since the answer: one answer serves
+// all clients that wait.
 func (b *Builder) RequestAgain(names ...string) []string {
 	var again []string
 	for _, name := range names {
@@ -134,30 +134,30 @@ func (b *Builder) RequestAgain(names ...string) []string {
 	return again
 }
 
-// ResolveAliases completes what was applied since the last call, where clients may subscribe by alias. It
-// is called before Snapshot. asked has the names that clients subscribe to.
+// ResolveAliases decides what the changes since the last call mean for aliases. It is called before
+// Snapshot. requested has the names that clients subscribe to.
 //
 // An alias that named resources had, and that none has now, becomes Absent: the origin removed the
 // resource or changed its aliases. A removal of a resource that was requested only by alias is
 // forgotten.
-func (b *Builder) ResolveAliases(asked *xds.NameSet) {
-	for _, name := range slices.Sorted(maps.Keys(b.maybeUnrequested)) {
+func (b *Builder) ResolveAliases(requested *xds.NameSet) {
+	for _, name := range slices.Sorted(maps.Keys(b.maybeNotRequested)) {
 		e, _ := b.entries.Get(name)
-		if asked.Has(name) || e.named == nil || e.named.RequestedByAlias(asked) {
+		if requested.Has(name) || e.named == nil || e.named.RequestedByAlias(requested) {
 			continue
 		}
 		e.named = nil
 		b.set(name, e)
 	}
-	for _, h := range slices.Sorted(maps.Keys(b.lostAliases)) {
-		e, _ := b.entries.Get(h)
-		if !asked.Has(h) || e.named.HasBody() || b.aliasLeadsTo(h, func(*xds.Resource) bool { return true }) {
+	for _, alias := range slices.Sorted(maps.Keys(b.lostAliases)) {
+		e, _ := b.entries.Get(alias)
+		if !requested.Has(alias) || e.named.HasBody() || b.aliasLeadsTo(alias, func(*xds.Resource) bool { return true }) {
 			continue
 		}
 		e.named = removedByOrigin
-		b.set(h, e)
+		b.set(alias, e)
 	}
-	clear(b.maybeUnrequested)
+	clear(b.maybeNotRequested)
 	clear(b.lostAliases)
 }
 
@@ -180,7 +180,7 @@ func (b *Builder) Forget(left *xds.NameSet, names ...string) {
 			}
 		}
 	}
-	clear(b.maybeUnrequested)
+	clear(b.maybeNotRequested)
 	clear(b.lostAliases)
 }
 
@@ -188,9 +188,9 @@ func (b *Builder) Forget(left *xds.NameSet, names ...string) {
 // now, or the other way round.
 func (b *Builder) resolutionChanges() []string {
 	var out []string
-	for h, was := range b.resolvedBefore {
-		if isAliasIn(b.aliases, h) != was {
-			out = append(out, h)
+	for alias, was := range b.resolvedBefore {
+		if isAliasIn(b.aliases, alias) != was {
+			out = append(out, alias)
 		}
 	}
 	if len(b.resolvedBefore) > maxKeptPending {

@@ -93,7 +93,7 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 // Renewed returns the sorted names that sub covers and whose TTL was renewed since from. It may
 // include other resources with a TTL that are new. The cost is as for Changes.
 func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
-	if !s.Timed() || s == from || from == nil {
+	if !s.HasTTLs() || s == from || from == nil {
 		return nil
 	}
 	if log, ok := changesBetween(from, s); ok {
@@ -113,7 +113,7 @@ func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 	}
 	var names []string
 	s.Covered(sub, func(r *xds.Resource) bool {
-		if r.Timed() {
+		if r.HasTTL() {
 			names = append(names, r.Name)
 		}
 		return true

@@ -11,11 +11,11 @@
 //   - update.go, subscription.go: what comes in: an origin's Update, a client's Subscription
 //   - snapshot.go: what is known of each name, and what a client may know of it
 //   - changes.go: what changed between two Snapshots
-//   - builder.go: how an Update changes what is known; what comes from the store
+//   - builder.go: how an Update of an origin or of the store changes what is known
 //   - alias_index.go, builder_aliases.go: resources that clients subscribe to by alias or glob
 //   - expiry.go: TTLs, and resources that must not be cached
 //   - resource_errors.go: an origin's errors for single names
-//   - wildcard_and_names.go: what one upstream stream brought
+//   - wildcard_and_names.go: the two parts of what is known of a type
 //   - history.go: replaced resources, kept for operators
 //   - version_progress.go: how many clients have which version
 //

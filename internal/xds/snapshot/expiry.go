@@ -7,9 +7,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// partKey identifies one part of an entry: what the wildcard brought, or what a subscription to the
-// name brought (P50).
-type partKey struct {
+// partName is a name in one of the two parts of a type: what the wildcard brought, or what a
+// subscription to the name brought (P50).
+type partName struct {
 	name     string
 	wildcard bool
 }
@@ -17,16 +17,16 @@ type partKey struct {
 // expiryHeap has the parts with a TTL, sorted by its end (container/heap).
 type expiryHeap struct {
 	heap  []expiryTimer
-	index map[partKey]int // position in heap
+	index map[partName]int // position in heap
 }
 
 type expiryTimer struct {
 	expires time.Time
-	key     partKey
+	part    partName
 }
 
 // update adds, moves or removes the part p, which now has r.
-func (t *expiryHeap) update(p partKey, r *xds.Resource) {
+func (t *expiryHeap) update(p partName, r *xds.Resource) {
 	i, is := t.index[p]
 	until, has := r.Expiry()
 	switch has = has && r.HasBody(); {
@@ -46,15 +46,15 @@ func (t *expiryHeap) Less(i, j int) bool { return t.heap[i].expires.Before(t.hea
 
 func (t *expiryHeap) Swap(i, j int) {
 	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.index[t.heap[i].key], t.index[t.heap[j].key] = i, j
+	t.index[t.heap[i].part], t.index[t.heap[j].part] = i, j
 }
 
 // Push and Pop implement heap.Interface.
 func (t *expiryHeap) Push(x any) {
 	if t.index == nil {
-		t.index = make(map[partKey]int)
+		t.index = make(map[partName]int)
 	}
-	t.index[x.(expiryTimer).key] = len(t.heap)
+	t.index[x.(expiryTimer).part] = len(t.heap)
 	t.heap = append(t.heap, x.(expiryTimer))
 }
 
@@ -62,7 +62,7 @@ func (t *expiryHeap) Pop() any {
 	last := t.heap[len(t.heap)-1]
 	t.heap[len(t.heap)-1] = expiryTimer{}
 	t.heap = t.heap[:len(t.heap)-1]
-	delete(t.index, last.key)
+	delete(t.index, last.part)
 	return last
 }
 
@@ -81,7 +81,7 @@ func (b *Builder) Expire(now time.Time) int {
 	n := 0
 	for len(b.expiryQueue.heap) > 0 && !b.expiryQueue.heap[0].expires.After(now) {
 		due := b.expiryQueue.heap[0]
-		b.markExpired(due.key, due.expires)
+		b.markExpired(due.part, due.expires)
 		n++
 	}
 	return n
@@ -117,7 +117,7 @@ const maxExpired = 4096
 
 // markExpired replaces the resource of a part by a mark. expired is the end of its TTL; zero for a
 // resource that must not be cached. A named resource without an alias always gets a mark.
-func (b *Builder) markExpired(p partKey, expired time.Time) {
+func (b *Builder) markExpired(p partName, expired time.Time) {
 	e, _ := b.entries.Get(p.name)
 	switch {
 	case !p.wildcard && len(e.named.AliasesAndGlob()) == 0:
@@ -126,7 +126,7 @@ func (b *Builder) markExpired(p partKey, expired time.Time) {
 		e.named = e.named.ExpiredMark(expired)
 	case !p.wildcard:
 		e.named = nil
-		b.maybeUnrequested[p.name] = struct{}{}
+		b.maybeNotRequested[p.name] = struct{}{}
 	case b.expiredWildcard < maxExpired:
 		e.wildcard = xds.NewExpiredMark(p.name, expired)
 	default:

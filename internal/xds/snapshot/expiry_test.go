@@ -25,11 +25,11 @@ func TestP62_Expiry(t *testing.T) {
 				timed(t, "a", "", 10*time.Second, noon), timed(t, "b", "", 5*time.Second, noon), newRes(t, xds.EndpointType, "c", ""),
 			}})
 			s, _ := b.Snapshot(nil, 1)
-			if !s.Timed() || b.NextExpiry() != noon.Add(5*time.Second) {
+			if !s.HasTTLs() || b.NextExpiry() != noon.Add(5*time.Second) {
 				t.Fatalf("next %v", b.NextExpiry())
 			}
 			// a heartbeat for b and none for a
-			if b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{s.Held("b").Start(noon.Add(4 * time.Second))}}) {
+			if b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{s.Held("b").StartTTL(noon.Add(4 * time.Second))}}) {
 				t.Error("a heartbeat is a change")
 			}
 			if got := b.NextExpiry(); got != noon.Add(9*time.Second) {
@@ -42,7 +42,7 @@ func TestP62_Expiry(t *testing.T) {
 				t.Errorf("%d expired", n)
 			}
 			s, names := b.Snapshot(s, 2)
-			if !slices.Equal(names, []string{"a", "b"}) || s.Len() != 1 || s.Timed() || !b.NextExpiry().IsZero() || len(b.expiryQueue.index) != 0 {
+			if !slices.Equal(names, []string{"a", "b"}) || s.Len() != 1 || s.HasTTLs() || !b.NextExpiry().IsZero() || len(b.expiryQueue.index) != 0 {
 				t.Errorf("changed %v, %d left, next %v", names, s.Len(), b.NextExpiry())
 			}
 			r, is := s.Look(sub, "a")
@@ -103,7 +103,7 @@ func TestP62_TimersAgainstMap(t *testing.T) {
 			wild := rapid.Bool().Draw(t, "wild")
 			switch rapid.SampledFrom([]string{"put", "plain", "remove", "forget", "end", "pass"}).Draw(t, "what") {
 			case "put":
-				b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{plain[name].Renew(time.Duration(rapid.IntRange(1, 9).Draw(t, "ttl"))*time.Second, now)}})
+				b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{plain[name].RenewTTL(time.Duration(rapid.IntRange(1, 9).Draw(t, "ttl"))*time.Second, now)}})
 			case "plain":
 				b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{plain[name]}})
 			case "remove":

@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Histories keep replaced resources for a while. An operator can then compare what a client refused
+// Histories keep replaced resources for a while. An operator can then compare what a client NACKed
 // with what it has; sessions keep no old snapshots. There is a limit for each type of a key and one
 // for all together. The oldest generation is dropped first. Histories are safe for concurrent use.
 type Histories struct {

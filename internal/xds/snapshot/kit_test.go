@@ -37,7 +37,7 @@ func newRes(t testing.TB, url xds.TypeURL, name, content string) *xds.Resource {
 // timed returns a load assignment with a TTL, received at now.
 func timed(t testing.TB, name, content string, ttl time.Duration, now time.Time) *xds.Resource {
 	t.Helper()
-	return newRes(t, xds.EndpointType, name, content).Renew(ttl, now)
+	return newRes(t, xds.EndpointType, name, content).RenewTTL(ttl, now)
 }
 
 // response returns m as parsed from a delta origin.

@@ -18,7 +18,7 @@ type model struct {
 	withoutResource map[string]string // of a name without a resource: "removed", or the id of the origin's answer that it has none
 	answered        bool
 
-	maybeUnrequested, lostAliases map[string]bool
+	maybeNotRequested, lostAliases map[string]bool
 }
 
 // modelResource is a resource and its aliases.
@@ -36,7 +36,7 @@ func (g modelResource) same(o modelResource) bool {
 }
 
 func newModel() *model {
-	return &model{wild: map[string]modelResource{}, named: map[string]modelResource{}, withoutResource: map[string]string{}, maybeUnrequested: map[string]bool{}, lostAliases: map[string]bool{}}
+	return &model{wild: map[string]modelResource{}, named: map[string]modelResource{}, withoutResource: map[string]string{}, maybeNotRequested: map[string]bool{}, lostAliases: map[string]bool{}}
 }
 
 func (m *model) clone() *model {
@@ -85,11 +85,11 @@ func (m *model) apply(u Update) {
 		for n, g := range m.named {
 			if !own && slices.Contains(g.aliases, k) {
 				m.put(n, modelResource{g.r.WithoutAlias(k), slices.DeleteFunc(slices.Clone(g.aliases), func(h string) bool { return h == k })})
-				m.maybeUnrequested[n] = true
+				m.maybeNotRequested[n] = true
 			}
 		}
 		m.put(k, modelResource{})
-		m.withoutResource[k], m.maybeUnrequested[k] = "removed", true
+		m.withoutResource[k], m.maybeNotRequested[k] = "removed", true
 	}
 	for _, r := range u.Changed {
 		delete(m.withoutResource, r.Name)
@@ -106,7 +106,7 @@ func (m *model) apply(u Update) {
 }
 
 func (m *model) settle(asked *xds.NameSet) {
-	for k := range m.maybeUnrequested {
+	for k := range m.maybeNotRequested {
 		if !asked.Has(k) && !m.named[k].requestedByAlias(asked) {
 			m.put(k, modelResource{})
 			delete(m.withoutResource, k)
@@ -117,7 +117,7 @@ func (m *model) settle(asked *xds.NameSet) {
 			m.withoutResource[h] = "removed"
 		}
 	}
-	clear(m.maybeUnrequested)
+	clear(m.maybeNotRequested)
 	clear(m.lostAliases)
 }
 
@@ -136,7 +136,7 @@ func (m *model) forget(left *xds.NameSet, names []string) {
 			}
 		}
 	}
-	clear(m.maybeUnrequested)
+	clear(m.maybeNotRequested)
 	clear(m.lostAliases)
 }
 
@@ -255,7 +255,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		answered := inNamed || m.isAlias(n)
 		is("an answer to "+n, part.Answers(n), answered)
 		is("an answer owed to "+n, part.AwaitsAnswer(n), !answered && m.withoutResource[n] == "")
-		is("the request for "+n, part.IsRequested(n, sub.Names), sub.Names.Has(n) || d.requestedByAlias(sub.Names))
+		is("the request for "+n, part.Requested(n, sub.Names), sub.Names.Has(n) || d.requestedByAlias(sub.Names))
 		share := d.r
 		if !inNamed {
 			share = w.r

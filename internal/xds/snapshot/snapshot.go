@@ -68,10 +68,10 @@ func (e *entry) resource(wildcard bool) **xds.Resource {
 }
 
 // visible returns the resource that a client with sub receives; nil if none. listed says that
-// sub.Names has its name. A client with state gets nothing from the store (P66).
+// sub.Names has its name. A client that resumes gets nothing from the store (P66).
 func (e entry) visible(sub *Subscription, listed bool) *xds.Resource {
-	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.RequestedByAlias(sub.Names)) && !(sub.HasState && e.wildcard.IsStored())
-	named := e.named.HasBody() && (listed || e.named.RequestedByAlias(sub.Names)) && !(sub.HasState && e.named.IsStored())
+	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.RequestedByAlias(sub.Names)) && !(sub.Resumed && e.wildcard.IsStored())
+	named := e.named.HasBody() && (listed || e.named.RequestedByAlias(sub.Names)) && !(sub.Resumed && e.named.IsStored())
 	switch {
 	case wildcard && (sub.Wildcard || !named):
 		return e.wildcard
@@ -124,7 +124,7 @@ type Snapshot struct {
 	absent     int                       // names that the origin said are absent
 	errorCount int
 	expired    int // parts with a mark of a resource that is no longer held
-	timed      int // parts with a TTL
+	ttls       int // parts with a TTL
 	// uncacheable is the number of resources that must not be cached (P63), of the named part and
 	// of the wildcard part.
 	uncacheable [2]int
@@ -138,13 +138,13 @@ type Snapshot struct {
 }
 
 // Look returns what a client with sub may know of name. It is the first of these that applies:
-//   - Present: the resource of this name, if sub covers it by its name or by an alias. If both parts
-//     have one, a client with the wildcard gets the wildcard's, and another client the named one
-//     (P50).
-//   - Pending: sub does not cover the name, or the client brought state and the resource comes from
-//     the store (P66)
-//   - UnderOtherName: name is an alias of a resource that the client receives under another name. LookOwnName then
-//     returns what is known of a resource of this name.
+//   - Present: the resource of this name, if sub covers it by its name or by an alias. If both
+//     parts have one, a client with the wildcard gets the wildcard's, and another client the named
+//     one (P50).
+//   - Pending: sub does not cover the name, or the client resumes and the resource comes from the
+//     store (P66)
+//   - UnderOtherName: name is an alias of a resource that the client receives under another name.
+//     LookOwnName then returns what is known of a resource of this name.
 //   - Absent, Expired or Unresolvable: what is known instead of the resource
 //   - Pending: the origin has not answered for the name
 //
@@ -156,8 +156,8 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence
 		return nil, Pending
 	}
 	listed := sub.Names.Has(name)
-	asked := listed || sub.Wildcard
-	if !asked && s.aliases == nil {
+	covered := listed || sub.Wildcard
+	if !covered && s.aliases == nil {
 		return nil, Pending
 	}
 	e, _ := s.entries.Get(name)
@@ -165,11 +165,11 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence
 		return r, Present
 	}
 	switch {
-	case sub.HasState && (e.wildcard.IsStored() || e.named.IsStored()):
+	case sub.Resumed && (e.wildcard.IsStored() || e.named.IsStored()):
 		return nil, Pending // P66: what is stored may be older than what the client has
 	case e.named.IsExpiredMark() && e.named.RequestedByAlias(sub.Names):
 		return e.named, Expired
-	case !asked:
+	case !covered:
 		return nil, Pending
 	case s.aliases != nil && s.hasOtherName(sub, name):
 		return nil, UnderOtherName
@@ -196,10 +196,10 @@ func (s *Snapshot) lookWithoutResource(sub *Subscription, listed bool, e entry) 
 }
 
 // AnswersWildcard reports whether a client with sub gets an answer to the wildcard. A client that
-// brought state needs a complete answer (P67) that is not from the store (P66). With less, it would
+// resumes needs a complete answer (P67) that is not from the store (P66). With less, it would
 // delete what it has.
 func (s *Snapshot) AnswersWildcard(sub *Subscription) bool {
-	return s.answered() && (s.Complete || !sub.HasState)
+	return s.answered() && (s.Complete || !sub.Resumed)
 }
 
 func (s *Snapshot) answered() bool { return s != nil && s.Answered }
@@ -290,15 +290,15 @@ func (s *Snapshot) ErrorCount() int {
 	return s.errorCount
 }
 
-// Timed reports whether any resource has a TTL.
-func (s *Snapshot) Timed() bool { return s != nil && s.timed > 0 }
+// HasTTLs reports whether any resource has a TTL.
+func (s *Snapshot) HasTTLs() bool { return s != nil && s.ttls > 0 }
 
 // HasExpired reports whether a resource is no longer held, although no origin said that it was
 // deleted (P62, P63).
 func (s *Snapshot) HasExpired() bool { return s.expired > 0 }
 
-// OriginVersion returns the origin's version of the type. It is "" if the origin gave none; Version is then
-// made from the content (P61).
+// OriginVersion returns the origin's version of the type. It is "" if the origin gave none; Version
+// is then made from the content (P61).
 func (s *Snapshot) OriginVersion() string { return s.given }
 
 // SameResources reports whether both snapshots have the same resources, whatever their versions and
@@ -332,9 +332,9 @@ var supersededBytes atomic.Int64
 // and the tree nodes on the way to what changed.
 const snapshotBytes = 8 << 10
 
-// SupersededBytes returns the total number of bytes that old snapshots may have kept alive since the process
-// began. Snapshots superseded since a given time keep at most about its growth alive, plus what was
-// derived from the newest snapshots before that time.
+// SupersededBytes returns the total number of bytes that old snapshots may have kept alive since
+// the process began. Snapshots superseded since a given time keep at most about its growth alive,
+// plus what was derived from the newest snapshots before that time.
 func SupersededBytes() int64 { return supersededBytes.Load() }
 
 // CountDerived adds to SupersededBytes the size of what was derived from a snapshot, in bytes.

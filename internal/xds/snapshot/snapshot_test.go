@@ -172,8 +172,8 @@ func TestP65_Forget(t *testing.T) {
 	}
 }
 
-// SupersededBytes counts what old snapshots may keep alive: replaced resources, and what each generation has
-// of its own (P16).
+// SupersededBytes counts what old snapshots may keep alive: replaced resources, and what each
+// generation has of its own (P16).
 func TestP16_WhatMayBeOldIsCounted(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	grown := func(rs ...*xds.Resource) int64 {

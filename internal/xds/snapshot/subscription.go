@@ -6,17 +6,18 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Subscription is what one client subscribes to of one type. It is immutable, except for Unshared. A
-// group interns it: clients with equal subscriptions share one value, so their pointers are equal.
+// Subscription is what one client subscribes to of one type. It is immutable, except for Unshared.
+// A group interns it: clients with equal subscriptions share one value, so their pointers are
+// equal.
 type Subscription struct {
 	// Wildcard: the client subscribes to whatever the origin sends it (P21).
 	Wildcard bool
 	// Names are the names that the client subscribes to, with or without the wildcard: names of
 	// resources, aliases and globs.
 	Names *xds.NameSet
-	// HasState: the client brought versions from an earlier stream. It gets nothing from the store
-	// (P66).
-	HasState bool
+	// Resumed: the client stated the versions that it has from an earlier stream. It gets nothing
+	// from the store (P66).
+	Resumed bool
 	// Unshared is a hint and no part of the content: only one client has this value so far. Nothing
 	// that is made for it can be shared.
 	Unshared atomic.Bool
@@ -30,7 +31,7 @@ func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
 
 // Equal reports whether both have the same content.
 func (s *Subscription) Equal(o *Subscription) bool {
-	return s == o || s.Wildcard == o.Wildcard && s.HasState == o.HasState && s.Names.Equal(o.Names)
+	return s == o || s.Wildcard == o.Wildcard && s.Resumed == o.Resumed && s.Names.Equal(o.Names)
 }
 
 // Covers reports whether s covers name, by its list or by the wildcard. It does not look at the
@@ -57,8 +58,8 @@ type TypeInterest struct {
 	Type     xds.TypeURL
 	Wildcard bool
 	Names    *xds.NameSet
-	// Again has those of Names that are requested once more, without another change. Clients asked
-	// again for aliases that the origin could not resolve (P18).
+	// Again has those of Names that are requested once more, without another change. Clients
+	// requested these aliases again, which the origin could not resolve (P18).
 	Again []string
 }
 

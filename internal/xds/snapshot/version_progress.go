@@ -10,14 +10,14 @@ import (
 )
 
 // VersionProgress says how far a version of one type under a key has come: when it came, and how
-// many streams were sent, acknowledged or refused a response with it. A version is all consecutive
+// many streams were sent, acknowledged or NACKed a response with it. A version is all consecutive
 // generations with one version text: an origin may split one over several responses, and heartbeats
 // make no version (P62).
 //
-// It keeps no snapshot alive. Snapshots and unanswered responses point to it. A stream counts once
-// for a version. Responses sent before the ACK of an earlier one (P19) do not count. If a stream
-// was sent a newer version before it answered, and answers only that, it counts for the newer one
-// alone.
+// It keeps no snapshot alive. Snapshots and responses without an ACK point to it. A stream counts
+// once for a version. Responses sent before the ACK of an earlier one (P19) do not count. If a
+// stream was sent a newer version before it answered, and answers only that, it counts for the
+// newer one alone.
 //
 // It is safe for concurrent use.
 type VersionProgress struct {
@@ -35,8 +35,8 @@ type VersionProgress struct {
 	content          atomic.Pointer[xds.Version]
 
 	// Written by any goroutine.
-	sent, acked, refused atomic.Uint32
-	ackTimes             [AckBuckets]atomic.Uint32
+	sent, acked, nacked atomic.Uint32
+	ackTimes            [AckBuckets]atomic.Uint32
 }
 
 // AckBuckets is the number of buckets for the times from a version's arrival to its ACKs. The first
@@ -105,8 +105,8 @@ func (v *VersionProgress) Newest() uint64 { return v.newest.Load() }
 // Content returns the version made from the content, as of the newest snapshot.
 func (v *VersionProgress) Content() xds.Version { return *v.content.Load() }
 
-// Matches reports whether text names this version. It may be the snapshot's version, the origin's, or
-// the one made from the content.
+// Matches reports whether text names this version. It may be the snapshot's version, the origin's,
+// or the one made from the content.
 func (v *VersionProgress) Matches(text string) bool {
 	text = truncateVersion(text)
 	return text != "" && (text == v.Version || text == v.Given || text == v.Content().String())
@@ -118,8 +118,8 @@ func (v *VersionProgress) Send() { v.sent.Add(1) }
 // Ack counts a stream that acknowledged it.
 func (v *VersionProgress) Ack() { v.acked.Add(1) }
 
-// Refuse counts a stream that refused it.
-func (v *VersionProgress) Refuse() { v.refused.Add(1) }
+// Nack counts a stream that NACKed it.
+func (v *VersionProgress) Nack() { v.nacked.Add(1) }
 
 // AckTime counts an ACK that came d after the version arrived. It is called only for streams that
 // existed when the version arrived.
@@ -142,14 +142,14 @@ func AckBound(bucket int) time.Duration {
 
 // VersionCounts has the numbers of a VersionProgress at one time.
 type VersionCounts struct {
-	Changed, Removed     int64
-	Sent, Acked, Refused uint32
-	AckTimes             [AckBuckets]uint32
+	Changed, Removed    int64
+	Sent, Acked, Nacked uint32
+	AckTimes            [AckBuckets]uint32
 }
 
 // Counts returns the current numbers. They are read one by one.
 func (v *VersionProgress) Counts() VersionCounts {
-	c := VersionCounts{Changed: v.changed.Load(), Removed: v.removed.Load(), Sent: v.sent.Load(), Acked: v.acked.Load(), Refused: v.refused.Load()}
+	c := VersionCounts{Changed: v.changed.Load(), Removed: v.removed.Load(), Sent: v.sent.Load(), Acked: v.acked.Load(), Nacked: v.nacked.Load()}
 	for i := range v.ackTimes {
 		c.AckTimes[i] = v.ackTimes[i].Load()
 	}

@@ -7,9 +7,8 @@ import (
 )
 
 // Part is one of the two parts of what is known of a type: what the wildcard brought, or what
-// subscriptions to names brought. If a key has both, each part comes on an upstream stream of its
-// own. An answer on one stream says nothing of the other part (P50), so a stream reads only its own
-// part.
+// subscriptions to names brought. If a key has both, each part comes on its own upstream stream. An
+// answer on one stream says nothing of the other part (P50), so a stream reads only its own part.
 type Part struct {
 	snap     *Snapshot
 	wildcard bool
@@ -52,8 +51,8 @@ func (p Part) isAlias(name string) (leads bool) {
 	return leads
 }
 
-// AwaitsAnswer reports whether the origin still has to answer for name. The part knows nothing of it, or
-// the relay has requested it again since the origin could not resolve it (P18).
+// AwaitsAnswer reports whether the origin still has to answer for name. The part knows nothing of
+// it, or the relay has requested it again since the origin could not resolve it (P18).
 func (p Part) AwaitsAnswer(name string) bool {
 	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
 		return true
@@ -61,15 +60,15 @@ func (p Part) AwaitsAnswer(name string) bool {
 	return !p.Known(name)
 }
 
-// HasNoAnswer reports whether no answer of the origin is in effect for name. The origin still has to
-// answer (AwaitsAnswer), or the resource is no longer held (P62, P63).
+// HasNoAnswer reports whether no answer of the origin is in effect for name. The origin still has
+// to answer (AwaitsAnswer), or the resource is no longer held (P62, P63).
 func (p Part) HasNoAnswer(name string) bool {
 	r := p.resource(p.snap.get(name))
 	return r.IsExpiredMark() || p.AwaitsAnswer(name)
 }
 
-// IsRequested reports whether names has name or an alias of the part's resource of this name.
-func (p Part) IsRequested(name string, names *xds.NameSet) bool {
+// Requested reports whether names has name, or an alias of the part's resource of this name.
+func (p Part) Requested(name string, names *xds.NameSet) bool {
 	if names.Has(name) {
 		return true
 	}
@@ -77,15 +76,15 @@ func (p Part) IsRequested(name string, names *xds.NameSet) bool {
 	return r != nil && r.RequestedByAlias(names)
 }
 
-// RequestedAs returns a name in names by which the part's resource, or former resource, of this name
-// was requested. It returns name itself if there is none.
+// RequestedAs returns a name in names by which the part's resource, or former resource, of this
+// name was requested. It returns name itself if there is none.
 func (p Part) RequestedAs(name string, names *xds.NameSet) string {
 	if names.Has(name) {
 		return name
 	}
-	for _, h := range p.resource(p.snap.get(name)).AliasesAndGlob() {
-		if names.Has(h) {
-			return h
+	for _, alias := range p.resource(p.snap.get(name)).AliasesAndGlob() {
+		if names.Has(alias) {
+			return alias
 		}
 	}
 	return name
@@ -131,8 +130,8 @@ func (p Part) Resources(yield func(*xds.Resource) bool) {
 	})
 }
 
-// SharedWith returns a resource with which an equal new one may share memory: the one of this name in
-// the part, or else in the other part; nil if none.
+// SharedWith returns a resource with which an equal new one may share memory: the one of this name
+// in the part, or else in the other part; nil if none.
 func (p Part) SharedWith(name string) *xds.Resource {
 	if r := p.Held(name); r != nil {
 		return r
@@ -157,8 +156,8 @@ func (p Part) Errors(yield func(*xds.ResourceError) bool) {
 	})
 }
 
-// ExpiredNames calls yield for each name whose resource the part no longer holds, although no origin said
-// that it was deleted, in order of names.
+// ExpiredNames calls yield for each name whose resource the part no longer holds, although no
+// origin said that it was deleted, in order of names.
 func (p Part) ExpiredNames(yield func(name string) bool) {
 	if p.snap == nil || p.snap.expired == 0 {
 		return

@@ -153,7 +153,7 @@ func (o *Origin) With(spec, version string, ttl time.Duration, aliases ...string
 		m.Ttl = durationpb.New(ttl)
 	}
 	r := o.Parse(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(o.Type.URL), Resources: []*discoveryv3.Resource{m}})
-	return r.Resources[0].Take(o.Type, o.Cur.Held(plain.Name)).Start(o.Now)
+	return r.Resources[0].Take(o.Type, o.Cur.Held(plain.Name)).StartTTL(o.Now)
 }
 
 func (o *Origin) Parse(m proto.Message) *xds.Response {
@@ -184,7 +184,7 @@ func (o *Origin) Beat(wild bool, names ...string) {
 	o.T.Helper()
 	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now, Version: o.Cur.Version}
 	for _, n := range names {
-		u.Changed = append(u.Changed, o.Cur.Held(n).Start(o.Now))
+		u.Changed = append(u.Changed, o.Cur.Held(n).StartTTL(o.Now))
 	}
 	o.Apply(u)
 }
