@@ -149,11 +149,11 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.active.Load()),
-		Open: func(id string, node []byte, sink upstream.Sink, first orchestrator.Stream) orchestrator.Stream {
+		NewSubscriber: func(id string, node []byte, sink upstream.Sink, first orchestrator.Subscriber) orchestrator.Subscriber {
 			if first != nil {
-				return first.(*upstream.Stream).Second(sink)
+				return first.(*upstream.Subscriber).Second(sink)
 			}
-			return r.origins.NewStream(id, node, sink)
+			return r.origins.NewSubscriber(id, node, sink)
 		},
 		FirstAnswerTimeout: u.FirstAnswerTimeout,
 		Metrics:            r.meters, Log: r.log,

@@ -74,11 +74,11 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
-		Open: func(id string, node []byte, sink upstream.Sink, first orchestrator.Stream) orchestrator.Stream {
+		NewSubscriber: func(id string, node []byte, sink upstream.Sink, first orchestrator.Subscriber) orchestrator.Subscriber {
 			if first != nil {
-				return first.(*upstream.Stream).Second(sink)
+				return first.(*upstream.Subscriber).Second(sink)
 			}
-			return origins.NewStream(id, node, sink)
+			return origins.NewSubscriber(id, node, sink)
 		},
 		FirstAnswerTimeout: time.Minute,
 		Metrics:            m, Log: log,

@@ -128,7 +128,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
 	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
-		history.CountRefusals(ofKey).Note(key, k.Nacks)
+		history.CountNacks(ofKey).SetStillRefusing(key, k.Nacks)
 	}
 	return http.StatusOK, one[0]
 }
@@ -192,7 +192,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	now := history.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
+	now := history.CountNacks(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
 		if err != nil {
@@ -204,7 +204,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 					continue
 				}
 				rows := []history.Nack{n.Nack}
-				now.Note(n.Key, rows)
+				now.SetStillRefusing(n.Key, rows)
 				n.Nack = rows[0]
 				if !yield(&n) {
 					return

@@ -9,7 +9,7 @@ import (
 )
 
 // sinceFirst returns how long after the first part the wildcard's answer is complete for a client
-// that brought state. 0 means never.
+// that resume. 0 means never.
 func sinceFirst(c *client, began time.Time) time.Duration {
 	for range 600 {
 		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(subscriptions.EverythingResumed) {
@@ -21,7 +21,7 @@ func sinceFirst(c *client, began time.Time) time.Duration {
 }
 
 // A delta origin's answer to a wildcard is complete once no response has added a name for 3 s, or
-// 15 s after the first response. Only clients that brought state are woken by that.
+// 15 s after the first response. Only clients that resume are woken by that.
 func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 	for what, c := range map[string]struct {
 		parts int // each a second after the previous one
@@ -175,7 +175,7 @@ func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
 // A partial answer replaces nothing in the store. The answer is stored once it is complete.
 func TestP66_APartIsNotStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -183,7 +183,7 @@ func TestP66_APartIsNotStored(t *testing.T) {
 		c.takes() // before it is complete
 		pass(20 * time.Second)
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -192,7 +192,7 @@ func TestP66_APartIsNotStored(t *testing.T) {
 		f.failed()
 		pass(5 * time.Second)
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.failed()

@@ -5,8 +5,9 @@
 //
 // A member is one type of one client stream. It sees the State that its Group published last.
 //
-// A group has one upstream stream. It opens a second one when a type is subscribed both by wildcard
-// and by names, and closes a stream that carries nothing (P50).
+// A group has one upstream stream: an upstream.Subscriber, which reconnects as needed, behind an
+// upstreamHandle. The group opens a second one when a type is subscribed both by wildcard and by
+// names, and closes a stream that carries nothing (P50).
 //
 // A key's life begins with its first client. Names that no client wants any more linger for
 // Settings.Linger; then they are removed from the interest and forgotten in one step (P52, P65).
@@ -30,8 +31,8 @@
 // line.
 //
 // The order in which a member is counted makes it safe to drop a key. Join counts the member in
-// before it posts to the mailbox, and Leave counts it out before it posts. So the registry refuses
-// to drop a group whose last member has left only if another member's post is on its way.
+// before it posts to the mailbox, and Leave counts it out before it posts. If the registry does not
+// drop a group whose last member has left, another member's post is on its way.
 //
 // Constructors start nothing. Registry.Run owns all goroutines: one for each group, and one for
 // each of its upstream streams. A group reads the store before it opens its first upstream stream.

@@ -96,7 +96,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 				t.Errorf("in the end: %s", b)
 			}
 			w.counted(`xdsrelay_dropped_resources_total{reason="expired",type="CDS"} 2`)
-			if got := f.asks(cds); got != strings.Join(names, " ") {
+			if got := f.requested(cds); got != strings.Join(names, " ") {
 				t.Errorf("the stream requests %q", got)
 			}
 			// The resource returns, and then the origin removes it.
@@ -164,11 +164,11 @@ func TestP63_NothingLingers(t *testing.T) {
 		f := w.feed("edge")
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"), resource(t, eds, "b", "1"), resource(t, eds, "x", "1"))
 		if got := c.sees(subscription("a"), "a"); got != "1" {
-			t.Errorf("while it is asked for: %s", got)
+			t.Errorf("while it is requested: %s", got)
 		}
 		c.want("x")
 		synctest.Wait()
-		if got := f.asks(eds); got != "b x" {
+		if got := f.requested(eds); got != "b x" {
 			t.Errorf("the stream requests %q", got)
 		}
 		if f.sink.Held(eds).Held("a") != nil || f.sink.Held(eds).Held("b") == nil {
@@ -180,14 +180,14 @@ func TestP63_NothingLingers(t *testing.T) {
 		}
 		c.want("a")
 		synctest.Wait()
-		if got := f.asks(eds); got != "a b x" {
-			t.Errorf("asked for again: %q", got)
+		if got := f.requested(eds); got != "a b x" {
+			t.Errorf("requested again: %q", got)
 		}
 		// Without members everything stays subscribed, except this.
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"))
 		c.leave()
 		stays.leave()
-		if got := f.asks(eds); got != "b x" {
+		if got := f.requested(eds); got != "b x" {
 			t.Errorf("a key without clients requests %q", got)
 		}
 		if f.sink.Held(eds).Held("a") != nil {
@@ -205,11 +205,11 @@ func TestP63_ItComesTooLate(t *testing.T) {
 		c.want("x")
 		synctest.Wait()
 		f := w.feed("edge")
-		if got := f.asks(eds); got != "a b x" {
+		if got := f.requested(eds); got != "a b x" {
 			t.Errorf("lingering: %q", got)
 		}
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"), uncached(t, eds, "x", "1"))
-		if got := f.asks(eds); got != "b x" {
+		if got := f.requested(eds); got != "b x" {
 			t.Errorf("the stream requests %q", got)
 		}
 		if got := stays.sees(subscription("x"), "x"); got != "1" {
@@ -227,10 +227,10 @@ func TestP63_UnderAWildcard(t *testing.T) {
 		f := w.feed("edge")
 		f.bring(t, cds, true, uncached(t, cds, "a", "1"), resource(t, cds, "b", "1"))
 		c.leave()
-		equal(t, "asked for", f.asks(cds), "")
+		equal(t, "requested", f.requested(cds), "")
 		d := w.join("edge", cds).want("*")
 		equal(t, "a", d.sees(subscriptions.Everything, "a"), "?")
-		equal(t, "asked for", f.asks(cds), "*")
+		equal(t, "requested", f.requested(cds), "*")
 		f.bring(t, cds, true, uncached(t, cds, "a", "2"))
 		equal(t, "a", d.sees(subscriptions.Everything, "a"), "2")
 	})
@@ -253,7 +253,7 @@ func TestP63_TheStreamEnded(t *testing.T) {
 		if now := c.State().Snapshot(eds); now.Version != before.Version && now.Origin != before.Origin {
 			t.Errorf("version %s of %s", now.Version, now.Origin)
 		}
-		if got := f.asks(eds); got != "a b" {
+		if got := f.requested(eds); got != "a b" {
 			t.Errorf("the stream requests %q", got)
 		}
 	})
@@ -284,7 +284,7 @@ func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 		a.woken()
 		b.woken()
 		f := w.feed("edge")
-		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "a", codes.Internal), failed(t, "unasked", codes.Internal)}})
+		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "a", codes.Internal), failed(t, "not requested", codes.Internal)}})
 		if x, y := a.woken(), b.woken(); x != 1 || y != 0 {
 			t.Errorf("woken %d and %d times", x, y)
 		}

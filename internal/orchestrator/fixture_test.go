@@ -40,7 +40,7 @@ type feed struct {
 	fail      chan error // ends Run early
 }
 
-func (f *feed) CountIn(*telemetry.Key) {}
+func (f *feed) SetMetrics(*telemetry.Key) {}
 
 func (f *feed) SetInterest(i *snapshot.Interest) {
 	f.mu.Lock()
@@ -84,8 +84,8 @@ func (f *feed) said() int {
 	return len(f.interests)
 }
 
-// asks returns what is subscribed of a type: "*", or the names.
-func (f *feed) asks(typ xds.TypeURL) string {
+// requested returns what is subscribed of a type: "*", or the names.
+func (f *feed) requested(typ xds.TypeURL) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.interests) == 0 {
@@ -141,7 +141,7 @@ func options(t testing.TB) Options {
 func newRegistryFixture(t testing.TB, o Options) *registryFixture {
 	t.Helper()
 	w := &registryFixture{t: t, stop: func() {}}
-	o.Open = func(id string, node []byte, sink upstream.Sink, _ Stream) Stream {
+	o.NewSubscriber = func(id string, node []byte, sink upstream.Sink, _ Subscriber) Subscriber {
 		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -49,12 +49,12 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
-	state   atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
-	types   atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
-	handles atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
-	counts  atomic.Pointer[counts]
-	reached atomic.Bool // a stream has been open at some time
+	state       atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
+	types       atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
+	handles     atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
+	refusal     atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
+	counts      atomic.Pointer[counts]
+	wasEverOpen atomic.Bool // a stream has been open at some time
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
@@ -63,7 +63,7 @@ type Group struct {
 	ctx             context.Context // run's; nil before it
 	wg              sync.WaitGroup  // of the goroutines of upstream streams
 	views           []*View         // the same views as in types
-	meters          *telemetry.Key
+	metrics         *telemetry.Key
 	members         map[*member]struct{}
 	otherUserAgents int // members with another user agent than the representative's
 	linger          linger
@@ -76,18 +76,18 @@ type Group struct {
 	idleFrom    time.Time // when IdleTTL began to count; zero: it does not count
 
 	// The fields below are for origins that are unreachable or do not respond (P53, P66).
-	wasOpen     bool             // a stream was open in the last step
-	answerBy    time.Time        // when FirstAnswerTimeout ends; zero: the group waits for no first answer
-	unreachable bool             // no origin can be reached, and something is subscribed
-	reported    *upstream.Status // the status that the present refusal is about; nil: none
-	refusing    bool             // the log says that clients are refused, and they still are
-	unevaluated []*member        // members with a new subscription since the last evaluate
+	wasOpen       bool             // a stream was open in the last step
+	answerBy      time.Time        // when FirstAnswerTimeout ends; zero: the group waits for no first answer
+	unreachable   bool             // no origin can be reached, and something is subscribed
+	reported      *upstream.Status // the status that the present refusal is about; nil: none
+	refusalLogged bool             // the log says that clients are refused, and they still are
+	resubscribed  []*member        // members with a new subscription since the last updateRefusals
 
-	stored       map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
-	serveStored  bool                          // serve the stored snapshots
-	recallDue    bool                          // something may have been subscribed since the last recall
-	recallLogged bool                          // the log says that stored resources are served
-	staleTypes   int                           // views with stored resources
+	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
+	serveStored        bool                          // serve the stored snapshots
+	applyStoredDue     bool                          // something may have been subscribed since the last applyStored
+	servedStoredLogged bool                          // the log says that stored resources are served
+	staleTypes         int                           // views with stored resources
 
 	traces      tracing.Batch
 	changed     bool // counts have to be published
@@ -123,8 +123,8 @@ func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 
 // run runs the group until ctx ends or the registry lets it drop its key.
 func (g *Group) run(ctx context.Context) {
-	g.meters = g.opts.Metrics.Key(g.key)
-	defer g.meters.Release()
+	g.metrics = g.opts.Metrics.Key(g.key)
+	defer g.metrics.Release()
 	g.ctx = ctx
 	if g.opts.Store != nil {
 		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, whose first request lists it (P66)
@@ -202,10 +202,10 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.completeWildcards(now)
 	g.dropStored(now)
 	g.assign()
-	g.recall(now) // before sendInterest, whose request lists it
+	g.applyStored(now) // before sendInterest, so that the first request lists what is stored
 	g.sendInterest()
-	g.observe(now)
-	g.recall(now)
+	g.updateReachability(now)
+	g.applyStored(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}

@@ -32,9 +32,9 @@ func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 		synctest.Wait()
 		f := w.feed("web")
 		equal(t, "streams", w.opened(), 2)
-		equal(t, "asked of EDS", f.asks(eds), "x y z")
-		equal(t, "asked of CDS", f.asks(cds), "*")
-		equal(t, "asked for the other key", w.feed("db").asks(eds), "q")
+		equal(t, "requested of EDS", f.requested(eds), "x y z")
+		equal(t, "requested of CDS", f.requested(cds), "*")
+		equal(t, "requested for the other key", w.feed("db").requested(eds), "q")
 	})
 }
 
@@ -52,7 +52,7 @@ func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 		equal(t, "a is woken once it is indexed", a.woken(), 1)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		equal(t, "asked", f.asks(eds), "y")
+		equal(t, "requested", f.requested(eds), "y")
 		f.update(t, eds, false, "y=2")
 		equal(t, "a, which wants nothing", a.woken(), 0)
 		equal(t, "b", b.woken(), 1)
@@ -104,7 +104,7 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 		a.want("y")
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		equal(t, "within linger", f.asks(eds), "x y")
+		equal(t, "within linger", f.requested(eds), "x y")
 		// The name is wanted again, as if it had never been given up.
 		a.want("x", "y")
 		time.Sleep(20 * time.Second)
@@ -121,7 +121,7 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 		equal(t, "given up again", f.said(), said)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		equal(t, "after linger", f.asks(eds), "y")
+		equal(t, "after linger", f.requested(eds), "y")
 		if f.sink.Held(eds).Known("x") {
 			t.Error("x is still known")
 		}
@@ -129,10 +129,10 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 		stay.want()
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		equal(t, "the wildcard within linger", f.asks(cds), "*")
+		equal(t, "the wildcard within linger", f.requested(cds), "*")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		equal(t, "the wildcard after linger", f.asks(cds), "")
+		equal(t, "the wildcard after linger", f.requested(cds), "")
 	})
 }
 
@@ -147,7 +147,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	}
 	g.step(time.Now())
 	equal(t, "told the origin", w.feeds[0].said(), 1)
-	equal(t, "asked", w.feeds[0].asks(eds), strings.Join(names("n", 50), " "))
+	equal(t, "requested", w.feeds[0].requested(eds), strings.Join(names("n", 50), " "))
 	for _, c := range clients {
 		equal(t, "woken", c.wakes, 1)
 	}
@@ -165,7 +165,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		a.leave()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		equal(t, "asked", f.asks(eds), "")
+		equal(t, "requested", f.requested(eds), "")
 		if s := f.sink.Held(eds); s != nil {
 			t.Errorf("%d resources are held", s.Len())
 		}
@@ -178,7 +178,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		f.update(t, eds, true, "x=1", "y=1")
 		f.update(t, eds, false, "x=2", "y=2", "z")
 		equal(t, "x", b.sees(subscription("x"), "x"), "2")
-		equal(t, "unasked", f.sink.Held(eds).Len(), 1)
+		equal(t, "not requested", f.sink.Held(eds).Len(), 1)
 		if f.sink.Held(eds).Known("z") {
 			t.Error("an absence is known without a subscription")
 		}
@@ -295,7 +295,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	equal(t, "mail", len(g.mailbox.queue), 1)
 	g.step(time.Now())
 	equal(t, "woken", c.wakes, 1)
-	equal(t, "asked", w.feeds[0].asks(eds), "n-000999")
+	equal(t, "requested", w.feeds[0].requested(eds), "n-000999")
 	equal(t, "indexed", strings.Join(slices.Collect(g.views[0].names.All()), " "), "n-000999")
 }
 

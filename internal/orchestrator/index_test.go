@@ -108,7 +108,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				u.Removed = slices.DeleteFunc(some.Draw(rt, "removed"), func(n string) bool {
 					return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Name == n })
 				})
-				from := v.at(u.Wildcard)
+				from := v.streamOf(u.Wildcard)
 				if from == nil {
 					from = g.firstUpstream()
 				}

@@ -21,10 +21,10 @@ func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 
 // sendInterest sets the interest of each upstream stream, if it changed.
 func (g *Group) sendInterest() {
-	for _, l := range g.upstreams() {
-		if now := interestOn(g.views, l); !equalInterest(now, l.sent) {
-			l.sent, g.changed = now, true
-			l.stream.SetInterest(now)
+	for _, h := range g.upstreams() {
+		if now := interestOn(g.views, h); !equalInterest(now, h.sent) {
+			h.sent, g.changed = now, true
+			h.subscriber.SetInterest(now)
 		}
 	}
 	for _, v := range g.views {
@@ -33,10 +33,10 @@ func (g *Group) sendInterest() {
 }
 
 // interestOn returns the interest for a stream. It omits types that no client wants (P64).
-func interestOn(views []*View, l *upstreamHandle) *snapshot.Interest {
+func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	for _, v := range views {
-		switch l {
+		switch h {
 		case v.wildcardOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesOn:
@@ -68,9 +68,9 @@ func (g *Group) assign() {
 	for _, v := range g.views {
 		v.assign(g)
 	}
-	for _, l := range slices.Backward(g.upstreams()) {
-		if len(g.upstreams()) > 1 && !g.carries(l) {
-			g.closeUpstream(l)
+	for _, h := range slices.Backward(g.upstreams()) {
+		if len(g.upstreams()) > 1 && !g.carries(h) {
+			g.closeUpstream(h)
 		}
 	}
 }
@@ -91,11 +91,11 @@ func (v *View) assign(g *Group) {
 	}
 }
 
-// otherThan returns the stream for a part of a type whose other part is on l. l is nil if no stream
+// otherThan returns the stream for a part of a type whose other part is on h. h is nil if no stream
 // has the other part.
-func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
+func (g *Group) otherThan(h *upstreamHandle) *upstreamHandle {
 	for _, o := range g.upstreams() {
-		if o != l {
+		if o != h {
 			return o
 		}
 	}
@@ -103,11 +103,11 @@ func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 }
 
 // carries reports whether the stream carries anything.
-func (g *Group) carries(l *upstreamHandle) bool {
-	return slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == l || v.namesOn == l })
+func (g *Group) carries(h *upstreamHandle) bool {
+	return slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == h || v.namesOn == h })
 }
 
 // subscribes reports whether the group subscribes to anything.
 func (g *Group) subscribes() bool {
-	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return len(l.sent.Types) > 0 })
+	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return len(h.sent.Types) > 0 })
 }

@@ -97,18 +97,18 @@ func (r *Registry) Generations() iter.Seq[store.Generation] {
 	}
 }
 
-// recall serves stored resources for subscribed names that are unknown (P66). It does so while the
-// origin is unreachable, or while the open stream has had no response for FirstAnswerTimeout. The
-// origin's answers replace it name by name.
-func (g *Group) recall(now time.Time) {
+// applyStored puts stored resources into the views, for subscribed names that are unknown (P66). It
+// does so while the origin is unreachable, or while the open stream has had no response for
+// FirstAnswerTimeout. The origin's answers replace them name by name.
+func (g *Group) applyStored(now time.Time) {
 	if !g.serveStored {
-		g.recallDue, g.recallLogged = true, false
+		g.applyStoredDue, g.servedStoredLogged = true, false
 		return
 	}
-	if !g.recallDue {
+	if !g.applyStoredDue {
 		return
 	}
-	g.recallDue = false
+	g.applyStoredDue = false
 	var types []string
 	resources := 0
 	for _, v := range g.views {
@@ -116,7 +116,7 @@ func (g *Group) recall(now time.Time) {
 		if stored == nil {
 			continue
 		}
-		updates := v.missing(stored)
+		updates := v.missingStored(stored)
 		if len(updates) == 0 {
 			continue
 		}
@@ -136,16 +136,16 @@ func (g *Group) recall(now time.Time) {
 	if g.unreachable {
 		why = "no origin can be reached"
 	}
-	if !g.recallLogged {
-		g.recallLogged, level = true, slog.LevelWarn
+	if !g.servedStoredLogged {
+		g.servedStoredLogged, level = true, slog.LevelWarn
 	}
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
-// missing returns the stored resources for unknown subscribed names, as updates of the origin that
-// sent them. If only the wildcard brought a resource, a client that subscribes to its name gets it
-// too.
-func (v *View) missing(stored *snapshot.Snapshot) (out []snapshot.Update) {
+// missingStored returns the stored resources for unknown subscribed names, as updates of the origin
+// that sent them. If only the wildcard brought a resource, a client that subscribes to its name
+// gets it too.
+func (v *View) missingStored(stored *snapshot.Snapshot) (out []snapshot.Update) {
 	held := v.held.Load()
 	update := func(wild bool) snapshot.Update {
 		return snapshot.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.OriginVersion(), Wildcard: wild, Received: stored.Received}

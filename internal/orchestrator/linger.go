@@ -26,8 +26,8 @@ type linger struct {
 	from time.Time
 }
 
-// lingerer is a name, or the wildcard, that is subscribed although no member wants it.
-type lingerer struct {
+// lingeringName is a name, or the wildcard, that is subscribed although no member wants it.
+type lingeringName struct {
 	view *View
 	partName
 	since time.Duration // on the clock
@@ -62,7 +62,7 @@ func (i *linger) update(views []*View, now time.Time) {
 // beginLinger records that no member wants a name any more.
 func (i *linger) beginLinger(v *View, at partName, now time.Time) {
 	if v.lingering[at] == nil {
-		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
+		v.lingering[at] = i.lingering.PushBack(&lingeringName{v, at, i.clock(now)})
 	}
 }
 
@@ -99,7 +99,7 @@ func (i *linger) run(on bool, now time.Time) {
 // next returns when the next name expires; zero: none expires by time alone.
 func (i *linger) next(linger time.Duration) time.Time {
 	if e := i.lingering.Front(); e != nil && i.runs {
-		return i.from.Add(e.Value.(*lingerer).since + linger - i.ran)
+		return i.from.Add(e.Value.(*lingeringName).since + linger - i.ran)
 	}
 	return time.Time{}
 }
@@ -135,7 +135,7 @@ func (i *linger) expire(views []*View, now time.Time, s *Settings) map[*View]*ex
 	}
 	out := make(map[*View]*expired)
 	for e := i.lingering.Front(); e != nil; {
-		l := e.Value.(*lingerer)
+		l := e.Value.(*lingeringName)
 		e = e.Next()
 		due := i.runs && i.clock(now) >= l.since+s.Linger
 		if !due && over <= 0 {
@@ -175,7 +175,7 @@ func wanted(views []*View) int {
 // subscribed.
 func (g *Group) expire(now time.Time) {
 	g.linger.update(g.views, now)
-	g.linger.run(!g.linger.frozen && (!g.reached.Load() || g.connected()), now)
+	g.linger.run(!g.linger.frozen && (!g.wasEverOpen.Load() || g.connected()), now)
 	for v, gone := range g.linger.expire(g.views, now, g.settings()) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
@@ -205,7 +205,7 @@ func (g *Group) dropUnwanted(now time.Time) {
 	for _, v := range g.views {
 		snap := v.held.Load()
 		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes() {
-			v.meters.Dropped[telemetry.Unwanted].Add(n)
+			v.metrics.Dropped[telemetry.Unwanted].Add(n)
 			g.linger.endLinger(v, partName{wildcard: true})
 			if v.forget(nil, true, g.gen+1) {
 				g.publishSoon(now)
@@ -219,7 +219,7 @@ func (g *Group) dropUnwanted(now time.Time) {
 		var names []string
 		n := 0
 		for _, name := range v.builder.Uncacheable(false) {
-			if by, wanted := v.askedBy(name); !wanted {
+			if by, wanted := v.requestedAs(name); !wanted {
 				names = append(names, by...)
 				n++
 			}
@@ -229,7 +229,7 @@ func (g *Group) dropUnwanted(now time.Time) {
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
-		v.meters.Dropped[telemetry.Unwanted].Add(n)
+		v.metrics.Dropped[telemetry.Unwanted].Add(n)
 		for _, name := range names {
 			g.linger.endLinger(v, partName{name: name})
 		}

@@ -25,7 +25,7 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 		all.leave()
 		b.leave()
 		pass(time.Hour)
-		equal(t, "asked for", f.asks(eds), "x y")
+		equal(t, "requested", f.requested(eds), "x y")
 		b = w.join("web", eds).want("y")
 		equal(t, "y", b.sees(subscription("y"), "y"), "1")
 		all = w.join("web", cds).want("*")
@@ -34,11 +34,11 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 		b.leave()
 		pass(time.Hour)
 		f.reached()
-		equal(t, "asked for once it is back", f.asks(eds)+" "+f.asks(cds), "x y *")
+		equal(t, "requested once it is back", f.requested(eds)+" "+f.requested(cds), "x y *")
 		pass(9 * time.Second)
-		equal(t, "asked for within linger", f.asks(eds)+" "+f.asks(cds), "x y *")
+		equal(t, "requested within linger", f.requested(eds)+" "+f.requested(cds), "x y *")
 		pass(time.Second)
-		equal(t, "asked for after linger", f.asks(eds)+" "+f.asks(cds), "x ")
+		equal(t, "requested after linger", f.requested(eds)+" "+f.requested(cds), "x ")
 	})
 }
 
@@ -53,10 +53,10 @@ func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
 		f.failed()
 		a.want("y")
 		pass(time.Minute)
-		equal(t, "asked for", f.asks(eds), "x y")
+		equal(t, "requested", f.requested(eds), "x y")
 		a.want("y", "z", "u")
 		pass(time.Second)
-		equal(t, "asked for, with the room that there is", f.asks(eds), "u y z")
+		equal(t, "requested, with the room that there is", f.requested(eds), "u y z")
 		if r := a.refusal(); r != nil {
 			t.Fatalf("refused though y is held: %v", r)
 		}
@@ -70,7 +70,7 @@ func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
 // A relay that stops in an outage keeps on disk what clients may want again.
 func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("y")
 		f := w.feed("web")
 		f.reached()
@@ -82,7 +82,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 		b.leave()
 		pass(3 * time.Hour) // a confirmed snapshot is checked again
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("y")
 		w.feed("web").failed()
 		equal(t, "y", b.sees(subscription("y"), "y"), "1")
@@ -149,7 +149,7 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 		f.failed()
 		b.leave()
 		pass(time.Hour)
-		equal(t, "asked for", f.asks(eds), "x y")
+		equal(t, "requested", f.requested(eds), "x y")
 	})
 }
 
@@ -175,13 +175,13 @@ func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
 		n.leave()
 		e.leave()
 		pass(time.Minute)
-		equal(t, "asked for", f.asks(eds)+f2.asks(cds), "x yn")
+		equal(t, "requested", f.requested(eds)+f2.requested(cds), "x yn")
 		l.leave()
 		pass(time.Hour)
 		b := w.join("web", rds).want("r")
 		pass(time.Second)
 		equal(t, "refused for want of an origin", b.refusal() != nil, true)
-		equal(t, "asked for", f.asks(cds)+f.asks(eds)+f.asks(lds)+f.asks(rds), "**r")
+		equal(t, "requested", f.requested(cds)+f.requested(eds)+f.requested(lds)+f.requested(rds), "**r")
 		equal(t, "c", a.sees(subscription("*"), "c"), "1")
 		l = w.join("web", lds).want("*")
 		equal(t, "l", l.sees(subscription("*"), "l"), "1")
@@ -194,7 +194,7 @@ func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
 // The type stays on disk.
 func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		w.reconfigured(func(s *Settings) { s.Limits.TypesPerKey = 2 })
 		w.join("web", rds).want("r")
 		a := w.join("web", eds).want("x")
@@ -208,9 +208,9 @@ func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 		pass(time.Hour)
 		w.join("web", cds).want("*")
 		pass(time.Hour)
-		equal(t, "asked for", f.asks(rds)+f.asks(eds)+f.asks(cds), "r*")
+		equal(t, "requested", f.requested(rds)+f.requested(eds)+f.requested(cds), "r*")
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
@@ -230,14 +230,14 @@ func TestP52_LingerCountsInAll(t *testing.T) {
 			f.update(t, eds, false, "x=1", "y=1")
 			b.leave()
 			for range 3 {
-				equal(t, "asked for", f.asks(eds), "x y")
+				equal(t, "requested", f.requested(eds), "x y")
 				pass(linger / 3)
 				f.failed()
 				pass(time.Hour)
 				f.reached()
 			}
 			pass(time.Second)
-			equal(t, "asked for", f.asks(eds), "x")
+			equal(t, "requested", f.requested(eds), "x")
 		})
 	})
 	t.Run("short members", func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestP52_LingerCountsInAll(t *testing.T) {
 				c.leave()
 				pass(time.Second)
 			}
-			equal(t, "asked for", f.asks(eds), "n8 n9")
+			equal(t, "requested", f.requested(eds), "n8 n9")
 		})
 	})
 }

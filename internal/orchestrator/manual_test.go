@@ -15,8 +15,8 @@ import (
 func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
-	g.meters = w.reg.opts.Metrics.Key(g.key)
-	v := newView(xds.TypeOf(typ), g.meters.Type(typ), w.reg.history)
+	g.metrics = w.reg.opts.Metrics.Key(g.key)
+	v := newView(xds.TypeOf(typ), g.metrics.Type(typ), w.reg.history)
 	v.members++ // it never leaves
 	g.setViews([]*View{v})
 	return g, v

@@ -61,16 +61,16 @@ func (m *member) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 }
 
 func (m *member) Subscribe(sub *snapshot.Subscription) {
-	m.group.post(m, func(l *changes) { l.sub = sub })
+	m.group.post(m, func(c *changes) { c.sub = sub })
 }
 
 func (m *member) Resubscribe(names []string) {
-	m.group.post(m, func(l *changes) {
-		if l.again == nil {
-			l.again = make(map[string]struct{}, len(names))
+	m.group.post(m, func(c *changes) {
+		if c.again == nil {
+			c.again = make(map[string]struct{}, len(names))
 		}
 		for _, n := range names {
-			l.again[n] = struct{}{}
+			c.again[n] = struct{}{}
 		}
 	})
 }
@@ -103,7 +103,7 @@ func (m *member) Leave() {
 			m.group.routed.Add(-1)
 		}
 		m.group.registry.leave(m)
-		m.group.post(m, func(l *changes) { l.left = true })
+		m.group.post(m, func(c *changes) { c.left = true })
 	}
 }
 
@@ -175,9 +175,9 @@ func (g *Group) leaving(m *member) bool {
 
 // applyMember applies the changes of a member. A member with a new subscription is woken in any
 // case, because an update that came before the subscription was indexed has not woken it.
-func (g *Group) applyMember(l memberChanges) {
-	m := l.m
-	if l.left {
+func (g *Group) applyMember(c memberChanges) {
+	m := c.m
+	if c.left {
 		g.removeMember(m)
 		return
 	}
@@ -187,10 +187,10 @@ func (g *Group) applyMember(l memberChanges) {
 	if m.ended {
 		return
 	}
-	if l.sub != nil {
-		g.unevaluated, g.recallDue = append(g.unevaluated, m), true
+	if c.sub != nil {
+		g.resubscribed, g.applyStoredDue = append(g.resubscribed, m), true
 		before := wanted(g.views)
-		m.view.subscribe(m, l.sub)
+		m.view.subscribe(m, c.sub)
 		now := wanted(g.views)
 		// If the limit was lowered, it ends no member whose change makes the key no larger.
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
@@ -201,10 +201,10 @@ func (g *Group) applyMember(l memberChanges) {
 		}
 		g.linger.frozen = false
 	}
-	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
+	if len(c.again) > 0 && m.view.requestAgain(slices.Sorted(maps.Keys(c.again)), g.gen+1) {
 		g.publishSoon(time.Now())
 	}
-	if l.sub != nil {
+	if c.sub != nil {
 		m.waker.Wake()
 	}
 }
@@ -224,7 +224,7 @@ func (g *Group) addMember(m *member) {
 				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
-		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), g.registry.history)
+		v = newView(xds.TypeOf(m.typ), g.metrics.Type(m.typ), g.registry.history)
 		v.storeWriter = newStoreWriter(g, v)
 		if s := g.stored[m.typ]; s != nil {
 			v.stored.Store(s.Snapshot)

@@ -17,9 +17,9 @@ import (
 type Options struct {
 	// Settings are the initial settings.
 	Settings
-	// Open makes an upstream stream of a key; it starts nothing. first is nil for the key's
-	// first stream. The second stream uses the origin of the first one (P50).
-	Open func(id string, node []byte, sink upstream.Sink, first Stream) Stream
+	// NewSubscriber makes the upstream stream of a key; it starts nothing. first is nil for the
+	// key's first stream. The second stream uses the origin of the first one (P50).
+	NewSubscriber func(id string, node []byte, sink upstream.Sink, first Subscriber) Subscriber
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
 	// means the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
@@ -41,12 +41,12 @@ type Keys interface {
 	Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 }
 
-// Stream is a key's stream to its origins, as upstream.Stream is.
-type Stream interface {
+// Subscriber is a key's upstream stream, over all reconnects, as upstream.Subscriber is.
+type Subscriber interface {
 	// SetInterest sets the interest. It never blocks.
 	SetInterest(i *snapshot.Interest)
-	// CountIn is called before Run, and k is released after it.
-	CountIn(k *telemetry.Key)
+	// SetMetrics is called before Run, and k is released after it.
+	SetMetrics(k *telemetry.Key)
 	// Run serves until ctx ends. It returns an error only if the sink did.
 	Run(ctx context.Context) error
 }

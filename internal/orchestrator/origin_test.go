@@ -92,7 +92,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 		bubble(t, edit, func(w *registryFixture) {
 			a := w.join("web", eds).want("x")
 			synctest.Wait()
-			w.feed("web").sink.Status(upstream.Status{Failed: true, Origin: "o", Err: errors.New("connection refused"), Told: told})
+			w.feed("web").sink.Status(upstream.Status{Failed: true, Origin: "o", Err: errors.New("connection refused"), Logged: told})
 			synctest.Wait()
 			if r := a.refusal(); r == nil || !strings.Contains(r.Error(), "connection refused") {
 				t.Errorf("refused with %v", r)

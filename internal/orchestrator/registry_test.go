@@ -100,7 +100,7 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 		time.Sleep(10*time.Minute - time.Second)
 		synctest.Wait()
 		equal(t, "told the origin", f.said(), said)
-		equal(t, "asked", f.asks(eds), "x y")
+		equal(t, "requested", f.requested(eds), "x y")
 		if st := w.status("web"); st.IdleSince.IsZero() {
 			t.Error("the key is not idle")
 		}
@@ -113,8 +113,8 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 		equal(t, "told the origin", f.said(), said)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		equal(t, "asked of EDS", f.asks(eds), "y")
-		equal(t, "asked of CDS", f.asks(cds), "")
+		equal(t, "requested of EDS", f.requested(eds), "y")
+		equal(t, "requested of CDS", f.requested(cds), "")
 		time.Sleep(time.Hour)
 		equal(t, "streams", w.opened(), 1)
 
@@ -197,7 +197,7 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 		b := w.join("web", eds)
 		w.join("web", eds).leave() // a client that never subscribes
 		pass(time.Minute)
-		equal(t, "asked before the client asks", f.asks(eds), "x y z")
+		equal(t, "requested before the client requests it", f.requested(eds), "x y z")
 		b.want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 		f.failed()
@@ -212,9 +212,9 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 		f.reached()
 		b.want("x")
 		pass(9 * time.Second)
-		equal(t, "asked for within linger", f.asks(eds), "x y z")
+		equal(t, "requested within linger", f.requested(eds), "x y z")
 		pass(time.Second)
-		equal(t, "asked for after linger", f.asks(eds)+f.asks(cds), "x*")
+		equal(t, "requested after linger", f.requested(eds)+f.requested(cds), "x*")
 	})
 }
 
@@ -231,9 +231,9 @@ func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 		if r := d.refusal(); r != nil {
 			t.Fatalf("refused: %v", r)
 		}
-		equal(t, "asked", len(strings.Fields(f.asks(eds))), 3)
+		equal(t, "requested", len(strings.Fields(f.requested(eds))), 3)
 		pass(time.Second)
-		equal(t, "asked after a while", f.asks(eds), "c d")
+		equal(t, "requested after a while", f.requested(eds), "c d")
 	})
 }
 
@@ -329,7 +329,7 @@ func TestLimitTypesPerKey(t *testing.T) {
 		if r == nil || r.Code != codes.Unavailable || r.Reason != telemetry.LimitTypesPerKey {
 			t.Fatalf("refusal: %v", r)
 		}
-		equal(t, "asked", w.feed("web").asks(rds), "")
+		equal(t, "requested", w.feed("web").requested(rds), "")
 		if a.refusal() != nil || b.refusal() != nil {
 			t.Error("others were ended")
 		}
@@ -360,7 +360,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 				t.Errorf("ended: %v", r)
 			}
 		}
-		equal(t, "asked", w.feed("web").asks(eds), "u v x y")
+		equal(t, "requested", w.feed("web").requested(eds), "u v x y")
 	})
 }
 
@@ -375,7 +375,7 @@ func TestLimitNamesPerKey(t *testing.T) {
 		if r == nil || r.Code != codes.Unavailable || r.Reason != telemetry.LimitNamesPerKey {
 			t.Fatalf("refusal: %v", r)
 		}
-		equal(t, "asked", f.asks(eds), "x y")
+		equal(t, "requested", f.requested(eds), "x y")
 		d.want("x") // too late
 		for _, other := range []*client{a, b, c} {
 			if other.refusal() != nil {
@@ -397,13 +397,13 @@ func TestLimitNamesPerKey(t *testing.T) {
 		// as many as needed.
 		a.want("u")
 		synctest.Wait()
-		equal(t, "asked", f.asks(eds), "u x")
+		equal(t, "requested", f.requested(eds), "u x")
 		b.want("r")
 		a.want("u", "v")
 		synctest.Wait()
-		equal(t, "asked of EDS", f.asks(eds), "u v x")
-		equal(t, "asked of RDS", f.asks(rds), "r")
-		equal(t, "asked of CDS", f.asks(cds), "*")
+		equal(t, "requested of EDS", f.requested(eds), "u v x")
+		equal(t, "requested of RDS", f.requested(rds), "r")
+		equal(t, "requested of CDS", f.requested(cds), "*")
 		if a.refusal() != nil {
 			t.Errorf("a was ended: %v", a.refusal())
 		}

@@ -19,8 +19,8 @@ import (
 // The group's goroutine owns all fields except acked and anyAdded.
 type removals struct {
 	waiting map[partName]waiting
-	// acked is the newest generation that any client acknowledged while it
-	// refused nothing. Any goroutine may raise it.
+	// acked is the newest generation that any client acknowledged with nothing NACKed. Any
+	// goroutine may raise it.
 	acked atomic.Uint64
 	// added has the resources that came in a generation newer than acked, with that generation. No
 	// client uses them yet, so their deletion does not wait.
@@ -29,7 +29,7 @@ type removals struct {
 	swept    uint64      // the value of acked in the last sweep
 }
 
-// partName is a name in one of the two parts of a type, or the wildcard itself.
+// partName is a name in one of the two parts of a type (see snapshot.Part), or the wildcard itself.
 type partName struct {
 	wildcard bool
 	name     string
@@ -41,8 +41,8 @@ type waiting struct {
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
 }
 
-// ack records that a client acknowledged a generation while it refused nothing. It reports whether
-// the group has something to clean up.
+// ack records that a client acknowledged a generation with nothing NACKed. It reports whether the
+// group has something to clean up.
 func (r *removals) ack(gen uint64) bool {
 	for {
 		was := r.acked.Load()
@@ -171,7 +171,7 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 				u.Errors = append(u.Errors, w.err)
 			}
 		}
-		v.dropUnasked(&u)
+		v.dropNotRequested(&u)
 		if len(u.Removed) == 0 {
 			continue
 		}
@@ -228,7 +228,7 @@ func (g *Group) remove(now time.Time) {
 func (g *Group) expireTTLs(now time.Time) {
 	for _, v := range g.views {
 		if n := v.builder.Expire(now); n > 0 {
-			v.meters.Dropped[telemetry.Expired].Add(n)
+			v.metrics.Dropped[telemetry.Expired].Add(n)
 			g.publishNow(v, now)
 		}
 	}

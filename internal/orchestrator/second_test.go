@@ -16,15 +16,15 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// asks checks the CDS subscription of each stream of a key, in the order of opening.
+// requested checks the CDS subscription of each stream of a key, in the order of opening.
 func (w *registryFixture) asks(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	var got []string
 	for _, f := range w.streams("web") {
-		got = append(got, f.asks(cds))
+		got = append(got, f.requested(cds))
 	}
-	equal(t, "asked of CDS", strings.Join(got, " | "), strings.Join(want, " | "))
+	equal(t, "requested of CDS", strings.Join(got, " | "), strings.Join(want, " | "))
 }
 
 // scrape returns the metrics as Prometheus reads them.
@@ -57,8 +57,8 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 			w.asks(t, c.first, c.then)
 			time.Sleep(time.Hour)
 			equal(t, "told the first stream", f.said(), said)
-			equal(t, "asked of EDS", f.asks(eds), "e")
-			equal(t, "asked of EDS on the second", w.second("web").asks(eds), "")
+			equal(t, "requested of EDS", f.requested(eds), "e")
+			equal(t, "requested of EDS on the second", w.second("web").requested(eds), "")
 
 			// It closes once linger is over, and is opened again when needed.
 			b.want()
@@ -96,7 +96,7 @@ func TestP50_NothingMoves(t *testing.T) {
 				time.Sleep(time.Hour)
 				if busy {
 					w.asks(t, "", c.then)
-					equal(t, "asked of EDS", f.asks(eds), "e")
+					equal(t, "requested of EDS", f.requested(eds), "e")
 				} else {
 					w.asks(t, c.then)
 					equal(t, "the stream that is left", w.feed("web"), second)
@@ -134,7 +134,7 @@ func TestP50_TwoStreamsForAllTypes(t *testing.T) {
 		wild.leave()
 		time.Sleep(time.Minute)
 		w.asks(t, "", "n")
-		equal(t, "EDS", f.asks(eds)+" "+second.asks(eds), "* e")
+		equal(t, "EDS", f.requested(eds)+" "+second.requested(eds), "* e")
 		w.join("web", cds).want("*")
 		w.asks(t, "*", "n")
 		equal(t, "streams, ever", w.opened(), 2)
@@ -266,7 +266,7 @@ func TestP50_LateUpdatesOfAStream(t *testing.T) {
 		equal(t, "n", a.sees(subscription("n"), "n"), "1")
 		equal(t, "b", b.sees(subscription("*"), "b"), "-")
 		if got := scrape(w); !strings.Contains(got, `xdsrelay_upstream_unasked_total{type="CDS"} 3`) {
-			t.Errorf("3 resources are not counted as unasked:\n%s", got)
+			t.Errorf("3 resources are not counted as not requested:\n%s", got)
 		}
 
 		b.want()

@@ -107,7 +107,7 @@ func TestReconfigureNames(t *testing.T) {
 		w.reconfigured(func(s *Settings) { s.Linger = time.Second })
 		a.want("x")
 		time.Sleep(2 * time.Second)
-		equal(t, "asked", w.feed("a").asks(eds), "x")
+		equal(t, "requested", w.feed("a").requested(eds), "x")
 		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 1 })
 		b := w.join("a", eds).want("z")
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
@@ -131,13 +131,13 @@ func TestReconfigureNamesEndsOnlyGrowingClients(t *testing.T) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
 		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")
 		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 2 })
-		goesOn := func(what string, c *client, asked string) {
+		goesOn := func(what string, c *client, requested string) {
 			t.Helper()
 			synctest.Wait()
 			if r := c.refusal(); r != nil {
 				t.Fatalf("%s: %v", what, r)
 			}
-			equal(t, what, w.feed("a").asks(eds), asked)
+			equal(t, what, w.feed("a").requested(eds), requested)
 		}
 		goesOn("the same", a.want("v", "w", "x", "y"), "v w x y z")
 		goesOn("a name less", a.want("w", "x", "y"), "w x y z")

@@ -80,8 +80,8 @@ func (g *Group) Status() Status {
 		Members: c.members, OtherUserAgents: c.otherUserAgents, IdleSince: c.idleSince, Types: c.types,
 		State: state, Refusal: g.refusal.Load(),
 	}
-	for _, l := range handles {
-		s.Upstreams = append(s.Upstreams, *l.status.Load())
+	for _, h := range handles {
+		s.Upstreams = append(s.Upstreams, *h.status.Load())
 	}
 	return s
 }

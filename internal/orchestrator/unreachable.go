@@ -13,13 +13,13 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// observe reads the status of the streams. It decides whether the origin counts as unreachable
-// (P53), and whether the last known good is served (P66).
-func (g *Group) observe(now time.Time) {
+// updateReachability reads the status of the streams. It decides whether the origin counts as
+// unreachable (P53), and whether the last known good is served (P66).
+func (g *Group) updateReachability(now time.Time) {
 	for _, l := range g.upstreams() {
 		l.seen = l.status.Load()
 	}
-	s, waits := g.reach(), g.subscribes() && !g.responded()
+	s, waits := g.reachStatus(), g.subscribes() && !g.responded()
 	if !waits || s.Connected != g.wasOpen {
 		g.answerBy = time.Time{}
 	}
@@ -30,14 +30,14 @@ func (g *Group) observe(now time.Time) {
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
 	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late)
 	g.serveStored = g.unreachable || late
-	g.refusing = g.refusing && !g.responded()
+	g.refusalLogged = g.refusalLogged && !g.responded()
 }
 
-// evaluate tells members whether the relay has anything that they want while the origin is
+// updateRefusals tells members whether the relay has anything that they want while the origin is
 // unreachable (P53).
 func (g *Group) updateRefusals() {
-	changed := g.unevaluated
-	g.unevaluated = nil
+	changed := g.resubscribed
+	g.resubscribed = nil
 	if !g.unreachable {
 		g.reported = nil
 		if g.refusal.Swap(nil) != nil {
@@ -47,17 +47,17 @@ func (g *Group) updateRefusals() {
 		}
 		return
 	}
-	// Members of a view share a subscription, and members of several views may.
-	type asked struct {
+	// Many members have the same view and subscription: each pair is checked once.
+	type viewSubscription struct {
 		view *View
 		sub  *snapshot.Subscription
 	}
-	has := make(map[asked]bool)
+	has := make(map[viewSubscription]bool)
 	check := func(m *member) {
 		if m.ended || m.view == nil {
 			return
 		}
-		of := asked{m.view, m.sub}
+		of := viewSubscription{m.view, m.sub}
 		is, known := has[of]
 		if !known {
 			is = m.sub.Empty() || m.view.has(m.sub)
@@ -69,7 +69,7 @@ func (g *Group) updateRefusals() {
 		}
 		g.setRefused(m, g.refuse(m.typ))
 	}
-	if s := g.reach(); s != g.reported {
+	if s := g.reachStatus(); s != g.reported {
 		g.reported = s
 		g.refusal.Store(nil) // the reason may have changed
 		for m := range g.members {
@@ -93,8 +93,8 @@ func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 	}
 }
 
-// refuse returns the refusal of clients because no origin is reachable. A stream ends by it if the
-// relay has nothing of any of its types. typ is the first type without anything.
+// refuse returns the refusal of clients because no origin is reachable. It ends a stream if the
+// relay has nothing for any of the stream's types. typ is a type for which the relay has nothing.
 func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r
@@ -112,10 +112,10 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		"key %s: nothing is held or stored of what is asked for, and no origin can be reached: %s%s", g.key, of, why)
 	r.Key = g.key.String()
 	g.refusal.Store(r)
-	if !g.refusing {
-		g.refusing = true
+	if !g.refusalLogged {
+		g.refusalLogged = true
 		args := []any{"type", typ, "origin", s.Origin}
-		if !s.Told {
+		if !s.Logged {
 			args = append(args, "error", why)
 		}
 		g.log.Warn("no origin can be reached, and nothing is held or stored of what clients ask for", args...)

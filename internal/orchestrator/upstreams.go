@@ -18,10 +18,10 @@ import (
 // of that stream, so the group knows which stream brought an Update.
 type upstreamHandle struct {
 	// Constant.
-	group  *Group
-	stream Stream
-	ctx    context.Context // the stream's; nil: it is not started
-	cancel context.CancelFunc
+	group      *Group
+	subscriber Subscriber
+	ctx        context.Context // the stream's; nil: it is not started
+	cancel     context.CancelFunc
 
 	// Safe for concurrent use.
 	status    atomic.Pointer[upstream.Status]
@@ -36,24 +36,24 @@ type upstreamHandle struct {
 
 var _ upstream.Sink = (*upstreamHandle)(nil)
 
-// newUpstreamHandle makes the handle of a stream; it starts nothing. first is the group's
-// other stream, nil if there is none.
+// newUpstreamHandle makes the handle of a stream; it starts nothing. first is the group's other
+// stream, nil if there is none.
 func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
-	l := &upstreamHandle{group: g, sent: new(snapshot.Interest)}
-	l.status.Store(new(upstream.Status))
-	l.openedAt.Store(new(time.Time))
-	l.seen = l.status.Load()
-	var beside Stream
+	h := &upstreamHandle{group: g, sent: new(snapshot.Interest)}
+	h.status.Store(new(upstream.Status))
+	h.openedAt.Store(new(time.Time))
+	h.seen = h.status.Load()
+	var beside Subscriber
 	if first != nil {
-		beside = first.stream
+		beside = first.subscriber
 	}
-	l.stream = g.opts.Open(g.key.String(), g.representative.Bytes(), l, beside)
-	return l
+	h.subscriber = g.opts.NewSubscriber(g.key.String(), g.representative.Bytes(), h, beside)
+	return h
 }
 
 // Held implements upstream.Sink.
-func (l *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
-	v := find(*l.group.types.Load(), typ)
+func (h *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
+	v := find(*h.group.types.Load(), typ)
 	if v == nil {
 		return nil
 	}
@@ -67,11 +67,11 @@ func (l *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
 var errDropped = errors.New("the key was dropped")
 
 // Update implements upstream.Sink.
-func (l *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
+func (h *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	applied := make(chan bool, 1)
 	select {
-	case l.group.updates <- update{u, l, applied, tracing.From(ctx)}:
-	case <-l.group.done:
+	case h.group.updates <- update{u, h, applied, tracing.From(ctx)}:
+	case <-h.group.done:
 		return false, errDropped
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -80,31 +80,31 @@ func (l *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed
 }
 
 // Status implements upstream.Sink.
-func (l *upstreamHandle) Status(s upstream.Status) {
-	if s.Connected && !s.Spoken && s.SilentSince.IsZero() { // a stream was opened
+func (h *upstreamHandle) Status(s upstream.Status) {
+	if s.Connected && !s.Responded && s.SilentSince.IsZero() { // a stream was opened
 		now := time.Now()
-		l.openedAt.Store(&now)
-		l.responded.Store(false)
+		h.openedAt.Store(&now)
+		h.responded.Store(false)
 	}
-	l.responded.Store(s.Connected && (s.Spoken || l.responded.Load()))
+	h.responded.Store(s.Connected && (s.Responded || h.responded.Load()))
 	if s.Connected {
-		l.group.reached.Store(true) // the next status may come before the next step
+		h.group.wasEverOpen.Store(true) // the next status may come before the next step
 	}
-	l.status.Store(&s)
-	l.group.signal()
+	h.status.Store(&s)
+	h.group.signal()
 }
 
 // connected reports whether the stream is open. Any goroutine may call it.
-func (l *upstreamHandle) connected() bool { return l.status.Load().Connected }
+func (h *upstreamHandle) connected() bool { return h.status.Load().Connected }
 
 // run runs the upstream stream. If the stream fails for good, the group keeps what it holds.
-func (l *upstreamHandle) run(ctx context.Context) {
-	err := l.stream.Run(ctx)
+func (h *upstreamHandle) run(ctx context.Context) {
+	err := h.subscriber.Run(ctx)
 	if ctx.Err() != nil || errors.Is(err, errDropped) {
 		return
 	}
-	l.group.log.Error("upstream stream ended for good", "error", err)
-	l.Status(upstream.Status{Failed: true, Err: err})
+	h.group.log.Error("upstream stream ended for good", "error", err)
+	h.Status(upstream.Status{Failed: true, Err: err})
 }
 
 // upstreams returns the streams in the order in which they were opened. The caller must not
@@ -121,19 +121,19 @@ func (g *Group) connected() bool {
 
 // responded reports whether an open stream has brought a response. Any goroutine may call it.
 func (g *Group) responded() bool {
-	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return l.connected() && l.responded.Load() })
+	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.connected() && h.responded.Load() })
 }
 
-// reach returns the status that decides whether the origin is reachable. That is the status of an
-// open stream, else of a stream whose last attempt failed, else of the first stream.
-func (g *Group) reach() *upstream.Status {
+// reachStatus returns the status that decides whether the origin is reachable. That is the status
+// of an open stream, else of a stream whose last attempt failed, else of the first stream.
+func (g *Group) reachStatus() *upstream.Status {
 	for _, is := range []func(*upstream.Status) bool{
 		func(s *upstream.Status) bool { return s.Connected },
 		func(s *upstream.Status) bool { return s.Failed },
 	} {
-		for _, l := range g.upstreams() {
-			if is(l.seen) {
-				return l.seen
+		for _, h := range g.upstreams() {
+			if is(h.seen) {
+				return h.seen
 			}
 		}
 	}
@@ -141,35 +141,35 @@ func (g *Group) reach() *upstream.Status {
 }
 
 // startUpstream starts a stream, if the group runs already.
-func (g *Group) startUpstream(l *upstreamHandle) {
+func (g *Group) startUpstream(h *upstreamHandle) {
 	if g.ctx == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	l.ctx, l.cancel = ctx, cancel
-	l.stream.CountIn(g.meters)
+	h.ctx, h.cancel = ctx, cancel
+	h.subscriber.SetMetrics(g.metrics)
 	g.wg.Go(func() {
 		defer cancel()
-		l.run(ctx)
+		h.run(ctx)
 	})
 }
 
 // openSecond opens a second stream.
 func (g *Group) openSecond() *upstreamHandle {
-	l := newUpstreamHandle(g, g.firstUpstream())
-	handles := append(slices.Clone(g.upstreams()), l)
+	h := newUpstreamHandle(g, g.firstUpstream())
+	handles := append(slices.Clone(g.upstreams()), h)
 	g.handles.Store(&handles)
-	g.startUpstream(l)
+	g.startUpstream(h)
 	g.log.Debug("second upstream stream opened: a type has wildcard and names")
-	return l
+	return h
 }
 
 // closeUpstream ends a stream. The other one is then the first.
-func (g *Group) closeUpstream(l *upstreamHandle) {
-	left := slices.DeleteFunc(slices.Clone(g.upstreams()), func(o *upstreamHandle) bool { return o == l })
+func (g *Group) closeUpstream(h *upstreamHandle) {
+	left := slices.DeleteFunc(slices.Clone(g.upstreams()), func(o *upstreamHandle) bool { return o == h })
 	g.handles.Store(&left)
-	if l.cancel != nil {
-		l.cancel()
+	if h.cancel != nil {
+		h.cancel()
 	}
 	g.log.Debug("upstream stream closed: it carries nothing any more")
 }

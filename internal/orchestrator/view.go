@@ -25,12 +25,12 @@ import (
 // stands for it is subscribed.
 type View struct {
 	typ         xds.Type
-	meters      *telemetry.Type
+	metrics     *telemetry.Type
 	storeWriter *storeWriter // nil: nothing is stored
 	history     *history.Type
 
-	// held is the newest snapshot, published or not; nil before the first
-	// update. Any goroutine reads it.
+	// held is the newest snapshot, published or not; nil before the first update. Any goroutine
+	// reads it.
 	held atomic.Pointer[snapshot.Snapshot]
 	// stored is the snapshot in the store that may still be served, nil if none. Any goroutine
 	// reads it.
@@ -60,9 +60,9 @@ type View struct {
 	completion completion
 }
 
-func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
+func newView(t xds.Type, metrics *telemetry.Type, past *history.History) *View {
 	return &View{
-		typ: t, meters: meters,
+		typ: t, metrics: metrics,
 		history: past.NewType(t),
 		builder: snapshot.NewBuilder(t), index: subscriptions.New[*member](),
 		lingering: make(map[partName]*list.Element),
@@ -72,8 +72,8 @@ func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
 // part returns the held part that the wildcard, or names, brought.
 func (v *View) part(wild bool) snapshot.Part { return v.held.Load().Part(wild) }
 
-// at returns the stream that carries a part.
-func (v *View) at(wild bool) *upstreamHandle {
+// streamOf returns the upstream stream that carries a part; nil if none does.
+func (v *View) streamOf(wild bool) *upstreamHandle {
 	if wild {
 		return v.wildcardOn
 	}
@@ -83,48 +83,49 @@ func (v *View) at(wild bool) *upstreamHandle {
 // apply applies an update of a stream. It reports whether there is a new snapshot, and whether
 // the snapshot has a first answer, which is published at once. Deletions wait for delay (P36).
 func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
-	if from != v.at(u.Wildcard) {
-		v.meters.NotRequested.Add(len(u.Changed)) // another stream carries the part now
+	if from != v.streamOf(u.Wildcard) {
+		v.metrics.NotRequested.Add(len(u.Changed)) // another stream carries the part now
 		return false, false
 	}
 	if u.Ended { // its resources must not be served any more (P63)
 		return v.builder.Apply(u) && v.snapshot(stateGen), true
 	}
-	v.dropUnasked(&u)
+	v.dropNotRequested(&u)
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.answersUnknown(&u, was)
 	v.completion.note(v.builder, &u, from.openedAt.Load())
 	v.applyDelayed(u, delay)
 	noRoom := v.builder.DroppedErrors()
-	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
-	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
+	v.metrics.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
+	v.metrics.Failures[telemetry.NoRoom].Add(noRoom)
 	return v.snapshot(stateGen), first
 }
 
-// dropUnasked removes from u the names that are no longer subscribed.
-func (v *View) dropUnasked(u *snapshot.Update) {
+// dropNotRequested removes from u the names that are no longer subscribed.
+func (v *View) dropNotRequested(u *snapshot.Update) {
 	if u.Wildcard {
 		return
 	}
-	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.askedFor(r) }) {
+	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.requested(r) }) {
 		all := u.Changed // the caller owns the array
 		u.Changed = nil
 		for _, r := range all {
-			if v.askedFor(r) {
+			if v.requested(r) {
 				u.Changed = append(u.Changed, r)
 			}
 		}
-		v.meters.NotRequested.Add(len(all) - len(u.Changed))
+		v.metrics.NotRequested.Add(len(all) - len(u.Changed))
 	}
-	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.answers(n) }) {
-		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })
+	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.requestedName(n) }) {
+		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.requestedName(n) })
 	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.answers(e.Name) })
-	v.dropUnaskedHandles(u)
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.requestedName(e.Name) })
+	v.dropNotRequestedAliases(u)
 }
 
-// dropUnaskedHandles removes from u the unresolved aliases that are no longer subscribed (P18).
-func (v *View) dropUnaskedHandles(u *snapshot.Update) {
+// dropNotRequestedAliases removes from u the unresolved aliases that are no longer subscribed
+// (P18).
+func (v *View) dropNotRequestedAliases(u *snapshot.Update) {
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
 		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
@@ -140,26 +141,28 @@ func (v *View) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
-		v.answersUnknownHandle(u, was)
+		v.answersUnknownAlias(u, was)
 }
 
-// answersUnknownHandle reports whether u has an alias or a glob that was unknown before.
-func (v *View) answersUnknownHandle(u *snapshot.Update, was *snapshot.Snapshot) bool {
+// answersUnknownAlias reports whether u has an alias or a glob that was unknown before.
+func (v *View) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	part := was.Part(false)
 	news := func(n string) bool { return v.names.Has(n) && part.AwaitsAnswer(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
 
-// askedFor reports whether a resource is subscribed, by its name, an alias or a glob.
-func (v *View) askedFor(r *xds.Resource) bool { return r.RequestedBy(v.names) }
+// requested reports whether a resource is subscribed by its name, an alias or a glob.
+func (v *View) requested(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
-// answers reports whether name, or the resource held under it, is subscribed.
-func (v *View) answers(name string) bool { return v.held.Load().Part(false).Requested(name, v.names) }
+// requestedName reports whether name, or the resource held under it, is subscribed.
+func (v *View) requestedName(name string) bool {
+	return v.held.Load().Part(false).Requested(name, v.names)
+}
 
-// askedBy returns the subscribed names of the resource held under name, and whether a member wants
-// any of them.
-func (v *View) askedBy(name string) (by []string, wanted bool) {
+// requestedAs returns the subscribed names of the resource held under name, and whether a member
+// wants any of them.
+func (v *View) requestedAs(name string) (by []string, wanted bool) {
 	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).AliasesAndGlob()), name) {
 		if v.names.Has(n) {
 			by = append(by, n)
@@ -169,9 +172,9 @@ func (v *View) askedBy(name string) (by []string, wanted bool) {
 	return by, wanted
 }
 
-// askAgain requests names again that the origin could not resolve (P18). It reports whether there
-// is a new snapshot.
-func (v *View) askAgain(names []string, stateGen uint64) bool {
+// requestAgain requests names again that the origin could not resolve (P18). It reports whether
+// there is a new snapshot.
+func (v *View) requestAgain(names []string, stateGen uint64) bool {
 	again := v.builder.RequestAgain(names...)
 	if len(again) == 0 {
 		return false
@@ -262,9 +265,9 @@ func (g *Group) completeWildcards(now time.Time) {
 		if c.at.IsZero() || now.Before(c.at) {
 			continue
 		}
-		if l := v.at(true); l != nil {
-			opened := l.openedAt.Load()
-			if !l.connected() || opened != c.stream && now.Before(opened.Add(completeLatest)) {
+		if h := v.streamOf(true); h != nil {
+			opened := h.openedAt.Load()
+			if !h.connected() || opened != c.stream && now.Before(opened.Add(completeLatest)) {
 				c.at = now.Add(completeAfter)
 				continue
 			}

@@ -22,12 +22,11 @@ import (
 // mergeFor is how long interest changes are gathered before a request is sent (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes
-// one request and ends, so that an idle stream has no sender. There is one sender
-// at a time: what changes while it waits for the transport is merged. The receiver
-// parses each response and hands it to the loop, which decides whether to accept
-// it. The receiver then makes the update and waits until it is applied, so that a
-// large update delays only the next response.
+// adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes one request and
+// ends, so that an idle stream has no sender. There is one sender at a time: changes that come
+// while it waits for the transport are merged. The receiver parses each response and hands it to
+// the loop, which decides whether to accept it. The receiver then makes the update and waits until
+// it is applied, so that a large update delays only the next response.
 type adsStream struct {
 	stream       *originStream
 	cs           grpc.ClientStream
@@ -140,9 +139,8 @@ func (a *adsStream) send(r *adsclient.Request, cancel context.CancelCauseFunc) {
 	}
 }
 
-// reportSize counts and logs a request that exceeds the limit, or that leaves
-// versions out (P59). Every SotW request of a type repeats its names, so only the
-// first oversized one is logged.
+// reportSize counts and logs a request that exceeds the limit, or that leaves versions out (P59).
+// Every SotW request of a type repeats its names, so only the first oversized one is logged.
 func (a *adsStream) reportSize(r *adsclient.Request) {
 	m := a.stream.client.opts.Metrics
 	if r.VersionsLeftOut > 0 {
@@ -172,11 +170,11 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	first := !s.responded
 	s.Answered()
 	if first && (!d.Accept || !d.Wanted()) {
-		s.report(Status{Connected: true, Spoken: true})
+		s.report(Status{Connected: true, Responded: true})
 	}
 	c := s.Counters(r.TypeURL)
 	switch {
-	case d.Unrequested:
+	case d.NotRequested:
 		c.Updates[telemetry.Unchanged].Inc()
 		c.NotRequested.Add(len(r.Resources) + len(r.Removed))
 		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
@@ -187,7 +185,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		if d.NewFault {
 			level = slog.LevelWarn
 		}
-		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.Refusals, "error", in.fault)
+		s.log.Log(context.Background(), level, "response NACKed", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
 	}
 	return d, nil
 }
@@ -217,7 +215,7 @@ func (a *adsStream) receive(ctx context.Context) {
 				Type: r.TypeURL, Version: r.Version, Nonce: r.Nonce, Resources: len(r.Resources), Removed: len(r.Removed),
 			}, fault)
 			switch {
-			case d.Unrequested:
+			case d.NotRequested:
 				trace.End("unasked")
 			case !d.Accept:
 				trace.Fail("rejected", fault)
@@ -271,7 +269,7 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 		trace.End("unchanged")
 	}
 	c := s.Counters(r.TypeURL)
-	c.NotRequested.Add(n.Unasked)
+	c.NotRequested.Add(n.NotRequested)
 	c.OriginHeartbeats[telemetry.Renewed].Add(n.Renewed)
 	c.OriginHeartbeats[telemetry.StaleHeartbeat].Add(n.Stale)
 	if changed {

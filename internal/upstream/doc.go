@@ -4,11 +4,11 @@
 // A Client holds the origins (client.go). An originState has what all keys together know about one
 // origin: whether it is away or silent (originstate.go).
 //
-// A Stream is one key's subscription, for as long as the key lives (stream.go). It has the key's
-// order of origins, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
-// originStream is a Stream at one origin (originstream.go): the one that the key uses, or a
-// preferred one that it probes while it uses another (probe.go). A probeLimiter bounds how many
-// keys probe an origin at a time.
+// A Subscriber keeps one key subscribed for as long as the key lives (subscriber.go). It chooses
+// the origin, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
+// originStream is a Subscriber's stream at one origin (originstream.go): the origin that the key
+// uses, or a preferred one that it probes while it uses another (probe.go). A probeLimiter bounds
+// how many keys probe an origin at a time.
 //
 // An origin is reached over gRPC (grpc.go, connections.go), or it is a directory (package
 // filesource). Both serve the same originStream. An adsStream runs one gRPC stream (adsstream.go).
@@ -16,14 +16,14 @@
 //
 // # Concurrency
 //
-// Constructors start nothing. Client.Run must run for as long as any Stream's Run does. Both return
-// once all goroutines that they started have ended.
+// Constructors start nothing. Client.Run must run for as long as any Subscriber's Run does. Both
+// return once all goroutines that they started have ended.
 //
-// Stream.SetInterest and Client.Origins may be called from any goroutine and never block. The rest
-// of a Stream belongs to the goroutine of Run, which makes the attempts at the origin in use. While
-// a gRPC stream is open this goroutine owns the conversation. A second one only receives. A
-// goroutine of its own sends each request and then ends. Each origin that is probed has a
-// goroutine, which makes the attempts there in the same way.
+// Subscriber.SetInterest and Client.Origins may be called from any goroutine and never block. The
+// rest of a Subscriber belongs to the goroutine of Run, which makes the attempts at the origin in
+// use. While a gRPC stream is open this goroutine owns the conversation. A second goroutine only
+// receives. For each request, a further goroutine sends it and ends. Each origin that is probed has
+// a goroutine, which makes the attempts there in the same way.
 //
 // Sink.Update is called by one goroutine at a time: by the receiver for a response, and by Run's
 // goroutine once an attempt is over. Probes call neither Sink.Update nor Sink.Status. All of them

@@ -191,20 +191,20 @@ func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 }
 
 // stream runs a stream with this interest.
-func (r *relay) stream(types ...snapshot.TypeInterest) (*Stream, *testSink) {
+func (r *relay) stream(types ...snapshot.TypeInterest) (*Subscriber, *testSink) {
 	sink := newTestSink()
 	return r.run(sink, types...), sink
 }
 
 // run runs a stream with this sink.
-func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Stream {
-	s := r.client.NewStream("key", nil, sink)
+func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Subscriber {
+	s := r.client.NewSubscriber("key", nil, sink)
 	r.start(s, sink, types...)
 	return s
 }
 
 // start runs this stream with this sink.
-func (r *relay) start(s *Stream, sink *testSink, types ...snapshot.TypeInterest) {
+func (r *relay) start(s *Subscriber, sink *testSink, types ...snapshot.TypeInterest) {
 	s.SetInterest(sink.Want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {

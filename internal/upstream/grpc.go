@@ -130,7 +130,7 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-func (o *grpcOrigin) attach(s *originStream) session { return &grpcSession{origin: o, stream: s} }
+func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
@@ -168,10 +168,10 @@ func (g *grpcSession) close() {
 	}
 }
 
-// rest waits for d, or until a failed connection is ready. In that case it only waits for a jitter,
-// because many keys wait for the same connection. An attempt that reached the origin waits in full,
-// whatever its connection does.
-func (g *grpcSession) rest(ctx context.Context, d time.Duration) {
+// waitBeforeRetry waits for d, or until a failed connection is ready. In that case it only waits
+// for a jitter, because many keys wait for the same connection. An attempt that reached the origin
+// waits in full, whatever its connection does.
+func (g *grpcSession) waitBeforeRetry(ctx context.Context, d time.Duration) {
 	if g.reached || g.conn == nil {
 		sleep(ctx, d)
 		return

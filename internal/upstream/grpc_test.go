@@ -244,7 +244,7 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 	sink := newTestSink()
 	over := errors.New("group is over")
 	sink.Fail = over
-	stream := r.client.NewStream("key", nil, sink)
+	stream := r.client.NewSubscriber("key", nil, sink)
 	stream.SetInterest(sink.Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
@@ -262,7 +262,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	for _, types := range [][]snapshot.TypeInterest{nil, {named(rds, "a")}} {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
-		stream := r.client.NewStream("key", nil, sink)
+		stream := r.client.NewSubscriber("key", nil, sink)
 		stream.SetInterest(sink.Want(types...))
 		ended := make(chan error, 1)
 		r.wg.Go(func() { ended <- stream.Run(ctx) })
@@ -423,8 +423,8 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 		if d := time.Since(start); d < rounds*5*time.Millisecond {
 			t.Errorf("%d NACKs in %v", rounds, d)
 		}
-		if warn, debug := log.of("response refused"); warn != 1 || debug != rounds-1 {
-			t.Errorf("%d warnings and %d debug records of %d refusals", warn, debug, rounds)
+		if warn, debug := log.of("response NACKed"); warn != 1 || debug != rounds-1 {
+			t.Errorf("%d warnings and %d debug records of %d NACKs", warn, debug, rounds)
 		}
 	})
 }

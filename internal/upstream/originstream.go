@@ -20,9 +20,9 @@ type origin interface {
 	// upkeep runs as long as Client.Run. It watches files or closes idle connections. It returns
 	// when all goroutines that it started have ended, with nil if ctx ended it.
 	upkeep(ctx context.Context) error
-	// attach makes the session of a key with this origin. It starts nothing, performs no I/O and
-	// cannot fail. It may be called before upkeep runs.
-	attach(*originStream) session
+	// newSession makes the session of a stream with this origin. It starts nothing, performs no I/O
+	// and cannot fail. It may be called before upkeep runs.
+	newSession(*originStream) session
 	// connections is their number, for admin.
 	connections() int
 	// faults describe invalid files, for admin.
@@ -41,9 +41,9 @@ type session interface {
 	//     returns unchanged.
 	// errReopen means: this is no failure, serve again at once.
 	serve(ctx context.Context) error
-	// rest waits before the next attempt: for d, for less if an attempt is likely to succeed now,
-	// or until ctx ends.
-	rest(ctx context.Context, d time.Duration)
+	// waitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
+	// succeed now, or until ctx ends.
+	waitBeforeRetry(ctx context.Context, d time.Duration)
 	// close releases what the session holds between attempts.
 	close()
 }
@@ -51,10 +51,10 @@ type session interface {
 // errReopen ends a stream that could go on but cannot carry the new interest.
 var errReopen = errors.New("stream to be opened anew for another interest")
 
-// originStream is a Stream at one origin, which the key uses or probes. It goes on
-// through several attempts.
+// originStream is a Subscriber's stream at one origin, which the key uses or probes. It goes on
+// through several attempts: each opens a gRPC stream, or serves a directory.
 type originStream struct {
-	*Stream
+	*Subscriber
 	at         *originState
 	session    session
 	interest   *adsclient.InterestCell
@@ -80,16 +80,16 @@ type typePart struct {
 }
 
 // newOriginStream makes a stream at an origin; p is nil if the key uses it.
-func (s *Stream) newOriginStream(at *originState, r adsclient.Resumption, p *probe) *originStream {
-	l := &originStream{Stream: s, at: at, resumption: r, probing: p}
-	l.session = at.origin.attach(l)
-	l.interest = s.join()
+func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption, p *probe) *originStream {
+	l := &originStream{Subscriber: s, at: at, resumption: r, probing: p}
+	l.session = at.origin.newSession(l)
+	l.interest = s.addInterestCell()
 	return l
 }
 
 // close ends a stream that has no attempt.
 func (l *originStream) close() {
-	l.leave(l.interest)
+	l.removeInterestCell(l.interest)
 	l.session.close()
 }
 
@@ -98,7 +98,7 @@ func (l *originStream) close() {
 func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.responded, l.uncacheable = false, false, nil
 	if wait > 0 {
-		l.session.rest(ctx, wait)
+		l.session.waitBeforeRetry(ctx, wait)
 	}
 	if !l.interest.Await(ctx) {
 		return context.Cause(ctx)
@@ -143,10 +143,9 @@ func (l *originStream) report(st Status) {
 	}
 }
 
-// becameSilent counts and shows the attempt as silent, unless it had a response.
-// A stream is silent once it has been open for first_answer_timeout without any
-// response. Silence changes nothing for clients (P57). It is shown because such an
-// origin looks healthy otherwise.
+// becameSilent counts and shows the attempt as silent, unless it had a response. A stream is silent
+// once it has been open for first_answer_timeout without any response. Silence changes nothing for
+// clients (P57). It is shown because such an origin looks healthy otherwise.
 func (l *originStream) becameSilent() {
 	if l.responded || !l.silentSince.IsZero() {
 		return
@@ -164,7 +163,7 @@ func (l *originStream) endSilence(responded bool) {
 	l.silentSince = time.Time{}
 	l.at.endSilence()
 	if responded {
-		l.report(Status{Connected: true, Spoken: true})
+		l.report(Status{Connected: true, Responded: true})
 	}
 }
 
@@ -323,10 +322,10 @@ func (l *originStream) dropUncacheable(ctx context.Context) error {
 // directory makes a filesource.Directory an origin.
 type directory struct{ *filesource.Directory }
 
-func (d directory) upkeep(ctx context.Context) error { return d.Run(ctx) }
-func (d directory) attach(s *originStream) session   { return directorySession{d.Session(s)} }
-func (d directory) connections() int                 { return d.Connections() }
-func (d directory) faults() []filesource.Fault       { return d.Faults() }
+func (d directory) upkeep(ctx context.Context) error   { return d.Run(ctx) }
+func (d directory) newSession(s *originStream) session { return directorySession{d.Session(s)} }
+func (d directory) connections() int                   { return d.Connections() }
+func (d directory) faults() []filesource.Fault         { return d.Faults() }
 
 type directorySession struct{ *filesource.Session }
 
@@ -338,5 +337,7 @@ func (s directorySession) serve(ctx context.Context) error {
 	return err
 }
 
-func (s directorySession) rest(ctx context.Context, d time.Duration) { s.Rest(ctx, d) }
-func (s directorySession) close()                                    {}
+func (s directorySession) waitBeforeRetry(ctx context.Context, d time.Duration) {
+	s.WaitBeforeRetry(ctx, d)
+}
+func (s directorySession) close() {}

@@ -16,7 +16,7 @@ import (
 // the key's requests on a stream of its own, and ACKs and discards the responses. The probe ends
 // once every type with held resources was answered. The key then reconnects there.
 type probe struct {
-	stream  *Stream
+	stream  *Subscriber
 	end     context.CancelCauseFunc // ends the probe's attempt
 	timeout *time.Timer             // ends it after probeTimeout
 
@@ -40,7 +40,7 @@ var (
 
 // probe probes an origin again and again, first after delay. It returns true once the
 // origin answered, false if ctx ended.
-func (s *Stream) probe(ctx context.Context, at *originState, delay time.Duration) bool {
+func (s *Subscriber) probe(ctx context.Context, at *originState, delay time.Duration) bool {
 	warned := false
 	for failures, wait := 0, delay; ; {
 		sleep(ctx, wait)
@@ -66,7 +66,7 @@ func (s *Stream) probe(ctx context.Context, at *originState, delay time.Duration
 
 // probeOnce probes an origin once, and returns why it ended and the types that
 // were not answered.
-func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []string, err error) {
+func (s *Subscriber) probeOnce(ctx context.Context, at *originState) (unanswered []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	p := &probe{stream: s, end: end, answered: make(map[typePart]bool)}
@@ -143,7 +143,7 @@ const minReturn = time.Minute
 
 // leftOrigin counts a return that did not last, when the key leaves an origin that
 // failed.
-func (s *Stream) leftOrigin(at *originState) {
+func (s *Subscriber) leftOrigin(at *originState) {
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < minReturn:
@@ -156,7 +156,7 @@ func (s *Stream) leftOrigin(at *originState) {
 
 // probeDelay is the first wait before an origin is probed. It grows with each return that ended
 // soon, so that keys do not alternate between origins.
-func (s *Stream) probeDelay(at *originState) time.Duration {
+func (s *Subscriber) probeDelay(at *originState) time.Duration {
 	n := s.shortReturns[at]
 	if n == 0 {
 		return 0
@@ -251,7 +251,7 @@ func (t *probeLimiter) enter(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// leave releases a place.
+// removeInterestCell releases a place.
 func (t *probeLimiter) leave() {
 	t.mu.Lock()
 	t.busy--

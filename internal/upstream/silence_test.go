@@ -110,11 +110,11 @@ func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
 			_, sink := r.stream(named(rds, "a"))
 			s := f.next()
 			sink.Until(t, "a stream", func() bool { return sink.lastStatus().Connected })
-			if sink.lastStatus().Spoken {
+			if sink.lastStatus().Responded {
 				t.Error("it has not spoken")
 			}
 			s.send(bad)
-			sink.Until(t, "a word", func() bool { return sink.lastStatus().Connected && sink.lastStatus().Spoken })
+			sink.Until(t, "a word", func() bool { return sink.lastStatus().Connected && sink.lastStatus().Responded })
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestP53_AnUnwantedFirstResponseEndsTheSilence(t *testing.T) {
 		synctest.Wait()
 		sink.Mu.Lock()
 		defer sink.Mu.Unlock()
-		if !sink.lastStatus().Spoken {
+		if !sink.lastStatus().Responded {
 			t.Errorf("%+v", sink.statuses)
 		}
 	})

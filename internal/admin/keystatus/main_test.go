@@ -39,7 +39,7 @@ type feed struct {
 	sink upstream.Sink
 }
 
-func (f *feed) CountIn(*telemetry.Key)         {}
+func (f *feed) SetMetrics(*telemetry.Key)      {}
 func (f *feed) SetInterest(*snapshot.Interest) {}
 
 func (f *feed) Run(ctx context.Context) error {
@@ -97,7 +97,7 @@ func bubble(t *testing.T, f func(x *fixture)) {
 		x := &fixture{t: t, feeds: make(map[string]*feed)}
 		x.registry, err = orchestrator.New(orchestrator.Options{
 			Settings: orchestrator.Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
-			Open: func(id string, _ []byte, sink upstream.Sink, _ orchestrator.Stream) orchestrator.Stream {
+			NewSubscriber: func(id string, _ []byte, sink upstream.Sink, _ orchestrator.Subscriber) orchestrator.Subscriber {
 				f := &feed{t: t, id: id, sink: sink}
 				x.mu.Lock()
 				defer x.mu.Unlock()

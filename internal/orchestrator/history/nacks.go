@@ -8,8 +8,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -21,11 +23,11 @@ const (
 	maxNacks       = 128
 	maxNackMessage = 1024
 	maxNackName    = 256 // bytes of a node's id, of a version, and of a type
-	maxNackClients = 10  // clients kept by name: those that refused last
+	maxNackClients = 10  // clients kept by name: those that NACKed last
 	maxNackCounted = 128 // distinct clients that are counted
 )
 
-// Nack is a response that clients refused, with the reason and the clients (P17: NACKs are counted
+// Nack is a response that clients NACKed, with the reason and the clients (P17: NACKs are counted
 // and kept within a bound).
 type Nack struct {
 	Type    string    `json:"type"`
@@ -35,17 +37,17 @@ type Nack struct {
 	Count   uint64    `json:"count"`
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
-	// Clients are the clients that refused it last, the newest first. ClientsTotal is their full
+	// Clients are the clients that NACKed it last, the newest first. ClientsTotal is their full
 	// number. If ClientsAtLeast is set, there were more.
 	Clients        []NackClient `json:"clients"`
 	ClientsTotal   int          `json:"clients_total"`
 	ClientsAtLeast bool         `json:"clients_at_least,omitempty"`
-	// StillRefusing is how many clients refuse it now: they have accepted nothing in its place.
-	// Each stream counts, and so does each client that polls.
+	// StillRefusing is how many clients still reject it: since their NACK they have accepted
+	// nothing in its place. Each stream counts, and so does each client that polls.
 	StillRefusing int `json:"still_refusing"`
 }
 
-// NackClient is a node that refused something.
+// NackClient is a node that sent a NACK.
 type NackClient struct {
 	Node  string    `json:"node"`
 	Count uint64    `json:"count"`
@@ -212,7 +214,7 @@ func (k *Nacks) Close() {
 	k.rows, k.closed = nil, true
 }
 
-// noteClient records a client that refused it.
+// noteClient records a client that NACKed it.
 func (r *nackRow) noteClient(node string, hash uint64, now time.Time) {
 	if _, known := r.seen[hash]; !known {
 		if len(r.seen) < maxNackCounted {
@@ -308,4 +310,40 @@ func ClipName(s string) string { return clip(s, maxNackName) }
 // clip bounds a text in bytes and makes it valid UTF-8. The result is a copy.
 func clip(s string, n int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), n)]), "\uFFFD")
+}
+
+// NackCounts has the number of clients that still reject something, by the Nack.
+type NackCounts map[nackID]int
+
+// nackID identifies a Nack of a key.
+type nackID struct {
+	key                   xds.Key
+	typ, version, message string
+}
+
+// CountNacks reads all standings once. The result has an entry for each different Nack among them.
+func CountNacks(standings iter.Seq[inspect.Standing]) NackCounts {
+	out := make(NackCounts)
+	for at := range standings {
+		if n := at.Nack; n != nil {
+			out[nackID{at.Key, clipped(string(at.Type), maxNackName), clipped(n.Version, maxNackName), clipped(n.Message, maxNackMessage)}]++
+		}
+	}
+	return out
+}
+
+// SetStillRefusing sets StillRefusing in NACKs of a key.
+func (c NackCounts) SetStillRefusing(key xds.Key, nacks []Nack) {
+	for i := range nacks {
+		n := &nacks[i]
+		n.StillRefusing = c[nackID{key, n.Type, n.Version, n.Message}]
+	}
+}
+
+// clipped is clip, but it copies only a text that has to change.
+func clipped(s string, n int) string {
+	if len(s) <= n && utf8.ValidString(s) {
+		return s
+	}
+	return clip(s, n)
 }

@@ -41,7 +41,7 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[
 	}
 	for _, name := range next.Changes(prev, Everything) {
 		d := difference{prev: prev, next: next, name: name}
-		d.byHandle = d.hasHandles()
+		d.byAlias = d.hasAliases()
 		for _, c := range x.names[name].list {
 			for _, s := range c.subs.list {
 				if s.round != x.round && d.seenBy(s.sub, true) {
@@ -54,17 +54,17 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscriber[
 				once(s)
 			}
 		}
-		if d.byHandle {
-			x.changedHandles(&d, once)
+		if d.byAlias {
+			x.changedAliases(&d, once)
 		}
 	}
 }
 
-// changedHandles handles subscriptions that have a handle (an alias or a glob) of the resource held
-// under d's name in either snapshot. It calls once for those that see a difference.
-func (x *Index[M]) changedHandles(d *difference, once func(*subscriber[M])) {
-	look := func(handle string) bool {
-		for _, c := range x.names[handle].list {
+// changedAliases looks at the subscriptions that have an alias or a glob of the resource held under
+// d's name in either snapshot. It calls once for those that see a difference.
+func (x *Index[M]) changedAliases(d *difference, once func(*subscriber[M])) {
+	look := func(alias string) bool {
+		for _, c := range x.names[alias].list {
 			for _, s := range c.subs.list {
 				if s.round != x.round && d.sees(s.sub) {
 					once(s)
@@ -86,8 +86,8 @@ func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[
 				once(s)
 			}
 		}
-		next.AliasesOf(name, func(handle string) bool {
-			for _, c := range x.names[handle].list {
+		next.AliasesOf(name, func(alias string) bool {
+			for _, c := range x.names[alias].list {
 				for _, s := range c.subs.list {
 					once(s)
 				}
@@ -105,19 +105,19 @@ func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscriber[
 // answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
-// difference compares one name in two snapshots. Unless the resource has aliases, what a client sees
-// of the name depends only on whether the client lists the name, has the wildcard, and resumes. So
-// there are eight cases, and each is computed once.
+// difference compares one name in two snapshots. Unless the resource has aliases, what a client
+// sees of the name depends only on whether the client lists the name, has the wildcard, and
+// resumes. So there are eight cases, and each is computed once.
 type difference struct {
 	prev, next *snapshot.Snapshot
 	name       string
-	byHandle   bool // the resource has handles
+	byAlias    bool // the resource has aliases
 	computed   [8]bool
 	seen       [8]bool
 }
 
 func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
-	if d.byHandle {
+	if d.byAlias {
 		return d.sees(sub)
 	}
 	at := 0
@@ -136,8 +136,8 @@ func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 	return d.seen[at]
 }
 
-// hasHandles reports whether the resource held under the name has handles in either snapshot.
-func (d *difference) hasHandles() (has bool) {
+// hasAliases reports whether the resource held under the name has aliases in either snapshot.
+func (d *difference) hasAliases() (has bool) {
 	if !d.prev.HasAliases() && !d.next.HasAliases() {
 		return false
 	}
@@ -152,8 +152,8 @@ func (d *difference) sees(sub *snapshot.Subscription) bool {
 	was, wasThere := d.prev.Look(sub, d.name)
 	is, isThere := d.next.Look(sub, d.name)
 	if wasThere == snapshot.UnderOtherName && isThere == snapshot.UnderOtherName {
-		// The handle is held under another name in both. The resource of that very name may
-		// have gone.
+		// In both, the name is an alias of a resource with another name. The resource of this very
+		// name may have been removed.
 		_, wasThere = d.prev.LookOwnName(sub, d.name)
 		_, isThere = d.next.LookOwnName(sub, d.name)
 	}

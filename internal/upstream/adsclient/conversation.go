@@ -80,14 +80,14 @@ type typeState struct {
 	// unsubscribeWildcard: delta has yet to unsubscribe from the wildcard.
 	unsubscribeWildcard bool
 	// resubscribe are names, both subscribed and wanted, to unsubscribe and subscribe again. Either
-	// the group forgot them in between, or clients asked for them again (P18).
+	// the group forgot them in between, or clients requested them again (P18).
 	resubscribe []string
 	// applying: a response was accepted and is not applied yet.
 	applying bool
 	// replies that are due: NACKs and, in delta, ACKs.
 	replies []reply
-	// refusals in a row since the last accepted response, and the last fault.
-	refusals  int
+	// nacks counts the NACKs since the last accepted response. lastFault is the last fault.
+	nacks     int
 	lastFault string
 	sotw      sotwState
 }
@@ -104,8 +104,7 @@ type reply struct {
 // maxUnused bounds the types of a stream that are no longer wanted but keep state.
 const maxUnused = 64
 
-// errUnattributable ends the stream: a response without type or nonce cannot be
-// NACKed.
+// errUnattributable ends the stream: a response without type or nonce cannot be NACKed.
 var errUnattributable = errors.New("a response without readable type and nonce")
 
 // maxFault bounds the message of a NACK, in bytes.
@@ -122,8 +121,7 @@ func (t *typeState) addReply(r reply) {
 	t.replies = append(t.replies, r)
 }
 
-// nextReply returns the reply that is due by now. A delayed NACK also delays the
-// replies after it.
+// nextReply returns the reply that is due by now. A delayed NACK also delays the replies after it.
 func (t *typeState) nextReply(now time.Time) (reply, bool) {
 	if len(t.replies) == 0 || t.notBefore().After(now) {
 		return reply{}, false
@@ -141,9 +139,9 @@ func (t *typeState) notBefore() time.Time {
 	return t.replies[0].due
 }
 
-// accepted ends a row of refusals. Delayed NACKs may be sent at once.
+// accepted ends a row of NACKs. Delayed NACKs may be sent at once.
 func (t *typeState) accepted() {
-	t.refusals, t.lastFault = 0, ""
+	t.nacks, t.lastFault = 0, ""
 	for i := range t.replies {
 		t.replies[i].due, t.replies[i].soon = time.Time{}, time.Time{}
 	}

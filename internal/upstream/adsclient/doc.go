@@ -8,8 +8,8 @@
 // size.
 //
 // A response passes through three steps. Conversation.Receive returns a Decision: whether to accept
-// it. Evaluate makes a snapshot.Update of an accepted response, given the held snapshot (response.go).
-// Conversation.Applied then queues the ACK.
+// it. BuildUpdate makes a snapshot.Update of an accepted response, given the held snapshot
+// (response.go). Conversation.Applied then queues the ACK.
 //
 // A Resumption outlives the stream. With it the next stream can list the held versions
 // (resumption.go). An InterestCell holds the newest interest until the stream takes it
@@ -17,7 +17,7 @@
 //
 // # Concurrency
 //
-// A Conversation and its Resumption have one owner at a time. Evaluate is a pure function and may
-// be called from any goroutine; so may the methods of a Decision. An InterestCell is safe for
+// A Conversation and its Resumption have one owner at a time. BuildUpdate is a pure function and
+// may be called from any goroutine; so may the methods of a Decision. An InterestCell is safe for
 // concurrent use, but only one goroutine may call Take.
 package adsclient

@@ -75,26 +75,26 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 func TestP62_StaleHeartbeats(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, c := range []struct {
-		what    string
-		v       xds.Variant
-		version string // of the response
-		beat    res
-		renewed int
-		stale   int
-		unasked int
+		what         string
+		v            xds.Variant
+		version      string // of the response
+		beat         res
+		renewed      int
+		stale        int
+		notRequested int
 	}{
 		{"its version", xds.Delta, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
 		{"another version", xds.Delta, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
 		{"no version", xds.Delta, "5", res{Name: "a"}, 0, 1, 0},
 		{"absent", xds.Delta, "5", res{Name: "b", Version: "1"}, 0, 1, 0},
-		{"unasked", xds.Delta, "5", res{Name: "c", Version: "1"}, 0, 0, 1},
+		{"not requested", xds.Delta, "5", res{Name: "c", Version: "1"}, 0, 0, 1},
 		{"the version_info", xds.SotW, "5", res{Name: "a"}, 1, 0, 0},
 		{"its own version", xds.SotW, "5", res{Name: "a", Version: "1"}, 1, 0, 0},
 		{"its own version under another version_info", xds.SotW, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
 		{"a newer version_info", xds.SotW, "9", res{Name: "a"}, 1, 0, 0},
 		{"another version of its own", xds.SotW, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
 		{"not held", xds.SotW, "5", res{Name: "b"}, 0, 1, 0},
-		{"not asked for", xds.SotW, "5", res{Name: "c"}, 0, 0, 1},
+		{"not requested", xds.SotW, "5", res{Name: "c"}, 0, 0, 1},
 	} {
 		t.Run(c.v.String()+"/"+c.what, func(t *testing.T) {
 			r := newProtocolFixture(t, c.v)
@@ -104,7 +104,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 			r.now = r.now.Add(10 * time.Second)
 			c.beat.Heartbeat, c.beat.TTL = true, ttl
 			_, n := r.respond(resp{Type: eds, Version: c.version, Resources: []res{c.beat}})
-			if n.Renewed != c.renewed || n.Stale != c.stale || n.Unasked != c.unasked {
+			if n.Renewed != c.renewed || n.Stale != c.stale || n.NotRequested != c.notRequested {
 				t.Errorf("%+v", n)
 			}
 			want := ttl
@@ -131,9 +131,9 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 	}
 }
 
-// After a refusal a newer version may be the refused one. Its heartbeat renews nothing, and its ACK
+// After a NACK a newer version may be the NACKed one. Its heartbeat renews nothing, and its ACK
 // carries the version that is still held.
-func TestP62_HeartbeatAfterARefusal(t *testing.T) {
+func TestP62_HeartbeatAfterANACK(t *testing.T) {
 	const ttl = 30 * time.Second
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
@@ -145,7 +145,7 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	beat := []res{{Name: "a", TTL: ttl, Heartbeat: true}}
 	r.now = r.now.Add(time.Second)
 	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 || n.Stale != 1 {
-		t.Errorf("of the refused version: %+v", n)
+		t.Errorf("of the NACKed version: %+v", n)
 	}
 	r.sent("CDS [] version 1 nonce 3")
 	if v := r.sink.Held(cds).Version; v != "1" {
@@ -155,7 +155,7 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 		t.Errorf("of the version held: %+v", n)
 	}
 	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 {
-		t.Errorf("of the refused version, again: %+v", n)
+		t.Errorf("of the NACKed version, again: %+v", n)
 	}
 	r.respond(resp{Type: cds, Version: "3", Resources: []res{{Name: "a", Content: "3", TTL: ttl}}})
 	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.Renewed != 1 {
@@ -207,7 +207,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r.flush()
 		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1"}}})
 		r.respond(resp{Type: eds, Version: "2", Errors: map[string]codes.Code{
-			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "unasked": codes.Internal}})
+			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "notRequested": codes.Internal}})
 		r.is(eds, snapshot.Present, "a")
 		r.is(eds, snapshot.Absent, "b")
 		r.is(eds, snapshot.Pending, "c")

@@ -180,7 +180,7 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 	return !t.subscribed.wildcard || again == nil || !again.wildcard
 }
 
-// unused: nothing of the type is wanted or subscribed, and nothing remains to be
+// unused reports whether nothing of the type is wanted or subscribed, and nothing remains to be
 // sent.
 func (t *typeState) unused() bool {
 	return t.wanted.empty() && t.subscribed.empty() && !t.unsubscribeWildcard && !t.applying &&

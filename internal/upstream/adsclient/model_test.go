@@ -32,7 +32,7 @@ type modelOrigin struct {
 	due                map[string]bool // names to answer, changed or not
 	answer             bool            // a response is due, even an empty one
 	last               string          // the newest nonce
-	open               map[string]bool // nonces of responses without a reply; true: the relay must refuse it
+	open               map[string]bool // nonces of responses without a reply; true: the relay must NACK it
 }
 
 func (m *modelOrigin) forget() {
@@ -69,9 +69,9 @@ func (m *modelOrigin) take(name string, change int) *xds.Resource {
 }
 
 // replied handles a request that replies to a response.
-func (m *modelOrigin) replied(nonce string, refuses bool) {
-	if refuses != m.open[nonce] {
-		m.rt.Fatalf("P18: refuses %s: %v, and the response was bad: %v", nonce, refuses, m.open[nonce])
+func (m *modelOrigin) replied(nonce string, nacks bool) {
+	if nacks != m.open[nonce] {
+		m.rt.Fatalf("P18: NACKs %s: %v, and the response was bad: %v", nonce, nacks, m.open[nonce])
 	}
 	delete(m.open, nonce)
 }
@@ -82,8 +82,8 @@ func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 	if d.ResponseNonce != m.last || (d.Node != nil) != first {
 		m.rt.Fatalf("P64: the newest nonce is %q, first %v: %v", m.last, first, d)
 	}
-	refuses := d.ErrorDetail != nil
-	m.replied(d.ResponseNonce, refuses)
+	nacks := d.ErrorDetail != nil
+	m.replied(d.ResponseNonce, nacks)
 	names := map[string]bool{}
 	wild := m.wild && len(d.ResourceNames) == 0 || len(d.ResourceNames) == 0 && !m.named && m.typ == cds
 	for _, n := range d.ResourceNames {
@@ -96,7 +96,7 @@ func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 			m.due[n] = true
 		}
 	}
-	if refuses && (wild != m.wild || !maps.Equal(names, m.names)) {
+	if nacks && (wild != m.wild || !maps.Equal(names, m.names)) {
 		m.rt.Fatalf("P64: a NACK changes the list: %v", d)
 	}
 	m.answer = m.answer || wild && !m.wild || m.full() && len(m.due) > 0
@@ -135,7 +135,7 @@ func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
 			m.wild, m.answer = true, true
 			continue
 		case m.names[n] || slices.Contains(d.ResourceNamesUnsubscribe, n):
-			m.rt.Fatalf("P64: %s is asked for twice, or in both lists: %v", n, d)
+			m.rt.Fatalf("P64: %s is requested twice, or in both lists: %v", n, d)
 		case !brought:
 			m.due[n] = true
 		}
@@ -284,7 +284,7 @@ func (m *modelOrigin) compare(names []string) {
 
 // The origin sends anything, in any portions, and the interest changes meanwhile. The requests keep
 // the rules. Nothing is deleted that the origin did not delete. At rest the group holds what the
-// origin has. This holds over new streams to this origin or to another one, after refusals, and
+// origin has. This holds over new streams to this origin or to another one, after NACKs, and
 // beside resources of the group's other stream (P50).
 func TestP55_P64_P65_Model(t *testing.T) {
 	for _, typ := range []xds.TypeURL{cds, eds} {

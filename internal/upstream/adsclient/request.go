@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Request is an encoded request. Its message is Head followed by Tail; Tail may be
-// shared and must not be changed.
+// Request is an encoded request. Its message is Head followed by Tail. Tail may be shared and must
+// not be changed.
 type Request struct {
 	Type            xds.TypeURL
 	Head, Tail      []byte

@@ -14,23 +14,24 @@ import (
 // Decision says what to do with a response.
 type Decision struct {
 	Accept bool
-	// Unrequested: the type was never requested on this stream. The response is
-	// dropped and not ACKed, because an ACK would request the type.
-	Unrequested bool
-	// Refusals of the type in a row, with this one, if the response is refused.
-	Refusals int
-	// NewFault: the refusal is worth a warning; it does not repeat the last one.
+	// NotRequested: the type was never requested on this stream. The response is dropped and not
+	// ACKed, because an ACK would request the type.
+	NotRequested bool
+	// NACKsInARow counts the type's NACKs since its last accepted response, with this one. It is 0
+	// if the response is not NACKed.
+	NACKsInARow int
+	// NewFault: the NACK is worth a warning, because it does not repeat the last one.
 	NewFault bool
 
-	// The fields below are input of Evaluate for an accepted response.
+	// The fields below are input of BuildUpdate for an accepted response.
 	subscribed      subscription // when the response came
 	acceptedVersion string       // SotW: the version_info accepted last
-	noneRefused     bool         // no response of the type was refused since the last accepted one
+	noneNACKed      bool         // no response of the type was NACKed since the last accepted one
 	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
 }
 
-// Wanted reports whether anything of the type is still subscribed to. Otherwise an
-// accepted response is ACKed and changes nothing.
+// Wanted reports whether anything of the type is still subscribed to. Otherwise an accepted
+// response is ACKed and changes nothing.
 func (d Decision) Wanted() bool { return !d.subscribed.empty() }
 
 // Wildcard reports whether the response answers the wildcard.
@@ -43,20 +44,20 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 	}
 	t := p.byURL[r.TypeURL]
 	if t == nil || !t.requested {
-		return Decision{Unrequested: true}, nil
+		return Decision{NotRequested: true}, nil
 	}
 	if fault != nil {
-		return p.refuse(t, r.Nonce, fault, now), nil
+		return p.nack(t, r.Nonce, fault, now), nil
 	}
 	t.applying = true
-	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneRefused: t.refusals == 0}
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0}
 	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
 		d.otherOrigins = last.otherOrigins
 	}
 	return d, nil
 }
 
-// refuse queues a NACK.
+// nack queues a NACK.
 //
 // Many origins answer a NACK with the same response at once, as go-control-plane's SotW server
 // does. So only the first NACK in a row is sent at once. The delay of the others grows, even if
@@ -65,15 +66,15 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 // A changed interest shortens the delay to MinNACKDelay, because its answer may be a good response.
 // In SotW the change cannot go before the NACK: the origin would take it for the ACK. In delta it
 // has no nonce and does not wait.
-func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time.Time) Decision {
+func (p *protocolState) nack(t *typeState, nonce string, fault error, now time.Time) Decision {
 	msg := fault.Error()
 	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
 	_, delayed := t.delayedUntil()
-	d := Decision{Refusals: t.refusals + 1, NewFault: t.refusals == 0 || msg != t.lastFault && !delayed}
-	t.refusals, t.lastFault = d.Refusals, msg
-	t.sotw.refused(nonce)
+	d := Decision{NACKsInARow: t.nacks + 1, NewFault: t.nacks == 0 || msg != t.lastFault && !delayed}
+	t.nacks, t.lastFault = d.NACKsInARow, msg
+	t.sotw.nacked(nonce)
 	r := reply{nonce: nonce, fault: msg}
-	if repeats := d.Refusals - 1; repeats > 0 {
+	if repeats := d.NACKsInARow - 1; repeats > 0 {
 		delay := p.NACKDelay(repeats)
 		r.due = now.Add(delay)
 		r.soon = now.Add(min(delay, p.MinNACKDelay))
@@ -84,25 +85,25 @@ func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time
 
 // Counts are the counted events of a response.
 type Counts struct {
-	Unasked int // resources without a subscription: dropped, no fault (P65)
-	Renewed int // heartbeats that renewed a resource
-	Stale   int // heartbeats of versions that are not held (P62)
+	NotRequested int // resources without a subscription: dropped, no fault (P65)
+	Renewed      int // heartbeats that renewed a resource
+	Stale        int // heartbeats of versions that are not held (P62)
 
 	bodyless int // heartbeats and unresolved aliases: no fault (P18)
 }
 
-// Evaluate makes an update of an accepted response, given the newest held snapshot. Resources that
-// did not change share memory with the snapshot.
+// BuildUpdate makes an update of an accepted response, given the newest held snapshot. Resources
+// that did not change share memory with the snapshot.
 func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snapshot, now time.Time) (snapshot.Update, Counts) {
 	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
 	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
 	var n Counts
-	wanted := func(asked bool) bool {
-		if !asked {
-			n.Unasked++
+	counted := func(requested bool) bool {
+		if !requested {
+			n.NotRequested++
 		}
-		return asked
+		return requested
 	}
 	u.Unversioned = r.Version == ""
 	u.Changed = make([]*xds.Resource, 0, len(r.Resources))
@@ -113,13 +114,13 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 			n.bodyless++
 			held := sub.part(snap).Held(raw.Name)
 			if raw.Unresolved(held) {
-				if word, asked := raw.TakeUnresolved(sub.names); wanted(asked) {
-					u.Unresolved = append(u.Unresolved, word)
+				if answer, requested := raw.TakeUnresolved(sub.names); counted(requested) {
+					u.Unresolved = append(u.Unresolved, answer)
 				}
 				continue
 			}
 			ttl, timed := raw.TTL()
-			if !timed || !wanted(sub.wildcard || raw.RequestedBy(sub.names)) {
+			if !timed || !counted(sub.wildcard || raw.RequestedBy(sub.names)) {
 				continue
 			}
 			if renews(v, raw, r, held, d) {
@@ -128,7 +129,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 			} else {
 				n.Stale++
 			}
-		case wanted(sub.wildcard || raw.RequestedBy(sub.names)):
+		case counted(sub.wildcard || raw.RequestedBy(sub.names)):
 			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).StartTTL(now))
 		case sub.part(snap).Requested(raw.Name, sub.names):
 			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
@@ -137,14 +138,14 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 	errors, absent := resourceErrors(sub, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
-		if ambiguousHeartbeats(r, d.noneRefused) {
+		if ambiguousHeartbeats(r, d.noneNACKed) {
 			u.Version, u.Unversioned = d.acceptedVersion, false
 		}
 		u.Removed = append(u.Removed, missing(t, sub, r, snap, n.bodyless)...)
 		return u, n
 	}
 	for _, name := range r.Removed {
-		if wanted(sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
+		if counted(sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}
@@ -193,11 +194,11 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 // A resource without a body and with a TTL is a heartbeat (P62). It renews the held resource if the
 // versions match. In delta the heartbeat has its own version; in SotW too, if the wrapper has one.
 // Otherwise its version is the version_info accepted last or a newer one, because the resource has
-// not changed since. After a refused response that is unknown, because the refused one may have
-// held another version. A heartbeat of any other version is stale and renews nothing.
+// not changed since. After a NACK that is unknown, because the NACKed response may have held
+// another version. A heartbeat of any other version is stale and renews nothing.
 
-// renews reports whether a resource without a body is a heartbeat of the resource
-// held under its name. Heartbeats of another origin's resources do not count.
+// renews reports whether a resource without a body is a heartbeat of the resource held under its
+// name. Heartbeats of another origin's resources do not count.
 func renews(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.Resource, d Decision) bool {
 	if held == nil || d.otherOrigins.Has(held.Name) {
 		return false
@@ -205,11 +206,11 @@ func renews(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.R
 	if v == xds.Delta || raw.OriginVersion != "" {
 		return raw.OriginVersion == held.OriginVersion
 	}
-	return d.noneRefused || r.Version == d.acceptedVersion
+	return d.noneNACKed || r.Version == d.acceptedVersion
 }
 
-// ambiguousHeartbeats reports whether a SotW response has only heartbeats, after a response was
-// refused. They may mean the refused version. Such a response is ACKed under the held version.
+// ambiguousHeartbeats reports whether a SotW response has only heartbeats, after a NACK. They may
+// mean the NACKed version. Such a response is ACKed under the held version.
 func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
 	return !noneRefused && len(r.Resources) > 0 &&
 		!slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.HasBody() })

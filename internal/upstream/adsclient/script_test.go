@@ -127,12 +127,12 @@ func (s *script) response(d *datadriven.TestData) (said []string) {
 	}
 	v, n := s.respond(p)
 	switch {
-	case v.Unrequested:
-		said = append(said, "was not asked for")
+	case v.NotRequested:
+		said = append(said, "was not requested")
 	case !v.Accept:
-		said = append(said, "refused")
-	case n.Unasked > 0:
-		said = append(said, fmt.Sprintf("drops %d that nobody asked for", n.Unasked))
+		said = append(said, "NACKed")
+	case n.NotRequested > 0:
+		said = append(said, fmt.Sprintf("drops %d that were not requested", n.NotRequested))
 	}
 	return said
 }

@@ -6,14 +6,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// sotw is a Conversation in SotW: every request lists all names and the newest
-// nonce (P64).
+// sotw is a Conversation in SotW: every request lists all names and the newest nonce (P64).
 type sotw struct{ protocolState }
 
 // sotwState is the per-type state that only SotW has.
 type sotwState struct {
-	// nonce is that of the newest response that was accepted or refused. version is that of the
-	// last accepted one.
+	// nonce is that of the newest response that was accepted or NACKed. version is that of the last
+	// accepted one.
 	nonce, version string
 	ackDue         bool
 
@@ -28,16 +27,16 @@ func newSotW(o Options) *sotw {
 	return s
 }
 
-// refused records the nonce of a NACK. The NACK carries the version accepted last, so it is also
-// the ACK of that one. The origin could take a separate ACK after it for the ACK of the refused
+// nacked records the nonce of a NACK. The NACK carries the version accepted last, so it is also the
+// ACK of that one. The origin could take a separate ACK after it for the ACK of the NACKed
 // response.
-func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
+func (s *sotwState) nacked(nonce string) { s.nonce, s.ackDue = nonce, false }
 
 // Applied implements Conversation.
 func (s *sotw) Applied(r *xds.Response) {
 	t := s.byURL[r.TypeURL]
 	t.applying = false
-	if ambiguousHeartbeats(r, t.refusals == 0) {
+	if ambiguousHeartbeats(r, t.nacks == 0) {
 		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
 		return
 	}
@@ -58,7 +57,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 		}
 		switch {
 		case len(t.replies) > 0:
-			continue // a request now would carry the refused nonce and count as its ACK
+			continue // a request now would carry the NACKed nonce and count as its ACK
 		case !t.requested:
 			if t.wanted.empty() {
 				continue

@@ -40,7 +40,7 @@ func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] version 1 nonce 2")
 }
 
-func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
+func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
@@ -140,7 +140,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 		r.want(named(eds, "a"))
 		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
-			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.Unrequested {
+			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.NotRequested {
 				t.Errorf("decision %+v", v)
 			}
 		}
@@ -240,7 +240,7 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.is(cds, snapshot.Absent, "b")
 }
 
-func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
+func TestP65_WhatWasNotRequestedIsDropped(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
@@ -250,8 +250,8 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		if v == xds.Delta {
 			want = 3
 		}
-		if !decision.Accept || n.Unasked != want {
-			t.Errorf("%v: decision %+v, unasked %d, want %d and no NACK", v, decision, n.Unasked, want)
+		if !decision.Accept || n.NotRequested != want {
+			t.Errorf("%v: decision %+v, not requested %d, want %d and no NACK", v, decision, n.NotRequested, want)
 		}
 		r.holds(eds, "a")
 		if req := r.next(); req == nil || req.NACK != "" {
@@ -264,7 +264,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 	}
 }
 
-func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
+func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b] node")

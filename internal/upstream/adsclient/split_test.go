@@ -45,15 +45,15 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 	if len(reqs) < 5 {
 		t.Fatalf("%d requests", len(reqs))
 	}
-	var asked []string
+	var requested []string
 	for i, q := range reqs {
 		if (q.Node != nil) != (i == 0) || q.TypeUrl != string(eds) || q.ResponseNonce != "" || len(q.ResourceNamesSubscribe) == 0 {
 			t.Errorf("request %d: %v", i, q)
 		}
-		asked = append(asked, q.ResourceNamesSubscribe...)
+		requested = append(requested, q.ResourceNamesSubscribe...)
 	}
-	if slices.Sort(asked); !slices.Equal(asked, names) {
-		t.Errorf("asked for %v", asked)
+	if slices.Sort(requested); !slices.Equal(requested, names) {
+		t.Errorf("requested %v", requested)
 	}
 
 	// The origin can answer all of it, even between the parts.
@@ -67,15 +67,15 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 	if len(reqs) < 5 || !slices.Equal(reqs[0].ResourceNamesSubscribe, []string{"new"}) {
 		t.Fatalf("%d requests, the first %v", len(reqs), reqs[0])
 	}
-	asked = nil
+	requested = nil
 	for i, q := range reqs {
 		if i > 0 && len(q.ResourceNamesSubscribe) > 0 {
 			t.Errorf("request %d: %v", i, q)
 		}
-		asked = append(asked, q.ResourceNamesUnsubscribe...)
+		requested = append(requested, q.ResourceNamesUnsubscribe...)
 	}
-	if slices.Sort(asked); !slices.Equal(asked, names) {
-		t.Errorf("unsubscribed from %v", asked)
+	if slices.Sort(requested); !slices.Equal(requested, names) {
+		t.Errorf("unsubscribed from %v", requested)
 	}
 }
 
@@ -125,15 +125,15 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 			t.Errorf("version %s=%s in a request for %v", name, v, m.ResourceNamesSubscribe)
 		}
 	}
-	asked := m.ResourceNamesSubscribe
+	requested := m.ResourceNamesSubscribe
 	for _, q := range r.requests() {
 		if len(q.InitialResourceVersions) > 0 {
 			t.Errorf("versions in a later request: %v", q)
 		}
-		asked = append(asked, q.ResourceNamesSubscribe...)
+		requested = append(requested, q.ResourceNamesSubscribe...)
 	}
-	if slices.Sort(asked); !slices.Equal(asked, names) {
-		t.Errorf("asked for %v", asked)
+	if slices.Sort(requested); !slices.Equal(requested, names) {
+		t.Errorf("requested %v", requested)
 	}
 }
 
@@ -164,17 +164,17 @@ func TestP59_DeltaAlwaysAName(t *testing.T) {
 		r.max = max
 		r.connect()
 		r.want(named(eds, long+"a", long+"b"))
-		var asked []string
+		var requested []string
 		for req := r.next(); req != nil; req = r.next() {
 			m := new(discoveryv3.DeltaDiscoveryRequest)
 			mustUnmarshal(t, req.bytes(), m)
 			if len(m.ResourceNamesSubscribe) != 1 || !req.Oversized {
 				t.Errorf("%v, oversized: %v", m, req.Oversized)
 			}
-			asked = append(asked, m.ResourceNamesSubscribe...)
+			requested = append(requested, m.ResourceNamesSubscribe...)
 		}
-		if !slices.Equal(asked, []string{long + "a", long + "b"}) {
-			t.Errorf("asked for %v", asked)
+		if !slices.Equal(requested, []string{long + "a", long + "b"}) {
+			t.Errorf("requested %v", requested)
 		}
 	}
 }

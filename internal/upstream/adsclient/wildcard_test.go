@@ -21,8 +21,8 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	}
 	r.sent() // they stay subscribed as before
 	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
-	if n.Unasked != 2 {
-		t.Errorf("%d unasked, want 2", n.Unasked)
+	if n.NotRequested != 2 {
+		t.Errorf("%d not requested, want 2", n.NotRequested)
 	}
 	r.holds(cds)
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("x", "x")})

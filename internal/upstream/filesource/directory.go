@@ -30,7 +30,7 @@ type Directory struct {
 	mu      sync.Mutex
 	now     *contents
 	changed chan struct{} // closed when now is replaced
-	wrong   []Fault       // replaced as a whole
+	faults  []Fault       // replaced as a whole
 
 	// Run owns the fields below.
 	files    map[string]*fileState
@@ -48,9 +48,9 @@ type contents struct {
 type typeContents struct {
 	version   string
 	resources map[string]*xds.Resource
-	// byHandle has the names of the resources that have an alias or match a glob,
-	// by that alias or glob; nil if none has any.
-	byHandle map[string][]string
+	// byAlias has the names of the resources that have an alias or match a glob, by that alias or
+	// glob; nil if none has any.
+	byAlias map[string][]string
 }
 
 var noContents = new(typeContents)
@@ -58,11 +58,11 @@ var noContents = new(typeContents)
 // index makes byHandle.
 func (t *typeContents) index() {
 	for name, r := range t.resources {
-		for _, h := range r.AliasesAndGlob() {
-			if t.byHandle == nil {
-				t.byHandle = make(map[string][]string)
+		for _, alias := range r.AliasesAndGlob() {
+			if t.byAlias == nil {
+				t.byAlias = make(map[string][]string)
 			}
-			t.byHandle[h] = append(t.byHandle[h], name)
+			t.byAlias[alias] = append(t.byAlias[alias], name)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (d *Directory) paths() []string {
 func (d *Directory) scan() {
 	faults, err := d.read()
 	all := d.merge()
-	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (d.never() || len(all.types) == 0) {
+	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (d.neverPublished() || len(all.types) == 0) {
 		err = fmt.Errorf("%s: %w", names[0], faults[names[0]])
 	}
 	d.report(faults, err)
@@ -142,13 +142,13 @@ func (d *Directory) scan() {
 		return
 	}
 	d.connected.Set(0)
-	if d.never() {
+	if d.neverPublished() {
 		d.publish(&contents{failed: err})
 	}
 }
 
-// never reports whether nothing was published yet.
-func (d *Directory) never() bool {
+// neverPublished reports whether nothing was published yet.
+func (d *Directory) neverPublished() bool {
 	now, _ := d.load()
 	return now == nil || now.failed != nil
 }
@@ -161,7 +161,7 @@ const maxFaults = 20
 func (d *Directory) report(faults map[string]error, dir error) {
 	list := faultList(d.dir, faults, dir)
 	d.mu.Lock()
-	d.wrong = list[:min(len(list), maxFaults)]
+	d.faults = list[:min(len(list), maxFaults)]
 	d.mu.Unlock()
 	now := make(map[string]string, len(list))
 	for _, f := range list {
@@ -188,26 +188,26 @@ func (d *Directory) report(faults map[string]error, dir error) {
 // meaning returns the consequence of a fault of a file or of the directory, and counts it.
 func (d *Directory) meaning(path string) string {
 	if path == d.dir {
-		if d.never() {
+		if d.neverPublished() {
 			return "directory of an origin not served, until all of it can be read"
 		}
 		return "directory of an origin not readable, what was read stays"
 	}
 	f := d.files[filepath.Base(path)]
 	if f.good == nil {
-		return "file of an origin refused, nothing of it is served"
+		return "file of an origin rejected, nothing of it is served"
 	}
 	for _, s := range f.good {
 		d.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
 	}
-	return "file of an origin refused, its last valid content stays"
+	return "file of an origin rejected, its last valid content stays"
 }
 
 // Faults returns the current faults, at most maxFaults.
 func (d *Directory) Faults() []Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.wrong
+	return d.faults
 }
 
 // Fault is a fault of an origin's file or directory.

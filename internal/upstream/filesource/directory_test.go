@@ -215,7 +215,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 		{strings.Replace(clustersFile("2", "a=2"), "type_url: "+clusterURL, "type_url: some/thing", 1), "a.yaml", "another type"},
 	} {
 		r.write("a.yaml", c.text)
-		at = r.log.Until(t, at, "refused", c.place, c.says, "level=WARN", "origin=files")
+		at = r.log.Until(t, at, "rejected", c.place, c.says, "level=WARN", "origin=files")
 		// Changes of the other file are still followed, and show when the broken one was read.
 		b := fmt.Sprintf("b=%d", at)
 		r.write("b.yaml", clustersFile("2", b))
@@ -233,11 +233,11 @@ func TestP80_BrokenAndMended(t *testing.T) {
 
 	// A file that was never valid has no content to keep, and does not affect others.
 	r.write("c.json", "{")
-	r.log.Until(t, at, "refused", "c.json")
+	r.log.Until(t, at, "rejected", "c.json")
 	must(t, os.Symlink("nowhere", r.path("d.yaml")))
-	r.log.Until(t, at, "refused", "d.yaml")
+	r.log.Until(t, at, "rejected", "d.yaml")
 	must(t, syscall.Mkfifo(r.path("e.yaml"), 0o644))
-	r.log.Until(t, at, "refused", "e.yaml", "no regular file")
+	r.log.Until(t, at, "rejected", "e.yaml", "no regular file")
 	r.write("a.yaml", clustersFile("4", "a=4"))
 	holds(t, byName, "a=4")
 }
@@ -254,14 +254,14 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	holds(t, wild, "a=1", "b=1", "x=b")
 
 	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // conflicts with b.yaml, though earlier by name
-	at := r.log.Until(t, 0, "refused", "a.yaml", "the same name twice", "b.yaml")
+	at := r.log.Until(t, 0, "rejected", "a.yaml", "the same name twice", "b.yaml")
 	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
 	holds(t, wild, "a=1", "b=2", "x=b")
 	r.write("b.yaml", clustersFile("3", "b=3")) // drops x: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
 	r.log.Until(t, at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
-	r.log.Until(t, at, "refused", "b.yaml", "the same name twice", "a.yaml")
+	r.log.Until(t, at, "rejected", "b.yaml", "the same name twice", "a.yaml")
 	must(t, os.Remove(r.path("a.yaml")))
 	holds(t, wild, "b=3", "x=b")
 	if slices.Contains(removedEver(wild), "x") {
@@ -386,7 +386,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 			t.Error("keys have copies of their own")
 		}
 	}
-	if r.log.Count("refused") > 0 {
+	if r.log.Count("rejected") > 0 {
 		t.Error(&r.log)
 	}
 }

@@ -118,7 +118,7 @@ func (s *testStream) run(ctx context.Context) error {
 			continue
 		}
 		s.sink.setStatus(status{Failed: !s.answered, Err: err})
-		session.Rest(ctx, time.Minute)
+		session.WaitBeforeRetry(ctx, time.Minute)
 	}
 	return nil
 }

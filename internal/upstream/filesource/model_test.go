@@ -104,9 +104,9 @@ func TestP80_FilesModel(t *testing.T) {
 			for n := range interest.Names.All() {
 				r, is := held.Look(&snapshot.Subscription{Names: interest.Names}, n)
 				switch of := now.resources[n]; {
-				case of != nil && (is != snapshot.Present || !r.Same(of)), of == nil && len(now.byHandle[n]) > 0 && is != snapshot.UnderOtherName,
-					of == nil && len(now.byHandle[n]) == 0 && is != snapshot.Absent:
-					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.byHandle[n])
+				case of != nil && (is != snapshot.Present || !r.Same(of)), of == nil && len(now.byAlias[n]) > 0 && is != snapshot.UnderOtherName,
+					of == nil && len(now.byAlias[n]) == 0 && is != snapshot.Absent:
+					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.byAlias[n])
 				}
 			}
 		}

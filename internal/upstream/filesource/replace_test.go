@@ -116,7 +116,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			}
 			r.run()
 			wild, _ := r.key(all(cds))
-			at := r.log.Until(t, 0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
+			at := r.log.Until(t, 0, "level=WARN", "rejected", "nothing of it is served", "d.yaml")
 			r.log.Until(t, 0, "not served", "d.yaml")
 			wild.Mu.Lock()
 			if n := len(wild.Updates); n > 0 {
@@ -128,7 +128,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			r.log.Until(t, at, "level=INFO", r.dir)
 			// Later, a broken file removes nothing.
 			r.write("d.yaml", "x: [")
-			r.log.Until(t, at, "refused", "nothing of it is served", "d.yaml")
+			r.log.Until(t, at, "rejected", "nothing of it is served", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
 			holds(t, wild, "a=2")
 			if got := removedEver(wild); len(got) > 0 {
@@ -151,7 +151,7 @@ func TestP80_DanglingLinks(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
-	at := r.log.Until(t, 0, "level=WARN", "refused, its last valid content stays", "b.yaml")
+	at := r.log.Until(t, 0, "level=WARN", "rejected, its last valid content stays", "b.yaml")
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(r.path("b.yaml")))
 	r.log.Until(t, at, "level=INFO", "file of an origin is gone", "b.yaml")

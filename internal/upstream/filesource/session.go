@@ -52,8 +52,8 @@ type Session struct {
 // Session makes the session of a key. It starts nothing.
 func (d *Directory) Session(s Stream) *Session { return &Session{directory: d, stream: s} }
 
-// Rest waits for d, or until the directory is readable, or until ctx ends.
-func (s *Session) Rest(ctx context.Context, d time.Duration) {
+// WaitBeforeRetry waits for d, or until the directory is readable, or until ctx ends.
+func (s *Session) WaitBeforeRetry(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	for {
@@ -198,13 +198,13 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 			changed[name] = struct{}{}
 		}
 	}
-	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.RequestedBy(want.Names)) }
+	requested := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.RequestedBy(want.Names)) }
 	if !want.Wildcard {
 		maps.DeleteFunc(changed, func(name string, _ struct{}) bool {
-			return !want.Names.Has(name) && !asked(s.contents.resources[name]) && !asked(now.resources[name])
+			return !want.Names.Has(name) && !requested(s.contents.resources[name]) && !requested(now.resources[name])
 		})
 		add := func(name string) { // with the resources that have it as an alias
-			for _, names := range [][]string{{name}, now.byHandle[name], held.NamesByAlias(name)} {
+			for _, names := range [][]string{{name}, now.byAlias[name], held.NamesByAlias(name)} {
 				for _, n := range names {
 					changed[n] = struct{}{}
 				}
@@ -229,9 +229,9 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 	u = snapshot.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		switch r := now.resources[name]; {
-		case asked(r):
+		case requested(r):
 			u.Changed = append(u.Changed, r.StartTTL(at))
-		case want.Wildcard, want.Names.Has(name) && len(now.byHandle[name]) == 0, held.Part(false).Held(name) != nil:
+		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(false).Held(name) != nil:
 			u.Removed = append(u.Removed, name)
 		}
 	}

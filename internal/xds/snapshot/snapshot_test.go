@@ -129,7 +129,7 @@ func TestP25_Presence(t *testing.T) {
 	}
 }
 
-func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
+func TestP51_OnlyWhatWasRequested(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	b.Apply(Update{Wildcard: true, Changed: []*xds.Resource{newRes(t, xds.EndpointType, "w", ""), newRes(t, xds.EndpointType, "both", "wild")}})
 	b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.EndpointType, "n", ""), newRes(t, xds.EndpointType, "both", "named")}})

@@ -15,11 +15,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Sink receives a stream's updates. The consumer's group implements it.
+// Sink receives a Subscriber's updates. The orchestrator's group implements it.
 type Sink interface {
-	// Held is the newest snapshot of typ, with every Update of this stream that
-	// has returned applied; nil if none. Of its two parts (P50) the stream reads
-	// the one that it asks for. Any goroutine.
+	// Held is the newest snapshot of typ, with every Update applied that has returned; nil if none.
+	// Of its two parts (P50) the stream reads the one that it requests. Any goroutine.
 	Held(typ xds.TypeURL) *snapshot.Snapshot
 	// Update hands an update over and waits until it is applied. It reports whether that made
 	// another snapshot. Calls never overlap. An error while ctx is alive means that the group has
@@ -29,7 +28,7 @@ type Sink interface {
 	Status(Status)
 }
 
-// Status of a key's upstream stream.
+// Status of a key's upstream stream, as its Subscriber reports it.
 type Status struct {
 	// Connected: a stream is open, and the transport accepted it.
 	Connected bool
@@ -41,20 +40,21 @@ type Status struct {
 	// Failed: the last attempt failed (P53: the origin is unreachable). It is false when a stream
 	// that had a response ended: that one is reopened within a second.
 	Failed bool
-	// Told: Err is in the log already, as the reason why the origin is away.
-	Told bool
-	// Spoken: a response came on the open stream, even if it was rejected. It is reported with the
-	// first response of a stream, if the stream was silent or the response brings no Update.
-	Spoken bool
-	// SilentSince is when the stream was opened, once it has been open for
-	// first_answer_timeout without any response; else zero.
+	// Logged: Err is in the log already, as the reason why the origin is away.
+	Logged bool
+	// Responded: a response came on the open stream, even if it was rejected. It is reported with
+	// the first response of a stream, if the stream was silent or the response brings no Update.
+	Responded bool
+	// SilentSince is when the stream was opened, once it has been open for first_answer_timeout
+	// without any response; else zero.
 	SilentSince time.Time
 	// Attempts counts the failed attempts since the last response.
 	Attempts int
 }
 
-// Stream is one key's subscription at the origins, for as long as the key lives.
-type Stream struct {
+// Subscriber keeps one key subscribed at an origin, for as long as the key lives. It chooses the
+// origin, reconnects, and goes to another origin when one fails.
+type Subscriber struct {
 	client  *Client
 	id      string
 	node    []byte
@@ -62,7 +62,7 @@ type Stream struct {
 	log     *slog.Logger
 	origins []*originState // in the key's order of preference
 	current *currentOrigin // the origin in use
-	first   *currentOrigin // of the key's first stream, which this one follows; nil: none
+	first   *currentOrigin // of the key's first Subscriber, which this one follows; nil: none
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -81,10 +81,11 @@ type Stream struct {
 	shortReturns map[*originState]int  // returns in a row that did not last
 }
 
-// NewStream makes the stream of a key. The id is the key as text. The node is the representative's
-// encoded node, including the relay's client features (P58). NewStream starts nothing.
-func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
-	return &Stream{
+// NewSubscriber makes the Subscriber of a key. The id is the key as text. The node is the
+// representative's encoded node, including the relay's client features (P58). NewSubscriber starts
+// nothing.
+func (c *Client) NewSubscriber(id string, node []byte, sink Sink) *Subscriber {
+	return &Subscriber{
 		client:       c,
 		id:           id,
 		node:         node,
@@ -98,13 +99,13 @@ func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	}
 }
 
-// CountIn makes the stream count in the metrics of its key, instead of those of no key. It must be
-// called before Run. The caller releases k only after Run has returned.
-func (s *Stream) CountIn(k *telemetry.Key) { s.metrics = k }
+// SetMetrics makes s count in the metrics of its key, instead of those of no key. It must be called
+// before Run. The caller releases k only after Run has returned.
+func (s *Subscriber) SetMetrics(k *telemetry.Key) { s.metrics = k }
 
 // SetInterest sets the interest. The newest value counts; it never blocks. Any goroutine, one at a
 // time.
-func (s *Stream) SetInterest(i *snapshot.Interest) {
+func (s *Subscriber) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
 	cells := slices.Clone(s.cells)
@@ -114,8 +115,8 @@ func (s *Stream) SetInterest(i *snapshot.Interest) {
 	}
 }
 
-// join returns a cell that receives the interest until leave.
-func (s *Stream) join() *adsclient.InterestCell {
+// addInterestCell returns a cell that receives the interest until removeInterestCell.
+func (s *Subscriber) addInterestCell() *adsclient.InterestCell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := adsclient.NewInterestCell(s.newest)
@@ -123,14 +124,14 @@ func (s *Stream) join() *adsclient.InterestCell {
 	return c
 }
 
-func (s *Stream) leave(c *adsclient.InterestCell) {
+func (s *Subscriber) removeInterestCell(c *adsclient.InterestCell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cells = slices.DeleteFunc(s.cells, func(o *adsclient.InterestCell) bool { return o == c })
 }
 
 // interestNow is the current interest.
-func (s *Stream) interestNow() *snapshot.Interest {
+func (s *Subscriber) interestNow() *snapshot.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest
@@ -139,7 +140,7 @@ func (s *Stream) interestNow() *snapshot.Interest {
 // Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
 // reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
 // the sink did. While the interest is empty it opens no stream.
-func (s *Stream) Run(ctx context.Context) error {
+func (s *Subscriber) Run(ctx context.Context) error {
 	defer s.current.set(nil, true)
 	if !s.awaitInterest(ctx) {
 		return nil
@@ -161,9 +162,9 @@ func (s *Stream) Run(ctx context.Context) error {
 }
 
 // awaitInterest returns true once the interest is not empty, false if ctx ended first.
-func (s *Stream) awaitInterest(ctx context.Context) bool {
-	c := s.join()
-	defer s.leave(c)
+func (s *Subscriber) awaitInterest(ctx context.Context) bool {
+	c := s.addInterestCell()
+	defer s.removeInterestCell(c)
 	return c.Await(ctx)
 }
 
@@ -172,8 +173,8 @@ const failuresToSwitch = 2
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
 // it. It returns the origin to use next, and how long to wait before that. An error is the sink's.
-// It ends the Stream, as the end of ctx does.
-func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (next *originState, after time.Duration, err error) {
+// It ends the Subscriber, as the end of ctx does.
+func (s *Subscriber) use(ctx context.Context, at *originState, wait time.Duration) (next *originState, after time.Duration, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -185,7 +186,7 @@ func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (
 	}
 	probes.Go(func() {
 		if s.first != nil {
-			if other := s.first.other(stay, at); other != nil {
+			if other := s.first.awaitOther(stay, at); other != nil {
 				end(&preferred{other})
 				return
 			}
@@ -248,14 +249,14 @@ type preferred struct{ at *originState }
 func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred" }
 
 // succeeded resets the failures, because an origin answered.
-func (s *Stream) succeeded() {
+func (s *Subscriber) succeeded() {
 	s.failures, s.attempts = 0, 0
 	clear(s.tried)
 }
 
 // failed counts and logs the end of an attempt, after inARow failures at this origin. It returns
 // the origin to use and how long to wait.
-func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow int) (next *originState, wait time.Duration) {
+func (s *Subscriber) failed(ctx context.Context, l *originStream, err error, inARow int) (next *originState, wait time.Duration) {
 	reason := l.ended(err)
 	wait = upTo(reopenWithin)
 	if !l.responded {
@@ -280,15 +281,15 @@ func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow 
 	}
 	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
 		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	l.report(Status{Err: err, Failed: !l.responded && s.failedEverywhere(), Told: !l.responded && l.at.isAway()})
+	l.report(Status{Err: err, Failed: !l.responded && s.failedEverywhere(), Logged: !l.responded && l.at.isAway()})
 	return next, wait
 }
 
-// firstOrigin is the origin to start with. That is the origin of the key's first stream, or else
-// the most preferred one that is not known to be away.
-func (s *Stream) firstOrigin(ctx context.Context) *originState {
+// firstOrigin is the origin to start with. That is the origin of the key's first Subscriber, or
+// else the most preferred one that is not known to be away.
+func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
 	if s.first != nil {
-		if at := s.first.other(ctx, nil); at != nil {
+		if at := s.first.awaitOther(ctx, nil); at != nil {
 			return at
 		}
 	}
@@ -303,7 +304,7 @@ func (s *Stream) firstOrigin(ctx context.Context) *originState {
 
 // failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
 // away for all keys.
-func (s *Stream) failedEverywhere() bool {
+func (s *Subscriber) failedEverywhere() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
@@ -311,7 +312,7 @@ func (s *Stream) failedEverywhere() bool {
 // nextOrigin is the origin to use after this one failed. Of the untried origins it is the most
 // preferred that is not known to be away, else the most preferred. Once all were tried, it is the
 // next in the order.
-func (s *Stream) nextOrigin(at *originState) *originState {
+func (s *Subscriber) nextOrigin(at *originState) *originState {
 	now := time.Now()
 	var best *originState
 	for _, o := range s.origins {
@@ -331,21 +332,21 @@ func (s *Stream) nextOrigin(at *originState) *originState {
 	return s.origins[(slices.Index(s.origins, at)+1)%len(s.origins)]
 }
 
-// Second makes a second stream of the same key, with a sink of its own (P50). It uses the origin
-// that s uses, so that a wildcard and names never come from different origins. Once s has ended it
-// chooses its origin itself. It starts nothing.
-func (s *Stream) Second(sink Sink) *Stream {
-	second := s.client.NewStream(s.id, s.node, sink)
+// Second makes a second Subscriber of the same key, with a sink of its own (P50). It uses the
+// origin that s uses, so that a wildcard and names never come from different origins. Once s has
+// ended it chooses its origin itself. It starts nothing.
+func (s *Subscriber) Second(sink Sink) *Subscriber {
+	second := s.client.NewSubscriber(s.id, s.node, sink)
 	second.first = s.current
 	return second
 }
 
-// currentOrigin is the origin that a stream uses. The stream that follows it reads it. Safe for
-// concurrent use.
+// currentOrigin is the origin that a Subscriber uses. The Subscriber that follows it reads it. Safe
+// for concurrent use.
 type currentOrigin struct {
 	mu      sync.Mutex
 	at      *originState  // nil: not chosen yet
-	over    bool          // the stream has ended
+	over    bool          // the Subscriber has ended
 	changed chan struct{} // closed when either changes
 }
 
@@ -361,9 +362,9 @@ func (c *currentOrigin) set(at *originState, over bool) {
 	}
 }
 
-// other waits until the origin differs from at, and returns it. It returns nil if the stream or ctx
-// ended first.
-func (c *currentOrigin) other(ctx context.Context, at *originState) *originState {
+// awaitOther waits until the origin differs from at, and returns it. It returns nil if the
+// Subscriber or ctx ended first.
+func (c *currentOrigin) awaitOther(ctx context.Context, at *originState) *originState {
 	for {
 		c.mu.Lock()
 		now, over, changed := c.at, c.over, c.changed
@@ -382,8 +383,8 @@ func (c *currentOrigin) other(ctx context.Context, at *originState) *originState
 	}
 }
 
-// follows reports whether the key's first stream chooses the origin.
-func (s *Stream) follows() bool {
+// follows reports whether the key's first Subscriber chooses the origin.
+func (s *Subscriber) follows() bool {
 	if s.first == nil {
 		return false
 	}

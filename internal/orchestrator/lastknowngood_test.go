@@ -19,8 +19,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// life runs f with a relay that has a store in dir. Then it writes everything that was put.
-func life(t *testing.T, dir string, f func(w *registryFixture), edit ...func(*store.Options)) (log string) {
+// withStore runs f with a relay that has a store in dir. Then it writes everything that was put.
+func withStore(t *testing.T, dir string, f func(w *registryFixture), edit ...func(*store.Options)) (log string) {
 	t.Helper()
 	return lifeOf(t, dir, options(t).Metrics, f, edit...)
 }
@@ -87,7 +87,7 @@ func keep(t *testing.T, dir string, what ...string) {
 		name, _, _ := strings.Cut(s, "=")
 		names = append(names, name)
 	}
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", eds).want(names...)
 		f := w.feed("web")
 		f.reached()
@@ -106,7 +106,7 @@ func withState(names ...string) *snapshot.Subscription {
 // acknowledged, marked as stale. The origin's answers replace it name by name.
 func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "y")
 		f := w.feed("web")
 		f.reached()
@@ -134,7 +134,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		equal(t, "d, whose deletion no client acknowledged", a.sees(subscription("*"), "d"), "1")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 		b.want("x", "y")
-		equal(t, "y, asked for later", b.sees(subscription("y"), "y"), "1")
+		equal(t, "y, requested later", b.sees(subscription("y"), "y"), "1")
 		equal(t, "x to a client with state", b.sees(withState("x"), "x"), "?")
 		if a.refusal() != nil || b.refusal() != nil {
 			t.Error("a stream was ended")
@@ -166,7 +166,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
-	log := life(t, dir, func(w *registryFixture) {
+	log := withStore(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -183,7 +183,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	if !strings.Contains(log, "served from the last known good: the origin does not respond") {
 		t.Errorf("log: %s", log)
 	}
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -201,7 +201,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
-	log := life(t, dir, func(w *registryFixture) {
+	log := withStore(t, dir, func(w *registryFixture) {
 		first := w.join("web", eds).want("unknown")
 		f := w.feed("web")
 		synctest.Wait()
@@ -233,7 +233,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 // Generations without an ACK are not stored. A key does not get what another key has stored.
 func TestP66_NothingStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -244,7 +244,7 @@ func TestP66_NothingStored(t *testing.T) {
 		f.update(t, eds, false, "x=db")
 		other.takes()
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "refused", a.refusal() != nil, true)
@@ -259,7 +259,7 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
 	for _, age := range []time.Duration{0, 2 * time.Hour, time.Hour, time.Minute} {
-		life(t, dir, func(w *registryFixture) {
+		withStore(t, dir, func(w *registryFixture) {
 			pass(30 * time.Minute) // each life restarts the fake clock
 			a := w.join("web", eds).want("x")
 			f := w.feed("web")
@@ -279,14 +279,14 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 // A client that subscribes by name gets the wildcard's copy if there is no other (P50).
 func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
 		f.update(t, cds, true, "c=2")
 		a.takes()
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		b := w.join("web", cds).want("c")
 		w.feed("web").failed()
 		equal(t, "c by name", b.sees(subscription("c"), "c"), "2")
@@ -298,7 +298,7 @@ func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 // Secrets are never written to disk (P6).
 func TestP6_SecretsAreNotStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		a := w.join("web", xds.SecretType).want("s")
 		w.feed("web").reached()
 		w.feed("web").update(t, xds.SecretType, false, "s=hush")
@@ -325,7 +325,7 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 	if err := os.WriteFile(files[0], b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := life(t, dir, func(w *registryFixture) {
+	log := withStore(t, dir, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "refused", a.refusal() != nil, true)
@@ -388,7 +388,7 @@ func TestP53_EachTypeCountsByItself(t *testing.T) {
 func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "q=1", "x=1")
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", eds).want("q", "x")
 		f := w.feed("web")
 		f.failed()
@@ -397,7 +397,7 @@ func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		c.takes()
 	})
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", eds).want("q", "x")
 		w.feed("web").failed()
 		equal(t, "x", c.sees(subscription("x"), "x"), "2")
@@ -421,7 +421,7 @@ func (p *puts) Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot) {
 func TestP66_StoredIsNotStoredAgain(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
-	life(t, dir, func(w *registryFixture) {
+	withStore(t, dir, func(w *registryFixture) {
 		p := &puts{Store: w.reg.opts.Store}
 		w.reg.opts.Store = p
 		c := w.join("web", eds).want("x")
@@ -439,7 +439,7 @@ func TestP66_StoredIsNotStoredAgain(t *testing.T) {
 
 // A heartbeat makes a generation with the same content. It is not stored again.
 func TestP66_HeartbeatsAreNotStored(t *testing.T) {
-	life(t, t.TempDir(), func(w *registryFixture) {
+	withStore(t, t.TempDir(), func(w *registryFixture) {
 		p := &puts{Store: w.reg.opts.Store}
 		w.reg.opts.Store = p
 		c := w.join("web", eds).want("a", "b")

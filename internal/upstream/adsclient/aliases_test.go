@@ -30,8 +30,8 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 		r.want(named(eds, "a", "m"))
 		r.flush()
 		_, n := r.respond(resp{Type: eds, Resources: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
-		if n.Unasked != 1 {
-			t.Errorf("%d resources were not subscribed", n.Unasked)
+		if n.NotRequested != 1 {
+			t.Errorf("%d resources were not subscribed", n.NotRequested)
 		}
 		r.holds(eds, "m", "n")
 		r.is(eds, snapshot.UnderOtherName, "a")
@@ -59,9 +59,9 @@ func TestP26_RemovedByName(t *testing.T) {
 	r.want(named(vhds, "r/a", "r/b", "r/v"))
 	r.flush()
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
-	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/unasked"}})
-	if n.Unasked != 1 {
-		t.Errorf("%d names were not subscribed", n.Unasked)
+	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/other"}})
+	if n.NotRequested != 1 {
+		t.Errorf("%d names were not subscribed", n.NotRequested)
 	}
 	r.holds(vhds, "r/v")
 	r.is(vhds, snapshot.Absent, "r/a")
@@ -75,7 +75,7 @@ func TestP26_RemovedByName(t *testing.T) {
 
 // A full-state SotW response removes by leaving out, including resources that came for an alias or
 // a glob.
-func TestP65_LeftOutByHandle(t *testing.T) {
+func TestP65_LeftOutByAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", glob))
 	r.flush()
@@ -90,7 +90,7 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 }
 
 // On reconnect a resource is listed by its own name, beside the alias that is subscribed.
-func TestP55_ReconnectByHandle(t *testing.T) {
+func TestP55_ReconnectByAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
@@ -112,9 +112,9 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 	s.sent("EDS [a " + glob + "] node")
 }
 
-// Versions of resources held for a handle go in the first request that has the handle. The handle
+// Versions of resources held for a glob go in the first request that has the glob. The glob
 // is counted once for all its resources (P59).
-func TestP59_VersionsByHandle(t *testing.T) {
+func TestP59_VersionsByAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := []string{glob}
 	for i := range 20 {
@@ -167,7 +167,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	word := res{Name: "r/cannot", Aliases: []string{"r/a", "r/b", "r/z"}, Version: "1", Heartbeat: true}
 	v, n := r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.sent("VHDS nonce 1")
-	if !v.Accept || n.bodyless != 1 || n.Unasked != 0 {
+	if !v.Accept || n.bodyless != 1 || n.NotRequested != 0 {
 		t.Errorf("%+v, %+v", v, n)
 	}
 	if u := r.last().Unresolved; len(u) != 1 || !slices.Equal(u[0].Names, []string{"r/a", "r/b"}) {
@@ -179,7 +179,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 
 	// Aliases without a subscription.
 	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
-	if len(r.last().Unresolved) != 0 || n.Unasked != 1 {
+	if len(r.last().Unresolved) != 0 || n.NotRequested != 1 {
 		t.Errorf("%+v, %+v", r.last(), n)
 	}
 	r.flush()

@@ -67,7 +67,7 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
 		f := w.feed("web")
 		synctest.Wait()
-		equal(t, "asked", f.asks(vhds), "r/a r/b xdstp://o/T/c/*")
+		equal(t, "requested", f.requested(vhds), "r/a r/b xdstp://o/T/c/*")
 		woken := func(what string, ofA, ofB, ofG bool) {
 			t.Helper()
 			for which, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 
 // A resource held for an alias or a glob is forgotten once no client wants it by any of its names.
 // A late answer is dropped.
-func TestP65_ForgottenByHandle(t *testing.T) {
+func TestP65_ForgottenByAlias(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
 		f := w.feed("web")
@@ -156,7 +156,7 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 
 // If clients ask again, the name is requested again at the origin, once for all of them. Other
 // clients are not woken.
-func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
+func TestP18_UnresolvedIsRequestedAgain(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
 		f := w.feed("web")
@@ -170,10 +170,10 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		synctest.Wait()
 		equal(t, "requests", f.said(), said+1)
 		if got := f.again(vhds); !slices.Equal(got, []string{"r/a"}) {
-			t.Errorf("asked again for %v", got)
+			t.Errorf("requested again %v", got)
 		}
 		equal(t, "wake-ups", a.woken()+b.woken(), 0)
-		equal(t, "asked", f.asks(vhds), "r/a r/b")
+		equal(t, "requested", f.requested(vhds), "r/a r/b")
 		f.cannot(t, vhds, "r/a")
 		if a.woken() == 0 || b.woken() == 0 {
 			t.Error("no client is told")
@@ -185,7 +185,7 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		w.join("web", vhds).want("r/c")
 		synctest.Wait()
 		if got := f.again(vhds); len(got) > 0 {
-			t.Errorf("asked again for %v", got)
+			t.Errorf("requested again %v", got)
 		}
 		b.leave()
 		a.leave()
