@@ -70,8 +70,8 @@ func (r *relay) atStart(to *config.Config) *config.Config {
 	return &c
 }
 
-// matchingListener returns the index, in the configuration in, of listener i of the configuration of;
-// -1: there is none. Listeners match by address and TLS. Several listeners match each other in
+// matchingListener returns the index, in the configuration in, of listener i of the configuration
+// of; -1: there is none. Listeners match by address and TLS. Several listeners match each other in
 // order if both configurations have equally many; otherwise none match. Several at one address
 // occur with port 0.
 func matchingListener(i int, of, in *config.Config) int {
@@ -106,7 +106,7 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 			continue
 		}
 		l := next.cfg.Downstream.Listen()[i]
-		if keys := e.others(l); len(keys) > 0 {
+		if keys := e.changedAdmission(l); len(keys) > 0 {
 			admits = append(admits, keys...)
 			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
 			e.admits.Store(admissionOf(l))
@@ -138,9 +138,9 @@ func (r *relay) limits(c *activeConfig) config.Limits {
 // showLimits sets the gauges of the limits.
 func (r *relay) showLimits(c *activeConfig) {
 	l := r.limits(c)
-	r.meters.Limit(telemetry.MaxStreams, int64(l.Streams))
-	r.meters.Limit(telemetry.MaxKeys, int64(l.Keys))
-	r.meters.Limit(telemetry.MaxPinnedBytes, l.PinnedBytes)
+	r.metrics.Limit(telemetry.MaxStreams, int64(l.Streams))
+	r.metrics.Limit(telemetry.MaxKeys, int64(l.Keys))
+	r.metrics.Limit(telemetry.MaxPinnedBytes, l.PinnedBytes)
 }
 
 func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {

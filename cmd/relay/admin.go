@@ -19,7 +19,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
 		Clients: r.fanout, Keys: keystatus.New(r.registry), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.active.Load().rules },
-		Metrics: r.meters, Level: r.level, Drain: drain, Log: r.log,
+		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration,
 	}
 	if r.store != nil {

@@ -70,7 +70,7 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		if cfg.Admin.Address == "" {
 			return nil, errors.New("--admin: wants the admin address of a running relay; the configuration has none")
 		}
-		address = here(cfg.Admin.Address)
+		address = reachableAddress(cfg.Admin.Address)
 	}
 	secured := f.ca != "" || f.address == "" && cfg.Admin.TLS.CertFile != ""
 	if !strings.Contains(address, "://") {
@@ -130,8 +130,8 @@ func (c *adminClient) tokenFrom() string {
 	return at.String() + ": " + key
 }
 
-// here returns the address at which this host reaches a listener of its own.
-func here(address string) string {
+// reachableAddress returns the address at which this host reaches a listener of its own.
+func reachableAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip, bad := netip.ParseAddr(host); err == nil && (host == "" || bad == nil && ip.IsUnspecified()) {
 		return net.JoinHostPort("127.0.0.1", port)
@@ -165,7 +165,7 @@ func (c *adminClient) do(req *http.Request, into any) error {
 		return c.unreached(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return c.refused(resp, b)
+		return c.statusError(resp, b)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
@@ -220,8 +220,8 @@ func (c *adminClient) wrong() string {
 	return out
 }
 
-// refused explains an answer with another status than 200, from a relay or another server.
-func (c *adminClient) refused(resp *http.Response, body []byte) error {
+// statusError explains an answer with a status other than 200, from a relay or another server.
+func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 	var said struct {
 		Error string
 		relay bool
@@ -237,25 +237,25 @@ func (c *adminClient) refused(resp *http.Response, body []byte) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
+		return statusErrorf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return refusedf(resp.StatusCode, "%s: the relay at %s asks for another token than the one in %s", c.tokenFrom(), c.base, c.tokenFile)
+		return statusErrorf(resp.StatusCode, "%s: the relay at %s asks for another token than the one in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
-		return refusedf(resp.StatusCode, "%s", said.Error)
+		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusBadRequest && said.relay:
-		return refusedf(resp.StatusCode, "%s", said.Error)
+		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return refusedf(resp.StatusCode, "--admin: %s is no relay, or is an older one that cannot do this: %s", c.base, said.Error)
+		return statusErrorf(resp.StatusCode, "--admin: %s is no relay, or is an older one that cannot do this: %s", c.base, said.Error)
 	}
-	return refusedf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
+	return statusErrorf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
 }
 
-// refusedError is an answer with another status than 200.
-type refusedError struct {
+// statusError is an answer with a status other than 200.
+type statusError struct {
 	status int
 	error
 }
 
-func refusedf(status int, format string, args ...any) error {
-	return refusedError{status, fmt.Errorf(format, args...)}
+func statusErrorf(status int, format string, args ...any) error {
+	return statusError{status, fmt.Errorf(format, args...)}
 }

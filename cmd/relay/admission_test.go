@@ -191,11 +191,11 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 			if text := g.reload(true); strings.Contains(text, "the one before is still asked for") {
 				t.Errorf("it is said again:\n%s", text)
 			}
-			if of := g.r.configuration().NotTaken; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "wants one token") {
+			if of := g.r.configuration().RejectedFiles; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "wants one token") {
 				t.Errorf("%+v is not taken", of)
 			}
 			g.says(g.to("token", "second"), `msg="the token in the file is again the one in force" file=DIR/token`)
-			if of := g.r.configuration().NotTaken; of != nil {
+			if of := g.r.configuration().RejectedFiles; of != nil {
 				t.Errorf("%+v is not taken", of)
 			}
 			if text := g.to("relay.yaml", ""); strings.Contains(text, "another token") {

@@ -81,7 +81,7 @@ DIR/origin.yaml:12: admin.tls.cert_file: no certificate in DIR/good.key (column 
 }
 
 // The admin API shows a renewed certificate that cannot be used, by its key, until it is repaired.
-func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
+func TestRejectedCertificatesAreShown(t *testing.T) {
 	dir := t.TempDir()
 	ca := tlstest.NewAuthority(t)
 	one := ca.Pair(t)
@@ -93,7 +93,7 @@ func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
 		for _, c := range g.r.certs() {
 			c.Reload()
 		}
-		for _, n := range g.r.configuration().NotTaken {
+		for _, n := range g.r.configuration().RejectedFiles {
 			if n.Since.IsZero() || !strings.Contains(n.Error, "cert_file: no certificate in "+cert) {
 				t.Errorf("%+v", n)
 			}

@@ -130,7 +130,7 @@ admin: {address: %q}
 
 // Numbers of the demo's special clients.
 const (
-	demoRefuser  = 0  // refuses every other change of the routes
+	demoNacker   = 0  // NACKs every other change of the routes
 	demoGRPCEach = 10 // each tenth is like gRPC
 )
 
@@ -157,7 +157,7 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 			switch {
 			case i%demoGRPCEach == demoGRPCEach-1:
 				c.Behaviour, c.Listener = fleet.GRPC, "demo.example"
-			case i == demoRefuser:
+			case i == demoNacker:
 				c.Refuse = func(t xds.TypeURL, rs []fleet.Resource) error {
 					if t == xds.RouteType && show.odd() {
 						return errors.New("this client refuses every other change of the routes")

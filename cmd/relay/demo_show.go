@@ -20,15 +20,15 @@ type demoShow struct {
 	out         io.Writer
 	admin, down string
 
-	mu       sync.Mutex
-	began    time.Time
-	n        int       // of the change
-	since    time.Time // the change
-	typ      xds.TypeURL
-	version  string
-	took     []time.Duration
-	refusals []string
-	routes   int // changes of the routes so far
+	mu      sync.Mutex
+	began   time.Time
+	n       int       // of the change
+	since   time.Time // the change
+	typ     xds.TypeURL
+	version string
+	took    []time.Duration
+	nacks   []string
+	routes  int // changes of the routes so far
 }
 
 func newDemoShow(out io.Writer, admin, down string) *demoShow {
@@ -71,14 +71,14 @@ func (d *demoShow) begin(typ xds.TypeURL, version string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++
-	d.typ, d.version, d.took, d.refusals = typ, version, nil, nil
+	d.typ, d.version, d.took, d.nacks = typ, version, nil, nil
 	if typ == xds.RouteType {
 		d.routes++
 	}
 	d.since = time.Now()
 }
 
-// odd reports whether the client demoRefuser refuses the newest change of the routes.
+// odd reports whether the client demoNacker NACKs the newest change of the routes.
 func (d *demoShow) odd() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,19 +98,19 @@ func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, recei
 	}
 }
 
-// refused is fleet's hook for a refused response.
+// refused is fleet's hook for a NACK.
 func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
-		d.refusals = append(d.refusals, fmt.Sprintf("%s refused it: %v", c.ID(), err))
+		d.nacks = append(d.nacks, fmt.Sprintf("%s refused it: %v", c.ID(), err))
 	}
 }
 
 // report prints the result of the last change from the relay's view of the clients.
 func (d *demoShow) report(clients []inspect.ClientStatus) {
 	d.mu.Lock()
-	typ, took, refusals := d.typ, slices.Sorted(slices.Values(d.took)), d.refusals
+	typ, took, nacks := d.typ, slices.Sorted(slices.Values(d.took)), d.nacks
 	d.mu.Unlock()
 	all, late := len(clients), 0
 	for _, c := range clients {
@@ -122,11 +122,11 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 	if len(took) > 0 {
 		says[0] += fmt.Sprintf(", half of them within %.1f ms, the last after %.1f ms", ms(took[len(took)/2]), ms(took[len(took)-1]))
 	}
-	says = append(says, refusals...)
+	says = append(says, nacks...)
 	if late > 0 {
 		says = append(says, fmt.Sprintf("%d have not answered yet", late))
 	}
-	if others := all - len(took) - len(refusals) - late; others > 0 {
+	if others := all - len(took) - len(nacks) - late; others > 0 {
 		says = append(says, fmt.Sprintf("%d do not ask for what changed", others))
 	}
 	d.printf("        %s\n", strings.Join(says, "; "))

@@ -34,7 +34,7 @@ older ones the command prints that the relay no longer holds them.`,
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&node, "node", "n", "", "the node's id")
-	needed(cmd, "node")
+	markRequired(cmd, "node")
 	completeNodes(cmd, flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
@@ -61,7 +61,8 @@ older ones the command prints that the relay no longer holds them.`,
 	return cmd
 }
 
-// unacknowledged is an item of /diff: a type on a stream with resources that the client has not accepted.
+// unacknowledged is an item of /diff: a type on a stream with resources that the client has not
+// accepted.
 type unacknowledged struct {
 	Node         string       `json:"node"`
 	Stream       uint64       `json:"stream"`

@@ -29,7 +29,7 @@ that the relay does not know, type and size are printed.`,
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the key")
 	cmd.Flags().VarP(&typ, "type", "t", "only this type: a URL, or a short name such as CDS")
 	cmd.Flags().StringVar(&name, "name", "", "only the resource of this name")
-	needed(cmd, "key")
+	markRequired(cmd, "key")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeResources(cmd, flags, &key, &typ)
@@ -71,8 +71,8 @@ func (t *typeFlag) Set(s string) error {
 	return nil
 }
 
-// needed marks flags as required. The caller has defined them.
-func needed(cmd *cobra.Command, names ...string) {
+// markRequired marks flags as required. The caller has defined them.
+func markRequired(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		_ = cmd.MarkFlagRequired(name)
 	}

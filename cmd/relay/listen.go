@@ -33,8 +33,8 @@ type admission struct{ identity, secrets string }
 
 func admissionOf(l config.Listener) *admission { return &admission{l.Identity, l.Secrets} }
 
-// others returns the keys of l's admission rules that differ from those that apply.
-func (e *clientListener) others(l config.Listener) (keys []string) {
+// changedAdmission returns the keys of l's admission rules that differ from those that apply.
+func (e *clientListener) changedAdmission(l config.Listener) (keys []string) {
 	was, is := e.admits.Load(), admissionOf(l)
 	if was.identity != is.identity {
 		keys = append(keys, l.Key+".identity")
@@ -57,8 +57,8 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 	return "", "", false
 }
 
-// newClientListeners makes the listeners of the configuration without opening them. identities are in the
-// same order.
+// newClientListeners makes the listeners of the configuration without opening them. identities are
+// in the same order.
 func newClientListeners(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*clientListener, error) {
 	var out []*clientListener
 	for i, l := range d.Listen() {
@@ -91,7 +91,7 @@ func (e *clientListener) open() error {
 func addresses(es []*clientListener) string {
 	var out []string
 	for _, e := range es {
-		out = append(out, where(e.conf.Address, e.Listener))
+		out = append(out, listenAddress(e.conf.Address, e.Listener))
 	}
 	return strings.Join(out, ",")
 }
@@ -129,9 +129,9 @@ func originNames(origins []config.Origin) string {
 	return strings.Join(out, ",")
 }
 
-// where is a listener's address: the configured host, and the port in use. The host is not the
-// listener's, because Go shows 0.0.0.0 as [::].
-func where(configured string, l net.Listener) string {
+// listenAddress is a listener's address: the configured host, and the port in use. The host is not
+// the listener's, because Go shows 0.0.0.0 as [::].
+func listenAddress(configured string, l net.Listener) string {
 	if l == nil {
 		return "off"
 	}
@@ -143,8 +143,8 @@ func where(configured string, l net.Listener) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// serveREST serves REST. A client has to pass the policies of all listeners, as a client in plaintext
-// would.
+// serveREST serves REST. A client has to pass the policies of all listeners, as a client in
+// plaintext would.
 func (r *relay) serveREST(ctx context.Context) error {
 	var policies []*listener.Policy
 	for _, e := range r.listeners {

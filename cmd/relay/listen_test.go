@@ -8,7 +8,7 @@ import (
 
 // A listener is shown with the configured host: Go shows 0.0.0.0 as [::].
 func TestWhere(t *testing.T) {
-	if got := where("127.0.0.1:5", nil); got != "off" {
+	if got := listenAddress("127.0.0.1:5", nil); got != "off" {
 		t.Error(got)
 	}
 	for _, host := range []string{"0.0.0.0", "127.0.0.1", "localhost", ""} {
@@ -17,7 +17,7 @@ func TestWhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-		if got := where(host+":0", l); got != host+":"+port {
+		if got := listenAddress(host+":0", l); got != host+":"+port {
 			t.Errorf("%s: %s", host, got)
 		}
 		if err := l.Close(); err != nil {

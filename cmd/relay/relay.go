@@ -36,7 +36,7 @@ type relay struct {
 	level     *slog.LevelVar
 	started   time.Time
 	log       *slog.Logger
-	meters    *telemetry.Metrics
+	metrics   *telemetry.Metrics
 	tracer    *tracing.Tracer // nil: off
 	origins   *upstream.Client
 	store     *store.Store // nil: nothing is kept
@@ -67,7 +67,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	first := &activeConfig{cfg: cfg, compiled: c}
 	r.active.Store(first)
 	first.warn(log, nil)
-	r.meters, err = telemetry.New(telemetry.Options{
+	r.metrics, err = telemetry.New(telemetry.Options{
 		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
 		Log: log, Version: build().Version,
 	})
@@ -76,15 +76,15 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	r.showLimits(first)
 	r.tracer, err = tracing.New(tracing.Options{
-		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.meters, Log: log,
+		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if r.origins, err = newUpstream(cfg, r.meters, r.tracer, log); err != nil {
+	if r.origins, err = newUpstream(cfg, r.metrics, r.tracer, log); err != nil {
 		return nil, err
 	}
-	if r.store, err = newStore(cfg, r.meters, log); err != nil {
+	if r.store, err = newStore(cfg, r.metrics, log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -97,14 +97,14 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	d := &cfg.Downstream
 	r.fanout = fanout.NewServer(fanout.Options{
-		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.meters, Tracer: r.tracer, Log: log, Replica: cfg.Name,
+		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.metrics, Tracer: r.tracer, Log: log, Replica: cfg.Name,
 		SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.listeners, err = newClientListeners(d, c.identities, r.meters, log); err != nil {
+	if r.listeners, err = newClientListeners(d, c.identities, r.metrics, log); err != nil {
 		return nil, err
 	}
 	return r, r.listen()
@@ -156,7 +156,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 			return r.origins.NewSubscriber(id, node, sink)
 		},
 		FirstAnswerTimeout: u.FirstAnswerTimeout,
-		Metrics:            r.meters, Log: r.log,
+		Metrics:            r.metrics, Log: r.log,
 	}
 	if node != nil {
 		o.Node = nodeOf(node)
@@ -208,7 +208,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(parts)
-	g.Go(func() error { return r.meters.Run(gctx) })
+	g.Go(func() error { return r.metrics.Run(gctx) })
 	g.Go(func() error { return r.tracer.Run(gctx) })
 	g.Go(func() error { return r.origins.Run(gctx) })
 	// While the relay drains, clients leave and their subscriptions go. The store must not record
@@ -246,8 +246,8 @@ func (r *relay) run(ctx, hurry context.Context) error {
 
 	r.healthy()
 	r.admin.SetReady(true)
-	r.meters.Ready.Set(1)
-	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", where(r.cfg.Admin.Address, r.adminListener), "rest", where(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.operatorListener), "name", r.cfg.Name,
+	r.metrics.Ready.Set(1)
+	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener), "rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.operatorListener), "name", r.cfg.Name,
 		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.active.Load().rules.Stats()),
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
@@ -268,8 +268,8 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	return g.Wait()
 }
 
-// closeTimeout is how long clients have to read the end of their streams before the relay closes their
-// connections.
+// closeTimeout is how long clients have to read the end of their streams before the relay closes
+// their connections.
 const closeTimeout = 2 * time.Second
 
 // drain ends the streams over the configured time, and then stops the server.
@@ -277,7 +277,7 @@ func (r *relay) drain(hurry context.Context) {
 	over := r.active.Load().cfg.Downstream.Drain
 	r.log.Info("draining", "over", over.String())
 	r.admin.SetReady(false)
-	r.meters.Ready.Set(0)
+	r.metrics.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
 	told, left := r.fanout.Drain(hurry, over)

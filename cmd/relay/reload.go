@@ -28,8 +28,8 @@ type reloader struct {
 	hangups <-chan os.Signal
 
 	follow atomic.Pointer[[]string]            // the files that are watched
-	says   atomic.Pointer[admin.Configuration] // for the admin API
-	token  atomic.Pointer[admin.NotTaken]      // why the token's file is not used; nil: it is
+	status atomic.Pointer[admin.Configuration] // for the admin API
+	token  atomic.Pointer[admin.RejectedFile]  // why the token's file is not used; nil: it is
 
 	mu     sync.Mutex // held by reload
 	failed string     // the fault that rejected the file's last content; empty: none
@@ -39,7 +39,7 @@ type reloader struct {
 func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
 	l := &reloader{relay: r, load: load, hangups: hangups}
 	l.follow.Store(l.followed(r.cfg, false))
-	l.says.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
+	l.status.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
 	return l
 }
 
@@ -47,14 +47,14 @@ func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan o
 func (r *relay) configuration() admin.Configuration {
 	out := admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
 	if r.reloads != nil {
-		out = *r.reloads.says.Load()
+		out = *r.reloads.status.Load()
 		if f := r.reloads.token.Load(); f != nil {
-			out.NotTaken = append(out.NotTaken, *f)
+			out.RejectedFiles = append(out.RejectedFiles, *f)
 		}
 	}
 	for _, c := range r.certs() {
 		if f := c.Fault(); f != nil {
-			out.NotTaken = append(out.NotTaken, admin.NotTaken{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
+			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
 		}
 	}
 	return out
@@ -114,8 +114,8 @@ func (l *reloader) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// reload reads all files again. With asked, on SIGHUP, it logs a line even if nothing changed.
-func (l *reloader) reload(asked bool) {
+// reload reads all files again. With requested, on SIGHUP, it logs a line even if nothing changed.
+func (l *reloader) reload(requested bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.relay
@@ -124,7 +124,7 @@ func (l *reloader) reload(asked bool) {
 	next, err := r.prepare(cfg, err)
 	if err != nil {
 		l.follow.Store(l.followed(cfg, true))
-		l.reject(err, asked)
+		l.reject(err, requested)
 		return
 	}
 	before := r.active.Load()
@@ -138,7 +138,7 @@ func (l *reloader) reload(asked bool) {
 	}
 	repaired := l.failed != ""
 	l.failed = ""
-	says := *l.says.Load()
+	says := *l.status.Load()
 	says.Rejected = nil
 	var now []string
 	if len(changed) > 0 {
@@ -148,11 +148,11 @@ func (l *reloader) reload(asked bool) {
 		next.warn(r.log, before)
 	}
 	l.follow.Store(l.followed(cfg, false))
-	l.says.Store(&says)
-	r.meters.ConfigRejected.Set(0)
-	r.meters.ConfigNeedsRestart.Set(len(says.NeedsRestart))
+	l.status.Store(&says)
+	r.metrics.ConfigRejected.Set(0)
+	r.metrics.ConfigNeedsRestart.Set(len(says.NeedsRestart))
 	if repaired || len(changed) > 0 {
-		r.meters.ReloadConfig(telemetry.Reloaded)
+		r.metrics.ReloadConfig(telemetry.Reloaded)
 	}
 	for _, key := range changed {
 		if reloadable.MatchString(key) {
@@ -167,9 +167,9 @@ func (l *reloader) reload(asked bool) {
 		r.log.Info("configuration has no faults any more", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case repaired:
 		r.log.Info("configuration is again the one in force")
-	case asked && len(changed) == 0 && len(says.NeedsRestart) > 0:
+	case requested && len(changed) == 0 && len(says.NeedsRestart) > 0:
 		r.log.Info("configuration has not changed since it was last read", "needs_restart", strings.Join(says.NeedsRestart, " "))
-	case asked && len(changed) == 0:
+	case requested && len(changed) == 0:
 		r.log.Info("configuration has not changed")
 	}
 	if len(restart) > 0 {
@@ -192,7 +192,7 @@ func (l *reloader) takeToken() {
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
 		r.log.Warn("the token in the file cannot be used; the admin address still asks for the one before", "file", f, "error", err.Error())
-		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
+		now := admin.RejectedFile{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
 		}
@@ -222,10 +222,10 @@ func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 const maxFaults = 20
 
 // reject keeps the configuration in force and logs the faults. It logs the same faults again only
-// with asked.
-func (l *reloader) reject(err error, asked bool) {
+// with requested.
+func (l *reloader) reject(err error, requested bool) {
 	r := l.relay
-	if err.Error() == l.failed && !asked {
+	if err.Error() == l.failed && !requested {
 		return
 	}
 	l.failed = err.Error()
@@ -236,11 +236,11 @@ func (l *reloader) reject(err error, asked bool) {
 			lines = append(lines, faultText(f))
 		}
 	}
-	says := *l.says.Load()
+	says := *l.status.Load()
 	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines}
-	l.says.Store(&says)
-	r.meters.ReloadConfig(telemetry.ReloadFailed)
-	r.meters.ConfigRejected.Set(1)
+	l.status.Store(&says)
+	r.metrics.ReloadConfig(telemetry.ReloadFailed)
+	r.metrics.ConfigRejected.Set(1)
 	for _, line := range lines {
 		r.log.Error("configuration not reloaded, the one before stays in force", "fault", line)
 	}

@@ -102,7 +102,7 @@ func (g *reloadFixture) says(text string, want ...string) {
 // gauges checks the gauges for a rejected file and for keys that need a restart.
 func (g *reloadFixture) gauges(rejected, restart int) {
 	g.Helper()
-	if m := g.r.meters; m.ConfigRejected.Value() != rejected || m.ConfigNeedsRestart.Value() != restart {
+	if m := g.r.metrics; m.ConfigRejected.Value() != rejected || m.ConfigNeedsRestart.Value() != restart {
 		g.Errorf("rejected %d, needs restart %d; want %d, %d", m.ConfigRejected.Value(), m.ConfigNeedsRestart.Value(), rejected, restart)
 	}
 }
@@ -239,7 +239,7 @@ func TestReloadAndTheEnvironment(t *testing.T) {
 	t.Setenv("RELAY_LOG_LEVEL", "warn")
 	g := newReloadFixture(t, "log: {level: info}\n")
 	g.to("relay.yaml", "log: {level: debug}\n")
-	if l := g.r.level.Level(); l != slog.LevelWarn || g.r.meters.ConfigNeedsRestart.Value() != 0 {
+	if l := g.r.level.Level(); l != slog.LevelWarn || g.r.metrics.ConfigNeedsRestart.Value() != 0 {
 		t.Errorf("%v", l)
 	}
 }

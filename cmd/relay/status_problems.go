@@ -25,7 +25,7 @@ type state struct {
 			Rejected     *struct {
 				Faults []string `json:"faults"`
 			} `json:"rejected"`
-			NotTaken []admin.NotTaken `json:"not_taken"`
+			RejectedFiles []admin.RejectedFile `json:"rejected_files"`
 		} `json:"configuration"`
 		Store *struct {
 			Path      string `json:"path"`
@@ -112,7 +112,7 @@ func (s *state) problems(now time.Time) (out []string) {
 		say("the configuration file has faults and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
 	}
 	if c := s.Info.Configuration; c != nil {
-		for _, f := range c.NotTaken {
+		for _, f := range c.RejectedFiles {
 			say("%s: the changed file cannot be used; its former content stays in force%s: %s", f.Of, since(&f.Since), f.Error)
 		}
 	}

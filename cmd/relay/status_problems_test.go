@@ -30,7 +30,7 @@ func TestTroubles(t *testing.T) {
 		}},
 		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has answered for it since the start"}},
 		{`{"state": "serving", "stale_types": 4, "configuration": {"needs_restart": ["name", "store.path"], "rejected": {"faults": ["relay.yaml:3: x", "relay.yaml:4: y"]},
-			"not_taken": [{"of": "admin.token_file", "error": "token: empty", "since": "2026-01-02T03:03:05Z"}]},
+			"rejected_files": [{"of": "admin.token_file", "error": "token: empty", "since": "2026-01-02T03:03:05Z"}]},
 			"store": {"path": "/store", "off": true, "last_error": "no space left on device"}}`,
 			`[{"name": "one", "away": true, "away_since": "2026-01-02T03:02:05Z", "last_error": "refused\u001b[31m"},
 			  {"name": "two", "silent_streams": 2, "silent_since": "2026-01-02T03:03:55Z", "faults": ["a.yaml: gone"]}]`,

@@ -70,7 +70,7 @@ After a restart, a version that came before it has to come again.`,
 	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that may leave for good")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
 	f.DurationVar(&w.every, "every", time.Second, "how often to ask")
-	needed(cmd, "key", "type", "version")
+	markRequired(cmd, "key", "type", "version")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeVersions(cmd, flags, &w.key, &w.typ)
@@ -125,7 +125,7 @@ type waiter struct {
 	answered          bool      // last is an answer of a relay that was not stopping
 	stopping          bool      // the relay is stopping
 	away              error     // the error of the last request; nil: it has an answer
-	unauthorizedSince time.Time // since when the relay refuses the token; zero: it accepts it
+	unauthorizedSince time.Time // since when the relay rejects the token; zero: it accepts it
 	unreachable       int       // successive answers by which the version cannot be reached
 	members           members   // how many clients were there
 	note              string    // the relay's remark about the key
@@ -134,7 +134,7 @@ type waiter struct {
 	noted             string // the last obstacle that was written
 }
 
-// settle is how long clients that left are expected back, and how long a refused token may take to
+// settle is how long clients that left are expected back, and how long a rejected token may take to
 // be renewed. Envoy waits for up to half of it before it reconnects.
 const settle = time.Minute
 
@@ -172,7 +172,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			q.Set("or_newer", "true")
 		}
 		err := w.relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
-		var said refusedError
+		var said statusError
 		switch {
 		case err == nil:
 			w.note = p.Note
@@ -207,8 +207,8 @@ type progress struct {
 	Note string `json:"note"`
 }
 
-// renews reports whether a refusal may pass: the relay accepted the token before, and the token's
-// file is being renewed, here or at the relay.
+// renews reports whether the token may be accepted again soon: the relay accepted it before, and
+// its file is being renewed, here or at the relay.
 func (w *waiter) renews(status int, now time.Time) bool {
 	if status != http.StatusUnauthorized || !w.answered && !w.stopping {
 		return false
@@ -270,7 +270,7 @@ func (w *waiter) reached() bool {
 	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && w.gone() == 0 && 100*float64(w.last.Reached) >= w.percent*float64(w.expected())
 }
 
-// possible reports whether enough clients do not refuse the version.
+// possible reports whether enough clients have not NACKed the version.
 func (w *waiter) possible() bool {
 	p := &w.last
 	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)

@@ -50,7 +50,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	return append(out, config.UnknownEnv()...)
 }
 
-// certificateWarnings are about certificates that the other side will refuse. serve logs the same
+// certificateWarnings are about certificates that the other side will reject. serve logs the same
 // when it opens them. Certificates that cannot be read are faults.
 func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) {
 	for _, c := range certificates(cfg) {

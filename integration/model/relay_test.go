@@ -44,7 +44,7 @@ const (
 )
 
 // This is created once, because it has no goroutine.
-var meters = sync.OnceValues(func() (*telemetry.Metrics, error) { return telemetry.New(telemetry.Options{}) })
+var metrics = sync.OnceValues(func() (*telemetry.Metrics, error) { return telemetry.New(telemetry.Options{}) })
 
 var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
 	cfg := config.Default()
@@ -56,7 +56,7 @@ var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
 // returns.
 func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.Listener, stop func()) {
 	t.Helper()
-	m, err := meters()
+	m, err := metrics()
 	if err != nil {
 		t.Fatal(err)
 	}

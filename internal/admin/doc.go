@@ -1,6 +1,6 @@
 // Package admin is the HTTP API for operators. It shows whether the relay is ready, its keys,
-// clients and origins, refusals, how a node gets its key, metrics and profiles. It sets the log
-// level and starts draining.
+// clients and origins, NACKs, how a node gets its key, metrics and profiles. It sets the log level
+// and starts draining.
 //
 // # Answers
 //
@@ -18,9 +18,9 @@
 // list.
 //
 // A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time (inspect.TypeStatus). A
-// type of a key has its newest versions: how many clients acknowledged, refused and do not have each, how
-// long ACKs took, and the client that lags most (keystatus.Version). /keys/{key} has the versions, /keys
-// does not.
+// type of a key has its newest versions: how many clients acknowledged, NACKed and do not have
+// each, how long ACKs took, and the client that lags most (keystatus.Version). /keys/{key} has the
+// versions, /keys does not.
 //
 // /progress/{key} reports the progress of one version for a client that waits for it. The version
 // is the relay's, the origin's or the content's name of it. It counts if it is the newest, or was
@@ -29,7 +29,7 @@
 // answer says so, because its numbers then cover only the remaining clients.
 //
 // /config_dump shows what a key holds, and /resources the same without the content. /diff/{node}
-// compares what a node refused or does not have yet with what it has. Package redact hides secrets
+// compares what a node NACKed or does not have yet with what it has. Package redact hides secrets
 // in all of them. Replaced resources are kept for a while only (snapshot.Histories); older ones are
 // not_held_any_more.
 //

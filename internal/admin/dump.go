@@ -46,11 +46,11 @@ func (s *Server) listNames(r *http.Request) (int, any) { return s.resources(r, f
 
 func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 	q := r.URL.Query()
-	key, asked, refusal := s.keyAsked(r)
+	key, given, bad := s.keyParam(r)
 	switch {
-	case refusal != nil:
-		return http.StatusBadRequest, *refusal
-	case !asked:
+	case bad != nil:
+		return http.StatusBadRequest, *bad
+	case !given:
 		return fail(http.StatusBadRequest, "key: wants a key, as /keys has them")
 	}
 	held, ok := s.opts.Keys.Resources(key)
@@ -58,7 +58,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		return fail(http.StatusNotFound, s.notUsed(key))
 	}
 	if q.Has("type") {
-		typ, err := typeCalled(q.Get("type"))
+		typ, err := parseType(q.Get("type"))
 		if err != nil {
 			return fail(http.StatusBadRequest, err.Error())
 		}

@@ -60,8 +60,8 @@ func (s *Server) relay() overview.Relay {
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
 		r.NeedsRestart = c.NeedsRestart
-		for _, f := range c.NotTaken {
-			r.NotTaken = append(r.NotTaken, f.Of+": "+f.Error)
+		for _, f := range c.RejectedFiles {
+			r.RejectedFiles = append(r.RejectedFiles, f.Of+": "+f.Error)
 		}
 		if c.Rejected != nil {
 			r.Faults = c.Rejected.Faults

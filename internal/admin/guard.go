@@ -70,10 +70,10 @@ func (r *route) method(name string) *endpoint {
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// foreign refuses requests that browsers send for another site's page, also reading ones. Such a
-// page cannot see the answer, but it could occupy the few turns or start profiles. Only a link that
-// a user follows is allowed.
-func (e *endpoint) foreign(r *http.Request) error {
+// checkOrigin rejects requests that browsers send for another site's page, also reading ones. Such
+// a page cannot see the answer, but it could occupy the few turns or start profiles. Only a link
+// that a user follows is allowed.
+func (e *endpoint) checkOrigin(r *http.Request) error {
 	h := r.Header
 	followed := r.Method == http.MethodGet && h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Purpose") == ""
 	if followed && !e.unlinked {
@@ -98,7 +98,7 @@ func (s *Server) guard(r *route) http.Handler {
 		f, known := formats[query.Get("format")]
 		refuse := func(status int, message string) { s.write(w, f, status, failure{message}) }
 		if !r.open {
-			if !s.Named(req.Host) {
+			if !s.AllowsHost(req.Host) {
 				refuse(http.StatusForbidden, "without a token this is served as localhost or an IP address only, not as "+req.Host)
 				return
 			}
@@ -114,7 +114,7 @@ func (s *Server) guard(r *route) http.Handler {
 			refuse(http.StatusMethodNotAllowed, req.URL.Path+": wants "+strings.Join(r.allow(), ", ")+", not "+req.Method)
 			return
 		}
-		if err := e.foreign(req); err != nil {
+		if err := e.checkOrigin(req); err != nil {
 			refuse(http.StatusForbidden, err.Error())
 			return
 		}
@@ -126,7 +126,7 @@ func (s *Server) guard(r *route) http.Handler {
 			err = errors.New("format: wants json or yaml")
 		}
 		if err == nil {
-			if err = understood(query, e.query); err != nil && e == r.get && r.post != nil && understood(query, r.post.query) == nil {
+			if err = checkQuery(query, e.query); err != nil && e == r.get && r.post != nil && checkQuery(query, r.post.query) == nil {
 				h.Set("Allow", http.MethodPost) // a GET of a path that only takes POST gets the same answer
 				refuse(http.StatusMethodNotAllowed, req.URL.Path+": the path changes the relay and needs POST, not "+req.Method)
 				return
@@ -211,8 +211,8 @@ func enter(ctx context.Context, room chan struct{}) bool {
 	}
 }
 
-// understood returns an error for an unknown or repeated parameter.
-func understood(query url.Values, known []string) error {
+// checkQuery returns an error for an unknown or repeated parameter.
+func checkQuery(query url.Values, known []string) error {
 	for name, values := range query {
 		if name != "format" && !slices.Contains(known, name) {
 			return fmt.Errorf("query: %q is not known here", name)
@@ -236,9 +236,9 @@ func (s *Server) Authorized(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// Named reports whether a request may use this host name. Without a token only localhost and IP
-// addresses are allowed, because any other name can be made to resolve to this host.
-func (s *Server) Named(host string) bool {
+// AllowsHost reports whether a request may use this host name. Without a token only localhost and
+// IP addresses are allowed, because any other name can be made to resolve to this host.
+func (s *Server) AllowsHost(host string) bool {
 	if s.token.Load() != nil {
 		return true
 	}

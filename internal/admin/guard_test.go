@@ -279,7 +279,7 @@ func TestDrain(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	r := serve(t, nil)
-	r.meters.Keys.Set(42)
+	r.metrics.Keys.Set(42)
 	if got := string(r.get("/metrics", nil).body); !strings.Contains(got, "\nxdsrelay_keys 42\n") {
 		t.Errorf("%s", got)
 	}

@@ -212,13 +212,13 @@ func (f *fakeRelay) set(change func()) {
 type serverFixture struct {
 	*testing.T
 	*Server
-	shown  *fakeRelay
-	level  slog.LevelVar
-	meters *telemetry.Metrics
-	drains chan struct{} // receives one for each call of Drain
-	url    string
-	client *http.Client
-	stop   func() error
+	shown   *fakeRelay
+	level   slog.LevelVar
+	metrics *telemetry.Metrics
+	drains  chan struct{} // receives one for each call of Drain
+	url     string
+	client  *http.Client
+	stop    func() error
 }
 
 // rules that depend on the type
@@ -261,16 +261,16 @@ func write(t *testing.T, name, text string) string {
 
 func newServer(t *testing.T, change func(*Options)) *serverFixture {
 	t.Helper()
-	meters, err := telemetry.New(telemetry.Options{})
+	metrics, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &serverFixture{T: t, shown: &fakeRelay{}, meters: meters, drains: make(chan struct{}, 10)}
+	r := &serverFixture{T: t, shown: &fakeRelay{}, metrics: metrics, drains: make(chan struct{}, 10)}
 	compiled := compile(t, rules)
 	o := Options{
 		Name: "replica", Version: "v1",
 		Clients: r.shown, Keys: r.shown, Origins: r.shown, Rules: func() Rules { return compiled },
-		Metrics: meters, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
+		Metrics: metrics, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
 		Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {

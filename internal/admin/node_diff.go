@@ -26,7 +26,7 @@ const (
 	maxCompared = 1 << 20
 )
 
-// unacknowledged is a type of a client that refused it, or does not have it yet.
+// unacknowledged is a type of a client that NACKed it, or does not have it yet.
 type unacknowledged struct {
 	Node   string    `json:"node"`
 	Stream uint64    `json:"stream"`
@@ -35,7 +35,7 @@ type unacknowledged struct {
 	Short  string    `json:"short,omitempty"`
 	State  string    `json:"state"`
 	Since  time.Time `json:"since"`
-	// Version is what it refused or is to be sent; AckedVersion is what it accepted last.
+	// Version is what it NACKed or is to be sent; AckedVersion is what it accepted last.
 	Version      string       `json:"version"`
 	AckedVersion string       `json:"acked_version,omitempty"`
 	Nack         *fanout.Nack `json:"nack,omitempty"`
@@ -44,7 +44,7 @@ type unacknowledged struct {
 	// counts further resources, or names that may differ.
 	Resources []differing `json:"resources"`
 	NotHeld   bool        `json:"not_held_any_more,omitempty"`
-	// Awaits are names that it asks for and the origin has not answered, "*" for the wildcard. Then
+	// Awaits are names that it requests and the origin has not answered, "*" for the wildcard. Then
 	// there is nothing to compare.
 	Awaits []string `json:"awaits,omitempty"`
 	More   int      `json:"more,omitempty"`
@@ -53,7 +53,7 @@ type unacknowledged struct {
 // differing is a resource that the client has in another version, or not at all.
 type differing struct {
 	Name string `json:"name"`
-	// Offered is what the client refused or is to be sent, Has what it has; null for none, or if
+	// Offered is what the client NACKed or is to be sent, Has what it has; null for none, or if
 	// the relay no longer holds it.
 	Offered        json.RawMessage `json:"offered"`
 	Has            json.RawMessage `json:"has"`
@@ -63,7 +63,7 @@ type differing struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// nodeDiff answers with what a node refused and what it does not have yet. A page ends after a whole
+// nodeDiff answers with what a node NACKed and what it does not have yet. A page ends after a whole
 // stream.
 func (s *Server) nodeDiff(r *http.Request) (int, any) {
 	limit, after, err := pageOf(r)
@@ -135,7 +135,7 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
 }
 
 func differ(d *keystatus.Difference) differing {
-	out := differing{Name: d.Name, Offered: comparable(d.Offered), Has: comparable(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
+	out := differing{Name: d.Name, Offered: comparableJSON(d.Offered), Has: comparableJSON(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out
 	}
@@ -144,9 +144,9 @@ func differ(d *keystatus.Difference) differing {
 	return out
 }
 
-// comparable returns a resource as JSON. For one that is too large it returns only the size and the
-// version.
-func comparable(r *xds.Resource) json.RawMessage {
+// comparableJSON returns a resource as JSON. For one that is too large it returns only the size and
+// the version.
+func comparableJSON(r *xds.Resource) json.RawMessage {
 	if r == nil || r.Size() <= maxCompared {
 		if b := shown(r); len(b) <= maxDifferenceBytes {
 			return b

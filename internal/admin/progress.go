@@ -23,11 +23,11 @@ type progress struct {
 func (s *Server) progress(r *http.Request) (int, any) {
 	q := r.URL.Query()
 	name := r.PathValue("key")
-	key, ok := s.keyCalled(name)
+	key, ok := s.parseKey(name)
 	if !ok {
 		return fail(http.StatusBadRequest, notKey(name))
 	}
-	typ, err := typeCalled(q.Get("type"))
+	typ, err := parseType(q.Get("type"))
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
@@ -49,13 +49,13 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	case !p.InUse:
 		out.Note = s.notUsed(key)
 	case !p.Known:
-		out.Note = s.hindrance(key)
+		out.Note = s.obstacle(key)
 	}
 	return http.StatusOK, out
 }
 
-// hindrance returns what keeps new versions of a key from coming; empty: nothing is known.
-func (s *Server) hindrance(key xds.Key) string {
+// obstacle returns what keeps new versions of a key from coming; empty: nothing is known.
+func (s *Server) obstacle(key xds.Key) string {
 	k, ok := s.opts.Keys.Key(key)
 	if !ok {
 		return ""
@@ -76,8 +76,8 @@ func (s *Server) hindrance(key xds.Key) string {
 	return ""
 }
 
-// typeCalled returns the type with a URL or short name.
-func typeCalled(name string) (xds.TypeURL, error) {
+// parseType returns the type with a URL or short name.
+func parseType(name string) (xds.TypeURL, error) {
 	t, ok := xds.ParseType(name)
 	if !ok {
 		return "", fmt.Errorf("type: %q is no resource type: wants a URL, or a short name such as CDS", name)

@@ -24,17 +24,17 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.serverInfo, reads: true}},
 		{path: "/keys", says: "the aggregation keys in use; clients are streams and REST clients, members their types under the key: a client of three types is three members",
 			get: list(s.listKeys)},
-		{path: "/keys/{key...}", says: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and what was refused",
+		{path: "/keys/{key...}", says: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and its NACKs",
 			get: &endpoint{answer: s.oneKey, reads: true}},
 		{path: "/clients", says: "the clients' streams; ?key= those of a key",
 			get: list(s.listClients, "key")},
 		{path: "/clients/{node...}", says: "those of a node's id; ?key= those of them with a type of a key",
 			get: list(s.listNode, "key")},
-		{path: "/nacks", says: "what clients refused, the newest first, a row for each key, type, version and message, with how many refuse it still; ?key= that of a key",
+		{path: "/nacks", says: "the NACKs of clients, the newest first, a row for each key, type, version and message, with how many clients still reject it; ?key= that of a key",
 			get: list(s.listNacks, "key")},
 		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= repeats the mark of the answer before, which says when the wait began; ?or_newer=true also accepts what replaced it before that",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},
-		{path: "/diff/{node...}", says: "what a node refused or does not have yet, against what it has, resource by resource",
+		{path: "/diff/{node...}", says: "what a node NACKed or does not have yet, against what it has, resource by resource",
 			get: list(s.nodeDiff)},
 		{path: "/config_dump", says: "the resources of ?key=, without secrets; ?type= and ?name= those, ?find= those with it in their names",
 			get: list(s.dump, "key", "type", "name", "find")},
@@ -73,16 +73,16 @@ func (s *Server) view(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case web.IsView(r.PathValue("view")):
 		web.ServePage(w, r)
-	case web.Wanted(r):
+	case web.AcceptsHTML(r):
 		web.ServeNoPage(w, r)
 	default:
-		s.nowhere(w, r)
+		s.notFound(w, r)
 	}
 }
 
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	if !web.ServeAsset(w, r, r.PathValue("file")) {
-		s.nowhere(w, r)
+		s.notFound(w, r)
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 // at a known path.
 const NoSuchPath = " is not there; / has all paths"
 
-func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + NoSuchPath})
 }
 
@@ -117,7 +117,7 @@ func (s *Server) mux() http.Handler {
 	home := s.guard(&route{get: &endpoint{raw: index(routes)}})
 	browser := s.guard(&route{open: true, get: &endpoint{raw: http.HandlerFunc(web.ServePage)}})
 	m.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
-		if web.Wanted(r) {
+		if web.AcceptsHTML(r) {
 			browser.ServeHTTP(w, r)
 			return
 		}
@@ -125,7 +125,7 @@ func (s *Server) mux() http.Handler {
 		home.ServeHTTP(w, r)
 	})
 	// An unknown path is not found with any method of other paths.
-	nowhere := &endpoint{raw: http.HandlerFunc(s.nowhere)}
+	nowhere := &endpoint{raw: http.HandlerFunc(s.notFound)}
 	m.Handle("/", s.guard(&route{get: nowhere, post: nowhere}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, t := range tails {

@@ -94,13 +94,13 @@ type Configuration struct {
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	// Rejected: the file has faults, and the configuration before it is in force.
 	Rejected *Rejection `json:"rejected,omitempty"`
-	// NotTaken are files that the configuration names and that cannot be used now. Their former
-	// content is in force.
-	NotTaken []NotTaken `json:"not_taken,omitempty"`
+	// RejectedFiles are files that the configuration names and that cannot be used now. Their
+	// former content is in force.
+	RejectedFiles []RejectedFile `json:"rejected_files,omitempty"`
 }
 
-// NotTaken is a file, or a group of them, that cannot be used.
-type NotTaken struct {
+// RejectedFiles is a file, or a group of them, that cannot be used.
+type RejectedFile struct {
 	Of    string    `json:"of"` // the configuration key that names it
 	Error string    `json:"error"`
 	Since time.Time `json:"since"`
@@ -280,7 +280,7 @@ func (s *Server) TLS(protocols ...string) *tls.Config {
 	return s.certs.Server(protocols...)
 }
 
-// MayServe returns an error for an address other hosts can reach, unless there is a token.
+// MayServe returns an error for an address that other hosts can reach, unless there is a token.
 func (s *Server) MayServe(a net.Addr) error {
 	if s.token.Load() != nil {
 		return nil

@@ -116,7 +116,7 @@ func (s *Server) listKeys(r *http.Request) (int, any) {
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
 	name := r.PathValue("key")
-	key, ok := s.keyCalled(name)
+	key, ok := s.parseKey(name)
 	if !ok {
 		return fail(http.StatusBadRequest, notKey(name))
 	}
@@ -133,11 +133,11 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, one[0]
 }
 
-// keyCalled returns the key that a user means by name. A name in the form of xds.Key.String is that
+// parseKey returns the key that a user means by name. A name in the form of xds.Key.String is that
 // key, in use or not: otherwise /progress could answer for the wrong key. Another name may be a key
 // in use as JSON shows it, with backslashes, or its elements without quotes if no other key in use
 // reads so. It reports false if the name means no key.
-func (s *Server) keyCalled(name string) (xds.Key, bool) {
+func (s *Server) parseKey(name string) (xds.Key, bool) {
 	if key, is := xds.ParseKey(name); is {
 		return key, true
 	}
@@ -186,11 +186,11 @@ type nack struct {
 }
 
 // listNacks answers with one item for each key, type, version and message, the newest first, with
-// how many clients still refuse it. Rows are made as the page needs them.
+// how many clients still reject it. Rows are made as the page needs them.
 func (s *Server) listNacks(r *http.Request) (int, any) {
-	only, isOnly, refusal := s.keyAsked(r)
-	if refusal != nil {
-		return http.StatusBadRequest, *refusal
+	only, isOnly, bad := s.keyParam(r)
+	if bad != nil {
+		return http.StatusBadRequest, *bad
 	}
 	now := history.CountNacks(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
@@ -218,13 +218,13 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	})
 }
 
-// keyAsked returns the key of ?key=, if there is one.
-func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *failure) {
+// keyParam returns the key of ?key=, if there is one. bad is the error for one that is no key.
+func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failure) {
 	q := r.URL.Query()
 	if !q.Has("key") {
 		return key, false, nil
 	}
-	key, ok := s.keyCalled(q.Get("key"))
+	key, ok := s.parseKey(q.Get("key"))
 	if !ok {
 		return key, true, &failure{notKey(q.Get("key"))}
 	}
@@ -236,24 +236,24 @@ func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *fa
 func clientPlace(c *inspect.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
 
 func (s *Server) listClients(r *http.Request) (int, any) {
-	key, asked, refusal := s.keyAsked(r)
-	if refusal != nil {
-		return http.StatusBadRequest, *refusal
+	key, given, bad := s.keyParam(r)
+	if bad != nil {
+		return http.StatusBadRequest, *bad
 	}
-	return s.clients(r, func(c *inspect.ClientStatus) bool { return !asked || ofKey(c, key) })
+	return s.clients(r, func(c *inspect.ClientStatus) bool { return !given || ofKey(c, key) })
 }
 
 func (s *Server) listNode(r *http.Request) (int, any) {
-	key, asked, refusal := s.keyAsked(r)
-	if refusal != nil {
-		return http.StatusBadRequest, *refusal
+	key, given, bad := s.keyParam(r)
+	if bad != nil {
+		return http.StatusBadRequest, *bad
 	}
 	id, others := r.PathValue("node"), false
 	status, p := s.clients(r, func(c *inspect.ClientStatus) bool {
 		if c.Node != id {
 			return false
 		}
-		is := !asked || ofKey(c, key)
+		is := !given || ofKey(c, key)
 		others = others || !is
 		return is
 	})

@@ -53,8 +53,8 @@ func TestReadyFromOpenListenersUntilDrain(t *testing.T) {
 func TestServerInfo(t *testing.T) {
 	r := serve(t, nil)
 	r.SetReady(true)
-	r.meters.Streams[telemetry.Delta].Add(3)
-	r.meters.Keys.Set(2)
+	r.metrics.Streams[telemetry.Delta].Add(3)
+	r.metrics.Keys.Set(2)
 	r.shown.away = []refusal.Recent{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)

@@ -145,7 +145,7 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 }
 
 // Invalid renewed files are shown as faults of their origin.
-func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
+func TestRejectedCertificatesOfAnOriginAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
 	look := func() []filesource.Fault {

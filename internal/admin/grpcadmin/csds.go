@@ -65,13 +65,13 @@ func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest)
 	if err := gs.SendMsg(a); err != nil {
 		return err
 	}
-	late := time.NewTimer(s.patience)
+	late := time.NewTimer(s.writeTimeout)
 	defer late.Stop()
 	select {
 	case <-a.left:
 	case <-ctx.Done():
 	case <-late.C:
-		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not read its answer", "within", s.patience.String())
+		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not read its answer", "within", s.writeTimeout.String())
 		s.opts.Close(ctx)
 		return status.Error(codes.DeadlineExceeded, "the answer was not read in time")
 	}

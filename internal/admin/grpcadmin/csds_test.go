@@ -206,7 +206,7 @@ func TestAnswersAreBounded(t *testing.T) {
 // A client that does not read its answer blocks others for a while; then its connection is closed.
 func TestAnswersAreTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.srv.patience = 100 * time.Millisecond
+	r.srv.writeTimeout = 100 * time.Millisecond
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", 1<<20/4)
 	r.fakeSource.publish(t, xds.ClusterType, nil, large)

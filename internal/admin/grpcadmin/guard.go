@@ -16,8 +16,8 @@ var open = map[string]bool{
 	grpc_health_v1.Health_Watch_FullMethodName: true,
 }
 
-// may returns why a call is refused; nil: it is allowed.
-func (s *Server) may(ctx context.Context, method string) error {
+// authorize returns why a call is not allowed; nil: it is allowed.
+func (s *Server) authorize(ctx context.Context, method string) error {
 	if open[method] {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *Server) may(ctx context.Context, method string) error {
 		}
 		return ""
 	}
-	if name := one(":authority"); !s.opts.Guard.Named(name) {
+	if name := one(":authority"); !s.opts.Guard.AllowsHost(name) {
 		return status.Errorf(codes.PermissionDenied, "without a token this is served as localhost or an IP address only, not as %s", name)
 	}
 	if !s.opts.Guard.Authorized(one("authorization")) {
@@ -38,17 +38,17 @@ func (s *Server) may(ctx context.Context, method string) error {
 }
 
 func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := s.may(ctx, info.FullMethod); err != nil {
+	if err := s.authorize(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return next(ctx, req)
 }
 
 func (s *Server) guardStream(srv any, gs grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := s.may(gs.Context(), info.FullMethod); err != nil {
+	if err := s.authorize(gs.Context(), info.FullMethod); err != nil {
 		return err
 	}
-	return next(srv, &guarded{gs, func() error { return s.may(gs.Context(), info.FullMethod) }})
+	return next(srv, &guarded{gs, func() error { return s.authorize(gs.Context(), info.FullMethod) }})
 }
 
 // guarded checks access for each message of a stream, because a stream may outlive its token.

@@ -136,7 +136,7 @@ func (g *fakeGuard) Authorized(a string) bool {
 	return g.token == "" || a == "Bearer "+g.token
 }
 
-func (g *fakeGuard) Named(n string) bool {
+func (g *fakeGuard) AllowsHost(n string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.names == nil || g.names[n]
@@ -180,7 +180,7 @@ type serverFixture struct {
 
 func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	t.Helper()
-	meters, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
+	metrics, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 		closed: make(chan struct{}, 100),
 	}
 	log := slog.New(slog.DiscardHandler)
-	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: meters, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
+	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{

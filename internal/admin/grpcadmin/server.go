@@ -25,18 +25,18 @@ const MaxConnections = 128
 
 // Bounds for a connection.
 const (
-	maxStreams  = 16        // of a connection
-	maxRequest  = 256 << 10 // bytes
-	maxHeld     = 2         // answers until they are written
-	takeTimeout = 30 * time.Second
-	idleTimeout = time.Minute
-	grace       = 2 * time.Second // for calls in progress when Run ends
+	maxStreams          = 16        // of a connection
+	maxRequest          = 256 << 10 // bytes
+	maxHeld             = 2         // answers until they are written
+	defaultWriteTimeout = 30 * time.Second
+	idleTimeout         = time.Minute
+	grace               = 2 * time.Second // for calls in progress when Run ends
 )
 
 // Guard decides on access, as admin.Server does.
 type Guard interface {
 	Authorized(authorization string) bool
-	Named(authority string) bool
+	AllowsHost(authority string) bool
 	MayServe(net.Addr) error
 	Turn(context.Context) (give func(), ok bool)
 }
@@ -63,8 +63,8 @@ type Server struct {
 	opts Options
 	grpc *grpc.Server
 	held chan struct{} // has one element for each answer that is not written yet
-	// patience bounds the time until an answer is written.
-	patience time.Duration
+	// writeTimeout bounds the time until an answer is written. Tests shorten it.
+	writeTimeout time.Duration
 }
 
 // New makes a Server, and starts nothing.
@@ -75,7 +75,7 @@ func New(o Options) (*Server, error) {
 	case o.Log == nil:
 		o.Log = slog.Default()
 	}
-	s := &Server{opts: o, held: make(chan struct{}, maxHeld), patience: takeTimeout}
+	s := &Server{opts: o, held: make(chan struct{}, maxHeld), writeTimeout: defaultWriteTimeout}
 	s.grpc = grpc.NewServer(append(o.Transport,
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -109,25 +109,25 @@ func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.C
 	switch {
 	case r.Nack != nil:
 		g.ErrorState = &adminv3.UpdateFailureState{
-			FailedConfiguration: w.resource(r.Refused), VersionInfo: r.Nack.Version, Details: words(codes.Code(r.Nack.Code), r.Nack.Message),
+			FailedConfiguration: w.resource(r.Refused), VersionInfo: r.Nack.Version, Details: nackDetails(codes.Code(r.Nack.Code), r.Nack.Message),
 			LastUpdateAttempt: timestamp(r.Nack.At),
 		}
 	case r.Error != nil:
-		g.ErrorState = &adminv3.UpdateFailureState{Details: words(r.Error.Code, said(r.Error))}
+		g.ErrorState = &adminv3.UpdateFailureState{Details: nackDetails(r.Error.Code, errorMessage(r.Error))}
 	}
 	return g
 }
 
-// words returns the client's message, or the code's name if that is empty.
-func words(code codes.Code, message string) string {
+// nackDetails returns the message of a NACK, or the code's name if the message is empty.
+func nackDetails(code codes.Code, message string) string {
 	if message == "" {
 		return code.String()
 	}
 	return message
 }
 
-// said returns the message of an origin's error.
-func said(e *xds.ResourceError) string {
+// errorMessage returns the message of an origin's error.
+func errorMessage(e *xds.ResourceError) string {
 	m := new(discoveryv3.ResourceError)
 	if proto.Unmarshal(e.Wire(), m) != nil { // it was read when it came
 		return ""

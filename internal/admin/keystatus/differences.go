@@ -5,11 +5,11 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Difference is a resource that a client refused or does not have yet, beside what the
-// client has of it.
+// Difference is a resource that a client NACKed or does not have yet, beside what the client has of
+// it.
 type Difference struct {
 	Name string
-	// Offered is what the client refused or does not have yet, Has what it has; nil: none.
+	// Offered is what the client NACKed or does not have yet, Has what it has; nil: none.
 	Offered, Has *xds.Resource
 	// OfferedGone and HasGone: it is not remembered any more, so it is not known.
 	OfferedGone, HasGone bool

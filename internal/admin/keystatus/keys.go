@@ -35,8 +35,8 @@ type Key struct {
 	// Second is the second upstream stream, while there is one (P50: a type that is
 	// subscribed by wildcard and by names needs two).
 	Second *Upstream `json:"second_upstream,omitempty"`
-	// Refused is why clients are refused (P53: nothing that they ask for is held, and no
-	// origin can be reached).
+	// Refused is why clients are refused (P53: nothing that they request is held, and no origin can
+	// be reached).
 	Refused string `json:"refused,omitempty"`
 	// NacksTotal counts all NACKs. Nacks are those that are kept, the newest first; a list
 	// of keys does not have them.
@@ -49,8 +49,8 @@ type Type struct {
 	Type      string `json:"type"`
 	Short     string `json:"short,omitempty"`
 	Members   int    `json:"members"`
-	Wildcard  bool   `json:"wildcard"` // asked for, or lingering
-	Names     int    `json:"names"`    // asked for, or lingering
+	Wildcard  bool   `json:"wildcard"` // requested, or lingering
+	Names     int    `json:"names"`    // requested, or lingering
 	Resources int    `json:"resources"`
 	Bytes     int64  `json:"bytes"`
 	Version   string `json:"version"`

@@ -27,7 +27,7 @@ type Awaited struct {
 type Progress struct {
 	Key     string `json:"key"`
 	Type    string `json:"type"`
-	Version string `json:"version"` // as it was asked for
+	Version string `json:"version"` // as in the request
 	// InUse: the relay has the key, because a client has or had it recently.
 	InUse bool `json:"key_in_use"`
 	// Known: the version is the newest, or was at some time since the wait began. One that
@@ -42,22 +42,22 @@ type Progress struct {
 	// Newest is the newest version, NewestOrigin the origin's name of it.
 	Newest       string `json:"newest_version,omitempty"`
 	NewestOrigin string `json:"newest_origin_version,omitempty"`
-	// Clients counts the clients of the key and type. Reached acknowledged the version or
-	// something newer, or nothing in it is for them. Refusing refused it, and no response
-	// that could change that is on its way. The others are Pending; all clients are if the
-	// version is not known. A node that has several streams of the type, or that polls for
-	// several lists of names, counts once, in the worst of its states.
+	// Clients counts the clients of the key and type. Reached acknowledged the version or something
+	// newer, or nothing in it is for them. Refusing NACKed it, and no response that could change
+	// that is on its way. The others are Pending; all clients are if the version is not known. A
+	// node that has several streams of the type, or that polls for several lists of names, counts
+	// once, in the worst of its states.
 	Clients  int     `json:"clients"`
 	Reached  int     `json:"reached"`
 	Refusing int     `json:"refusing"`
 	Pending  int     `json:"pending"`
 	Percent  float64 `json:"percent"` // 0 without clients
-	// Laggard is the pending client that has been in its state for longest, Refuser the
-	// same of the clients that refuse.
+	// Laggard is the pending client that has been in its state for longest. Refuser is the same of
+	// the clients that NACKed the version.
 	Laggard *Laggard `json:"laggard,omitempty"`
 	Refuser *Laggard `json:"refuser,omitempty"`
-	// Started is when the relay started. Draining: it is ending and sends its clients
-	// away, so the clients that are left say nothing about the version.
+	// Started is when the relay started. Draining: it ends the streams of its clients, so the
+	// remaining clients say nothing about the version.
 	Started  time.Time `json:"started,omitzero"`
 	Draining bool      `json:"draining,omitempty"`
 }
@@ -67,14 +67,14 @@ type Progress struct {
 func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)
-	nodes := make(map[node]decision)
+	nodes := make(map[node]versionState)
 	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		is := pending
 		if p.Known {
-			is = evaluate(&at, in)
+			is = versionStateOf(&at, in)
 		}
 		switch {
-		case is == refusing:
+		case is == nacking:
 			p.Refuser = older(p.Refuser, &at)
 		case is == pending && p.Known:
 			p.Laggard = older(p.Laggard, &at)
@@ -88,7 +88,7 @@ func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.Ty
 		switch is {
 		case inStep:
 			p.Reached++
-		case refusing:
+		case nacking:
 			p.Refusing++
 		default:
 			p.Pending++

@@ -23,13 +23,13 @@ type Version struct {
 	Received       time.Time `json:"received"`
 	Changed        int64     `json:"changed"` // resources
 	Removed        int64     `json:"removed"`
-	// Sent, Acked and RefusedBy count streams since the version came, each once, ended
-	// streams included. A client that it does not concern is sent nothing.
+	// Sent, Acked and RefusedBy (the streams that NACKed it) count streams since the version came,
+	// each once, ended streams included. A client that it does not concern is sent nothing.
 	Sent      uint32 `json:"sent"`
 	Acked     uint32 `json:"acknowledged"`
 	RefusedBy uint32 `json:"refused"`
-	// Clients counts the present clients. InStep acknowledged it or something newer, or
-	// nothing in it is for them. Refusing refused it. The others are Pending.
+	// Clients counts the present clients. InStep acknowledged it or something newer, or nothing in
+	// it is for them. Refusing NACKed it and have accepted nothing since. The others are Pending.
 	Clients  int `json:"clients"`
 	InStep   int `json:"in_step"`
 	Refusing int `json:"refusing"`
@@ -88,7 +88,7 @@ func versionsOf(v *orchestrator.View) []Version {
 type generations struct {
 	lineage uint64
 	has     uint64 // a client that has this one has the version
-	// A client that refuses a generation from first to last refuses the version.
+	// A client that NACKs a generation from first to last NACKs the version.
 	first, last uint64
 }
 
@@ -102,32 +102,32 @@ func generationsOf(all []*snapshot.VersionProgress, at int) generations {
 	return g
 }
 
-// decision says what a client's standing means for a version.
-type decision uint8
+// versionState is the state of a version at a client.
+type versionState uint8
 
 const (
-	pending decision = iota
+	pending versionState = iota
 	inStep
-	refusing
+	nacking
 )
 
-// evaluate returns what a standing means for a version. A refusal counts only if it names
-// the version and is final. Any other refusal keeps Has below the refused generation.
-func evaluate(at *inspect.Standing, of generations) decision {
+// versionStateOf returns the state of a version at a client. A NACK counts only if it is for the
+// version and final. Any other NACK keeps Has below the NACKed generation.
+func versionStateOf(at *inspect.Standing, of generations) versionState {
 	switch n := at.Nack; {
 	case at.Lineage != of.lineage:
 		return pending
 	case at.Has >= of.has:
 		return inStep
 	case n != nil && at.Final && of.first <= n.Gen && n.Gen <= of.last:
-		return refusing
+		return nacking
 	}
 	return pending
 }
 
 // worse reports whether d is further behind than another stream of the same node.
-func (d decision) worse(than decision) bool {
-	rank := [...]int{inStep: 0, pending: 1, refusing: 2}
+func (d versionState) worse(than versionState) bool {
+	rank := [...]int{inStep: 0, pending: 1, nacking: 2}
 	return rank[d] > rank[than]
 }
 
@@ -169,10 +169,10 @@ func (t *Type) count(at *inspect.Standing) {
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		v.Clients++
-		switch evaluate(at, v.in) {
+		switch versionStateOf(at, v.in) {
 		case inStep:
 			v.InStep++
-		case refusing:
+		case nacking:
 			v.Refusing++
 		default:
 			v.Pending++

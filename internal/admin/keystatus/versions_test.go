@@ -62,10 +62,10 @@ func TestVersionsOfAKey(t *testing.T) {
 		older := generationsOf(w.registry.Group(web).View(cds).History().Versions(), 1)
 		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
 		no1 := at("no1", 1, held.Gen-2, true)
-		equal(t, "a refusal of v1, for v1", evaluate(&no1, older), refusing)
-		equal(t, "for v2", evaluate(&no1, vs[0].in), pending)
+		equal(t, "a refusal of v1, for v1", versionStateOf(&no1, older), nacking)
+		equal(t, "for v2", versionStateOf(&no1, vs[0].in), pending)
 		no1.Final = false
-		equal(t, "while a response to come may end it", evaluate(&no1, older), pending)
+		equal(t, "while a response to come may end it", versionStateOf(&no1, older), pending)
 		equal(t, "states", one[0].Types[0].States[inspect.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no

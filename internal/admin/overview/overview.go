@@ -41,7 +41,8 @@ type Overview struct {
 	Top     []KeyRow `json:"top"`
 	Rest    *KeyRow  `json:"rest,omitempty"`
 	Origins []Origin `json:"origins"`
-	// RecentRefusals has the refusals of the last minute by reason. No other field shows these clients.
+	// RecentRefusals has the refusals of the last minute by reason. No other field shows these
+	// clients.
 	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 }
 
@@ -57,8 +58,9 @@ type Relay struct {
 	// configuration file that is not in force.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	Faults       []string `json:"faults,omitempty"`
-	// NotTaken are files of certificates and of the token that cannot be used, with the reason.
-	NotTaken []string `json:"not_taken,omitempty"`
+	// RejectedFiles are files of certificates and of the token that cannot be used, with the
+	// reason.
+	RejectedFiles []string `json:"rejected_files,omitempty"`
 }
 
 // Variants counts streams by variant.
@@ -296,8 +298,8 @@ func rank(short string) int {
 	return len(xds.Types())
 }
 
-// choose selects the keys with a row of their own: first those with the most refusals, in at most
-// half of the rows, then those with the most clients.
+// choose selects the keys with a row of their own: first those with the most NACKs, in at most half
+// of the rows, then those with the most clients.
 func (c *counting) choose() {
 	all := make([]*KeyRow, 0, len(c.rows))
 	for _, r := range c.rows {
@@ -306,11 +308,11 @@ func (c *counting) choose() {
 	slices.SortFunc(all, func(a, b *KeyRow) int {
 		return cmp.Or(cmp.Compare(b.States.Nacked, a.States.Nacked), bySize(a, b))
 	})
-	refused := 0
-	for refused < min(len(all), maxKeys/2) && all[refused].States.Nacked > 0 {
-		refused++
+	nacked := 0
+	for nacked < min(len(all), maxKeys/2) && all[nacked].States.Nacked > 0 {
+		nacked++
 	}
-	slices.SortFunc(all[refused:], bySize)
+	slices.SortFunc(all[nacked:], bySize)
 	c.Top = make([]KeyRow, 0, min(len(all), maxKeys))
 	for i, r := range all {
 		if i < maxKeys {

@@ -57,8 +57,8 @@ func read() map[string]file {
 	return out
 }
 
-// Wanted reports whether a request accepts HTML, as browsers do and curl does not.
-func Wanted(r *http.Request) bool {
+// AcceptsHTML reports whether a request accepts HTML, as browsers do and curl does not.
+func AcceptsHTML(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 

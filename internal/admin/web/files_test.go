@@ -124,7 +124,7 @@ func TestBrowsersAreKnown(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept", accept)
-		if Wanted(r) != want {
+		if AcceptsHTML(r) != want {
 			t.Errorf("%q: %v", accept, !want)
 		}
 	}

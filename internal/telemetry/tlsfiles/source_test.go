@@ -29,13 +29,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // sourceFixture is a Source with its files, log and metrics.
 type sourceFixture struct {
 	*testing.T
-	dir    string
-	files  Files
-	ca     *tlstest.Authority
-	meters *telemetry.Metrics
-	log    bytes.Buffer
-	src    *Source
-	server *tls.Config // of src
+	dir     string
+	files   Files
+	ca      *tlstest.Authority
+	metrics *telemetry.Metrics
+	log     bytes.Buffer
+	src     *Source
+	server  *tls.Config // of src
 }
 
 // newSourceFixture opens a Source with a certificate named "first".
@@ -53,10 +53,10 @@ func newSourceFixture(t *testing.T, withCA bool) *sourceFixture {
 func (r *sourceFixture) open() {
 	r.Helper()
 	var err error
-	if r.meters, err = telemetry.New(telemetry.Options{}); err != nil {
+	if r.metrics, err = telemetry.New(telemetry.Options{}); err != nil {
 		r.Fatal(err)
 	}
-	r.src, err = Open(r.files, Options{Name: "server", Metrics: r.meters, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+	r.src, err = Open(r.files, Options{Name: "server", Metrics: r.metrics, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func (r *sourceFixture) shows(name string) {
 func (r *sourceFixture) counted(result string, n int) {
 	r.Helper()
 	w := httptest.NewRecorder()
-	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	r.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if line := fmt.Sprintf("xdsrelay_certificate_reloads_total{result=%q} %d\n", result, n); !strings.Contains(w.Body.String(), line) {
 		r.Fatalf("the metrics do not say %s", line)
 	}
@@ -360,7 +360,7 @@ func TestExpiryIsShown(t *testing.T) {
 	r := newSourceFixture(t, false)
 	shown := func() (at float64) {
 		w := httptest.NewRecorder()
-		r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		r.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		_, after, _ := strings.Cut(w.Body.String(), `xdsrelay_certificate_expiry_timestamp_seconds{of="server"} `)
 		if _, err := fmt.Sscan(after, &at); err != nil {
 			t.Error(err)

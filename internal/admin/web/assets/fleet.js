@@ -40,7 +40,7 @@ function alarm(o) {
   if (o.relay.stale_types) out.push(h('p', {}, `${count(o.relay.stale_types, 'type')} served from the last known good`));
   if (o.relay.needs_restart) out.push(h('p', {}, `The configuration’s file has other values than are in force, which need a restart: ${o.relay.needs_restart.join(', ')}`));
   if (o.relay.faults) out.push(h('p', {}, `The configuration’s file has faults, and is not in force: ${o.relay.faults.join('; ')}`));
-  for (const x of o.relay.not_taken ?? []) out.push(h('p', {}, `A file changed and cannot be used, what it had before stays in force: ${x}`));
+  for (const x of o.relay.rejected_files ?? []) out.push(h('p', {}, `A file changed and cannot be used, what it had before stays in force: ${x}`));
   for (const x of o.recent_refusals ?? []) {
     const key = x.key === undefined ? '' : ` of key ${x.key}`;
     const last = !key && x.node ? `${x.node} ` : '';
