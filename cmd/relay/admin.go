@@ -28,14 +28,14 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	return admin.New(o)
 }
 
-// openOperators opens admin.grpc_address. It uses the connection settings of the client listeners
+// openAdminGRPC opens admin.grpc_address. It uses the connection settings of the client listeners
 // and admin's certificate, and asks for no client certificate.
-func (r *relay) openOperators() (err error) {
+func (r *relay) openAdminGRPC() (err error) {
 	a := r.cfg.Admin.GRPCAddress
 	if a == "" {
 		return nil
 	}
-	r.operators, err = grpcadmin.New(grpcadmin.Options{
+	r.adminGRPC, err = grpcadmin.New(grpcadmin.Options{
 		Guard: r.admin, Clients: r.fanout, Health: r.health,
 		Transport: r.fanout.AdminServerOptions(), Close: fanout.CloseConnection, Log: r.log,
 	})
@@ -46,7 +46,7 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.operatorListener = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.adminGRPCListener = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 
@@ -56,8 +56,8 @@ func (r *relay) healthy() {
 	for service := range r.grpc.GetServiceInfo() {
 		names = append(names, service)
 	}
-	if r.operators != nil {
-		names = append(names, r.operators.Services()...)
+	if r.adminGRPC != nil {
+		names = append(names, r.adminGRPC.Services()...)
 	}
 	for _, n := range names {
 		r.health.SetServingStatus(n, grpc_health_v1.HealthCheckResponse_SERVING)

@@ -39,14 +39,14 @@ other change of the routes.`,
 			if clients < 1 {
 				return fmt.Errorf("--clients: %d: at least 1", clients)
 			}
-			ctx, hurry, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
+			ctx, abort, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
 			defer stop()
 			if length > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, length)
 				defer cancel()
 			}
-			return runDemo(ctx, hurry, cmd.OutOrStdout(), clients)
+			return runDemo(ctx, abort, cmd.OutOrStdout(), clients)
 		},
 	}
 	cmd.Flags().IntVar(&clients, "clients", 50, "number of simulated clients")
@@ -56,7 +56,7 @@ other change of the routes.`,
 }
 
 // runDemo runs until ctx ends.
-func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error) {
+func runDemo(ctx, abort context.Context, out io.Writer, clients int) (err error) {
 	dir, err := os.MkdirTemp("", "relay-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -86,7 +86,7 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, parts := errgroup.WithContext(parts)
-	g.Go(func() error { return r.run(parts, hurry) })
+	g.Go(func() error { return r.run(parts, abort) })
 	g.Go(func() error {
 		defer stop()
 		until, cancel := context.WithCancel(parts)

@@ -45,12 +45,12 @@ type relay struct {
 	grpc      *grpc.Server
 	health    *health.Server
 	admin     *admin.Server
-	operators *grpcadmin.Server // admin over gRPC; nil: it is off
+	adminGRPC *grpcadmin.Server // admin over gRPC; nil: it is off
 
-	listeners        []*clientListener // listeners for clients
-	restListener     net.Listener      // nil: REST is off
-	adminListener    net.Listener      // nil: admin is off
-	operatorListener net.Listener      // nil: admin's gRPC is off
+	listeners         []*clientListener // listeners for clients
+	restListener      net.Listener      // nil: REST is off
+	adminListener     net.Listener      // nil: admin is off
+	adminGRPCListener net.Listener      // nil: admin's gRPC is off
 
 	drained chan struct{} // closed by POST /drain
 	reloads *reloader     // nil: the file is not followed
@@ -198,12 +198,12 @@ func (r *relay) listen() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
-	return r.openOperators()
+	return r.openAdminGRPC()
 }
 
 // run serves until ctx ends or POST /drain, drains, and returns when all parts have ended. The end
-// of hurry cuts the draining short.
-func (r *relay) run(ctx, hurry context.Context) error {
+// of abort cuts the draining short.
+func (r *relay) run(ctx, abort context.Context) error {
 	// The parts outlive ctx until the streams are drained.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -213,10 +213,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.origins.Run(gctx) })
 	// While the relay drains, clients leave and their subscriptions go. The store must not record
 	// that, so it stops first.
-	kctx, stopStore := context.WithCancel(gctx)
+	storeCtx, stopStore := context.WithCancel(gctx)
 	defer stopStore()
 	if r.store != nil {
-		g.Go(func() error { return r.store.Run(kctx, hurry, r.registry.Generations) })
+		g.Go(func() error { return r.store.Run(storeCtx, abort, r.registry.Generations) })
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
@@ -228,10 +228,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		g.Go(func() error { return r.serveREST(gctx) })
 	}
 	if r.adminListener != nil {
-		g.Go(func() error { return serving(r.admin.Run(gctx, r.adminListener), "admin") })
+		g.Go(func() error { return ignoreStopped(r.admin.Run(gctx, r.adminListener), "admin") })
 	}
-	if r.operatorListener != nil {
-		g.Go(func() error { return serving(r.operators.Run(gctx, r.operatorListener), "admin.grpc_address") })
+	if r.adminGRPCListener != nil {
+		g.Go(func() error { return ignoreStopped(r.adminGRPC.Run(gctx, r.adminGRPCListener), "admin.grpc_address") })
 	}
 	for _, e := range r.listeners {
 		g.Go(func() error { return r.serveClients(gctx, e) })
@@ -247,7 +247,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	r.healthy()
 	r.admin.SetReady(true)
 	r.metrics.Ready.Set(1)
-	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener), "rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.operatorListener), "name", r.cfg.Name,
+	r.log.Info("serving", "downstream", addresses(r.listeners), "admin", listenAddress(r.cfg.Admin.Address, r.adminListener), "rest", listenAddress(r.cfg.Downstream.RESTAddress, r.restListener), "admin_grpc", listenAddress(r.cfg.Admin.GRPCAddress, r.adminGRPCListener), "name", r.cfg.Name,
 		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.active.Load().rules.Stats()),
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
@@ -255,10 +255,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		select {
 		case <-ctx.Done():
 			stopStore()
-			r.drain(hurry)
+			r.drain(abort)
 		case <-r.drained:
 			stopStore()
-			r.drain(hurry)
+			r.drain(abort)
 		case <-gctx.Done(): // a part failed
 			r.stopClients()
 		}
@@ -273,25 +273,25 @@ func (r *relay) run(ctx, hurry context.Context) error {
 const closeTimeout = 2 * time.Second
 
 // drain ends the streams over the configured time, and then stops the server.
-func (r *relay) drain(hurry context.Context) {
+func (r *relay) drain(abort context.Context) {
 	over := r.active.Load().cfg.Downstream.Drain
 	r.log.Info("draining", "over", over.String())
 	r.admin.SetReady(false)
 	r.metrics.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
-	told, left := r.fanout.Drain(hurry, over)
-	hurry, cancel := context.WithTimeout(hurry, closeTimeout)
+	told, left := r.fanout.Drain(abort, over)
+	abort, cancel := context.WithTimeout(abort, closeTimeout)
 	defer cancel()
 	done := make(chan struct{})
 	go func() { r.grpc.GracefulStop(); close(done) }()
 	select {
 	case <-done:
-	case <-hurry.Done():
+	case <-abort.Done():
 		r.stopClients()
 	}
 	args := []any{"streams", told + left, "took", time.Since(began).Round(time.Millisecond).String()}
-	if left > 0 { // hurry ended
+	if left > 0 { // abort ended
 		args = append(args, "at_once", left)
 	}
 	r.log.Info("drained", args...)
@@ -303,7 +303,7 @@ func (r *relay) serveClients(ctx context.Context, e *clientListener) error {
 	go func() { ended <- r.grpc.Serve(e) }()
 	select {
 	case err := <-ended:
-		return serving(err, e.conf.Key)
+		return ignoreStopped(err, e.conf.Key)
 	case <-ctx.Done(): // see stopClients
 		return nil
 	}
@@ -320,8 +320,8 @@ func (r *relay) stopClients() {
 	}
 }
 
-// serving drops the error of a server that was stopped on purpose.
-func serving(err error, what string) error {
+// ignoreStopped drops the error of a server that was stopped on purpose.
+func ignoreStopped(err error, what string) error {
 	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}

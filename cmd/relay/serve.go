@@ -50,16 +50,16 @@ override the environment, and the environment overrides the file.`,
 			}
 			defer log.Handler().(*logsample.Handler).Flush()
 			grpcErrors.to.Store(log)
-			hangups, deaf := hangups()
-			defer deaf()
+			hangups, stopHangups := hangups()
+			defer stopHangups()
 			r, err := newRelay(cfg, log, level)
 			if err != nil {
 				return err
 			}
 			r.reloads = newReloader(r, func() (*config.Config, error) { return config.Load(*file, cmd.Flags()) }, hangups)
-			ctx, hurry, stop := signals(cmd.Context(), log)
+			ctx, abort, stop := signals(cmd.Context(), log)
 			defer stop()
-			return r.run(ctx, hurry)
+			return r.run(ctx, abort)
 		},
 	}
 	file = addConfigFlags(cmd)
@@ -99,7 +99,7 @@ func signals(parent context.Context, log *slog.Logger) (first, second context.Co
 
 // hangups receives SIGHUP, which would otherwise end the process, until the returned function is
 // called.
-func hangups() (heard <-chan os.Signal, deaf func()) {
+func hangups() (received <-chan os.Signal, stop func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGHUP)
 	return ch, func() { signal.Stop(ch) }

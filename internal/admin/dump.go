@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// dumped is a resource in an answer.
+// dumped is a resource in an answer to /config_dump or /resources.
 type dumped struct {
 	Type    string   `json:"type"`
 	Name    string   `json:"name"`

@@ -39,7 +39,7 @@ type endpoint struct {
 // route is a path with its methods.
 type route struct {
 	path string // as http.ServeMux has it
-	says string
+	help string
 	open bool // needs no token
 	get  *endpoint
 	post *endpoint

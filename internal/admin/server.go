@@ -262,9 +262,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.hub.End() // otherwise /events never ends
-	hurry, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer done()
-	if srv.Shutdown(hurry) != nil {
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if srv.Shutdown(shutdown) != nil {
 		_ = srv.Close() // closes what did not end in time
 	}
 	<-ended

@@ -10,14 +10,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// linger is what a group subscribes to, over all its types: what members want, and what lingers
-// because no member wants it any more (P52). It belongs to the group's goroutine.
+// linger has the names that a group still subscribes to although no member wants them any more,
+// over all its types (P52). It belongs to the group's goroutine.
 //
 // Lingering names are in one list and expire after Settings.Linger. The clock stops while the key
 // has no members or no stream is open, because the origin could not send their resources again
 // (P53). Under names_per_key, wanted names take the room of lingering names, the oldest first.
 type linger struct {
-	lingering list.List // of *lingerer, in order of since
+	lingering list.List // of *lingeringName, in order of since
 	// frozen: no member is left, or no member that joined since has subscribed yet.
 	frozen bool
 	// The clock has counted ran, plus the time since from if runs is set.

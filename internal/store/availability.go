@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// disk runs an operation, which calls step after each progress. If there is none for 5 s,
+// disk runs an operation, which calls step after each progress. If there is no progress for 5 s,
 // disk returns ErrHangs and the operation goes on in the background.
 func (s *Store) disk(op, path string, do func(step func()) error) error {
 	timer := time.NewTimer(hangsAfter)
@@ -107,7 +107,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	d := s.dir
 	hung := s.hung
-	s.dir, s.over = nil, true
+	s.dir, s.closed = nil, true
 	s.mu.Unlock()
 	if d == nil || hung > 0 { // a hanging operation may still write: keep the lock until the process ends
 		return nil

@@ -20,15 +20,14 @@ import (
 const (
 	// touchEvery is how often Run sets the modification times of confirmed files.
 	touchEvery = time.Hour
-	// writeAtEnd is how long Run may write after ctx ended.
+	// writeAtEnd is how long Run may write after ctx has ended.
 	writeAtEnd = 5 * time.Second
 )
 
-// Run writes what is put until ctx ends. Then it writes what is left, until that takes too
-// long or hurry ends. It unlocks the directory when it returns. all yields what belongs into
-// the store: Run confirms the files of these generations, and writes all of them after the
-// store was off.
-func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation]) error {
+// Run writes what Put queued until ctx ends. Then it writes the rest, until that takes too long or
+// abort ends. It unlocks the directory when it returns. all yields the generations that belong into
+// the store: Run confirms their files, and writes all of them after the store was off.
+func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Generation]) error {
 	every := touchEvery
 	if s.o.MaxAge > 0 {
 		every = min(every, s.o.MaxAge/4)
@@ -54,7 +53,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 		}
 		s.await(ctx, time.Until(touch))
 	}
-	s.finish(hurry)
+	s.finish(abort)
 	if err := s.Close(); err != nil { // the drain of the streams goes on
 		s.o.Log.Warn("store: the directory cannot be closed", "path", s.o.Path, "error", err)
 	}
@@ -94,11 +93,11 @@ func (s *Store) reopen(all func() iter.Seq[Generation]) {
 }
 
 // finish writes what is left.
-func (s *Store) finish(hurry context.Context) {
+func (s *Store) finish(abort context.Context) {
 	s.mu.Lock()
-	s.over = true
+	s.closed = true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(hurry, writeAtEnd)
+	ctx, cancel := context.WithTimeout(abort, writeAtEnd)
 	defer cancel()
 	s.writeAll(ctx)
 	s.mu.Lock()

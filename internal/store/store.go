@@ -79,7 +79,7 @@ type Store struct {
 	queue   []slot           // to be written, the oldest change first
 	waiting map[slot]waiting // what is in the queue
 	damaged []*file          // found damaged, to be set aside
-	over    bool             // nothing is accepted any more
+	closed  bool             // nothing is accepted any more
 	stats   Status
 }
 
@@ -117,7 +117,7 @@ func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *snapshot.Snapshot) {
 	defer s.mu.Unlock()
 	w, waits := s.waiting[at]
 	switch {
-	case s.over || s.off != nil || waits && w.snapshot.Lineage == snapshot.Lineage && w.snapshot.Gen >= snapshot.Gen:
+	case s.closed || s.off != nil || waits && w.snapshot.Lineage == snapshot.Lineage && w.snapshot.Gen >= snapshot.Gen:
 		return // in the last case another goroutine was faster
 	case !waits && len(s.queue) >= maxWaiting:
 		s.o.Metrics.Wrote(telemetry.GivenUp)

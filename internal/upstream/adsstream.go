@@ -199,13 +199,13 @@ func (a *adsStream) receive(ctx context.Context) {
 			if tooLarge(err) {
 				a.stream.client.opts.Metrics.Reject(telemetry.TooLarge)
 			}
-			a.tell(ctx, incoming{err: ended(err)})
+			a.sendToLoop(ctx, incoming{err: ended(err)})
 			return
 		}
 		now := time.Now()
 		trace := a.stream.Trace(now)
 		r, fault := xds.ParseResponse(a.variant, msg.ReadOnlyData())
-		if !a.tell(ctx, incoming{response: r, fault: fault}) {
+		if !a.sendToLoop(ctx, incoming{response: r, fault: fault}) {
 			trace.Fail("over", fault)
 			return
 		}
@@ -229,7 +229,7 @@ func (a *adsStream) receive(ctx context.Context) {
 				r.Resources[i].DropBody()
 			}
 			msg.Free()
-			if !a.tell(ctx, done) {
+			if !a.sendToLoop(ctx, done) {
 				return
 			}
 		case <-ctx.Done():
@@ -239,8 +239,8 @@ func (a *adsStream) receive(ctx context.Context) {
 	}
 }
 
-// tell passes a message to the loop. It returns false if the loop has ended.
-func (a *adsStream) tell(ctx context.Context, in incoming) bool {
+// sendToLoop passes a message to the loop. It returns false if the loop has ended.
+func (a *adsStream) sendToLoop(ctx context.Context, in incoming) bool {
 	select {
 	case a.received <- in:
 		return true

@@ -2,8 +2,7 @@
 // decoding the resources in them. It starts no goroutine, does no I/O, reads no clock and imports
 // no other package of the relay.
 //
-//   - type_table.go: in what one type differs from another: services, REST paths, legacy wildcard,
-//     order of sending
+//   - type_table.go: how the types differ: services, REST paths, legacy wildcard, order of sending
 //   - key.go, node.go, nameset.go: aggregation keys, client nodes, sets of resource names
 //   - client_features.go: what a client's features mean for the format of its resources
 //   - request.go: a request of a client, scanned on the wire

@@ -21,8 +21,8 @@ const (
 	ExtensionType TypeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 )
 
-// Type is a row of the type table. It has everything in which one type differs from another. Code
-// reads the row instead of switching on the URL.
+// Type is a row of the type table. It says how the type differs from others. Code reads the row
+// instead of switching on the URL.
 type Type struct {
 	URL   TypeURL
 	Short string // for example "CDS"; empty for a type outside the table

@@ -117,12 +117,12 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	left := make(chan struct{})
 	go func() { defer close(left); s.grpc.GracefulStop() }()
-	hurry := time.NewTimer(grace)
-	defer hurry.Stop()
+	late := time.NewTimer(grace)
+	defer late.Stop()
 	select {
 	case <-left:
 		<-ended
-	case <-hurry.C:
+	case <-late.C:
 		// Stop waits for connections in their handshake; the process ends before that.
 		go s.grpc.Stop()
 		select {

@@ -23,7 +23,7 @@ type Awaited struct {
 	OrNewer bool
 }
 
-// Progress is how far a version of a type has come.
+// Progress says how many clients have a version of a type.
 type Progress struct {
 	Key     string `json:"key"`
 	Type    string `json:"type"`
@@ -62,8 +62,8 @@ type Progress struct {
 	Draining bool      `json:"draining,omitempty"`
 }
 
-// Progress says how far a version has come to the clients. standings returns the standings
-// of the wanted keys and types, as fanout.Server.Standings does.
+// Progress says how many clients have a version. standings returns the standings of the wanted keys
+// and types, as fanout.Server.Standings does.
 func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)

@@ -12,7 +12,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Version is how far a version of a key's type has come to the clients.
+// Version says how many clients have a version of a key's type.
 type Version struct {
 	Version string `json:"version"`
 	// OriginVersion is the origin's name for it; empty: the origin gave none.

@@ -12,18 +12,18 @@ func Error(err error) error {
 		return nil
 	}
 	if s := Text(err.Error()); s != err.Error() {
-		return &said{s, err}
+		return &redactedError{s, err}
 	}
 	return err
 }
 
-type said struct {
+type redactedError struct {
 	text string
 	err  error
 }
 
-func (s *said) Error() string { return s.text }
-func (s *said) Unwrap() error { return s.err }
+func (s *redactedError) Error() string { return s.text }
+func (s *redactedError) Unwrap() error { return s.err }
 
 // Handler returns a handler that redacts messages and attributes.
 func Handler(h slog.Handler) slog.Handler { return handler{h} }

@@ -27,9 +27,9 @@ var (
 // tracerFixture is a running tracer.
 type tracerFixture struct {
 	*Tracer
-	log    *xdstest.Log
-	meters *telemetry.Metrics
-	stop   func()
+	log     *xdstest.Log
+	metrics *telemetry.Metrics
+	stop    func()
 }
 
 func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixture {
@@ -38,7 +38,7 @@ func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixt
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &tracerFixture{log: new(xdstest.Log), meters: m}
+	r := &tracerFixture{log: new(xdstest.Log), metrics: m}
 	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func (r *tracerFixture) run(t *testing.T) {
 // spans reads the counter of spans with a result.
 func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
-	families, err := r.meters.Gatherer().Gather()
+	families, err := r.metrics.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

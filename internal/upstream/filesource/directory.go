@@ -55,7 +55,7 @@ type typeContents struct {
 
 var noContents = new(typeContents)
 
-// index makes byHandle.
+// index makes byAlias.
 func (t *typeContents) index() {
 	for name, r := range t.resources {
 		for _, alias := range r.AliasesAndGlob() {
@@ -361,7 +361,7 @@ func (d *Directory) settleNames(faults map[string]error) {
 						continue
 					}
 					loser, winner := name, other
-					if says(d.files[name].good, s.url, r.Name) {
+					if declares(d.files[name].good, s.url, r.Name) {
 						loser, winner = other, name
 					}
 					back[loser] = true
@@ -381,7 +381,7 @@ func (d *Directory) settleNames(faults map[string]error) {
 	}
 }
 
-func says(sections []*section, url xds.TypeURL, name string) bool {
+func declares(sections []*section, url xds.TypeURL, name string) bool {
 	return slices.ContainsFunc(sections, func(s *section) bool {
 		return s.url == url && slices.ContainsFunc(s.resources, func(r *xds.Resource) bool { return r.Name == name })
 	})
