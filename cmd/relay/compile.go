@@ -58,9 +58,9 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 
 // checked compiles a configuration and finds all its faults: those of its text, which are in err
 // (see config.Load), those of compiling it, and those of the files and directories that it names.
-// running is the configuration that the relay was started with, nil before the start: checked does
-// not look again at directories that are open already. It returns the faults as config.Faults,
-// unless the file could not be read, and what was compiled even if there are faults.
+// running is the configuration that the relay was started with; nil before the start. checked does
+// not look again at directories that are open already. The faults are config.Faults, unless the file
+// could not be read. checked returns the compiled rules and expressions even if there are faults.
 func checked(cfg *config.Config, err error, running *config.Config) (*compiled, error) {
 	var all config.Faults
 	add := func(err error) error {

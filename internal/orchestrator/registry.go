@@ -151,9 +151,9 @@ func unmapped(err error) *fanout.Refusal {
 	return &fanout.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
 }
 
-// representative returns the node that a key's streams send upstream (P58), with the client
-// features that the relay implements itself and no others: it unwraps resources in SotW, and
-// handles TTLs and heartbeats.
+// representative returns the node that a key's streams send upstream (P58). Its client features are
+// those that the relay implements itself: it unwraps resources in SotW, and counts TTLs and
+// heartbeats.
 func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	raw := n.Bytes()
 	if r.opts.Node != nil {

@@ -134,9 +134,9 @@ func (r *Resource) ExpiredMark(until time.Time) *Resource {
 // IsExpiredMark reports whether r is a mark of NewExpiredMark or ExpiredMark. r may be nil.
 func (r *Resource) IsExpiredMark() bool { return r != nil && r.rare != nil && r.rare.expired }
 
-// ExpiresBefore reports whether a client that holds had would keep it longer than the relay did. r
-// is the mark of the expired resource. had has a later end of its TTL, or none, so the client must
-// be told. r may be nil.
+// ExpiresBefore reports whether a client that holds had would keep it longer than the relay did,
+// because had has a later end of its TTL, or none. The client must then be told. r is the mark of the
+// expired resource; it may be nil.
 func (r *Resource) ExpiresBefore(had *Resource) bool {
 	return r != nil && r.timing != nil && (had.timing == nil || had.timing.expires.After(r.timing.expires))
 }

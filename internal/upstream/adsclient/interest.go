@@ -192,10 +192,10 @@ func (t *typeState) changed() bool {
 	return len(t.resubscribe) > 0 || !t.subscribed.equal(t.wanted)
 }
 
-// compact drops the state that earlier streams left for types that are no longer wanted. This
-// stream still remembers three things of such a type: whether the wildcard ended, the newest nonce
-// (P64), and that a late response is to be ACKed. compact returns false if there are too many such
-// types, so that a new stream is opened.
+// compact drops the Resumption of types that are no longer wanted. This stream still remembers three
+// things of such a type: whether the wildcard ended, the newest nonce (P64), and that a late
+// response is to be ACKed. compact returns false if there are too many such types. A new stream is
+// then opened.
 func (p *protocolState) compact() bool {
 	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
 		return p.byURL[typ] == nil || p.byURL[typ].unused()

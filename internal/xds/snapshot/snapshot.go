@@ -148,9 +148,9 @@ type Snapshot struct {
 //   - Absent, Expired or Unresolvable: what is known instead of the resource
 //   - Pending: the origin has not answered for the name
 //
-// An expired named resource is returned before UnderOtherName if sub covers it by an alias. The
-// answer to the wildcard makes a name that it leaves out Absent only for a client that does not
-// list the name: a listed name has an answer of its own. In a nil snapshot every name is Pending.
+// An expired named resource is returned before UnderOtherName if sub covers it by an alias. A name
+// that the answer to the wildcard leaves out is Absent for a client that does not list the name. A
+// listed name has an answer of its own. In a nil snapshot every name is Pending.
 func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence) {
 	if s == nil {
 		return nil, Pending
