@@ -10,7 +10,7 @@ import (
 func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	for n, content := range r.items {
 		if content != 0 && !t.covers(n) && !t.ever[n] {
-			return fmt.Errorf("P51, P50: %s was never asked for", n)
+			return fmt.Errorf("P51, P50: %s was never requested", n)
 		}
 	}
 	if c.full(t) {

@@ -270,7 +270,7 @@ func doLink(st step, k *xdstest.Proxy) {
 	case st.act == throttle:
 		k.SetFault(xdstest.Fault{Rate: int(st.size)})
 	case st.act == refuse:
-		k.SetFault(xdstest.Fault{Refuse: true})
+		k.SetFault(xdstest.Fault{Reject: true})
 	}
 }
 

@@ -170,8 +170,8 @@ func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
 	return r
 }
 
-// LaunchRelay starts a relay that several tests share, or that no test starts, and waits until it is
-// ready. The caller ends it with Terminate. onLine may be nil.
+// LaunchRelay starts a relay that several tests share, or that no test starts. It waits until the
+// relay is ready. The caller ends it with Terminate. onLine may be nil.
 func LaunchRelay(cmd *exec.Cmd, onLine func(string)) (*Relay, error) {
 	addresses := make(chan []string, 1)
 	p, err := LaunchProcess("relay", cmd, func(line string) {

@@ -95,7 +95,7 @@ var bad = []struct {
 		n := d.get(Endpoint, "c", "one")
 		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
 	}},
-	{"with a store, behind what another has as the name is asked for again", RuleOrder, func(s *script) []string {
+	{"with a store, behind what another has as the name is requested again", RuleOrder, func(s *script) []string {
 		s.restart("a", 2)
 		s.publish("x", Endpoint, "c", "one")
 		s.publish("x", Endpoint, "c", "two")
@@ -346,7 +346,7 @@ var good = map[string]func(s *script){
 		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
 		s.open("D", 1, "a", Delta).ask(Cluster, "c").get(Cluster, "c", "one")
 	},
-	"missing because it is not asked for any more": func(s *script) {
+	"missing because it is not requested any more": func(s *script) {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
 		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
 		h.get(Cluster, "c", "one", "d", "one-d")
