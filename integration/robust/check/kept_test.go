@@ -10,7 +10,7 @@ import (
 // client, that of conn 2.
 type refusal struct {
 	// killed is the part of the script from the time when everything is stored until the kill.
-	// after is the part in the next life.
+	// after is the part in the next process.
 	killed func(s *script, h *hand)
 	quiet  bool // the kill is not announced
 	after  func(s *script)
@@ -192,7 +192,7 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		"it asked before":                {early: true},
 		"its client may have left":       {left: true},
 		"the time of its end is unknown": {quiet: true},
-		"after another life": {after: func(s *script) { // it may have stored fewer names
+		"after another process": {after: func(s *script) { // it may have stored fewer names
 			s.add(Event{What: Ending, Relay: "a", Process: 3})
 			s.restart("a", 4)
 		}},
