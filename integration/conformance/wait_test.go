@@ -82,8 +82,8 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		c.wait(second, cds, "v1").exits(0)
 
 		send("v2", "a=1 bad=1", "bad=1")
-		refused := map[bool]string{true: "bad=1", false: "a=1 bad=1"}[cl.delta]
-		cl.nack(cl.want(cds, refused))
+		rejected := map[bool]string{true: "bad=1", false: "a=1 bad=1"}[cl.delta]
+		cl.nack(cl.want(cds, rejected))
 		c.wait(first, cds, "v2").exits(0)
 		c.wait(second, cds, "v2").exits(3)
 

@@ -262,7 +262,7 @@ func (e *envoy) resources() (map[string]any, error) {
 				}
 				name := field + " " + nameOfEntry(entry)
 				if other, ok := out[name].(map[string]any); ok {
-					maps.Copy(entry, other) // the listener in use, and the one that Envoy refused
+					maps.Copy(entry, other) // the listener in use, and the one that Envoy rejected
 				}
 				out[name] = entry
 			}

@@ -9,7 +9,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Each violation is recorded, and rejected if a real client rejects it. A valid response is neither.
+// The client records each violation, and rejects those that a real client rejects. A valid response
+// has none.
 func TestCheckerSeesViolations(t *testing.T) {
 	const eds, cds = xds.EndpointType, xds.ClusterType
 	cases := []struct {

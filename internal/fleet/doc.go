@@ -22,9 +22,9 @@
 //
 // # Simplifications
 //
-// The client accepts or rejects a response as a whole. A resource's TTL is recorded but does not expire.
-// Scoped routes and secrets are not followed. xdstp:// collections ("/*") are compared as plain
-// names.
+// The client accepts or rejects a response as a whole. It records a resource's TTL, but resources do
+// not expire. It does not follow scoped routes and secrets. It compares xdstp:// collections ("/*")
+// as plain names.
 //
 // # Concurrency
 //
