@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"os/exec"
 	"strings"
@@ -95,7 +94,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		unanswered := cl.next(cds)
 		xdstest.Eventually(t, "v3 at the second relay", func() error {
 			var p struct{ Clients, Refusing, Pending int }
-			if err := json.Unmarshal([]byte(second.get(t, "/progress/"+c.key+"?type=CDS&version=v3")), &p); err != nil {
+			if err := second.GetJSON("/progress/"+c.key+"?type=CDS&version=v3", &p); err != nil {
 				return err
 			}
 			if p.Clients != 1 || p.Pending != 1 {
