@@ -19,7 +19,7 @@ func TestNamedFilesExist(t *testing.T) {
 		file   = regexp.MustCompile(`(?:^|[^\w./*-])([a-z][\w./-]*\.go)\b`)
 		folder = regexp.MustCompile(`(?:^|[^\w./-])((?:cmd|config|deploy|docs|integration|internal|tools)/[\w./-]*\w)`)
 		member = regexp.MustCompile(`\.[A-Z].*`) // of a package, as in internal/xds.Key
-		ends   = make(map[string]bool)           // every path, and what is left of it without its first folders
+		ends   = make(map[string]bool)           // every path, with and without its first folders
 		pages  []string
 	)
 	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {

@@ -22,8 +22,8 @@
 //
 // # Simplifications
 //
-// The client accepts or rejects a response as a whole. It records a resource's TTL, but resources do
-// not expire. It does not follow scoped routes and secrets. It compares xdstp:// collections ("/*")
+// The client accepts or rejects a response as a whole. It records a resource's TTL, but resources
+// do not expire. It does not follow scoped routes and secrets. It compares xdstp:// collections ("/*")
 // as plain names.
 //
 // # Concurrency

@@ -114,7 +114,7 @@ func (j *journal) known(key string) []int {
 	return done
 }
 
-// reading is one interpretation of the received contents: an index in each origin's line.
+// reading is one interpretation of the received contents: an index in each origin's timeline.
 type reading []int
 
 // follow returns every possible interpretation of a content that comes after these readings. It
@@ -162,7 +162,7 @@ func (r reading) raise(o reading) {
 	}
 }
 
-// sure returns what holds in each of the readings: the minimum of each line.
+// sure returns what holds in each of the readings: the minimum of each timeline.
 func sure(all []reading) reading {
 	out := slices.Clone(all[0])
 	for _, r := range all[1:] {

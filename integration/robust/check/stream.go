@@ -155,7 +155,7 @@ func (c *checker) receipt(e *Event) {
 	}
 }
 
-// take checks one content, or the absence, of a resource against the origins' lines.
+// take checks one content, or the absence, of a resource against the origins' timelines.
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
 	s.received[r] = true
