@@ -269,7 +269,7 @@ func TestP22_NewlyListed(t *testing.T) {
 	})
 }
 
-// Incremental: a name subscribed again is sent again.
+// Delta: a name subscribed again is sent again.
 func TestP23_SubscribedAgain(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		for _, k := range []kind{eds, cds} {

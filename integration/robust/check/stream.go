@@ -29,8 +29,8 @@ type stream struct {
 	recalled bool // the last ones received are from the store
 	closedN  int  // 0: it is open
 	given    bool // when it closed, a client had received something of its key
-	first    wish
-	stored   *keeping // when it closed and nothing had been sent: what it should have been served
+	first    firstSubscription
+	stored   *keptResource // when it closed and nothing had been sent: what it should have been served
 }
 
 // progress is how far a stream is with a resource.
@@ -81,7 +81,7 @@ func (c *checker) ask(e *Event) {
 	}
 	if s.first.typ == "" {
 		sub := s.sub(e.Type)
-		s.first = wish{e.Type, sub.wild, maps.Clone(sub.names)}
+		s.first = firstSubscription{e.Type, sub.wild, maps.Clone(sub.names)}
 	}
 	for _, name := range dropped {
 		r := resource{s.key, e.Type, name}
