@@ -1,6 +1,6 @@
-# The README's two commands are `make demo` and `make test`. All targets do
-# their own set-up: they need Go (1.21 or newer: it fetches the release that
-# go.mod names) and, the first time, a network.
+# The README's two commands are `make demo` and `make test`. Each target does
+# its own set-up. It needs Go 1.21 or newer, which fetches the release that
+# go.mod names, and a network the first time.
 
 GO       ?= go
 CLIENTS  ?= 50
@@ -8,12 +8,12 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 BIN      := bin/relay
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
-# The race detector needs a C compiler. Where there is none, tests run without
-# it instead of not at all; `make race` insists.
+# The race detector needs a C compiler. Without one, `make test` runs the tests
+# without the race detector, and `make race` fails.
 RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-race)
 
-# staticcheck is a tool of tools/go.mod, pinned there, so that what it needs is
-# no dependency of the relay.
+# tools/go.mod pins staticcheck, so that the relay does not depend on what
+# staticcheck needs.
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
@@ -26,15 +26,14 @@ help: ## this list
 demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 	$(BIN) demo --clients $(CLIENTS)
 
-# The packages run with the race detector: their tests drive the schedulers and
-# streams in one process, where races show. What is in integration/ runs the
-# built binary as another process, which the detector in the test cannot see,
-# so it would only cost time. -count=1 there: Go would take a cached result for
-# good although the binary's sources changed, since they are not the test's.
+# The tests of packages run in one process, where the race detector finds races.
+# The tests in integration/ run the built binary as another process, so the
+# detector would only cost time. They have -count=1, because Go does not see that
+# the binary's sources have changed, and would use a cached result.
 #
-# The tests with real Envoys and gRPC's C-core need Python (see clients). Without it
-# they are skipped and say so; with CI set they fail. Long ones run in `make envoy`
-# alone.
+# The tests with real Envoys and gRPC's C-core need Python (see clients). Without
+# Python they are skipped with a message, or fail if CI is set. Long tests only
+# run in `make envoy`.
 .PHONY: test
 test: clients ## all tests; unit tests with the race detector
 	@echo "make test: all tests; about 8 minutes on two cores, the first time more"
@@ -65,27 +64,28 @@ envoy: clients ## real Envoys and gRPC's C-core behind the relay, long tests too
 monitoring: ## dashboard and alerts against Prometheus' parser and engine and a relay's metrics
 	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
 
-# The admin page in a real browser, driven by chromedp: a module of its own. Where
-# there is no Chromium it says so and does nothing, but with CI set.
+# The admin page in a real browser that chromedp drives; a module of its own.
+# Without Chromium the tests are skipped with a message, or fail if CI is set.
 .PHONY: browser
 browser: ## the admin page in Chromium; part of make test
 	$(GO) test -C integration/browser -count=1 -timeout 5m .
 
-# Of the demo, for people to look at.
+# Pictures of the demo, for the documentation.
 .PHONY: screenshots
 screenshots: ## docs/page/*.png: the admin page in Chromium, light and dark
 	@mkdir -p docs/page
 	PAGE_SHOTS=$(CURDIR)/docs/page $(GO) test -C integration/browser -count=1 -timeout 5m -run Pictures .
 
-# Of the demo too. A test holds the README to it.
+# Output of the demo's commands. A test compares the README with it.
 .PHONY: recording
-recording: ## what the README shows of commands, anew
+recording: ## records the output of commands in the README again
 	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
 
-# One random model per layer, each against plain maps: the whole relay, with random
-# clients and a random origin, in each of the four combinations; sessions; the upstream
-# exchange; snapshots. CASES=100000 for a long run. `make test` plays 1,000 histories of
-# one seed of the first, so that it says the same of the same code; `make model` new ones.
+# Each layer has one random model, which compares it with plain maps: the whole relay
+# with random clients and a random origin in the four combinations, sessions, ADS
+# conversations with origins, snapshots. CASES=100000 is a long run. `make test` runs
+# 1,000 histories of a fixed seed of the first, so that its result depends on the code
+# alone. `make model` runs new histories.
 CASES    ?= 2500
 SEED     ?= 0
 
@@ -94,7 +94,7 @@ model: ## random histories against a plain map, CASES=2500 a combination
 	$(GO) test -count=1 -timeout 24h -v ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
 	$(GO) test -count=1 -timeout 24h ./internal/fanout/session ./internal/upstream/adsclient ./internal/upstream/filesource ./internal/xds -run 'Model$$' -rapid.checks=$(CASES)
 
-# Their seeds run as tests; this looks for more.
+# The seeds of the fuzz tests run in `make test`. This looks for more inputs.
 FUZZTIME ?= 1m
 
 .PHONY: fuzz
@@ -109,19 +109,20 @@ fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
 race: ## all tests with the race detector, integration too
 	RELAY_RACE=1 $(GO) test -race -count=1 -timeout 20m ./...
 
-# gremlins is a tool of tools/gremlins/go.mod, pinned there. The pure packages are those
-# without I/O; a survivor is a change of the code that no test notices.
+# tools/gremlins/go.mod pins gremlins. The pure packages are those without I/O. A mutant
+# that survives is a change of the code that no test notices.
 PURE     ?= internal/xds internal/aggregator
 
 # -count=1: gremlins takes its time limit from a first run of the tests, which must not
-# come from Go's cache. There are 900 mutants, each of which is compiled: an hour on two cores.
+# come from Go's cache. There are 900 mutants, and each is compiled. That takes an hour
+# on two cores.
 WORKERS  ?= 2
 
 .PHONY: mutants
-mutants: ## mutation testing of the pure packages by gremlins, PURE=... WORKERS=2; for people, takes long
+mutants: ## mutation testing of the pure packages by gremlins, PURE=... WORKERS=2; takes an hour
 	@for p in $(PURE); do GOFLAGS="$$GOFLAGS -count=1 -vet=off" $(GO) tool -modfile=tools/gremlins/go.mod gremlins unleash --workers $(WORKERS) --timeout-coefficient 10 --output-statuses l ./$$p || exit 1; done
 
-# A seed that is given is played again, faults and changes in the same order.
+# The same SEED gives the same faults and changes in the same order.
 FOR      ?= 2m
 
 .PHONY: robust
@@ -131,16 +132,16 @@ robust: build ## origins, relays and clients under random faults, SEED=… FOR=2
 SOAK     ?= 30m
 
 .PHONY: soak
-soak: build ## churn for SOAK=30m; memory, goroutines and descriptors have to end where they began
+soak: build ## churn for SOAK=30m; memory, goroutines and descriptors must not have grown at the end
 	$(GO) run ./integration/robust -relay $(BIN) -soak $(SOAK)
 
-# The table says which bounds hold; what stands in SECURITY.md is from here.
+# The table says which bounds hold. SECURITY.md has its numbers.
 .PHONY: hostile
-hostile: ## each threat of SECURITY.md against the relay and 200 honest clients; keeps its table
+hostile: ## each threat of SECURITY.md against the relay and 200 honest clients; writes its table
 	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
-# Which loads: see docs/performance/README.md.
-# AGAINST is the binary of another relay that takes part.
+# docs/performance/README.md describes the loads. AGAINST is the binary of another relay
+# to compare with.
 BENCH    ?= all
 
 .PHONY: bench
@@ -149,7 +150,7 @@ bench: build ## the fan-out side by side with others, BENCH=all (half an hour), 
 	@cat docs/performance/fanout.txt
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
-# What dominates is named in docs/performance/README.md.
+# docs/performance/README.md says what dominates them.
 PROFILES ?= .cache/profiles
 
 .PHONY: profile
@@ -157,13 +158,13 @@ profile: build ## CPU and heap profiles of the relay in the main case, and their
 	$(GO) run ./integration/loadtest -relay $(BIN) -case sotw-100k -only relay,"bare gRPC" -rounds 2 -profile $(PROFILES)
 	@cat $(PROFILES)/relay.txt
 
-# ghz is a tool of tools/ghz/go.mod, pinned there.
+# tools/ghz/go.mod pins ghz.
 .PHONY: load
-load: ## ghz against the relay: streams and subscriptions; keeps its report
+load: ## ghz against the relay: streams and subscriptions; writes its report
 	$(GO) run ./integration/loadtest ghz -ghz "$$($(GO) tool -modfile=tools/ghz/go.mod -n ghz)" -out docs/performance/ghz.json
 
-# govulncheck is a tool of tools/vuln/go.mod, pinned there. Its database is on the
-# network; GOVULNDB names another one.
+# tools/vuln/go.mod pins govulncheck. Its database is on the network. GOVULNDB names
+# another one.
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the relay calls, by govulncheck; needs a network
 	$(GO) tool -modfile=tools/vuln/go.mod govulncheck ./...
@@ -175,7 +176,7 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
 
-# Always: go build knows better than make what is up to date.
+# This always runs, because go build knows what is up to date.
 .PHONY: build
 build: ## bin/relay, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/relay
@@ -185,5 +186,5 @@ image: ## the container image, with docker or another ENGINE
 	$(or $(ENGINE),docker) build --build-arg VERSION=$(VERSION) -t relay:$(VERSION) .
 
 .PHONY: clean
-clean: ## what was built
+clean: ## removes build results
 	rm -rf bin .cache

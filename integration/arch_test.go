@@ -36,8 +36,8 @@ type place struct {
 // house has every package of the module. Imports only go to lower floors. A new package must be
 // added here first.
 var house = map[string]place{
-	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
-	"internal/xds":          {nil, "the nouns of the protocol do not depend on their users"},
+	// Floor 0. The other packages of the floor use the types of xds.
+	"internal/xds":          {nil, "the types of the protocol do not depend on their users"},
 	"internal/xds/snapshot": {[]string{"internal/xds"}, "it is data and how it changes, and does not know where it comes from"},
 	"internal/anytypes":     {nil, "it only links messages"},
 	"internal/buffers":      {nil, "a buffer pool does not depend on the content of buffers"},

@@ -135,6 +135,6 @@ func TestP16_BadClientsDisturbNoOthers(t *testing.T) {
 	if _, ever := o.Streams(); ever != 1 {
 		t.Errorf("the origin had %d streams, want 1", ever)
 	}
-	// The names of refused clients are not kept (8.).
+	// The names of refused clients are not kept.
 	xdstest.Eventually(t, "the names of refused clients", xdstest.Holds(func() bool { return !r.wants("edge", "EDS", 2) }))
 }

@@ -73,8 +73,8 @@ func says(t testing.TB, args []string, want ...string) string {
 	return out
 }
 
-// refusesWith fails the test unless grpcurl fails and prints this.
-func refusesWith(t testing.TB, want string, args ...string) {
+// failsWith fails the test unless grpcurl fails and prints this.
+func failsWith(t testing.TB, want string, args ...string) {
 	t.Helper()
 	if out, err := grpcurl(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 		t.Fatalf("grpcurl %s: %v, want %s\n%s", strings.Join(args, " "), err, want, out)
@@ -164,9 +164,9 @@ func TestGRPCurl(t *testing.T) {
 	says(t, []string{"-plaintext", at, "grpc.channelz.v1.Channelz/GetServers"}, "callsStarted")
 
 	for _, v := range variants {
-		id := "refuses-" + v.String()
+		id := "nacks-" + v.String()
 		client(t, r.Address, fleet.ClientConfig{Node: node(id, "edge"), Variant: v, Behaviour: fleet.Raw,
-			Refuse: func(typ xds.TypeURL, _ []fleet.Resource) error {
+			Nack: func(typ xds.TypeURL, _ []fleet.Resource) error {
 				if typ == resource.ClusterType {
 					return errors.New("no such cluster, please")
 				}
@@ -187,12 +187,12 @@ func TestGRPCurl(t *testing.T) {
 			}
 			return nil
 		})
-		refused, taken := got[id+" web Cluster"], got[id+" web ClusterLoadAssignment"]
-		if e := refused.Error; e == nil || e.Details != "no such cluster, please" || e.Version == "" || e.At == "" || e.Failed["name"] != "web" || refused.Config != nil {
-			t.Errorf("%s: %+v", id, refused)
+		rejected, accepted := got[id+" web Cluster"], got[id+" web ClusterLoadAssignment"]
+		if e := rejected.Error; e == nil || e.Details != "no such cluster, please" || e.Version == "" || e.At == "" || e.Failed["name"] != "web" || rejected.Config != nil {
+			t.Errorf("%s: %+v", id, rejected)
 		}
-		if taken.Config["clusterName"] != "web" || taken.Version == "" || taken.LastUpdated == "" || taken.Error != nil {
-			t.Errorf("%s: %+v", id, taken)
+		if accepted.Config["clusterName"] != "web" || accepted.Version == "" || accepted.LastUpdated == "" || accepted.Error != nil {
+			t.Errorf("%s: %+v", id, accepted)
 		}
 		if other := csds(t, nodeIs(id), "StreamClientStatus", "-plaintext", at); len(other) != len(got) {
 			t.Errorf("%s: the stream says %v", id, other)
@@ -206,7 +206,7 @@ func TestGRPCurl(t *testing.T) {
 	if got := csds(t, `{}`, "FetchClientStatus", "-plaintext", at); len(got) != 6 {
 		t.Errorf("%v", got)
 	}
-	refusesWith(t, "InvalidArgument", "-plaintext", "-d", `{"node_matchers": [{"node_id": {"custom": {"name": "x"}}}]}`, at, csdsService+"/FetchClientStatus")
+	failsWith(t, "InvalidArgument", "-plaintext", "-d", `{"node_matchers": [{"node_id": {"custom": {"name": "x"}}}]}`, at, csdsService+"/FetchClientStatus")
 }
 
 // Over TLS with a token, as for remote operators: without the token every call fails. The newest
@@ -236,17 +236,17 @@ func TestGRPCurlWithTokenAndTLS(t *testing.T) {
 		return []string{"-cacert", ca, "-H", "authorization: Bearer " + token, at, "list"}
 	}
 	says(t, with("first"), csdsService)
-	refusesWith(t, "Unauthenticated", "-cacert", ca, at, csdsService+"/FetchClientStatus")
-	refusesWith(t, "Unauthenticated", with("second")...)
-	refusesWith(t, "certificate", at, "list")
-	refusesWith(t, "", "-plaintext", at, "list")
+	failsWith(t, "Unauthenticated", "-cacert", ca, at, csdsService+"/FetchClientStatus")
+	failsWith(t, "Unauthenticated", with("second")...)
+	failsWith(t, "certificate", at, "list")
+	failsWith(t, "", "-plaintext", at, "list")
 	says(t, []string{"-cacert", ca, "-protoset", protoset(t), at, "grpc.health.v1.Health/Check"}, `"SERVING"`)
 	write("second\n")
 	xdstest.Eventually(t, "the other token", func() error {
 		_, err := grpcurl(t, with("second")...)
 		return err
 	})
-	refusesWith(t, "Unauthenticated", with("first")...)
+	failsWith(t, "Unauthenticated", with("first")...)
 }
 
 // protoset is a file with the descriptors of the health service, for servers without reflection.
@@ -286,8 +286,8 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	for _, s := range services {
 		says(t, check(s), `"SERVING"`)
 	}
-	refusesWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
-	refusesWith(t, "", "-plaintext", r.Address, "list") // clients have no reflection
+	failsWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
+	failsWith(t, "", "-plaintext", r.Address, "list") // clients have no reflection
 	statuses := func() map[string]string {
 		var list struct {
 			Statuses map[string]struct{ Status string } `json:"statuses"`

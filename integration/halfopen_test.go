@@ -70,7 +70,7 @@ func halfOpenOrigins(t *testing.T) (finish func()) {
 // hangingOrigins: an origin accepts connections and sends nothing, or nothing in the TLS handshake.
 // The next origin takes over (P56).
 func hangingOrigins(t *testing.T) (finish func()) {
-	var worlds []*troubled
+	var fixtures []*troubled
 	var seconds func(c *fleet.Client) bool
 	for _, secured := range []bool{false, true} {
 		for _, v := range variants {
@@ -79,11 +79,11 @@ func hangingOrigins(t *testing.T) (finish func()) {
 			w := newTroubled(t, v, secured, xdstest.Config{"second": second.Address})
 			w.replaced(xdstest.StartDeaf(t))
 			w.clients = append(w.clients, w.come("late")...)
-			worlds = append(worlds, w)
+			fixtures = append(fixtures, w)
 		}
 	}
 	return func() {
-		for _, w := range worlds {
+		for _, w := range fixtures {
 			waitAll(t, w.clients, "what the second origin has", seconds)
 			w.good.Put("edge", xdstest.Web(2)...)
 			w.well()

@@ -146,7 +146,7 @@ func TestP53_WhatIsRefusedIsNotKept(t *testing.T) {
 				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 			waitFor(t, c, "the first", has(xdstest.Cluster("c", 1)))
 			first.written(t, dir, 1)
-			c.SetRefuse(func(xds.TypeURL, []fleet.Resource) error { return os.ErrInvalid })
+			c.SetNack(func(xds.TypeURL, []fleet.Resource) error { return os.ErrInvalid })
 			o.Put("edge", xdstest.Cluster("c", 2))
 			first.WaitMetric(1, "downstream_nacks_total", "type", "CDS")
 			first.Stop()

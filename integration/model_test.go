@@ -182,21 +182,21 @@ func (m *fleetModel) join(target string, i int) {
 			cfg.Subscribe = append(cfg.Subscribe, s)
 		}
 	}
-	refuses := round%4 == 3
-	if refuses {
+	nacks := round%4 == 3
+	if nacks {
 		rng := rand.New(rand.NewPCG(m.seed, uint64(i)+2)) // used by the reader only
-		cfg.Refuse = func(_ xds.TypeURL, rs []fleet.Resource) error {
+		cfg.Nack = func(_ xds.TypeURL, rs []fleet.Resource) error {
 			// Not only removals: by P15, a rejected response without resources is not resent before
 			// something else changes.
 			if len(rs) > 0 && rng.IntN(3) == 0 {
-				return errors.New("a random refusal")
+				return errors.New("a random NACK")
 			}
 			return nil
 		}
 	}
 	c.Client = client(m.t, target, cfg)
 	m.clients = append(m.clients, c)
-	if !refuses {
+	if !nacks {
 		m.steady = append(m.steady, c)
 	}
 }
@@ -315,7 +315,7 @@ func (m *fleetModel) differs(c *modelClient, want truth) error {
 // finish makes every client accept what it rejected, and compares all with clients of the origin.
 func (m *fleetModel) finish() {
 	for _, c := range m.clients {
-		c.SetRefuse(nil)
+		c.SetNack(nil)
 	}
 	// All resources of rejected responses change once more (P15).
 	for _, k := range m.keys {

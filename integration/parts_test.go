@@ -93,7 +93,7 @@ func TestControlPlaneClient(t *testing.T) {
 		if err := c.Nack("not yet"); err != nil {
 			t.Fatal(err)
 		}
-		xdstest.Eventually(t, "the refusal", xdstest.Holds(func() bool { return r.Metric("downstream_nacks_total") == 1 }))
+		xdstest.Eventually(t, "the NACK", xdstest.Holds(func() bool { return r.Metric("downstream_nacks_total") == 1 }))
 		o.Put("edge", xdstest.Cluster("b", 2))
 		fetch(xdstest.Cluster("a", 1), xdstest.Cluster("b", 2))
 		if err := c.Ack(); err != nil {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -153,11 +152,7 @@ type serverInfo struct {
 
 func (r *relay) info() (i serverInfo) {
 	r.t.Helper()
-	body, err := r.Get("/server_info")
-	if err == nil {
-		err = json.Unmarshal(body, &i)
-	}
-	if err != nil {
+	if err := r.GetJSON("/server_info", &i); err != nil {
 		r.t.Fatal(err)
 	}
 	return i

@@ -241,7 +241,7 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 // Operators and clients see the error with which an origin ends a stream.
 func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
 	f := xdstest.StartScriptedOrigin(t)
-	f.Refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
+	f.EndStreams(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
 	for _, v := range variants {
 		s := xdstest.OpenStream(t, r.Address, methods[v])

@@ -133,17 +133,17 @@ var troubles = []struct {
 	}},
 	{"accepts and says nothing", false, func(t *testing.T, w *troubled) { w.replaced(xdstest.StartDeaf(t)) }},
 	{"hangs in the TLS handshake", true, func(t *testing.T, w *troubled) { w.replaced(xdstest.StartDeaf(t)) }},
-	{"UNAVAILABLE", false, refuses(codes.Unavailable)},
-	{"PERMISSION_DENIED", false, refuses(codes.PermissionDenied)},
-	{"UNIMPLEMENTED", false, refuses(codes.Unimplemented)},
-	{"OK and nothing else", false, refuses(codes.OK)},
+	{"UNAVAILABLE", false, endsStreams(codes.Unavailable)},
+	{"PERMISSION_DENIED", false, endsStreams(codes.PermissionDenied)},
+	{"UNIMPLEMENTED", false, endsStreams(codes.Unimplemented)},
+	{"OK and nothing else", false, endsStreams(codes.OK)},
 }
 
-// refuses rejects each stream at once.
-func refuses(code codes.Code) func(t *testing.T, w *troubled) {
+// endsStreams makes the origin end each stream at once with this code.
+func endsStreams(code codes.Code) func(t *testing.T, w *troubled) {
 	return func(t *testing.T, w *troubled) {
 		f := xdstest.StartScriptedOrigin(t)
-		f.Refuse(ending(code))
+		f.EndStreams(ending(code))
 		w.attempts = f.Streams
 		w.replaced(f.Address)
 	}
@@ -180,7 +180,7 @@ func TestP53_TroubledOrigin(t *testing.T) {
 	}
 }
 
-// P56: if an origin refuses every stream, the next one takes over. The key returns to the first
+// P56: if an origin ends every stream, the next one takes over. The key returns to the first
 // once it is well. Until then the first is probed, but not as fast as possible (P54).
 func TestP56_TroubledFirstOrigin(t *testing.T) {
 	t.Parallel()

@@ -153,12 +153,12 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 		},
 		Configure: func(i int, c *fleet.ClientConfig) {
 			c.OnApplied = show.applied
-			c.OnRefused = show.refused
+			c.OnNack = show.refused
 			switch {
 			case i%demoGRPCEach == demoGRPCEach-1:
 				c.Behaviour, c.Listener = fleet.GRPC, "demo.example"
 			case i == demoNacker:
-				c.Refuse = func(t xds.TypeURL, rs []fleet.Resource) error {
+				c.Nack = func(t xds.TypeURL, rs []fleet.Resource) error {
 					if t == xds.RouteType && show.odd() {
 						return errors.New("this client refuses every other change of the routes")
 					}

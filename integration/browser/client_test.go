@@ -21,7 +21,7 @@ const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 type client struct {
 	node   *corev3.Node
 	delta  bool
-	refuse func() string // why it rejects a response; "" accepts it
+	nack   func() string // why it rejects a response; "" accepts it
 	served func()        // at the first response
 }
 
@@ -33,11 +33,11 @@ func (c *client) run(ctx context.Context, addr string) error {
 	}
 	defer func() { _ = conn.Close() }() // no message is left to send
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	speak := c.sotw
+	stream := c.sotw
 	if c.delta {
-		speak = c.incremental
+		stream = c.deltaStream
 	}
-	if err := speak(ctx, ads); err != nil && ctx.Err() == nil {
+	if err := stream(ctx, ads); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("client %q: %w", c.node.GetId(), err)
 	}
 	return nil
@@ -45,7 +45,7 @@ func (c *client) run(ctx context.Context, addr string) error {
 
 // why is the error_detail of an answer.
 func (c *client) why() *status.Status {
-	if text := c.refuse(); text != "" {
+	if text := c.nack(); text != "" {
 		return &status.Status{Code: int32(codes.InvalidArgument), Message: text}
 	}
 	return nil
@@ -74,7 +74,7 @@ func (c *client) sotw(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 	}
 }
 
-func (c *client) incremental(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) error {
+func (c *client) deltaStream(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) error {
 	s, err := ads.DeltaAggregatedResources(ctx)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ func TestWhatDiffersOnManyStreams(t *testing.T) {
 	for range 21 {
 		w.join(node("many", "edge", "eu-1"))
 	}
-	w.refusing("no such thing")
+	w.nacking("no such thing")
 	w.clusters("2", "web", "new")
 	p := w.open()
 	p.visit("/ui/nodes/many")

@@ -46,7 +46,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
 	p.shows("#origins", "not in use") // no client has used it yet
-	away := &client{node: node("lost-1", "nobody", ""), refuse: func() string { return "" }, served: func() {}}
+	away := &client{node: node("lost-1", "nobody", ""), nack: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestANackAppears(t *testing.T) {
 	p.visit("/ui/refusals")
 	p.shows("main", "No client refused anything")
 	same := p.marked()
-	w.refusing("cluster web: no such transport socket")
+	w.nacking("cluster web: no such transport socket")
 	w.clusters("2", "web", "api", "new")
 	p.shows(".cards", "cluster web: no such transport socket", "edge/eu-1", "CDS", "edge-000")
 	p.shows(".cards", "1 client still refuses it")
@@ -168,7 +168,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
 	// A new row leaves open rows as they are.
-	w.refusing("cluster web: another reason")
+	w.nacking("cluster web: another reason")
 	w.clusters("3", "web", "api", "newer")
 	p.shows(".cards", "another reason", "no such transport socket")
 	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards details[open]').length === 1")
@@ -182,7 +182,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".flow", "NACKED")
 	p.visit("/ui/refusals")
 	p.shows(".cards", "still refuses it")
-	w.refusing("")
+	w.nacking("")
 	w.clusters("4", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client refuses it any more")
 	p.shows(".cards > li:nth-child(2)", "no client refuses it any more")

@@ -27,7 +27,7 @@ type fixture struct {
 	config string // file of the relay
 	stop   func() // stops the relay
 
-	refuse atomic.Pointer[string] // why clients reject clusters; nil: they accept them
+	nack atomic.Pointer[string] // why clients reject clusters; nil: they accept them
 }
 
 // serve starts a relay, with more configuration.
@@ -70,13 +70,13 @@ func (f *fixture) clusters(version string, names ...string) {
 	}
 }
 
-// refusing makes clients reject clusters with a message from now on; "": accept them.
-func (f *fixture) refusing(message string) {
+// nacking makes clients reject clusters with a message from now on; "": accept them.
+func (f *fixture) nacking(message string) {
 	if message == "" {
-		f.refuse.Store(nil)
+		f.nack.Store(nil)
 		return
 	}
-	f.refuse.Store(&message)
+	f.nack.Store(&message)
 }
 
 // node returns a node of a cluster in a zone.
@@ -107,8 +107,8 @@ func (f *fixture) begin(served func(), nodes ...*corev3.Node) (leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &crowd{stop: cancel}
 	for i, n := range nodes {
-		one := &client{node: n, delta: i%2 == 1, served: sync.OnceFunc(served), refuse: func() string {
-			if why := f.refuse.Load(); why != nil && i == 0 {
+		one := &client{node: n, delta: i%2 == 1, served: sync.OnceFunc(served), nack: func() string {
+			if why := f.nack.Load(); why != nil && i == 0 {
 				return *why
 			}
 			return ""

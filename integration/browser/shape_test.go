@@ -12,7 +12,7 @@ func TestItFitsATelephone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(6)...)
-	w.refusing(strings.Repeat("a-long-message-without-a-blank/", 20))
+	w.nacking(strings.Repeat("a-long-message-without-a-blank/", 20))
 	w.clusters("2", "web", strings.Repeat("long-name-", 20))
 	p := w.open()
 	for _, width := range []int64{390, 820, 1280} {
@@ -65,7 +65,7 @@ func TestAccessibility(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(6)...)
-	w.refusing("no")
+	w.nacking("no")
 	w.clusters("2", "web")
 	p := w.open()
 	for _, scheme := range []string{"light", "dark"} {

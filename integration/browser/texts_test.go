@@ -24,7 +24,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	w := serve(t, nil)
 	w.clusters("1", "web", strings.ReplaceAll(evilName, `"`, `\"`))
 	w.join(node(evilNode, evilCluster, "z"), node("plain", evilCluster, "z"))
-	w.refusing(evilMessage)
+	w.nacking(evilMessage)
 	w.clusters("<i>2</i>", "web", "another", strings.ReplaceAll(evilName, `"`, `\"`))
 	p := w.open()
 	p.visit("/")

@@ -73,7 +73,7 @@ func (u *upstream) answer(r request) {
 				out = append(out, "-"+n)
 			}
 		}
-		for n := range r.brought {
+		for n := range r.resumed {
 			if _, there := u.site.held[r.kind][n]; !there && a.wants(n) {
 				out = append(out, "-"+n)
 			}
@@ -88,7 +88,8 @@ func (u *upstream) answer(r request) {
 	}
 }
 
-// entry returns the text for a name in a response, empty if there is none. The caller holds site.mu.
+// entry returns the text for a name in a response: its content, or its removal. The caller holds
+// site.mu.
 func (s *site) entry(k kind, name string, wanted bool) string {
 	value, there := s.held[k][name]
 	if !there || !wanted {

@@ -168,7 +168,7 @@ type rawRequest struct {
 	nonce       string
 	version     string
 	err         string
-	brought     map[string]string
+	resumed     map[string]string
 	node        *corev3.Node // instead of the first request's
 	noNode      bool
 	typeless    bool
@@ -195,7 +195,7 @@ func (c *client) tell(k kind, r rawRequest) {
 		VersionInfo: r.version, ResponseNonce: r.nonce, ErrorDetail: detail}
 	if c.delta {
 		m = &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResourceNamesSubscribe: r.names,
-			ResourceNamesUnsubscribe: r.drop, InitialResourceVersions: r.brought, ResponseNonce: r.nonce, ErrorDetail: detail}
+			ResourceNamesUnsubscribe: r.drop, InitialResourceVersions: r.resumed, ResponseNonce: r.nonce, ErrorDetail: detail}
 	}
 	if err := s.grpc.SendMsg(m); err != nil {
 		c.t.Logf("%s: send: %v", k.short(), err) // the test checks how the stream ended

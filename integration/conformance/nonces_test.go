@@ -104,7 +104,7 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 		cl.take(eds, "a=1")
 		if !cl.delta { // so is a first request with an error
 			cl.reconnect()
-			cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
+			cl.tell(eds, rawRequest{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "rejected"})
 			cl.take(eds, "a=1")
 		}
 	})
@@ -172,7 +172,7 @@ func TestP11_WildcardWithNothingNew(t *testing.T) {
 		a := cl.take(cds, "a=1")
 		cl.reconnect()
 		cl.state(cds).wild = true
-		cl.tell(cds, rawRequest{brought: map[string]string{"a": a.wraps["a"].Version}})
+		cl.tell(cds, rawRequest{resumed: map[string]string{"a": a.wraps["a"].Version}})
 		cl.take(cds, "")
 		cl.quiet(cds)
 	})
@@ -407,16 +407,16 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 		good.sub(eds, "a")
 		good.take(eds, "a=1")
 
-		refuser, silent, greedy := c.client("refuser"), c.client("silent"), c.client("greedy")
+		nacker, silent, greedy := c.client("nacker"), c.client("silent"), c.client("greedy")
 		deaf := c.client("deaf").alone()
 		deaf.deaf = true
 		greedy.sub(eds, names("greedy-", 500)...)
-		for _, cl := range []*client{refuser, silent, deaf} {
+		for _, cl := range []*client{nacker, silent, deaf} {
 			cl.sub(cds)
 			cl.sub(eds, "a", "b", "c")
 		}
-		refuser.nack(refuser.want(cds, "a=1"))
-		refuser.nack(refuser.want(eds, "a=1 b=1 c=1"))
+		nacker.nack(nacker.want(cds, "a=1"))
+		nacker.nack(nacker.want(eds, "a=1 b=1 c=1"))
 		silent.want(cds, "a=1")
 		silent.want(eds, "a=1 b=1 c=1")
 
@@ -437,7 +437,7 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 func TestP17_NacksAreKept(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
-		cl := c.client("refuser-of-" + c.down)
+		cl := c.client("nacker-of-" + c.down)
 		cl.sub(cds)
 		a := cl.want(cds, "a=1")
 		cl.nack(a)

@@ -140,7 +140,7 @@ type request struct {
 	node    *corev3.Node
 	names   []string // SotW: the whole list; delta: subscribed
 	dropped []string // delta: unsubscribed
-	brought map[string]string
+	resumed map[string]string
 	version string
 	nonce   string
 	err     string // of a NACK
@@ -156,7 +156,7 @@ func fromSotW(r *discoveryv3.DiscoveryRequest) request {
 
 func fromDelta(r *discoveryv3.DeltaDiscoveryRequest) request {
 	return request{kind: kind(r.GetTypeUrl()), node: r.GetNode(), names: slices.Sorted(slices.Values(r.GetResourceNamesSubscribe())),
-		dropped: slices.Sorted(slices.Values(r.GetResourceNamesUnsubscribe())), brought: r.GetInitialResourceVersions(),
+		dropped: slices.Sorted(slices.Values(r.GetResourceNamesUnsubscribe())), resumed: r.GetInitialResourceVersions(),
 		nonce: r.GetResponseNonce(), err: r.GetErrorDetail().GetMessage(), size: proto.Size(r)}
 }
 
@@ -169,8 +169,8 @@ func (r request) String() string {
 	for _, n := range r.dropped {
 		out += " -" + n
 	}
-	for _, n := range slices.Sorted(maps.Keys(r.brought)) {
-		out += fmt.Sprintf(" %s@%q", n, r.brought[n])
+	for _, n := range slices.Sorted(maps.Keys(r.resumed)) {
+		out += fmt.Sprintf(" %s@%q", n, r.resumed[n])
 	}
 	if r.version != "" {
 		out += " version=" + r.version
@@ -389,6 +389,21 @@ func (u *upstream) reaction(t testing.TB, k kind, nonce string) request {
 	return u.site.await(t, k, "an answer to "+nonce, func(r request) bool {
 		return r.nonce == nonce && r.stream == u.number
 	})
+}
+
+// acked fails the test unless the relay acknowledges a nonce.
+func (u *upstream) acked(t testing.TB, k kind, nonce string) {
+	t.Helper()
+	if r := u.reaction(t, k, nonce); r.err != "" {
+		t.Fatalf("the relay rejected %s: %s", nonce, r.err)
+	}
+}
+
+// accepts sends a response, and fails the test unless the relay acknowledges it.
+func (u *upstream) accepts(t testing.TB, k kind, version string, things ...string) {
+	t.Helper()
+	u.send(t, u.response(k, version, things...))
+	u.acked(t, k, version)
 }
 
 // response makes a response of the stream's variant.

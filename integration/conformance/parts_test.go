@@ -43,9 +43,9 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		returns.state(cds).wild, fresh.state(cds).wild = true, true
 		state := rawRequest{version: had.version}
 		if returns.delta {
-			state = rawRequest{brought: make(map[string]string)}
+			state = rawRequest{resumed: make(map[string]string)}
 			for n, r := range had.wraps {
-				state.brought[n] = r.Version
+				state.resumed[n] = r.Version
 			}
 		}
 		returns.tell(cds, state)
@@ -92,8 +92,8 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	})
 }
 
-// A SotW client that brings a version waits for all clusters that it lists, at most 5 s. One that
-// brings none does not wait.
+// A SotW client that resumes with a version waits for all clusters that it lists, at most 5 s. A
+// client without a version does not wait.
 func TestP67_NamesAreWaitedFor(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.manual(cds)
@@ -125,9 +125,9 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// While the origin is away, a new client is served stored resources. A client that brings state for
-// the type is not: the store may be older, which would remove resources. When the origin is back
-// both have its resources.
+// While the origin is away, a new client receives stored resources. A client that resumes does not:
+// the store may be older, which would remove resources. When the origin is back, both receive its
+// resources.
 func TestP66_StoredAndClientsWithState(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control, dir := newTestControl(t), t.TempDir()
@@ -155,7 +155,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 		returns.state(cds).wild = true
 		state := rawRequest{version: "a-newer-one"}
 		if returns.delta {
-			state = rawRequest{brought: map[string]string{"a": "newer", "c": "newer"}}
+			state = rawRequest{resumed: map[string]string{"a": "newer", "c": "newer"}}
 		}
 		returns.tell(cds, state)
 		fresh.sub(cds)

@@ -50,9 +50,9 @@ func TestP19_AckTimeout(t *testing.T) {
 		if second.nonce == late.nonce {
 			c.Errorf("both have the nonce %q", late.nonce)
 		}
-		cl.tell(rds, rawRequest{names: map[bool][]string{true: nil, false: {"a", "b", "c"}}[cl.delta], nonce: late.nonce, err: "late refusal"})
+		cl.tell(rds, rawRequest{names: map[bool][]string{true: nil, false: {"a", "b", "c"}}[cl.delta], nonce: late.nonce, err: "late NACK"})
 		xdstest.Eventually(c, "the late NACK", func() error {
-			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, "late refusal") {
+			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, "late NACK") {
 				return errorf("%s", body)
 			}
 			return nil

@@ -190,18 +190,16 @@ func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 }
 
 // A resource without a subscription is dropped, and is not a fault.
-func TestP65_Unasked(t *testing.T) {
+func TestP65_NotRequested(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(rds, "a")
-		if r := up.reply(c, rds, "1", "a=1", "unasked=1"); r.err != "" {
-			c.Errorf("refused: %s", r.err)
-		}
+		up.accepts(c, rds, "1", "a=1", "unrequested=1")
 		cl.take(rds, "a=1")
 		late := c.client("late")
-		late.sub(rds, "unasked")
-		c.site.await(c, rds, "the name", func(r request) bool { return holds(r.names, "unasked") })
-		up.reply(c, rds, "2", "unasked=2")
-		late.take(rds, "unasked=2")
+		late.sub(rds, "unrequested")
+		c.site.await(c, rds, "the name", func(r request) bool { return holds(r.names, "unrequested") })
+		up.reply(c, rds, "2", "unrequested=2")
+		late.take(rds, "unrequested=2")
 	})
 }
 

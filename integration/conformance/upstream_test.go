@@ -50,7 +50,7 @@ func (s *site) union(k kind) []string {
 func (s *site) asksFor(t testing.TB, k kind, names ...string) {
 	t.Helper()
 	slices.Sort(names)
-	xdstest.Eventually(t, "what is asked for", func() error {
+	xdstest.Eventually(t, "what is requested", func() error {
 		if got := s.union(k); !slices.Equal(got, names) {
 			return errorf("the subscription is %v, want %v", got, names)
 		}
@@ -82,7 +82,7 @@ func TestP50_TheUnionOnOneStream(t *testing.T) {
 
 // A client receives what it subscribes to, whatever others subscribe to. One that gives up all its
 // names ends its own interest, and does not become a wildcard.
-func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
+func TestP51_OnlyRequestedResources(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{rds, cds} {
 			c.site.put(c, k, "a=1", "b=1")
@@ -314,9 +314,9 @@ func TestP55_Reconnect(t *testing.T) {
 			c.Errorf("without a node")
 		}
 		if c.up == "delta" {
-			delete(r.brought, "pending") // or absent: it is not held
-			if want := map[string]string{"a": "r1", "b": "r1"}; !maps.Equal(r.brought, want) {
-				c.Errorf("the versions are %v, want %v", r.brought, want)
+			delete(r.resumed, "pending") // or absent: it is not held
+			if want := map[string]string{"a": "r1", "b": "r1"}; !maps.Equal(r.resumed, want) {
+				c.Errorf("the versions are %v, want %v", r.resumed, want)
 			}
 		} else if r.version != "v1" {
 			c.Errorf("the version is %q, want v1: the names are those last acknowledged", r.version)

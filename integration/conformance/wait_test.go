@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"os/exec"
 	"strings"
@@ -82,8 +81,8 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		c.wait(second, cds, "v1").exits(0)
 
 		send("v2", "a=1 bad=1", "bad=1")
-		refused := map[bool]string{true: "bad=1", false: "a=1 bad=1"}[cl.delta]
-		cl.nack(cl.want(cds, refused))
+		rejected := map[bool]string{true: "bad=1", false: "a=1 bad=1"}[cl.delta]
+		cl.nack(cl.want(cds, rejected))
 		c.wait(first, cds, "v2").exits(0)
 		c.wait(second, cds, "v2").exits(3)
 
@@ -95,7 +94,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		unanswered := cl.next(cds)
 		xdstest.Eventually(t, "v3 at the second relay", func() error {
 			var p struct{ Clients, Refusing, Pending int }
-			if err := json.Unmarshal([]byte(second.get(t, "/progress/"+c.key+"?type=CDS&version=v3")), &p); err != nil {
+			if err := second.GetJSON("/progress/"+c.key+"?type=CDS&version=v3", &p); err != nil {
 				return err
 			}
 			if p.Clients != 1 || p.Pending != 1 {

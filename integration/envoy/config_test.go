@@ -24,7 +24,7 @@ type config map[string]map[string]proto.Message
 // endpoints.
 func (e *envoy) config() (config, error) {
 	c := config{lds: {}, rds: {}, cds: {}, eds: {}}
-	all, err := e.held()
+	all, err := e.dumped()
 	if err != nil {
 		return nil, err
 	}

@@ -190,17 +190,13 @@ func (e *envoy) items(w way) (map[string]string, error) {
 
 // runtimeItems adds the values of /runtime.
 func (e *envoy) runtimeItems(items map[string]string) error {
-	body, err := e.get("/runtime?format=json")
-	if err != nil {
-		return err
-	}
 	var page struct {
 		Entries map[string]struct {
 			Final  string   `json:"final_value"`
 			Layers []string `json:"layer_values"`
 		} `json:"entries"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
+	if err := e.getJSON("/runtime?format=json", &page); err != nil {
 		return err
 	}
 	for name, entry := range page.Entries {
@@ -212,17 +208,13 @@ func (e *envoy) runtimeItems(items map[string]string) error {
 // allStats returns the stats that match a regular expression: counters and
 // gauges as float64, texts as string.
 func (e *envoy) allStats(filter string) (map[string]any, error) {
-	body, err := e.get("/stats?format=json&filter=" + strings.NewReplacer("+", "%2B", "|", "%7C", `\`, "%5C").Replace(filter))
-	if err != nil {
-		return nil, err
-	}
 	var page struct {
 		Stats []struct {
 			Name  string `json:"name"`
 			Value any    `json:"value"`
 		} `json:"stats"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
+	if err := e.getJSON("/stats?format=json&filter="+strings.NewReplacer("+", "%2B", "|", "%7C", `\`, "%5C").Replace(filter), &page); err != nil {
 		return nil, err
 	}
 	out := make(map[string]any)
@@ -237,14 +229,10 @@ func (e *envoy) allStats(filter string) (map[string]any, error) {
 // resources returns the entries of /config_dump that came by xDS, as JSON
 // trees. Their names are the dump's field and the resource's name.
 func (e *envoy) resources() (map[string]any, error) {
-	body, err := e.get("/config_dump?include_eds")
-	if err != nil {
-		return nil, err
-	}
 	var page struct {
 		Configs []map[string]any `json:"configs"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
+	if err := e.getJSON("/config_dump?include_eds", &page); err != nil {
 		return nil, err
 	}
 	out := make(map[string]any)
@@ -262,7 +250,7 @@ func (e *envoy) resources() (map[string]any, error) {
 				}
 				name := field + " " + nameOfEntry(entry)
 				if other, ok := out[name].(map[string]any); ok {
-					maps.Copy(entry, other) // the listener in use, and the one that Envoy refused
+					maps.Copy(entry, other) // the listener in use, and the one that Envoy rejected
 				}
 				out[name] = entry
 			}

@@ -28,20 +28,20 @@ var dumpFields = map[string]struct {
 	"ecds_filters":                 {[]string{"ecds_filter"}, ecds},
 }
 
-// held is a resource in /config_dump.
-type held struct {
+// dumped is a resource in /config_dump.
+type dumped struct {
 	field     string // of the dump
 	url, name string
 	body      map[string]any // JSON; nil if the resource only warms, or its type is not in dumpFields
 }
 
-// held returns what this Envoy got by xDS.
-func (e *envoy) held() ([]held, error) {
+// dumped returns what this Envoy got by xDS.
+func (e *envoy) dumped() ([]dumped, error) {
 	entries, err := e.resources()
 	if err != nil {
 		return nil, err
 	}
-	var out []held
+	var out []dumped
 	for key, entry := range entries {
 		field, name, _ := strings.Cut(key, " ")
 		known := dumpFields[field]
@@ -58,7 +58,7 @@ func (e *envoy) held() ([]held, error) {
 			list = []any{at}
 		}
 		for _, body := range list {
-			h := held{field: field, url: known.url, name: name}
+			h := dumped{field: field, url: known.url, name: name}
 			if h.body, _ = body.(map[string]any); h.body != nil {
 				h.name = nameOfEntry(h.body)
 			}
@@ -128,7 +128,7 @@ func relayDump(r *xdstest.Relay, key string) (map[string]string, error) {
 // dump returns what Envoy holds, in the form of relayDump. A runtime layer
 // counts as held if /runtime has its values.
 func (e *envoy) dump(relay map[string]string) (map[string]string, error) {
-	all, err := e.held()
+	all, err := e.dumped()
 	if err != nil {
 		return nil, err
 	}

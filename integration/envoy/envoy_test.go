@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -113,7 +112,7 @@ func startEnvoy(t testing.TB, node, cluster string, b bootstrap) *envoy {
 			return err
 		}
 		e.admin = strings.TrimSpace(string(text))
-		_, err = e.get("/server_info")
+		_, err = xdstest.HTTPGet("http://" + e.admin + "/server_info")
 		return err
 	})
 	return e
@@ -137,8 +136,10 @@ func envoyBinary(t testing.TB) string {
 	return found[0]
 }
 
-// get returns the body of a path of Envoy's admin API.
-func (e *envoy) get(path string) ([]byte, error) { return xdstest.HTTPGet("http://" + e.admin + path) }
+// getJSON reads a path of Envoy's admin API into a value.
+func (e *envoy) getJSON(path string, into any) error {
+	return xdstest.HTTPGetJSON("http://"+e.admin+path, into)
+}
 
 // stats returns the counters and gauges that match a regular expression.
 func (e *envoy) stats(filter string) (map[string]int, error) {
@@ -179,10 +180,6 @@ func (e *envoy) waitStat(name string, want int) {
 // listenerAddress returns where a listener listens, or an error while it does
 // not.
 func (e *envoy) listenerAddress(name string) (string, error) {
-	body, err := e.get("/listeners?format=json")
-	if err != nil {
-		return "", err
-	}
 	var list struct {
 		Statuses []struct {
 			Name  string `json:"name"`
@@ -194,7 +191,7 @@ func (e *envoy) listenerAddress(name string) (string, error) {
 			} `json:"local_address"`
 		} `json:"listener_statuses"`
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
+	if err := e.getJSON("/listeners?format=json", &list); err != nil {
 		return "", err
 	}
 	for _, l := range list.Statuses {

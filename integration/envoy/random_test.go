@@ -43,8 +43,9 @@ func seed(t testing.TB) uint64 {
 }
 
 // Random changes under traffic: clusters, endpoints, routes and listeners come,
-// change and go, and the route of the requests moves. No request fails, nothing is rejected, and at the end Envoy
-// has exactly what the origin has. ENVOY_SEED repeats a run.
+// change and go, and the route of the requests moves. No request fails, and
+// nothing is rejected. At the end Envoy has exactly what the origin has.
+// ENVOY_SEED repeats a run.
 //
 // It is not played directly: the result is compared with the origin, and
 // without a relay each changed EDS cluster may warm for 15 s.

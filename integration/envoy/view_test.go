@@ -21,7 +21,7 @@ import (
 // holds returns the active clusters, listeners and routes as JSON, by type and
 // name.
 func (e *envoy) holds() (map[string]string, error) {
-	all, err := e.held()
+	all, err := e.dumped()
 	if err != nil {
 		return nil, err
 	}

@@ -156,8 +156,8 @@ func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	return after
 }
 
-// met is the result of an attack.
-type met struct {
+// attackResult is the result of an attack.
+type attackResult struct {
 	before, after usage
 	peak, did     int64
 	took          time.Duration
@@ -165,17 +165,17 @@ type met struct {
 	idle, load    float64       // CPU cores that the relay used, without it and under it
 }
 
-func (m *met) ratio() float64 { return float64(m.is) / float64(max(m.was, 1)) }
+func (m *attackResult) ratio() float64 { return float64(m.is) / float64(max(m.was, 1)) }
 
 // attacked checks the bounds of one threat. If honest clients were too slow, it repeats the attack,
 // to tell the threat from other load on the machine.
 func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage, w *tabwriter.Writer) {
-	name, m := th.name, meet(t, r, c, th, b, first)
+	name, m := th.name, runAttack(t, r, c, th, b, first)
 	// On a busy machine two times cannot be compared. There it suffices that each change arrived
 	// and no stream broke.
 	if full() && !th.slows && m.ratio() > b.ratio {
 		t.Logf("once more: the p99 of honest clients was %.1f times as long", m.ratio())
-		name, m = name+", again", meet(t, r, c, th, b, first)
+		name, m = name+", again", runAttack(t, r, c, th, b, first)
 		if m.ratio() > b.ratio {
 			t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(m.is), round(m.was), m.ratio(), b.ratio)
 		}
@@ -192,10 +192,11 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	}
 }
 
-// meet runs an attack, and measures the relay and its honest clients before, during and after it.
-func meet(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *met {
+// runAttack runs an attack, and measures the relay and its honest clients before, during and after
+// it.
+func runAttack(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *attackResult {
 	t.Helper()
-	m := new(met)
+	m := new(attackResult)
 	use := func() (u usage) {
 		u, err := r.usage()
 		if err != nil {

@@ -151,25 +151,25 @@ func (t *tally) await(gen int) (round, error) {
 	return t.rounds[gen].round, nil
 }
 
-// gate stops readers before they read, if it is closed. It is safe for concurrent use.
-type gate struct {
-	mu     sync.Mutex
-	open   sync.Cond
-	closed bool
+// pause stops readers before they read, while it is set. It is safe for concurrent use.
+type pause struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	paused  bool
 }
 
-func (g *gate) shut(closed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = closed
-	g.open.Broadcast()
+func (p *pause) set(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = paused
+	p.changed.Broadcast()
 }
 
-func (g *gate) pass() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.closed {
-		g.open.Wait()
+func (p *pause) wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.paused {
+		p.changed.Wait()
 	}
 }
 
@@ -185,15 +185,15 @@ func runCrowd(settings []byte) error {
 	if s.Newest {
 		t.newest = make(map[string]int)
 	}
-	g := &gate{}
-	g.open.L = &g.mu
+	p := &pause{}
+	p.changed.L = &p.mu
 	readers := make([]*reader, s.Readers)
 	for i := range readers {
 		ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("epoll: %w", err)
 		}
-		readers[i] = &reader{tally: t, gate: g, epoll: ep, clients: make(map[int32]*client)}
+		readers[i] = &reader{tally: t, pause: p, epoll: ep, clients: make(map[int32]*client)}
 	}
 	for i := range s.Load.connections() {
 		var err error
@@ -226,7 +226,7 @@ func runCrowd(settings []byte) error {
 			t.acks.Store(int32(c.N))
 			return reply{}, nil
 		case doStop, doRead:
-			g.shut(c.Do == doStop)
+			p.set(c.Do == doStop)
 			return reply{}, nil
 		case doNewest:
 			n, err := t.awaitNewest(strconv.Itoa(c.N))
@@ -242,7 +242,7 @@ func runCrowd(settings []byte) error {
 // reader reads the connections of its clients in one thread.
 type reader struct {
 	tally   *tally
-	gate    *gate
+	pause   *pause
 	epoll   int
 	clients map[int32]*client // by descriptor
 	later   []int             // connections yet to be made
@@ -348,7 +348,7 @@ func (r *reader) run(s *crowdSettings) {
 			r.tally.fail(fmt.Errorf("epoll: %w", err))
 			return
 		}
-		r.gate.pass()
+		r.pause.wait()
 		for _, e := range events[:max(n, 0)] {
 			if err := r.read(r.clients[e.Fd], buf); err != nil {
 				r.tally.fail(fmt.Errorf("client: %w", err))

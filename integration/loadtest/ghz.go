@@ -63,7 +63,7 @@ var ghzCases = []ghzCase{
 		args: []string{"--total=400", "--concurrency=200", "--connections=50", "--stream-interval=50ms", "--stream-call-count=100", "--stream-dynamic-messages"},
 	},
 	{
-		Name: "incremental", What: "delta streams that subscribe to a load assignment every 50 ms and unsubscribe from another, for 5 s",
+		Name: "delta", What: "delta streams that subscribe to a load assignment every 50 ms and unsubscribe from another, for 5 s",
 		call: deltaCall,
 		requests: []map[string]any{
 			{"node": ghzNode, "type_url": endpointType, "resource_names_subscribe": []string{ghzName}, "resource_names_unsubscribe": []string{ghzName}},

@@ -417,8 +417,8 @@ func TestClientRefuses(t *testing.T) {
 // all contenders.
 func TestOtherLoads(t *testing.T) {
 	for name, c := range map[string]loadCase{
-		"incremental": {name: "small-delta", load: load{Clients: 20, Bytes: 500, Delta: true, Clusters: 50}},
-		"tls":         {name: "small-tls", load: load{Clients: 20, Bytes: 20_000}, tls: true},
+		"delta": {name: "small-delta", load: load{Clients: 20, Bytes: 500, Delta: true, Clusters: 50}},
+		"tls":   {name: "small-tls", load: load{Clients: 20, Bytes: 20_000}, tls: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -40,7 +40,7 @@ func serveBare(settings []byte) error {
 	}
 	opts = append(opts, transportOptions...)
 	g := grpc.NewServer(append(opts, grpc.ForceServerCodecV2(bareCodec{}), grpc.UnknownServiceHandler(b.serve))...)
-	go func() { _ = g.Serve(sparing{lis}) }() // until the process ends
+	go func() { _ = g.Serve(unsentLimiter{lis}) }() // until the process ends
 	return obeyAsServer(lis, b.prepare)
 }
 
@@ -54,11 +54,11 @@ var transportOptions = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
 }
 
-// sparing limits unsent data in the kernel as the relay does. It sets each socket, because sockets
-// of a Multipath TCP listener, Go's default, do not inherit the option.
-type sparing struct{ net.Listener }
+// unsentLimiter limits unsent data in the kernel as the relay does. It sets each socket, because
+// sockets of a Multipath TCP listener, Go's default, do not inherit the option.
+type unsentLimiter struct{ net.Listener }
 
-func (l sparing) Accept() (net.Conn, error) {
+func (l unsentLimiter) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err

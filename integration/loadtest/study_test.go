@@ -263,7 +263,7 @@ func TestKernelBytes(t *testing.T) {
 		unread(t, func(l net.Listener) net.Listener { return l }, 64<<20)
 	})
 	t.Run("limited", func(t *testing.T) {
-		unread(t, func(l net.Listener) net.Listener { return sparing{l} }, 256<<10)
+		unread(t, func(l net.Listener) net.Listener { return unsentLimiter{l} }, 256<<10)
 	})
 }
 

@@ -128,7 +128,7 @@ func TestP57_SilenceIsPending(t *testing.T) {
 		a.o.leave(false)
 		a.until(time.Now().Add(24 * time.Hour))
 		a.gets(c, "after a day on the next stream")
-		a.gets(late, "what it asked for, after a day")
+		a.gets(late, "what it requested, after a day")
 
 		a.o.put(a.typ, "a", 2)
 		a.o.hush(a.typ, "a", false)

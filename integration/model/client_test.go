@@ -52,13 +52,13 @@ type client struct {
 
 // clientType is one type of a client.
 type clientType struct {
-	typ    xds.TypeURL
-	began  bool // a request was sent on this stream
-	brings bool // SotW: its first request had a version (P67)
-	heard  bool // it received a response on this stream
-	named  bool
-	wild   bool
-	names  map[string]bool
+	typ      xds.TypeURL
+	began    bool // a request was sent on this stream
+	resumes  bool // SotW: its first request had a version (P67)
+	answered bool // it received a response on this stream
+	named    bool
+	wild     bool
+	names    map[string]bool
 
 	holds    map[string]int
 	versions map[string]string
@@ -67,18 +67,18 @@ type clientType struct {
 	// The fields below belong to this stream.
 	nonce   string // of the response that it answered last
 	open    []response
-	ever    map[string]bool // names that it subscribed to
-	told    map[string]int  // the last sent content, 0 for a removal
-	cause   map[string]int  // how often names may be sent although they are unchanged
-	answers int             // how often the whole content may be, where a response holds everything
-	parted  map[string]bool // SotW: unsubscribed, perhaps by stale requests only (P12)
-	unsure  map[string]bool // SotW: subscribed again since; the relay may not have noticed the change
-	brought map[string]string
+	ever    map[string]bool   // names that it subscribed to
+	told    map[string]int    // the last sent content, 0 for a removal
+	cause   map[string]int    // how often names may be sent although they are unchanged
+	answers int               // how often the whole content may be, where a response holds everything
+	parted  map[string]bool   // SotW: unsubscribed, perhaps by stale requests only (P12)
+	unsure  map[string]bool   // SotW: subscribed again since; the relay may not have noticed the change
+	resumed map[string]string // initial_resource_versions that no response has replaced yet
 	// narrowed are names that it listed when it unsubscribed from the wildcard. The name's own copy
 	// may have differed then. It is sent once, even if it has become equal to the wildcard's
 	// meanwhile.
 	narrowed map[string]bool
-	refusals []map[string]int     // contents of rejected responses (P15)
+	nacks    []map[string]int     // contents of rejected responses (P15)
 	accepted map[string]time.Time // when it acknowledged resources while it rejected nothing (P36)
 }
 
@@ -125,10 +125,10 @@ func (c *client) connect(ctx context.Context) error {
 	reader.Go(func() { c.read(ctx, receive) })
 	c.end = func() { cancel(); reader.Wait() }
 	for _, t := range c.types {
-		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
+		t.began, t.named, t.nonce, t.open, t.nacks, t.resumed = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
 		t.accepted, t.narrowed = make(map[string]time.Time), make(map[string]bool)
-		t.heard, t.brings = false, false
+		t.answered, t.resumes = false, false
 		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
 	return nil
@@ -195,13 +195,13 @@ func (c *client) first(t *clientType) {
 		t.ever[n] = true
 	}
 	if c.v == xds.SotW {
-		t.brings = t.version != ""
+		t.resumes = t.version != ""
 		c.request(t, "", t.version, "")
 		return
 	}
-	t.brought = maps.Clone(t.versions)
+	t.resumed = maps.Clone(t.versions)
 	c.tell(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.brought,
+		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.resumed,
 	})
 }
 
@@ -221,13 +221,13 @@ func (t *clientType) list() []string {
 }
 
 // request sends a SotW request.
-func (c *client) request(t *clientType, nonce, version, refusal string) {
+func (c *client) request(t *clientType, nonce, version, nack string) {
 	if len(t.open) == 0 && !c.isSlow() {
 		clear(t.parted) // not stale: names that it leaves out are unsubscribed
 	}
 	r := &discoveryv3.DiscoveryRequest{TypeUrl: string(t.typ), ResourceNames: t.list(), ResponseNonce: nonce, VersionInfo: version}
-	if refusal != "" {
-		r.ErrorDetail = &statuspb.Status{Code: 3, Message: refusal}
+	if nack != "" {
+		r.ErrorDetail = &statuspb.Status{Code: 3, Message: nack}
 	}
 	c.tell(r)
 }
@@ -332,19 +332,19 @@ func (c *client) widen(t *clientType, wild bool) {
 }
 
 // answer accepts or rejects the oldest unanswered response.
-func (c *client) answer(t *clientType, refuse bool) bool {
+func (c *client) answer(t *clientType, nack bool) bool {
 	if len(t.open) == 0 {
 		return false
 	}
 	r := t.open[0]
 	t.open = t.open[1:]
 	t.nonce = r.nonce
-	refusal := ""
-	if refuse {
-		refusal = "no"
+	text := ""
+	if nack {
+		text = "no"
 		t.changedSince(r)
 		if !c.full(t) || len(t.open) == 0 { // otherwise the next one holds everything
-			t.refusals = append(t.refusals, maps.Clone(r.items))
+			t.nacks = append(t.nacks, maps.Clone(r.items))
 		}
 		for n, content := range r.items {
 			if !t.covers(n) {
@@ -372,19 +372,19 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 				t.holds[n], t.versions[n] = content, r.versions[n]
 				// In SotW the ACK of an earlier response is stale (P12).
 				newest := c.v == xds.Delta || len(t.open) == 0
-				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 && newest {
+				if _, before := t.accepted[n]; !before && len(t.nacks) == 0 && newest {
 					t.accepted[n] = time.Now()
 				}
 			}
 		}
 	}
 	if c.v == xds.SotW {
-		c.request(t, r.nonce, t.version, refusal)
+		c.request(t, r.nonce, t.version, text)
 		return true
 	}
 	d := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResponseNonce: r.nonce}
-	if refuse {
-		d.ErrorDetail = &statuspb.Status{Code: 3, Message: refusal}
+	if nack {
+		d.ErrorDetail = &statuspb.Status{Code: 3, Message: text}
 	}
 	c.tell(d)
 	return true
@@ -392,11 +392,11 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 
 // changedSince allows a rejected response to be sent again if one in flight has a change of it,
 // even if the change was undone since (P15).
-func (t *clientType) changedSince(refused response) {
+func (t *clientType) changedSince(rejected response) {
 	for _, later := range t.open {
 		for n, content := range later.items {
-			if was, in := refused.items[n]; in && was != content {
-				for n := range refused.items {
+			if was, in := rejected.items[n]; in && was != content {
+				for n := range rejected.items {
 					t.excuse(n)
 				}
 				return
@@ -410,7 +410,7 @@ const givenUp = -1
 
 // letGo marks the rejected contents of a name as not mattering, even if it is subscribed again.
 func (t *clientType) letGo(name string) {
-	for _, of := range t.refusals {
+	for _, of := range t.nacks {
 		if _, in := of[name]; in {
 			of[name] = givenUp
 		}

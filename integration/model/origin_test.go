@@ -58,11 +58,11 @@ func (o *origin) tell(log func(format string, args ...any)) {
 		if streams[l.s] == 0 {
 			streams[l.s] = len(streams) + 1
 		}
-		who := "relay"
+		sender := "relay"
 		if l.origin {
-			who = "origin"
+			sender = "origin"
 		}
-		log("%s stream %d, %s: %v", l.at.Format("04:05.000"), streams[l.s], who, l.m)
+		log("%s stream %d, %s: %v", l.at.Format("04:05.000"), streams[l.s], sender, l.m)
 	}
 }
 
@@ -271,7 +271,7 @@ func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 			t.wild, t.answer = true, true
 			continue
 		}
-		if _, brought := t.told[n]; !brought || !first {
+		if _, resumed := t.told[n]; !resumed || !first {
 			t.due[n] = true
 		}
 		t.names[n] = true

@@ -104,11 +104,11 @@ func (w *relayFixture) compare(when string) {
 // differs describes how a client differs from what it should hold, except for rejected contents
 // that are unchanged (P15).
 func (w *relayFixture) differs(c *client, t *clientType) error {
-	if t.wild && !t.heard {
+	if t.wild && !t.answered {
 		return errors.New("P11: the wildcard was never answered")
 	}
 	for _, n := range names {
-		if slices.ContainsFunc(t.refusals, func(of map[string]int) bool { _, in := of[n]; return (in || c.full(t)) && !w.moved(c, t, of) }) {
+		if slices.ContainsFunc(t.nacks, func(of map[string]int) bool { _, in := of[n]; return (in || c.full(t)) && !w.moved(c, t, of) }) {
 			continue
 		}
 		has, there := w.o.has[t.typ][n]
@@ -139,9 +139,9 @@ func (w *relayFixture) differs(c *client, t *clientType) error {
 }
 
 // moved reports whether anything that a client rejected has certainly changed.
-func (w *relayFixture) moved(c *client, t *clientType, refused map[string]int) bool {
+func (w *relayFixture) moved(c *client, t *clientType, rejected map[string]int) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
-		was, in := refused[n]
+		was, in := rejected[n]
 		has, there := w.o.has[t.typ][n]
 		return (in || c.full(t)) && was != givenUp && t.covers(n) && has != was && (there || !w.silent(c, t))
 	})

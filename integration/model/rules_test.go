@@ -10,7 +10,7 @@ import (
 func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	for n, content := range r.items {
 		if content != 0 && !t.covers(n) && !t.ever[n] {
-			return fmt.Errorf("P51, P50: %s was never asked for", n)
+			return fmt.Errorf("P51, P50: %s was never requested", n)
 		}
 	}
 	if c.full(t) {
@@ -19,7 +19,7 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 		}
 	} else {
 		for n, content := range r.items {
-			if err := c.judgeItem(w, t, r, n, content); err != nil {
+			if err := c.checkItem(w, t, r, n, content); err != nil {
 				return err
 			}
 		}
@@ -32,14 +32,14 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 			}
 		}
 	}
-	t.heard = true
+	t.answered = true
 	for n, content := range r.items {
 		t.told[n] = content
-		delete(t.brought, n)
+		delete(t.resumed, n)
 		delete(t.unsure, n)
 	}
 	// A name that is answered by itself may be part of a rejected response: the rest follows (P15).
-	for _, of := range t.refusals {
+	for _, of := range t.nacks {
 		for n, content := range r.items {
 			if was, in := of[n]; in && was != content {
 				for other := range of {
@@ -50,7 +50,7 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 		}
 	}
 	// Names that a response covers again are no longer rejected.
-	t.refusals = slices.DeleteFunc(t.refusals, func(of map[string]int) bool {
+	t.nacks = slices.DeleteFunc(t.nacks, func(of map[string]int) bool {
 		for n := range of {
 			if _, again := r.items[n]; !again && t.covers(n) {
 				return c.full(t) // it holds everything
@@ -73,18 +73,18 @@ func (c *client) checkFull(w *relayFixture, t *clientType, r response) error {
 		if w.permanent(t.typ, n) && !(t.wild && w.o.splits) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
 		}
-		if c.early(w, t, n) {
+		if c.removedTooSoon(w, t, n) {
 			return fmt.Errorf("P36: %s is left out, and the origin removed it just now", n)
 		}
 	}
-	if t.brings && !t.heard {
+	if t.resumes && !t.answered {
 		for n := range t.holds {
 			if t.covers(n) && w.permanent(t.typ, n) && r.items[n] == 0 {
 				return fmt.Errorf("P67: %s is left out of the first response, and the client has it", n)
 			}
 		}
 	}
-	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
+	if len(t.told) > 0 && len(t.nacks) == 0 && maps.Equal(r.items, present(t.told)) {
 		// Each newly listed name is answered, by the set without it once it is known to be absent
 		// (P22).
 		if t.answers == 0 {
@@ -96,10 +96,10 @@ func (c *client) checkFull(w *relayFixture, t *clientType, r response) error {
 	return nil
 }
 
-// early reports whether a removed name should still exist. A name that no client acknowledged is
-// removed at once. A client that subscribed to listeners later may not have had them when the
-// response was sent.
-func (c *client) early(w *relayFixture, t *clientType, n string) bool {
+// removedTooSoon reports whether a removed name should still exist. A name that no client
+// acknowledged is removed at once. A client that subscribed to listeners later may not have had
+// them when the response was sent.
+func (c *client) removedTooSoon(w *relayFixture, t *clientType, n string) bool {
 	at, accepted := t.accepted[n]
 	return c.points && t.typ != lds && t.cause[n] == 0 && accepted && !w.o.ripe(t.typ, n, at, removalDelay)
 }
@@ -110,7 +110,7 @@ func present(told map[string]int) map[string]int {
 	return out
 }
 
-func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string, content int) error {
+func (c *client) checkItem(w *relayFixture, t *clientType, r response, n string, content int) error {
 	was, told := t.told[n]
 	caused := t.cause[n] > 0
 	// A client may have unsubscribed while it was in flight.
@@ -120,11 +120,11 @@ func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string,
 	if content == 0 && w.permanent(t.typ, n) && !caused {
 		return fmt.Errorf("P65: %s is said to be gone, and the origin never removed it", n)
 	}
-	if content == 0 && was != 0 && !caused && c.early(w, t, n) {
+	if content == 0 && was != 0 && !caused && c.removedTooSoon(w, t, n) {
 		return fmt.Errorf("P36: %s is said to be gone, and the origin removed it just now", n)
 	}
-	if v, brought := t.brought[n]; brought && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
-		return fmt.Errorf("P27: %s is sent, and the client brought its version", n)
+	if v, resumed := t.resumed[n]; resumed && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
+		return fmt.Errorf("P27: %s is sent, and the client resumed with its version", n)
 	}
 	if !told || was != content {
 		return nil
@@ -137,12 +137,12 @@ func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string,
 		delete(t.narrowed, n)
 		return nil
 	}
-	for _, of := range t.refusals {
+	for _, of := range t.nacks {
 		if _, in := of[n]; !in {
 			continue
 		}
-		for other, refused := range of {
-			if now, again := r.items[other]; again && (now != refused || t.told[other] != refused || refused == 0) {
+		for other, rejected := range of {
+			if now, again := r.items[other]; again && (now != rejected || t.told[other] != rejected || rejected == 0) {
 				// P15: part of a rejected response has changed, even if only for a while. Or the
 				// client, which rejected the removal of a name, subscribes to that name again.
 				return nil

@@ -39,23 +39,23 @@ type spec struct {
 type catalog struct {
 	mu   sync.Mutex
 	n    int
-	keys map[string]*realm
+	keys map[string]*keyContent
 	old  map[string][]spec // earlier contents, by key, type and name
 	// changed is closed at the next change.
 	changed chan struct{}
 }
 
-// realm is the content for one key.
-type realm struct {
+// keyContent is the content for one key.
+type keyContent struct {
 	rev  int
 	revs map[string]int             // by type: when it last changed
 	has  map[string]map[string]spec // by type and name
 }
 
 func newCatalog(keys []string) *catalog {
-	w := &catalog{keys: make(map[string]*realm), old: make(map[string][]spec), changed: make(chan struct{})}
+	w := &catalog{keys: make(map[string]*keyContent), old: make(map[string][]spec), changed: make(chan struct{})}
 	for _, key := range keys {
-		r := &realm{revs: make(map[string]int), has: make(map[string]map[string]spec)}
+		r := &keyContent{revs: make(map[string]int), has: make(map[string]map[string]spec)}
 		for _, kind := range kinds {
 			r.has[kind] = make(map[string]spec)
 		}

@@ -27,7 +27,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// client is a simulated client that records every request and receipt. It has its own link to each
+// client is a simulated client that records every request and receipt. It has its own proxy to each
 // relay, and switches relays when it cannot open a stream.
 type client struct {
 	*fleet.Client
@@ -35,7 +35,7 @@ type client struct {
 	key     string
 	variant string
 	relays  []*relay
-	links   []*xdstest.Proxy // one to each relay
+	proxies []*xdstest.Proxy // one to each relay
 	conns   []*grpc.ClientConn
 	history *check.Writer
 
@@ -44,12 +44,12 @@ type client struct {
 
 	// The goroutine that reads owns the fields below. It has one stream at a time.
 	streams int
-	last    *tape
+	last    *recorder
 	open    atomic.Int64 // the newest stream that was opened
 
-	mu    sync.Mutex
-	at    int                        // index of the relay for the next stream
-	heard map[string]map[string]bool // by type: names that were added or removed on the newest stream
+	mu       sync.Mutex
+	at       int                        // index of the relay for the next stream
+	received map[string]map[string]bool // by type: names that were added or removed on the newest stream
 }
 
 // role is the kind of a client.
@@ -75,10 +75,10 @@ func roles() []role {
 	return out
 }
 
-// newClient makes a client of a key. Clients of the same role replace each other; life is the
-// number of the replacement.
-func newClient(r role, key string, life, first int, relays []*relay, history *check.Writer) (*client, error) {
-	c := &client{name: fmt.Sprintf("%s/%s-%s.%d", key, r.name, r.variant, life), key: key, variant: r.variant.String(),
+// newClient makes a client of a key. Clients of the same role replace each other; number counts the
+// replacements.
+func newClient(r role, key string, number, first int, relays []*relay, history *check.Writer) (*client, error) {
+	c := &client{name: fmt.Sprintf("%s/%s-%s.%d", key, r.name, r.variant, number), key: key, variant: r.variant.String(),
 		relays: relays, history: history, done: make(chan struct{}), at: first % len(relays)}
 	for _, to := range relays {
 		k, err := xdstest.NewProxy("", func(conn string) { history.Add(check.Event{What: check.Touched, Conn: conn}) })
@@ -86,7 +86,7 @@ func newClient(r role, key string, life, first int, relays []*relay, history *ch
 			c.close()
 			return nil, err
 		}
-		c.links = append(c.links, k)
+		c.proxies = append(c.proxies, k)
 		to.join(k)
 		cc, err := grpc.NewClient("passthrough:///"+k.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 2 * time.Second,
@@ -132,7 +132,7 @@ func (c *client) close() {
 	for _, cc := range c.conns {
 		_ = cc.Close() // no message is left to send on it
 	}
-	for i, k := range c.links {
+	for i, k := range c.proxies {
 		k.Close()
 		c.relays[i].part(k)
 	}
@@ -161,7 +161,7 @@ func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	c.left()
 	c.streams++
 	at := c.relay()
-	t := &tape{c: c, ctx: ctx, stream: c.streams}
+	t := &recorder{c: c, ctx: ctx, stream: c.streams}
 	c.history.Add(check.Event{What: check.Opening, Client: c.name, Stream: t.stream, Relay: c.relays[at].name, Key: c.key,
 		Variant: c.variant, Fresh: t.stream == 1})
 	cs, err := c.conns[at].NewStream(ctx, desc, method, opts...)
@@ -173,7 +173,7 @@ func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	t.ClientStream, c.last = cs, t
 	c.open.Store(int64(t.stream))
 	c.mu.Lock()
-	c.heard = make(map[string]map[string]bool)
+	c.received = make(map[string]map[string]bool)
 	c.mu.Unlock()
 	return t, nil
 }
@@ -192,7 +192,7 @@ func (c *client) receive(_ *fleet.Client, r fleet.Response) {
 	e.Relay, e.Process, e.Text = sender(r.Identifier)
 	resources, removed := r.Contents()
 	e.Removed = removed
-	c.hears(e.Type, resources, removed)
+	c.track(e.Type, resources, removed)
 	for _, res := range resources {
 		e.Resources[res.Name] = content(res.Body)
 		if r.Type != xds.RouteType {
@@ -214,14 +214,14 @@ func (c *client) receive(_ *fleet.Client, r fleet.Response) {
 	c.history.Add(e)
 }
 
-// hears records the names that a response adds or removes.
-func (c *client) hears(typ string, resources []fleet.Resource, removed []string) {
+// track records the names that a response adds or removes.
+func (c *client) track(typ string, resources []fleet.Resource, removed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := c.heard[typ]
+	names := c.received[typ]
 	if names == nil {
 		names = make(map[string]bool)
-		c.heard[typ] = names
+		c.received[typ] = names
 	}
 	for _, r := range resources {
 		names[r.Name] = true
@@ -231,16 +231,16 @@ func (c *client) hears(typ string, resources []fleet.Resource, removed []string)
 	}
 }
 
-// sender returns the relay and the origin in a response's identifier.
-func sender(identifier string) (relay string, life int, origin string) {
+// sender returns the relay, its process and the origin in a response's identifier.
+func sender(identifier string) (relay string, process int, origin string) {
 	name, origin, _ := strings.Cut(identifier, "/")
 	relay, number, _ := strings.Cut(name, "#")
-	life, _ = strconv.Atoi(number) // not from this run: no process has 0
-	return relay, life, origin
+	process, _ = strconv.Atoi(number) // not from this run: no process has 0
+	return relay, process, origin
 }
 
-// tape records a stream.
-type tape struct {
+// recorder records a stream.
+type recorder struct {
 	grpc.ClientStream
 	c      *client
 	ctx    context.Context // the client's: gRPC ends the stream's own one with the stream
@@ -248,7 +248,7 @@ type tape struct {
 	closed bool
 }
 
-func (t *tape) SendMsg(m any) error {
+func (t *recorder) SendMsg(m any) error {
 	e := check.Event{What: check.Ask, Client: t.c.name, Stream: t.stream}
 	switch r := m.(type) {
 	case *discoveryv3.DiscoveryRequest:
@@ -260,7 +260,7 @@ func (t *tape) SendMsg(m any) error {
 	return t.ClientStream.SendMsg(m)
 }
 
-func (t *tape) RecvMsg(m any) error {
+func (t *recorder) RecvMsg(m any) error {
 	err := t.ClientStream.RecvMsg(m)
 	if err != nil {
 		t.closed = true

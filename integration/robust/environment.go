@@ -49,7 +49,7 @@ type environment struct {
 	up      [][]*xdstest.Proxy // by relay and origin
 	clients []*client
 	roles   []role // by client
-	lives   []int  // likewise
+	started []int  // likewise: how many clients were started
 	logs    []*os.File
 }
 
@@ -91,7 +91,7 @@ func build(ctx context.Context, set settings) (*environment, error) {
 			if err != nil {
 				return s, err
 			}
-			o.links = append(o.links, k)
+			o.proxies = append(o.proxies, k)
 		}
 	}
 	for i := range set.scale.relays {
@@ -104,12 +104,12 @@ func build(ctx context.Context, set settings) (*environment, error) {
 		if i == 0 && !set.quiet {
 			more = xdstest.Config{"store.path": filepath.Join(set.dir, r.name+".store"), "store.interval": "200ms", "store.max_age": "5m"}
 		}
-		var links []*xdstest.Proxy
+		var proxies []*xdstest.Proxy
 		for _, o := range s.origins {
-			links = append(links, o.links[i])
+			proxies = append(proxies, o.proxies[i])
 		}
-		r.config = configOf(r.variant, links, more)
-		s.up = append(s.up, links)
+		r.config = configOf(r.variant, proxies, more)
+		s.up = append(s.up, proxies)
 		s.relays = append(s.relays, r)
 	}
 	if err := s.each(len(s.origins), func(i int) error { return s.origins[i].start(ctx) }); err != nil {
@@ -121,7 +121,7 @@ func build(ctx context.Context, set settings) (*environment, error) {
 	all := roles()
 	for i := range set.scale.clients {
 		s.roles = append(s.roles, all[i%len(all)])
-		s.lives = append(s.lives, 0)
+		s.started = append(s.started, 0)
 		s.clients = append(s.clients, nil)
 		if err := s.enter(i); err != nil {
 			return s, err
@@ -157,11 +157,11 @@ func (s *environment) each(n int, do func(i int) error) error {
 
 // enter starts the client at index i.
 func (s *environment) enter(i int) error {
-	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.lives[i], i+s.lives[i], s.relays, s.history)
+	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.started[i], i+s.started[i], s.relays, s.history)
 	if err != nil {
 		return err
 	}
-	s.lives[i]++
+	s.started[i]++
 	s.clients[i] = c
 	c.run(s.ctx)
 	return nil
@@ -178,7 +178,7 @@ func (s *environment) close() error {
 	err := s.each(len(s.relays), func(i int) error { return s.relays[i].stop() })
 	for _, o := range s.origins {
 		o.kill()
-		for _, k := range o.links {
+		for _, k := range o.proxies {
 			k.Close()
 		}
 	}
@@ -200,9 +200,9 @@ func (s *environment) do(st step) error {
 	case atOrigin:
 		return s.doOrigin(st, s.origins[st.a])
 	case upstream:
-		doLink(st, s.up[st.a][st.b])
+		applyFault(st, s.up[st.a][st.b])
 	case downstream:
-		doLink(st, s.clients[st.a].links[st.b])
+		applyFault(st, s.clients[st.a].proxies[st.b])
 	case atClient:
 		return s.doClient(st)
 	}
@@ -224,7 +224,7 @@ func (s *environment) doRelay(st step, r *relay) error {
 		r.signal(syscall.SIGSTOP)
 		return nil
 	default:
-		s.history.Add(check.Event{What: check.Ending, Relay: r.name, Process: r.life})
+		s.history.Add(check.Event{What: check.Ending, Relay: r.name, Process: r.number})
 		r.touch(true)
 		if st.act == blackout {
 			for _, o := range s.origins {
@@ -252,8 +252,8 @@ func (s *environment) doOrigin(st step, o *origin) error {
 	return nil
 }
 
-// doLink performs a step on a proxy. A proxy has one fault at a time.
-func doLink(st step, k *xdstest.Proxy) {
+// applyFault performs a step on a proxy. A proxy has one fault at a time.
+func applyFault(st step, k *xdstest.Proxy) {
 	switch {
 	case st.act == cut:
 		k.Cut()
@@ -269,8 +269,8 @@ func doLink(st step, k *xdstest.Proxy) {
 		k.SetFault(xdstest.Fault{Delay: time.Duration(st.size)})
 	case st.act == throttle:
 		k.SetFault(xdstest.Fault{Rate: int(st.size)})
-	case st.act == refuse:
-		k.SetFault(xdstest.Fault{Refuse: true})
+	case st.act == reject:
+		k.SetFault(xdstest.Fault{Reject: true})
 	}
 }
 

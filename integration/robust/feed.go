@@ -26,7 +26,7 @@ type origin struct {
 	catalog *catalog
 	history *check.Writer
 	log     io.Writer
-	links   []*xdstest.Proxy // from the relays to it
+	proxies []*xdstest.Proxy // from the relays to it
 
 	// said is the content that the history has, by key, type and name. It belongs to start, and
 	// then to the feed, of which there is one at a time.
@@ -79,9 +79,9 @@ func (o *origin) start(ctx context.Context) error {
 	for key, newer := o.lacks(); newer && err == nil; key, newer = o.lacks() {
 		err = o.tell(f, key)
 	}
-	var hello heard
+	var hello originReply
 	if err == nil {
-		hello, err = f.ask(told{Listen: true})
+		hello, err = f.ask(originCommand{Listen: true})
 	}
 	if err != nil {
 		p.Kill()
@@ -91,7 +91,7 @@ func (o *origin) start(ctx context.Context) error {
 	o.mu.Lock()
 	o.proc, o.feed = p, f
 	o.mu.Unlock()
-	for _, k := range o.links {
+	for _, k := range o.proxies {
 		k.SetTarget(hello.Address)
 	}
 	go func() {
@@ -130,7 +130,7 @@ func (o *origin) tell(f *feed, key string) error {
 			o.upto[key] = o.history.Add(check.Event{What: check.Publish, Origin: o.name, Key: key, Type: kind, Resources: news})
 		}
 	}
-	if _, err := f.ask(told{Snapshot: &s}); err != nil {
+	if _, err := f.ask(originCommand{Snapshot: &s}); err != nil {
 		return err
 	}
 	o.history.Add(check.Event{What: check.Published, Origin: o.name, Key: key, Upto: o.upto[key]})
@@ -166,24 +166,24 @@ func (o *origin) lacks() (string, bool) {
 }
 
 // ask waits for the process's answer. A stopped process may take long.
-func (f *feed) ask(cmd told) (heard, error) {
+func (f *feed) ask(cmd originCommand) (originReply, error) {
 	line, err := json.Marshal(cmd)
 	if err != nil {
-		return heard{}, err
+		return originReply{}, err
 	}
 	if _, err := f.in.Write(append(line, '\n')); err != nil {
-		return heard{}, err
+		return originReply{}, err
 	}
 	text, err := f.out.ReadBytes('\n')
 	if err != nil {
-		return heard{}, err
+		return originReply{}, err
 	}
-	var h heard
+	var h originReply
 	if err := json.Unmarshal(text, &h); err != nil {
-		return heard{}, err
+		return originReply{}, err
 	}
 	if h.Error != "" {
-		return heard{}, errors.New(h.Error)
+		return originReply{}, errors.New(h.Error)
 	}
 	return h, nil
 }
@@ -199,7 +199,7 @@ func (o *origin) kill() {
 	}
 	p.Kill()
 	<-f.done
-	for _, k := range o.links {
+	for _, k := range o.proxies {
 		k.SetTarget("")
 	}
 }

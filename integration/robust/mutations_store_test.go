@@ -8,8 +8,9 @@ import (
 	"xdsrelay/integration/robust/check"
 )
 
-// refuse alters the life of a relay that follows this kill. The relay then refuses the client that
-// first subscribes to the listener that always exists, although a client of its key had it before.
+// refuse alters the history of the process that a relay starts after this kill. The relay then
+// refuses the client that first subscribes to the listener that always exists, although a client of
+// its key had it before.
 // No other client of the key gets an answer. It returns false if there is no such client.
 func (x *index) refuse(killed int) bool {
 	relay, process := x.events[killed].Relay, x.events[killed].Process
@@ -24,7 +25,7 @@ func (x *index) refuse(killed int) bool {
 	if end < 0 {
 		end = len(x.events)
 	}
-	opened := make(map[[2]any]bool) // opened in that life, by clients that may be refused and have not subscribed yet
+	opened := make(map[[2]any]bool) // streams to that process, of clients that may be refused and have not subscribed yet
 	asked := x.next(began, func(e *check.Event) bool {
 		id := [2]any{e.Client, e.Stream}
 		if e.What == check.Opening {
@@ -104,7 +105,7 @@ func (x *index) had(killed int) map[string]bool {
 			continue
 		}
 		if len(x.receipts[[4]any{e.Client, e.Stream, e.Type, apiListener}]) == 0 {
-			continue // state that a client brings counts once it received something
+			continue // resumed state counts only once the client received something
 		}
 		conn := x.events[closed[id]].Conn
 		if t := first[conn]; conn != "" && (t == 0 || t > killed) {

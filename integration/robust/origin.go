@@ -32,14 +32,14 @@ type byCluster struct{}
 
 func (byCluster) ID(n *corev3.Node) string { return n.GetCluster() }
 
-// told is a line to an origin. Before Listen it has no clients.
-type told struct {
+// originCommand is a line to an origin. Before Listen it has no clients.
+type originCommand struct {
 	Snapshot *snapshot `json:"snapshot,omitempty"`
 	Listen   bool      `json:"listen,omitempty"`
 }
 
-// heard is a line from an origin.
-type heard struct {
+// originReply is a line from an origin.
+type originReply struct {
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -73,8 +73,8 @@ func beOrigin(in io.Reader, out io.Writer, splits bool) error {
 		} else if err != nil {
 			return err
 		}
-		var cmd told
-		var answer heard
+		var cmd originCommand
+		var answer originReply
 		if err = json.Unmarshal(line, &cmd); err != nil {
 			return err
 		}

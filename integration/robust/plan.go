@@ -22,7 +22,7 @@ const (
 	throttle   act = "throttle"
 	stall      act = "stall"     // no data passes, and connections stay open; then it passes again
 	halfOpen   act = "half-open" // the same, and then the connections are lost
-	refuse     act = "refuse"
+	reject     act = "reject"
 	blackout   act = "kill relay and origins"
 	dawn       act = "start the relay alone" // of a blackout: origins start at its end
 	reconnect  act = "reconnect"
@@ -38,8 +38,8 @@ type where uint8
 const (
 	atRelay where = iota
 	atOrigin
-	upstream   // a link between a relay and an origin
-	downstream // a link between a client and a relay
+	upstream   // the proxy between a relay and an origin
+	downstream // the proxy between a client and a relay
 	atClient
 )
 
@@ -54,9 +54,9 @@ var mix = []struct {
 	{blackout, atRelay, 2, true},
 	{originKill, atOrigin, 3, true}, {originStop, atOrigin, 2, true},
 	{cut, upstream, 2, false}, {delay, upstream, 1, true}, {throttle, upstream, 1, true}, {stall, upstream, 1, true},
-	{halfOpen, upstream, 1, true}, {refuse, upstream, 1, true},
+	{halfOpen, upstream, 1, true}, {reject, upstream, 1, true},
 	{cut, downstream, 3, false}, {delay, downstream, 2, true}, {throttle, downstream, 1, true}, {stall, downstream, 2, true},
-	{halfOpen, downstream, 2, true}, {refuse, downstream, 1, true},
+	{halfOpen, downstream, 2, true}, {reject, downstream, 1, true},
 	{reconnect, atClient, 2, false}, {forgetful, atClient, 1, false}, {move, atClient, 3, false}, {replace, atClient, 2, false},
 	{rename, atClient, 3, false},
 }
@@ -67,7 +67,7 @@ type step struct {
 	fault int           // number within the round
 	act   act
 	where where
-	a, b  int // which relay, origin or client; of a link b is its upper end
+	a, b  int // which relay, origin or client; for a proxy, b is the relay or origin behind it
 	end   bool
 	size  int64 // of a delay (ns) or a throttle (bytes per second); of names a seed
 }
@@ -131,7 +131,7 @@ func plan(seed uint64, round int, s scale) []step {
 			}
 			on := fmt.Sprint(m.where, st.a, "/", st.b)
 			if m.where == atClient {
-				// A client that is replaced gets new links.
+				// A client that is replaced gets new proxies.
 				on = ""
 			}
 			all := []string{on}

@@ -27,18 +27,18 @@ type relay struct {
 	history *check.Writer
 	log     io.Writer
 
-	mu    sync.Mutex
-	links []*xdstest.Proxy // from the clients to it
-	rough bool             // a fault is active that touches all of them
-	life  int
-	proc  *xdstest.Relay // nil: killed
-	told  *bool          // whether this life was told to end
+	mu      sync.Mutex
+	proxies []*xdstest.Proxy // from the clients to it
+	rough   bool             // a fault is active that touches all of them
+	number  int              // of the newest process, from 1
+	proc    *xdstest.Relay   // nil: killed
+	told    *bool            // whether this process was told to end
 }
 
-// configOf is the configuration of a relay with links to its origins.
-func configOf(variant string, links []*xdstest.Proxy, more xdstest.Config) xdstest.Config {
+// configOf is the configuration of a relay with proxies to its origins.
+func configOf(variant string, proxies []*xdstest.Proxy, more xdstest.Config) xdstest.Config {
 	var origins []map[string]any
-	for i, k := range links {
+	for i, k := range proxies {
 		origins = append(origins, map[string]any{"address": k.Address, "name": originNames[i]})
 	}
 	return xdstest.QuickConfig().With(xdstest.Config{
@@ -51,21 +51,21 @@ func configOf(variant string, links []*xdstest.Proxy, more xdstest.Config) xdste
 
 func (r *relay) stores() bool { return r.config["store.path"] != nil }
 
-// start starts the next life, and waits until it is ready.
+// start starts the next process, and waits until it is ready.
 func (r *relay) start() error {
 	r.mu.Lock()
-	r.life++
-	life := r.life
-	told := new(bool) // of this life, because the next may begin before its end is seen
+	r.number++
+	number := r.number
+	told := new(bool) // of this process, because the next may begin before its end is seen
 	r.told = told
 	r.mu.Unlock()
 	// Each response carries this name, which identifies the process.
-	text := r.config.With(xdstest.Config{"name": fmt.Sprintf("%s#%d", r.name, life)}).Text()
+	text := r.config.With(xdstest.Config{"name": fmt.Sprintf("%s#%d", r.name, number)}).Text()
 	file := filepath.Join(r.dir, r.name+".yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return err
 	}
-	r.history.Add(check.Event{What: check.Began, Relay: r.name, Process: life, Store: r.stores()})
+	r.history.Add(check.Event{What: check.Began, Relay: r.name, Process: number, Store: r.stores()})
 	cmd := exec.Command(r.binary, "serve", "--config", file)
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
 	p, err := xdstest.LaunchRelay(child(cmd), func(line string) { _, _ = fmt.Fprintln(r.log, line) }) // its output
@@ -77,7 +77,7 @@ func (r *relay) start() error {
 		r.mu.Lock()
 		was := *told
 		r.mu.Unlock()
-		e := check.Event{What: check.Ended, Relay: r.name, Process: life}
+		e := check.Event{What: check.Ended, Relay: r.name, Process: number}
 		if !was {
 			e.Error = fmt.Sprint(p.Err())
 		}
@@ -85,9 +85,9 @@ func (r *relay) start() error {
 	}()
 	r.mu.Lock()
 	r.proc = p
-	links := r.links
+	proxies := r.proxies
 	r.mu.Unlock()
-	for _, k := range links {
+	for _, k := range proxies {
 		k.SetTarget(p.Address)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (r *relay) kill() {
 	p.Kill()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, k := range r.links {
+	for _, k := range r.proxies {
 		k.SetTarget("")
 	}
 }
@@ -144,11 +144,11 @@ func (r *relay) process() *xdstest.Relay {
 	return r.proc
 }
 
-// join connects a link to the relay's current address.
+// join connects a proxy to the relay's current address.
 func (r *relay) join(k *xdstest.Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.links = append(r.links, k)
+	r.proxies = append(r.proxies, k)
 	if r.proc != nil {
 		k.SetTarget(r.proc.Address)
 	}
@@ -157,11 +157,11 @@ func (r *relay) join(k *xdstest.Proxy) {
 	}
 }
 
-// part removes a closed link.
+// part removes a closed proxy.
 func (r *relay) part(k *xdstest.Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.links = slices.DeleteFunc(slices.Clone(r.links), func(o *xdstest.Proxy) bool { return o == k })
+	r.proxies = slices.DeleteFunc(slices.Clone(r.proxies), func(o *xdstest.Proxy) bool { return o == k })
 }
 
 // touch begins or ends a fault that touches all connections from clients.
@@ -169,7 +169,7 @@ func (r *relay) touch(rough bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rough = rough
-	for _, k := range r.links {
+	for _, k := range r.proxies {
 		k.FaultBehind(rough)
 	}
 }

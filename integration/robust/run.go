@@ -146,23 +146,23 @@ func (s *environment) stored(ctx context.Context) error {
 				return fmt.Errorf("%s did not store what its clients have in %s", r.name, restMost)
 			}
 		}
-		s.history.Add(check.Event{What: check.Stored, Relay: r.name, Process: r.life})
+		s.history.Add(check.Event{What: check.Stored, Relay: r.name, Process: r.number})
 	}
 	return nil
 }
 
-// held is a client's subscription to a type, with what it holds of it.
-type held struct {
+// typeState is a client's subscription to a type, with the contents that it holds.
+type typeState struct {
 	check.Wants
 	has map[string]string
 }
 
-func (c *client) holds(kind string) held {
-	h := held{Wants: check.Wants{Type: kind, Variant: c.variant, Upstream: c.relays[c.relay()].variant}, has: make(map[string]string)}
+func (c *client) holds(kind string) typeState {
+	h := typeState{Wants: check.Wants{Type: kind, Variant: c.variant, Upstream: c.relays[c.relay()].variant}, has: make(map[string]string)}
 	typ := xds.TypeURL(kind)
 	h.Names, h.Wild = c.Names(typ)
 	c.mu.Lock()
-	h.Heard = maps.Clone(c.heard[kind])
+	h.Received = maps.Clone(c.received[kind])
 	c.mu.Unlock()
 	for name, r := range c.Held(typ) {
 		h.has[name] = content(r.Body)

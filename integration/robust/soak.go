@@ -215,9 +215,9 @@ func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 		if err != nil {
 			return err
 		}
-		if refusal := rng.IntN(4); refusal == 0 {
+		if rng.IntN(4) == 0 {
 			var responses atomic.Int64
-			cl.SetRefuse(func(xds.TypeURL, []fleet.Resource) error {
+			cl.SetNack(func(xds.TypeURL, []fleet.Resource) error {
 				if responses.Add(1)%3 == 0 {
 					return errDislike
 				}

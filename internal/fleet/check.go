@@ -27,19 +27,19 @@ func (c *Client) violate(s *stream, t xds.TypeURL, format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf("stream %d: %s", s.number, msg))
 }
 
-// check records the violations in a response. It returns an error if a real client refuses the
-// response, and none if it ignores the fault. Needs mu.
+// check records the violations in a response. It returns an error if a real client rejects the
+// response, and none if a real client ignores the fault. Needs mu.
 func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
 	var fault error
-	wrong := func(refused bool, format string, args ...any) {
+	wrong := func(rejects bool, format string, args ...any) {
 		c.violate(s, url, format, args...)
-		if refused && fault == nil {
+		if rejects && fault == nil {
 			fault = fmt.Errorf(format, args...)
 		}
 	}
 	t := c.types[url]
 	if t == nil || !t.requested {
-		wrong(false, "a response of a type that was not asked for on this stream: %q", f.typeURL)
+		wrong(false, "a response of a type that was not requested on this stream: %q", f.typeURL)
 		return nil
 	}
 	if f.nonce == "" {
@@ -69,7 +69,7 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
 		}
 		f.seen[h] = i
 		if !t.covers(it) && !t.wantedBefore(it) {
-			wrong(false, "resource %q was not asked for", it.name)
+			wrong(false, "resource %q was not requested", it.name)
 		}
 	}
 	for _, name := range f.removed {
@@ -78,7 +78,7 @@ func (c *Client) check(s *stream, url xds.TypeURL, f *scannedResponse) error {
 		}
 		it := item{name: name}
 		if e := t.held[string(name)]; !t.covers(&it) && !t.wantedBefore(&it) && e == nil {
-			wrong(false, "removed name %q was not asked for", name)
+			wrong(false, "removed name %q was not requested", name)
 		}
 	}
 	return fault

@@ -9,7 +9,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Each violation is recorded, and refused if a real client refuses it. A valid response is neither.
+// The client records each violation, and rejects those that a real client rejects. A valid response
+// has none.
 func TestCheckerSeesViolations(t *testing.T) {
 	const eds, cds = xds.EndpointType, xds.ClusterType
 	cases := []struct {
@@ -28,10 +29,10 @@ func TestCheckerSeesViolations(t *testing.T) {
 			p.expect(t, eds)
 			p.send(t, eds, "2", "n1", load("a", 2))
 		}, want: `nonce "n1" repeated`},
-		{name: "type not asked for", do: func(t *testing.T, p *peer) {
+		{name: "type not requested", do: func(t *testing.T, p *peer) {
 			p.send(t, cds, "1", "n1", static("c"))
 			p.send(t, eds, "1", "n2")
-		}, want: "not asked for on this stream"},
+		}, want: "not requested on this stream"},
 		{name: "resource of another type", do: func(t *testing.T, p *peer) {
 			a := anyOf(eds, load("a", 1))
 			a.TypeUrl = string(cds)
@@ -42,13 +43,13 @@ func TestCheckerSeesViolations(t *testing.T) {
 		{name: "no name", do: func(t *testing.T, p *peer) { p.send(t, eds, "1", "n1", load("", 1)) },
 			want: "without a name", nack: true},
 		{name: "not subscribed", do: func(t *testing.T, p *peer) { p.send(t, eds, "1", "n1", load("a", 1), load("z", 1)) },
-			want: `"z" was not asked for`},
+			want: `"z" was not requested`},
 		{name: "in both lists", delta: true, do: func(t *testing.T, p *peer) {
 			p.sendDelta(t, eds, "1", "n1", []string{"a"}, load("a", 1))
 		}, want: "both in resources and in removed_resources", nack: true},
 		{name: "removed without subscription", delta: true, do: func(t *testing.T, p *peer) {
 			p.sendDelta(t, eds, "1", "n1", []string{"z"})
-		}, want: `removed name "z" was not asked for`},
+		}, want: `removed name "z" was not requested`},
 	}
 	for _, tc := range cases {
 		for _, v := range variants {

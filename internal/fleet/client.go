@@ -41,7 +41,7 @@ type Client struct {
 	warmTimer *time.Timer
 	started   bool // the request for Listener was sent
 
-	refuse   func(xds.TypeURL, []Resource) error
+	nack     func(xds.TypeURL, []Resource) error
 	ackDelay time.Duration
 	holdAcks bool // of all types
 	ackTimer *time.Timer
@@ -76,7 +76,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		next:     KeepVersions,
 		types:    make(map[xds.TypeURL]*typeState),
 		warming:  make(map[string]*awaitedAssignment),
-		refuse:   cfg.Refuse,
+		nack:     cfg.Nack,
 		ackDelay: cfg.AckDelay,
 	}
 	c.begin()

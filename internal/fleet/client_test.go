@@ -86,24 +86,24 @@ func TestRawWildcardAgainstLinearCache(t *testing.T) {
 	}
 }
 
-// A refused response changes no held resource; the next one is accepted.
+// A rejected response changes no held resource; the next one is accepted.
 func TestRefuse(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a")})
 			o := newOrigin(t, lin)
 			var mu sync.Mutex
-			var refused []string
+			var rejected []string
 			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
 				Subscribe: []Subscription{{Type: xds.ClusterType}},
-				OnRefused: func(_ *Client, _ xds.TypeURL, _ string, err error) {
+				OnNack: func(_ *Client, _ xds.TypeURL, _ string, err error) {
 					mu.Lock()
 					defer mu.Unlock()
-					refused = append(refused, err.Error())
+					rejected = append(rejected, err.Error())
 				}})
 			wait(t, c, "first", func(c *Client) bool { return c.Counters().Acks == 1 })
 			version := c.Version(xds.ClusterType)
-			c.SetRefuse(func(typ xds.TypeURL, r []Resource) error {
+			c.SetNack(func(typ xds.TypeURL, r []Resource) error {
 				if typ == xds.ClusterType && slices.ContainsFunc(r, func(r Resource) bool { return r.Name == "bad" }) {
 					return errors.New("no bad ones")
 				}
@@ -117,7 +117,7 @@ func TestRefuse(t *testing.T) {
 			if c.Version(xds.ClusterType) != version {
 				t.Errorf("version %q after a NACK, was %q", c.Version(xds.ClusterType), version)
 			}
-			c.SetRefuse(nil)
+			c.SetNack(nil)
 			if err := lin.UpdateResources(map[string]types.Resource{"good": static("good")}, []string{"bad"}); err != nil {
 				t.Fatal(err)
 			}
@@ -125,8 +125,8 @@ func TestRefuse(t *testing.T) {
 			holds(t, c, xds.ClusterType, "a", "good")
 			mu.Lock()
 			defer mu.Unlock()
-			if !slices.Equal(refused, []string{"no bad ones"}) {
-				t.Errorf("refused: %q", refused)
+			if !slices.Equal(rejected, []string{"no bad ones"}) {
+				t.Errorf("rejected: %q", rejected)
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()

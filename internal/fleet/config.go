@@ -89,9 +89,9 @@ type ClientConfig struct {
 	// is complete only for Listener, Cluster and ScopedRouteConfiguration.
 	WildcardIsFull bool
 
-	// Refuse, if not nil, is called for each response. Its error is sent as a NACK with that
-	// message. SetRefuse changes it.
-	Refuse        func(t xds.TypeURL, resources []Resource) error
+	// Nack, if not nil, is called for each response. If it returns an error, the client sends a
+	// NACK with that message. SetNack changes it.
+	Nack          func(t xds.TypeURL, resources []Resource) error
 	AckDelay      time.Duration // before each ACK and NACK
 	DiscardBodies bool          // keep names, versions and hashes only
 
@@ -104,7 +104,7 @@ type ClientConfig struct {
 	OnStream   func(c *Client, err error) // a stream opened (nil) or ended
 	OnResponse func(c *Client, r Response)
 	OnApplied  func(c *Client, t xds.TypeURL, version string, received time.Time)
-	OnRefused  func(c *Client, t xds.TypeURL, version string, err error)
+	OnNack     func(c *Client, t xds.TypeURL, version string, err error)
 
 	refs *refCache // shared within a Fleet
 }
@@ -116,7 +116,7 @@ type Backoff struct {
 	Max  time.Duration // 0: 5s
 }
 
-// Response is a response before the client accepts or refuses it, for OnResponse.
+// Response is a response before the client accepts or rejects it, for OnResponse.
 type Response struct {
 	Type       xds.TypeURL
 	Version    string // version_info or system_version_info

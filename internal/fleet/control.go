@@ -70,11 +70,11 @@ func (c *Client) SetAckDelay(d time.Duration) {
 	c.ackDelay = d
 }
 
-// SetRefuse replaces ClientConfig.Refuse; nil: nothing is refused.
-func (c *Client) SetRefuse(refuse func(t xds.TypeURL, resources []Resource) error) {
+// SetNack replaces ClientConfig.Nack; nil: the client rejects nothing by itself.
+func (c *Client) SetNack(nack func(t xds.TypeURL, resources []Resource) error) {
 	c.lock()
 	defer c.unlock()
-	c.refuse = refuse
+	c.nack = nack
 }
 
 // Disconnect ends the stream, and opens none until Reconnect. The connection stays open.

@@ -22,16 +22,16 @@
 //
 // # Simplifications
 //
-// A response is accepted or refused as a whole. A resource's TTL is recorded but does not expire.
-// Scoped routes and secrets are not followed. xdstp:// collections ("/*") are compared as plain
-// names.
+// The client accepts or rejects a response as a whole. It records a resource's TTL, but resources
+// do not expire. It does not follow scoped routes and secrets. It compares xdstp:// collections ("/*")
+// as plain names.
 //
 // # Concurrency
 //
 // All methods of Client and Fleet are safe for concurrent use. Run may be called once; it returns
 // when all goroutines that it started have ended. A client has one reader, the goroutine of Run,
 // and gRPC's own goroutines. A writer runs while there are requests to send, so that a server that
-// does not read never blocks the reader. The reader calls the hooks and Refuse without a lock, and
+// does not read never blocks the reader. The reader calls the hooks and Nack without a lock, and
 // waits for them. Returned values belong to the caller, except bodies, which are shared and must
 // not change.
 package fleet

@@ -92,8 +92,8 @@ func (c *Client) acksWait(t *typeState) bool {
 	return t.url == xds.ClusterType && len(c.warming) > 0 && !c.cfg.AckCold
 }
 
-// startWarming makes a new or changed cluster wait for its load assignment. Envoy requests it again in
-// SotW, with the same names. In delta the name is subscribed, and Envoy sends nothing.
+// startWarming makes a new or changed cluster wait for its load assignment. Envoy requests it again
+// in SotW, with the same names. In delta the name is subscribed, and Envoy sends nothing.
 func (c *Client) startWarming(before, now *entry) {
 	if c.cfg.Behaviour != Envoy {
 		return

@@ -47,7 +47,7 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 			holds(t, c, xds.ClusterType, "a", "d")
 			holds(t, c, xds.EndpointType, "a", "d")
 			if n, wild := c.Names(xds.ClusterType); len(n) != 0 || !wild {
-				t.Errorf("clusters asked for: %q, %v", n, wild)
+				t.Errorf("clusters requested: %q, %v", n, wild)
 			}
 			noViolations(t, c)
 		})
@@ -88,7 +88,7 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 			wait(t, c, "third", func(c *Client) bool { return c.Len(xds.ListenerType) == 0 })
 			for _, typ := range []xds.TypeURL{xds.RouteType, xds.ClusterType, xds.EndpointType} {
 				if n, wild := c.Names(typ); len(n) != 0 || wild {
-					t.Errorf("%s still asked for: %q, %v", label(typ), n, wild)
+					t.Errorf("%s still requested: %q, %v", label(typ), n, wild)
 				}
 				holds(t, c, typ)
 			}
@@ -109,7 +109,7 @@ func TestWithheldACKOfClusters(t *testing.T) {
 			p.expect(t, xds.ListenerType)
 			p.send(t, xds.ClusterType, "1", "c1", eds("a", ""), eds("b", ""), static("s"))
 			if q := p.expect(t, xds.EndpointType); !equal(q.names, "a", "b") {
-				t.Fatalf("load assignments asked for: %q", q.names)
+				t.Fatalf("load assignments requested: %q", q.names)
 			}
 			p.send(t, xds.EndpointType, "1", "e1", load("a", 1))
 			if q := p.next(t); q.typ != xds.EndpointType || q.nonce != "e1" {
@@ -232,7 +232,7 @@ func TestInlineRoutes(t *testing.T) {
 	}
 }
 
-// A response that cannot be decoded is refused, and changes nothing.
+// The client rejects a response that cannot be decoded, and changes nothing.
 func TestUndecodableIsRefused(t *testing.T) {
 	s := newScript(t)
 	c := run(t, ClientConfig{Target: s.target, Variant: Delta})

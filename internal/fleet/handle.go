@@ -13,7 +13,7 @@ import (
 
 var errDetached = errors.New("the client left the stream")
 
-// handle accepts or refuses a response. Only the reader calls it. So between its two critical
+// handle accepts or rejects a response. Only the reader calls it. So between its two critical
 // sections only names are removed, and nothing else of a type changes.
 func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	f := scannedPool.Get().(*scannedResponse)
@@ -49,14 +49,14 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	}
 	t.count.Responses++
 	t.count.Bytes += uint64(f.size)
-	refuse, delay := c.refuse, c.ackDelay
+	nack, delay := c.nack, c.ackDelay
 	c.unlock()
 
 	if fault == nil {
 		fault = undecoded
 	}
-	if fault == nil && refuse != nil {
-		fault = refuse(url, copies(f))
+	if fault == nil && nack != nil {
+		fault = nack(url, copies(f))
 	}
 
 	c.lock()
@@ -84,8 +84,8 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	c.unlock()
 
 	if fault != nil {
-		if c.cfg.OnRefused != nil {
-			c.cfg.OnRefused(c, url, f.version, fault)
+		if c.cfg.OnNack != nil {
+			c.cfg.OnNack(c, url, f.version, fault)
 		}
 	} else if c.cfg.OnApplied != nil {
 		c.cfg.OnApplied(c, url, f.version, received)
@@ -94,7 +94,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 }
 
 // hash hashes the bodies, and decodes the references of types that are followed. With its error the
-// client refuses the response.
+// client rejects the response.
 func (c *Client) hash(url xds.TypeURL, f *scannedResponse) error {
 	follows := c.cfg.Behaviour != Raw && decoders[url] != nil
 	var fault error
@@ -111,7 +111,7 @@ func (c *Client) hash(url xds.TypeURL, f *scannedResponse) error {
 	return fault
 }
 
-// copies returns the response's resources for Refuse. It copies bodies, because the buffer goes
+// copies returns the response's resources for Nack. It copies bodies, because the buffer goes
 // back to the transport.
 func copies(f *scannedResponse) []Resource {
 	out := make([]Resource, 0, len(f.items))

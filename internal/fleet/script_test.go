@@ -173,7 +173,7 @@ func (p *peer) post(t *testing.T, m proto.Message) {
 
 func equal(got []string, want ...string) bool { return slices.Equal(got, want) }
 
-// OnResponse sees the whole response, also one that the client refuses.
+// OnResponse sees the whole response, also one that the client rejects.
 func TestResponsesAreShown(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

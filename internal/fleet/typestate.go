@@ -128,8 +128,8 @@ func (t *typeState) covers(it *item) bool {
 	return t.wild() || hasAny(t.names, it.name, it.aliases)
 }
 
-// wantedBefore reports whether the resource was subscribed to earlier on this stream. A server may send it
-// if the request without it is still on its way.
+// wantedBefore reports whether the resource was subscribed to earlier on this stream. A server may
+// send it if the request without it is in flight.
 func (t *typeState) wantedBefore(it *item) bool {
 	return t.wasWild || hasAny(t.past, it.name, it.aliases)
 }

@@ -41,7 +41,8 @@ type scannedResponse struct {
 	seen    map[uint64]int // for check: a name's hash to its item
 }
 
-// scannedPool is a pool. A response of 10,000 resources needs 2 MB of items, too much for each client.
+// scannedPool is shared, because a response of 10,000 resources needs 2 MB of items, too much for
+// each client.
 var scannedPool = sync.Pool{New: func() any { return &scannedResponse{seen: make(map[uint64]int)} }}
 
 func (f *scannedResponse) release() {

@@ -31,7 +31,7 @@ type Proxy struct {
 
 // Fault is what a Proxy does to its connections. The zero value does nothing.
 type Fault struct {
-	Refuse bool          // closes new connections
+	Reject bool          // close new connections
 	Delay  time.Duration // of each piece of data
 	Rate   int           // bytes per second in each direction of a connection; 0: no limit
 }
@@ -111,7 +111,8 @@ func (p *Proxy) Close() {
 	p.wait.Wait()
 }
 
-// change changes the state of the proxy. It reports the open connections if a fault is in force then.
+// change changes the state of the proxy. If a fault is in force afterwards, it reports the open
+// connections.
 func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	f()
@@ -210,14 +211,14 @@ func (p *Proxy) serve(c *proxied) {
 	defer c.close()
 	p.mu.Lock()
 	p.ever++
-	target, refused := p.target, p.fault.Refuse || p.target == ""
+	target, reject := p.target, p.fault.Reject || p.target == ""
 	p.mu.Unlock()
-	if !refused {
+	if !reject {
 		var err error
 		c.out, err = net.Dial("tcp", target)
-		refused = err != nil
+		reject = err != nil
 	}
-	if refused {
+	if reject {
 		p.touch(c)
 		return
 	}

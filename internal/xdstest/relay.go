@@ -170,8 +170,8 @@ func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
 	return r
 }
 
-// LaunchRelay starts a relay that several tests share, or that no test starts, and waits until it is
-// ready. The caller ends it with Terminate. onLine may be nil.
+// LaunchRelay starts a relay that several tests share, or that no test starts. It waits until the
+// relay is ready. The caller ends it with Terminate. onLine may be nil.
 func LaunchRelay(cmd *exec.Cmd, onLine func(string)) (*Relay, error) {
 	addresses := make(chan []string, 1)
 	p, err := LaunchProcess("relay", cmd, func(line string) {
@@ -246,23 +246,36 @@ func HTTPGet(url string) ([]byte, error) {
 	return body, nil
 }
 
+// HTTPGetJSON reads a URL's body, which is JSON, into a value. Any status but 200 is an error.
+func HTTPGetJSON(url string, into any) error {
+	body, err := HTTPGet(url)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("%s: %w: %s", url, err, body)
+	}
+	return nil
+}
+
 // Get returns the body of a path of the admin API.
 func (r *Relay) Get(path string) ([]byte, error) { return HTTPGet("http://" + r.Admin + path) }
+
+// GetJSON reads a path of the admin API into a value.
+func (r *Relay) GetJSON(path string, into any) error {
+	return HTTPGetJSON("http://"+r.Admin+path, into)
+}
 
 // List returns all items of a paged list of the admin API, such as "/clients".
 func List[T any](r *Relay, path string) ([]T, error) {
 	var items []T
 	for token := ""; ; {
-		body, err := r.Get(path + "?page_token=" + url.QueryEscape(token))
-		if err != nil {
-			return nil, err
-		}
 		var page struct {
 			Items []T    `json:"items"`
 			Next  string `json:"next_page_token"`
 		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", path, err, body)
+		if err := r.GetJSON(path+"?page_token="+url.QueryEscape(token), &page); err != nil {
+			return nil, err
 		}
 		items = append(items, page.Items...)
 		if token = page.Next; token == "" {

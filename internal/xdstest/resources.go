@@ -128,7 +128,8 @@ func Web(n int) []types.Resource {
 	return []types.Resource{Cluster("web", n), Endpoints("web", 8000+n), Listener("in", "in", n), Routes("in", "web", n)}
 }
 
-// NamedAny is an encoded Any of a type. Its body has its name in field 1, and its content in field 100.
+// NamedAny is an encoded Any of a type. Its body has its name in field 1, and its content in field
+// 100.
 func NamedAny(url, name, content string) []byte {
 	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
 	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), content)

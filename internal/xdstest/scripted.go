@@ -22,7 +22,7 @@ type ScriptedOrigin struct {
 	mu       sync.Mutex
 	stream   grpc.ServerStream // the newest
 	delta    bool              // of the newest stream
-	refusal  error             // ends each new stream, if not nil
+	ending   error             // ends each new stream, if not nil
 	opened   int
 	requests []Request
 	once     func(stream int) proto.Message // see AnswerOnce
@@ -72,10 +72,10 @@ func (o *ScriptedOrigin) serve(s grpc.ServerStream, delta bool, receive func() (
 	o.mu.Lock()
 	o.stream, o.delta = s, delta
 	o.opened++
-	refusal, once, number := o.refusal, o.once, o.opened
+	ending, once, number := o.ending, o.once, o.opened
 	o.mu.Unlock()
-	if refusal != nil {
-		return refusal
+	if ending != nil {
+		return ending
 	}
 	for {
 		r, err := receive()
@@ -95,11 +95,11 @@ func (o *ScriptedOrigin) serve(s grpc.ServerStream, delta bool, receive func() (
 	}
 }
 
-// Refuse ends each later stream at once with err. If err is nil, they stay open.
-func (o *ScriptedOrigin) Refuse(err error) {
+// EndStreams ends each later stream at once with err. If err is nil, they stay open.
+func (o *ScriptedOrigin) EndStreams(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.refusal = err
+	o.ending = err
 }
 
 // AnswerOnce answers the first request for a resource's type on each later stream with that

@@ -110,7 +110,7 @@ func NewRequest(delta bool, node *corev3.Node, url string, names ...string) prot
 	return &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, ResourceNames: names}
 }
 
-// Nack refuses a response. In SotW the request repeats the names.
+// Nack rejects a response. In SotW the request repeats the names.
 func (s *Stream) Nack(url, nonce, why string, names ...string) {
 	s.t.Helper()
 	detail := &statuspb.Status{Code: int32(codes.InvalidArgument), Message: why}

@@ -1,4 +1,4 @@
-// Package promql holds what is in deploy/monitoring against Prometheus' own parser
-// and engine, and against the metrics of a relay that runs. It is a module of its
-// own, so that what Prometheus needs is no dependency of the relay.
+// Package promql checks the files in deploy/monitoring with Prometheus' own parser and engine, and
+// against the metrics of a running relay. It is a module of its own, so that the relay does not
+// depend on Prometheus.
 package promql

@@ -17,23 +17,22 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// minutes is how long the history is that queries are put to, with a sample each
-// minute: more than a day, since a rule compares with yesterday.
+// minutes is the length of a history, with a sample each minute. It is more than a day, because a
+// rule compares with the day before.
 const minutes = 26 * 60
 
-// history are series as a Prometheus has them, by their labels. A series ends with
-// its last value, at the end.
+// history has series as Prometheus stores them, by their labels.
 type history map[string]series
 
 type series struct {
 	labels labels.Labels
-	values []float64 // by minute; the last is that of the end
+	values []float64 // by minute; the last one is the newest
 }
 
 func (h history) put(l labels.Labels, values []float64) { h[l.String()] = series{l, values} }
 
-// healthy is the history of a relay at which nothing is wrong: that of a real one,
-// of which nothing changes any more, without what its clients refused.
+// healthy is the history of a relay without faults. It has the metrics of a real relay, which stay
+// constant, without the NACKs of its clients.
 func healthy(all map[string]*dto.MetricFamily) history {
 	h := make(history)
 	for name, f := range all {
@@ -76,7 +75,7 @@ func formatBound(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) 
 func (h history) Querier(int64, int64) (storage.Querier, error) { return querier{history: h}, nil }
 
 type querier struct {
-	storage.LabelQuerier // not asked
+	storage.LabelQuerier // unused
 	history              history
 }
 

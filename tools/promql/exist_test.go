@@ -12,12 +12,11 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// added are labels that Prometheus itself adds to what it scrapes.
+// added are labels that Prometheus itself adds to scraped series.
 var added = []string{"job", "instance"}
 
-// Each query can be parsed, and speaks of metrics, labels and values that the relay
-// really has.
-func TestQueriesSpeakOfWhatThereIs(t *testing.T) {
+// Each query can be parsed, and only uses metrics, labels and values that the relay has.
+func TestQueriesAreValid(t *testing.T) {
 	all := families(t)
 	exprs := queries(t)
 	for name, r := range alerts(t) {
@@ -32,8 +31,8 @@ func TestQueriesSpeakOfWhatThereIs(t *testing.T) {
 	}
 }
 
-// What the test above finds it is to find.
-func TestWhatIsNotThereIsFound(t *testing.T) {
+// check finds faults in queries.
+func TestCheck(t *testing.T) {
 	all := families(t)
 	for expr, want := range map[string]string{
 		`sum(xdsrelay_no_such_metric)`:                                                           "no metric",
@@ -112,7 +111,7 @@ func check(all map[string]*dto.MetricFamily, expr string) (faults []string) {
 	return faults
 }
 
-// rated reports whether a selector is under a function that counters are for.
+// rated reports whether a selector is an argument of a function for counters.
 func rated(path []parser.Node) bool {
 	return slices.ContainsFunc(path, func(n parser.Node) bool {
 		c, ok := n.(*parser.Call)
@@ -120,7 +119,7 @@ func rated(path []parser.Node) bool {
 	})
 }
 
-// family is that of a series' name.
+// family returns the metric family of a series' name.
 func family(all map[string]*dto.MetricFamily, name string) *dto.MetricFamily {
 	if f := all[name]; f != nil {
 		return f
@@ -180,7 +179,7 @@ func matches(f *dto.MetricFamily, m *labels.Matcher) (faults []string) {
 	return faults
 }
 
-// below are the labels of what an expression gives.
+// below returns the labels of the result of an expression.
 func below(all map[string]*dto.MetricFamily, e parser.Expr) (out []string) {
 	switch e := e.(type) {
 	case *parser.AggregateExpr:

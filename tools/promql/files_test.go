@@ -16,7 +16,7 @@ import (
 
 var promql = parser.NewParser(parser.Options{})
 
-// alerts are the rules, by their names.
+// alerts are the alerting rules by name.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/monitoring/alerts.yaml"), false, model.LegacyValidation, promql, slog.New(slog.DiscardHandler))
@@ -35,8 +35,8 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return out
 }
 
-// queries are those of the dashboard, by their panels; its variables are replaced
-// as Grafana does where all is chosen.
+// queries are the dashboard's queries by panel. Its variables have the values that Grafana uses if
+// "All" is selected.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/monitoring/grafana-dashboard.json"))
@@ -95,8 +95,7 @@ func plain(expr string) string {
 
 var heading = regexp.MustCompile(`(?m)^### (XdsRelay\w+)$`)
 
-// Each alert leads to its section of docs/operations.md, and each section is of an
-// alert.
+// Each alert links to its section of docs/operations.md, and each section belongs to an alert.
 func TestEachAlertHasItsSection(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
 	if err != nil {

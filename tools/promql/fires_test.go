@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// fires has for each alert what it is to fire at: series that are in place of those
-// of a healthy relay, as Prometheus' own tests write them, a value a minute.
+// fires has, for each alert, series with which it must fire. They replace those of a healthy relay.
+// Their notation is that of Prometheus' own tests, with one value a minute.
 var fires = map[string][]string{
-	"XdsRelayAbsent":                      nil, // of no relay at all
+	"XdsRelayAbsent":                      nil, // no relay exists
 	"XdsRelayNotReady":                    {`xdsrelay_ready 0x60`},
 	"XdsRelayRestarts":                    {`process_start_time_seconds 1 1 2 2 3 3 4 4 4`},
 	"XdsRelayConfigRejected":              {`xdsrelay_config_rejected 1x60`},
@@ -50,8 +50,8 @@ var fires = map[string][]string{
 
 var labelUsed = regexp.MustCompile(`\$labels\.(\w+)`)
 
-// No alert fires at a healthy relay; each does at what it is for, and has the labels
-// that its texts show.
+// No alert fires for a healthy relay. Each fires for its own fault, and has the labels that its
+// texts show.
 func TestAlertsFire(t *testing.T) {
 	all, rules := families(t), alerts(t)
 	origin, _ := values(all["xdsrelay_upstream_away"], "origin")
@@ -107,8 +107,8 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// Each query of the dashboard gives something of a relay that serves clients,
-// unless it shows what is above nothing.
+// Each query of the dashboard has a result for a relay that serves clients, unless it only selects
+// values above 0.
 func TestPanelsShowSomething(t *testing.T) {
 	h := healthy(families(t))
 	for panel, list := range queries(t) {

@@ -22,8 +22,7 @@ import (
 
 const root = "../.."
 
-// scraped are the metrics of a real relay, between an origin and clients of both
-// variants.
+// scraped are the metrics of a real relay between an origin and clients of both variants.
 var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 	dir, err := os.MkdirTemp("", "promql-")
 	if err != nil {
@@ -56,7 +55,7 @@ var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 			admin = a
 		}
 		if strings.Contains(lines.Text(), "clients took it") {
-			break // a change went through all of it
+			break // a change has reached all clients
 		}
 	}
 	client := http.Client{Timeout: 20 * time.Second}
@@ -70,7 +69,7 @@ var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It is there with TLS only, which a demo does not have.
+	// This metric exists only with TLS, which the demo does not use.
 	more, err := parser.TextToMetricFamilies(strings.NewReader("# TYPE xdsrelay_certificate_expiry_timestamp_seconds gauge\n" +
 		"xdsrelay_certificate_expiry_timestamp_seconds{of=\"downstream.tls\"} 4102444800\n"))
 	maps.Copy(all, more)

@@ -95,7 +95,7 @@ type checker struct {
 	clusters  map[string]map[string]bool      // that a client has, over its streams
 	received  map[string]map[[2]string]string // by client, type and name: the last one received, over its streams
 	rested    map[string][]int                // by key: what each origin had at the last rest
-	wild      map[[2]string]bool              // keys and types that a client asked for by the wildcard (P50)
+	wild      map[[2]string]bool              // keys and types that a client requested by the wildcard (P50)
 	ends      []*Event                        // of streams, checked when all touches are known
 	found     []Violation
 

@@ -95,7 +95,7 @@ var bad = []struct {
 		n := d.get(Endpoint, "c", "one")
 		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
 	}},
-	{"with a store, behind what another has as the name is asked for again", RuleOrder, func(s *script) []string {
+	{"with a store, behind what another has as the name is requested again", RuleOrder, func(s *script) []string {
 		s.restart("a", 2)
 		s.publish("x", Endpoint, "c", "one")
 		s.publish("x", Endpoint, "c", "two")
@@ -159,7 +159,7 @@ var bad = []struct {
 		n := s.open("D", 1, "b", SotW).ask(Cluster).get(Cluster, "d", "one-d")
 		return []string{"client D, stream 1", `Cluster "c" of "k"`, at(n), at(before)}
 	}},
-	{"missing where the client brought it", RuleRemoval, func(s *script) []string {
+	{"missing where the client resumed with it", RuleRemoval, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
 		before := s.open("C", 1, "a", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
 		n := s.open("C", 2, "a", SotW).ask(Cluster).get(Cluster, "d", "one-d")
@@ -346,7 +346,7 @@ var good = map[string]func(s *script){
 		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
 		s.open("D", 1, "a", Delta).ask(Cluster, "c").get(Cluster, "c", "one")
 	},
-	"missing because it is not asked for any more": func(s *script) {
+	"missing because it is not requested any more": func(s *script) {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
 		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
 		h.get(Cluster, "c", "one", "d", "one-d")
@@ -367,14 +367,14 @@ var good = map[string]func(s *script){
 		h.get(Endpoint, "c", "one")
 		h.get(Endpoint, "c", "one")
 	},
-	"a load assignment that went stays with one side in state of the world": func(s *script) {
+	"a load assignment that went stays with one side in SotW": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
 		h.get(Endpoint, "c", "one")
 		s.publish("x", Endpoint, "c", "")
 		h.holds(Endpoint, "c", "one")
 	},
-	"state that it brought, and no client of this relay ever had": func(s *script) {
+	"state that it resumed with, and no client of this relay ever had": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
 		h.get(Endpoint, "c", "one")
@@ -473,7 +473,7 @@ var good = map[string]func(s *script){
 		d.process = 2
 		d.get(Endpoint, "c", "one")
 	},
-	"a part of an answer, to a client that brings nothing": func(s *script) {
+	"a part of an answer, to a client that resumes nothing": func(s *script) {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
 		h := s.open("C", 1, "a", SotW).ask(Cluster)
 		h.get(Cluster, "d", "one-d")

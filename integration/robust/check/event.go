@@ -27,7 +27,7 @@ const (
 	// Ended: the process has ended. Error is set if that was not requested.
 	Ended What = "ended"
 	// Opening: Client is about to open Stream to Relay, with a node of Key, in Variant. Fresh: it
-	// brings no state of earlier streams.
+	// resumes no state of earlier streams.
 	Opening What = "opening"
 	// Ask: a request is about to be sent. In SotW Names is the whole list. In delta Names are
 	// subscribed and Dropped are unsubscribed.

@@ -16,13 +16,13 @@ type state struct {
 	content string // empty: nothing
 }
 
-// line is the sequence of an origin's states of one resource. In the first state there is no
+// timeline is the sequence of an origin's states of one resource. In the first state there is no
 // content.
-type line []state
+type timeline []state
 
 // first returns the earliest state from index i on that has this content and was published before
 // event n.
-func (l line) first(i int, content string, n int) (int, bool) {
+func (l timeline) first(i int, content string, n int) (int, bool) {
 	for ; i < len(l) && l[i].n < n; i++ {
 		if l[i].content == content {
 			return i, true
@@ -32,22 +32,22 @@ func (l line) first(i int, content string, n int) (int, bool) {
 }
 
 // at returns the index of the state at event n.
-func (l line) at(n int) int {
+func (l timeline) at(n int) int {
 	return sort.Search(len(l), func(i int) bool { return l[i].n > n }) - 1
 }
 
 // journal has everything that the origins have published so far.
 type journal struct {
-	origins []string // in the order of their first event
-	lines   map[resource][]line
-	names   map[[2]string][]string                // of a key and type
-	ever    map[string]map[resource]time.Duration // by content: when it is first published, even if that is later
+	origins   []string // in the order of their first event
+	timelines map[resource][]timeline
+	names     map[[2]string][]string                // of a key and type
+	ever      map[string]map[resource]time.Duration // by content: when it is first published, even if that is later
 	// done has the event up to which each origin is known to have published, by key.
 	done map[string][]int
 }
 
 func newJournal(events []Event) *journal {
-	j := &journal{lines: make(map[resource][]line), names: make(map[[2]string][]string),
+	j := &journal{timelines: make(map[resource][]timeline), names: make(map[[2]string][]string),
 		done: make(map[string][]int), ever: make(map[string]map[resource]time.Duration)}
 	// Vectors have one element for each origin. All origins are known from the beginning.
 	for i := range events {
@@ -70,32 +70,32 @@ func newJournal(events []Event) *journal {
 	return j
 }
 
-// publish appends to an origin's lines.
+// publish appends to an origin's timelines.
 func (j *journal) publish(e *Event) {
 	o := slices.Index(j.origins, e.Origin)
 	for name, content := range e.Resources {
 		r := resource{e.Key, e.Type, name}
-		lines := j.of(r)
-		if last := lines[o][len(lines[o])-1]; last.content == content {
+		timelines := j.of(r)
+		if last := timelines[o][len(timelines[o])-1]; last.content == content {
 			continue
 		}
-		lines[o] = append(lines[o], state{e.N, e.T, content})
+		timelines[o] = append(timelines[o], state{e.N, e.T, content})
 	}
 }
 
-// of returns a resource's lines, one of each origin.
-func (j *journal) of(r resource) []line {
-	lines := j.lines[r]
-	if lines == nil {
-		lines = make([]line, len(j.origins))
-		for o := range lines {
-			lines[o] = line{{}}
+// of returns a resource's timelines, one for each origin.
+func (j *journal) of(r resource) []timeline {
+	timelines := j.timelines[r]
+	if timelines == nil {
+		timelines = make([]timeline, len(j.origins))
+		for o := range timelines {
+			timelines[o] = timeline{{}}
 		}
-		j.lines[r] = lines
+		j.timelines[r] = timelines
 		of := [2]string{r.key, r.typ}
 		j.names[of] = append(j.names[of], r.name)
 	}
-	return lines
+	return timelines
 }
 
 // confirm records that an origin has everything that was published until then.
@@ -114,7 +114,7 @@ func (j *journal) known(key string) []int {
 	return done
 }
 
-// reading is one interpretation of the received contents: an index in each origin's line.
+// reading is one interpretation of the received contents: an index in each origin's timeline.
 type reading []int
 
 // follow returns every possible interpretation of a content that comes after these readings. It
@@ -133,7 +133,7 @@ func (j *journal) follow(before []reading, r resource, content string, n int) []
 	return minimal(after)
 }
 
-// minimal drops readings that are at least as far in all lines as another one.
+// minimal drops readings that are at least as far in all timelines as another one.
 func minimal(all []reading) []reading {
 	var out []reading
 	for i, r := range all {
@@ -162,7 +162,7 @@ func (r reading) raise(o reading) {
 	}
 }
 
-// sure returns what holds in each of the readings: the minimum of each line.
+// sure returns what holds in each of the readings: the minimum of each timeline.
 func sure(all []reading) reading {
 	out := slices.Clone(all[0])
 	for _, r := range all[1:] {

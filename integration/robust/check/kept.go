@@ -2,9 +2,9 @@ package check
 
 import "fmt"
 
-// keeping is a resource that a relay's store must have unless an origin removes it. A client held
-// it at the last rest, and subscribed to it from then on until the relay was killed.
-type keeping struct {
+// keptResource is a resource that a relay's store must have unless an origin removes it. A client
+// held it at the last rest, and subscribed to it from then on until the relay was killed.
+type keptResource struct {
 	part
 	by *stream
 	of *progress
@@ -14,18 +14,19 @@ type keeping struct {
 type kept struct {
 	process *process // the process that stored it
 	n       int      // the rest after which it was stored
-	all     []*keeping
+	all     []*keptResource
 	ending  int // the event before the kill of the process; 0: it was not killed
 }
 
-// wish is a stream's first subscription. Later ones may come when it is already refused.
-type wish struct {
+// firstSubscription is a stream's first subscription. The relay may already have refused the stream
+// when later ones come.
+type firstSubscription struct {
 	typ   string
 	wild  bool
 	names map[string]bool
 }
 
-func (w wish) wants(p part) bool {
+func (w firstSubscription) wants(p part) bool {
 	return w.typ == p.typ && (w.wild && p.wild || w.names[p.name])
 }
 
@@ -44,7 +45,7 @@ func (c *checker) keeps(e *Event) *kept {
 		for name := range h.Resources {
 			r := resource{s.key, h.Type, name}
 			if pr := s.got[r]; pr != nil {
-				out.all = append(out.all, &keeping{part{r, pr.wild}, s, pr})
+				out.all = append(out.all, &keptResource{part{r, pr.wild}, s, pr})
 			}
 		}
 	}
@@ -76,7 +77,7 @@ func (k *kept) prune(c *checker, e *Event) {
 
 // serves returns a kept resource that the stream's first requests subscribe to, nil if none is
 // certain.
-func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
+func (k *kept) serves(c *checker, s *stream, p *process) *keptResource {
 	// A later process may have stored a generation with fewer names since.
 	if k == nil || k.ending == 0 || p.id != k.process.id+1 || s.openedN < p.began {
 		return nil

@@ -10,8 +10,8 @@ import (
 // client, that of conn 2.
 type refusal struct {
 	// killed is the part of the script from the time when everything is stored until the kill.
-	// after is the part in the next life.
-	killed func(s *script, h *hand)
+	// after is the part in the next process.
+	killed func(s *script, h *scriptedStream)
 	quiet  bool // the kill is not announced
 	after  func(s *script)
 	names  []string // first subscribed names; empty: all
@@ -53,7 +53,7 @@ func (r refusal) play() (*script, int) {
 		conn = ""
 	}
 	h.close(conn, "Unavailable", r.left)
-	var d *hand
+	var d *scriptedStream
 	ask := func() {
 		d = s.open("D", 1, "a", SotW)
 		s.events[d.opened-1].Key = cmp.Or(r.key, "k")
@@ -143,10 +143,10 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 	for name, r := range map[string]refusal{
 		"all":                         {},
 		"a name":                      {names: []string{"e", "d"}},
-		"a cut of another connection": {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "3"}) }},
+		"a cut of another connection": {killed: func(s *script, _ *scriptedStream) { s.add(Event{What: Touched, Conn: "3"}) }},
 		"it was removed later":        {then: func(s *script) { s.publish("y", Cluster, "c", "", "d", "") }},
-		"what changed":                {killed: func(s *script, _ *hand) { s.publish("x", Cluster, "c", "two") }},
-		"what is there beside what went": {killed: func(s *script, _ *hand) {
+		"what changed":                {killed: func(s *script, _ *scriptedStream) { s.publish("x", Cluster, "c", "two") }},
+		"what is there beside what went": {killed: func(s *script, _ *scriptedStream) {
 			s.publish("y", Cluster, "c", "")
 		}},
 	} {
@@ -165,15 +165,15 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		})
 	}
 	for name, r := range map[string]refusal{
-		"its client had left":      {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
-		"it may have been cut off": {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
-		"it was given up": {names: []string{"d"}, killed: func(_ *script, h *hand) {
+		"its client had left":      {killed: func(_ *script, h *scriptedStream) { h.close("1", "", true) }},
+		"it may have been cut off": {killed: func(s *script, _ *scriptedStream) { s.add(Event{What: Touched, Conn: "1"}) }},
+		"it was given up": {names: []string{"d"}, killed: func(_ *script, h *scriptedStream) {
 			h.drop(Cluster, "*")
 		}},
-		"it was given up for a moment": {typ: Endpoint, names: []string{"c"}, killed: func(_ *script, h *hand) {
+		"it was given up for a moment": {typ: Endpoint, names: []string{"c"}, killed: func(_ *script, h *scriptedStream) {
 			h.drop(Endpoint, "c").ask(Endpoint, "c").get(Endpoint, "c", "one-e")
 		}},
-		"it was removed": {killed: func(s *script, _ *hand) {
+		"it was removed": {killed: func(s *script, _ *scriptedStream) {
 			s.publish("x", Cluster, "c", "")
 			s.publish("y", Cluster, "d", "")
 		}},
@@ -181,7 +181,7 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		"it came back":             {names: []string{"c"}, after: func(s *script) { s.publish("y", Cluster, "c", ""); s.publish("y", Cluster, "c", "one") }},
 		"it asks for another name": {names: []string{"e"}},
 		"it asks for another type": {typ: Route, names: []string{"c"}},
-		"it came after the rest": {typ: Route, names: []string{"r"}, killed: func(s *script, h *hand) {
+		"it came after the rest": {typ: Route, names: []string{"r"}, killed: func(s *script, h *scriptedStream) {
 			s.publish("x", Route, "r", "one-r")
 			s.publish("y", Route, "r", "one-r")
 			h.ask(Route, "r").get(Route, "r", "one-r")
@@ -192,7 +192,7 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		"it asked before":                {early: true},
 		"its client may have left":       {left: true},
 		"the time of its end is unknown": {quiet: true},
-		"after another life": {after: func(s *script) { // it may have stored fewer names
+		"after another process": {after: func(s *script) { // it may have stored fewer names
 			s.add(Event{What: Ending, Relay: "a", Process: 3})
 			s.restart("a", 4)
 		}},

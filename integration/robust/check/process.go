@@ -16,13 +16,13 @@ type part struct {
 
 // mark is a known lower bound for a process, or a stream, in a part.
 type mark struct {
-	n   int
-	t   time.Duration
-	who string
-	at  reading
+	n      int
+	t      time.Duration
+	source string
+	at     reading
 }
 
-// process is one life of a relay.
+// process is one process of a relay.
 type process struct {
 	relay string
 	id    int
@@ -103,7 +103,7 @@ func (c *checker) floor(p *process, of part, n int) (reading, mark) {
 // ground is the floor without what other clients received.
 func (c *checker) ground(p *process, of part, n int) (reading, mark) {
 	at := make(reading, len(c.origins))
-	from := mark{n: p.began, who: "the start of " + p.String()}
+	from := mark{n: p.began, source: "the start of " + p.String()}
 	if p.store {
 		if m, ok := by(c.stored[p.relay][of], n); ok {
 			at.raise(m.at)
@@ -139,7 +139,7 @@ func (c *checker) keep(e *Event) {
 		for name := range h.Resources {
 			r := resource{s.key, h.Type, name}
 			if pr := s.got[r]; pr != nil && pr.held {
-				now[part{r, pr.wild}] = mark{n: e.N, t: e.T, who: "the store of " + p.relay, at: sure(pr.readings)}
+				now[part{r, pr.wild}] = mark{n: e.N, t: e.T, source: "the store of " + p.relay, at: sure(pr.readings)}
 			}
 		}
 	}

@@ -41,18 +41,18 @@ func (c *checker) against(s *stream, e *Event, o int) {
 	for _, name := range c.names[[2]string{s.key, e.Type}] {
 		newest[name] = c.last(resource{s.key, e.Type, name}, o).content
 	}
-	heard := make(map[string]bool)
-	for r := range s.spoke {
-		heard[r.name] = heard[r.name] || r.typ == e.Type
+	received := make(map[string]bool)
+	for r := range s.received {
+		received[r.name] = received[r.name] || r.typ == e.Type
 	}
-	w := Wants{Heard: heard, Type: e.Type, Names: slices.Collect(maps.Keys(sub.names)), Wild: sub.wild, Variant: s.variant, Upstream: c.upstream[s.relay]}
+	w := Wants{Received: received, Type: e.Type, Names: slices.Collect(maps.Keys(sub.names)), Wild: sub.wild, Variant: s.variant, Upstream: c.upstream[s.relay]}
 	for _, l := range w.Lacks(e.Resources, newest) {
 		at := c.last(resource{s.key, e.Type, l.Name}, o).t
 		c.violate(RuleNewest, s, e, e.Type, l.Name, at, "at rest it has %s, and %s has %s since %s", some(l.Has), c.origins[o], some(l.Newest), clock(at))
 	}
 }
 
-// last returns the newest state of an origin's line.
+// last returns the newest state of an origin.
 func (c *checker) last(r resource, o int) state {
 	l := c.of(r)[o]
 	return l[len(l)-1]
@@ -66,13 +66,13 @@ func some(content string) string {
 }
 
 // Wants is a client's subscription to a type. Variant is the client's own, Upstream that of its
-// relay. Heard are the names that were added or removed on its stream.
+// relay. Received are the names that were added or removed on its stream.
 type Wants struct {
 	Type              string
 	Names             []string
 	Wild              bool
 	Variant, Upstream string
-	Heard             map[string]bool
+	Received          map[string]bool
 }
 
 // Lack is a name for which a client does not have the newest content. Empty means none.
@@ -96,9 +96,9 @@ func (w Wants) Lacks(held, newest map[string]string) []Lack {
 	stays := !full(w.Type) && (w.Upstream == SotW || w.Variant == SotW && !w.Wild)
 	var out []Lack
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		// A resource that a client brought from another relay may be unknown to this one. The relay
-		// may only guess that it does not exist, after a while (P57), also in SotW (P65).
-		unknown := !w.Wild && !w.Heard[name]
+		// A resource that a client resumed with from another relay may be unknown to this one. An
+		// origin's silence does not mean that it does not exist (P57), also in SotW (P65).
+		unknown := !w.Wild && !w.Received[name]
 		if held[name] != newest[name] && (newest[name] != "" || !stays && !unknown) {
 			out = append(out, Lack{name, held[name], newest[name]})
 		}

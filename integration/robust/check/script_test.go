@@ -54,8 +54,8 @@ func pairs(list []string) map[string]string {
 	return out
 }
 
-// hand is a client's stream in a script.
-type hand struct {
+// scriptedStream is a client's stream in a script.
+type scriptedStream struct {
 	s       *script
 	client  string
 	stream  int
@@ -64,40 +64,42 @@ type hand struct {
 	opened  int
 }
 
-func (s *script) open(client string, stream int, relay, variant string) *hand {
+func (s *script) open(client string, stream int, relay, variant string) *scriptedStream {
 	n := s.add(Event{What: Opening, Client: client, Stream: stream, Relay: relay, Key: "k", Variant: variant, Fresh: stream == 1})
-	return &hand{s, client, stream, relay, 1, n}
+	return &scriptedStream{s, client, stream, relay, 1, n}
 }
 
-func (h *hand) ask(typ string, names ...string) *hand {
+func (h *scriptedStream) ask(typ string, names ...string) *scriptedStream {
 	h.s.add(Event{What: Ask, Client: h.client, Stream: h.stream, Type: typ, Names: names})
 	return h
 }
 
-func (h *hand) drop(typ string, names ...string) *hand {
+func (h *scriptedStream) drop(typ string, names ...string) *scriptedStream {
 	h.s.add(Event{What: Ask, Client: h.client, Stream: h.stream, Type: typ, Dropped: names})
 	return h
 }
 
-func (h *hand) get(typ string, contents ...string) int {
+func (h *scriptedStream) get(typ string, contents ...string) int {
 	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: typ, Resources: pairs(contents)})
 }
 
-func (h *hand) lose(typ string, names ...string) int {
+func (h *scriptedStream) lose(typ string, names ...string) int {
 	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: typ, Removed: names})
 }
 
-func (h *hand) route(content string, clusters ...string) int {
+func (h *scriptedStream) route(content string, clusters ...string) int {
 	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: Route,
 		Resources: map[string]string{"r": content}, Refs: map[string][]string{"r": clusters}})
 }
 
-func (h *hand) holds(typ string, contents ...string) int {
+func (h *scriptedStream) holds(typ string, contents ...string) int {
 	return h.s.add(Event{What: Holds, Client: h.client, Stream: h.stream, Key: "k", Type: typ, Resources: pairs(contents)})
 }
 
-func (h *hand) close(conn, err string, asked bool) int {
+func (h *scriptedStream) close(conn, err string, asked bool) int {
 	return h.s.add(Event{What: Closed, Client: h.client, Stream: h.stream, Conn: conn, Asked: asked, Error: err})
 }
 
-func (h *hand) String() string { return fmt.Sprintf("client %s, stream %d", h.client, h.stream) }
+func (h *scriptedStream) String() string {
+	return fmt.Sprintf("client %s, stream %d", h.client, h.stream)
+}

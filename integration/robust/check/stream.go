@@ -21,7 +21,7 @@ type stream struct {
 	subs     map[string]*subscription // by type
 	process  *process                 // nil: nothing was received yet
 	got      map[resource]*progress
-	spoke    map[resource]bool // the stream brought it, or its removal
+	received map[resource]bool // the stream received it, or its removal
 	gone     map[resource]bool // names that were unsubscribed
 	again    map[resource]int  // names that were subscribed again, and when: later content may come from the store
 	answered bool
@@ -29,8 +29,8 @@ type stream struct {
 	recalled bool // the last ones received are from the store
 	closedN  int  // 0: it is open
 	given    bool // when it closed, a client had received something of its key
-	first    wish
-	stored   *keeping // when it closed and nothing had been sent: what it should have been served
+	first    firstSubscription
+	stored   *keptResource // when it closed and nothing had been sent: what it should have been served
 }
 
 // progress is how far a stream is with a resource.
@@ -49,7 +49,7 @@ const stale = "last known good"
 func (c *checker) opening(e *Event) {
 	c.streams[streamID{e.Client, e.Stream}] = &stream{client: e.Client, id: e.Stream, relay: e.Relay, key: e.Key,
 		variant: e.Variant, openedN: e.N, opened: e.T, subs: make(map[string]*subscription), got: make(map[resource]*progress),
-		again: make(map[resource]int), gone: make(map[resource]bool), spoke: make(map[resource]bool)}
+		again: make(map[resource]int), gone: make(map[resource]bool), received: make(map[resource]bool)}
 	if e.Fresh || c.clusters[e.Client] == nil {
 		c.clusters[e.Client] = make(map[string]bool)
 		c.received[e.Client] = make(map[[2]string]string)
@@ -72,7 +72,7 @@ func (c *checker) ask(e *Event) {
 	}
 	if sub := s.sub(e.Type); !sub.spoken {
 		for of := range c.received[s.client] {
-			sub.brings = sub.brings || of[0] == e.Type
+			sub.resumes = sub.resumes || of[0] == e.Type
 		}
 	}
 	dropped := s.sub(e.Type).ask(s.variant, e)
@@ -81,7 +81,7 @@ func (c *checker) ask(e *Event) {
 	}
 	if s.first.typ == "" {
 		sub := s.sub(e.Type)
-		s.first = wish{e.Type, sub.wild, maps.Clone(sub.names)}
+		s.first = firstSubscription{e.Type, sub.wild, maps.Clone(sub.names)}
 	}
 	for _, name := range dropped {
 		r := resource{s.key, e.Type, name}
@@ -132,7 +132,7 @@ func (c *checker) receipt(e *Event) {
 	if s.variant == SotW && (full(e.Type) || sub.wild) {
 		// A delta origin may answer in parts, and a client without state does not wait for all of
 		// them (P67).
-		parts := c.upstream[s.relay] == Delta && !sub.brings
+		parts := c.upstream[s.relay] == Delta && !sub.resumes
 		for _, name := range c.names[[2]string{s.key, e.Type}] {
 			p := s.got[resource{s.key, e.Type, name}]
 			if _, there := e.Resources[name]; !there && (sub.wild && !parts || p != nil && p.held) {
@@ -155,10 +155,10 @@ func (c *checker) receipt(e *Event) {
 	}
 }
 
-// take checks one content, or the absence, of a resource against the origins' lines.
+// take checks one content, or the absence, of a resource against the origins' timelines.
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
-	s.spoke[r] = true
+	s.received[r] = true
 	of := part{r, wild}
 	p := s.got[r]
 	if p == nil {
@@ -186,8 +186,8 @@ func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	}
 	// A resource in flight when the name was unsubscribed does not have to stay.
 	p.readings, p.held = after, content != "" && (wild || s.sub(e.Type).names[name])
-	p.by = mark{n: e.N, t: e.T, who: "it", at: sure(after)}
-	m := mark{n: e.N, t: e.T, who: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at}
+	p.by = mark{n: e.N, t: e.T, source: "it", at: sure(after)}
+	m := mark{n: e.N, t: e.T, source: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at}
 	if s.process.store {
 		p.marks = add(p.marks, m)
 	} else {
@@ -218,7 +218,7 @@ func (c *checker) live(p *process, r resource, of []reading) []reading {
 func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content string) {
 	if content == "" {
 		since := c.since(p, r)
-		c.violate(RuleRemoval, s, e, r.typ, r.name, since, "it was removed, and was there since %s; %s had it at %s", clock(since), p.by.who, clock(p.by.t))
+		c.violate(RuleRemoval, s, e, r.typ, r.name, since, "it was removed, and was there since %s; %s had it at %s", clock(since), p.by.source, clock(p.by.t))
 		return
 	}
 	var last *state
@@ -230,7 +230,7 @@ func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content 
 		}
 	}
 	if last != nil {
-		c.violate(RuleOrder, s, e, r.typ, r.name, p.by.t, "it went back to %s, published at %s, after what %s had at %s", short(content), clock(last.t), p.by.who, clock(p.by.t))
+		c.violate(RuleOrder, s, e, r.typ, r.name, p.by.t, "it went back to %s, published at %s, after what %s had at %s", short(content), clock(last.t), p.by.source, clock(p.by.t))
 		return
 	}
 	why, at := "which was never published", time.Duration(0)
@@ -273,7 +273,7 @@ func (c *checker) references(s *stream, e *Event) {
 	if e.Type != Route || sub == nil || !sub.wild {
 		return
 	}
-	if s.variant == SotW && sub.brings && !s.clusters && c.upstream[s.relay] == Delta {
+	if s.variant == SotW && sub.resumes && !s.clusters && c.upstream[s.relay] == Delta {
 		return // its first clusters wait until the origin's answer is complete (P67), and routes do not wait for them (P35)
 	}
 	for _, route := range slices.Sorted(maps.Keys(e.Refs)) {
@@ -300,7 +300,7 @@ func (c *checker) references(s *stream, e *Event) {
 				}
 			}
 			if !excused {
-				c.violate(RuleReference, s, e, Route, route, by.t, "it leads to cluster %q, which the client was not given, and which %s had at %s", name, by.who, clock(by.t))
+				c.violate(RuleReference, s, e, Route, route, by.t, "it leads to cluster %q, which the client was not given, and which %s had at %s", name, by.source, clock(by.t))
 			}
 		}
 	}

@@ -27,11 +27,11 @@ func legacy(typ string) bool { return full(typ) }
 
 // subscription is a stream's subscription to a type.
 type subscription struct {
-	spoken bool
-	brings bool // it had something of the type on an earlier stream
-	named  bool // names were listed at some time
-	wild   bool
-	names  map[string]bool
+	spoken  bool
+	resumes bool // it had something of the type on an earlier stream
+	named   bool // names were listed at some time
+	wild    bool
+	names   map[string]bool
 }
 
 // ask applies a request, and returns the names that are no longer subscribed.

@@ -46,8 +46,8 @@ func say(c net.Conn) error {
 	return err
 }
 
-// Each fault of a link affects the connections that it should, reports them, and ends.
-func TestFaultsOfLinks(t *testing.T) {
+// Each fault of a proxy affects the connections that it should, reports them, and ends.
+func TestFaults(t *testing.T) {
 	for _, f := range []struct {
 		step
 		open, during bool // whether connections that are open, or opened meanwhile, work during the fault
@@ -57,7 +57,7 @@ func TestFaultsOfLinks(t *testing.T) {
 		{step: step{act: cut}, during: true},
 		{step: step{act: stall}, after: true},
 		{step: step{act: halfOpen}},
-		{step: step{act: refuse}, open: true},
+		{step: step{act: reject}, open: true},
 		{step: step{act: delay, size: int64(30 * time.Millisecond)}, open: true, during: true, slow: 60 * time.Millisecond},
 		{step: step{act: throttle, size: 200}, open: true, during: true, slow: 60 * time.Millisecond},
 	} {
@@ -88,7 +88,7 @@ func TestFaultsOfLinks(t *testing.T) {
 			}
 			open := dial()
 			works("before", open, true, false)
-			doLink(f.step, k)
+			applyFault(f.step, k)
 			if hangs := f.act == stall || f.act == halfOpen; hangs {
 				_ = open.SetDeadline(time.Now().Add(50 * time.Millisecond)) // no event shows that nothing arrives
 				if err := say(open); err == nil {
@@ -104,7 +104,7 @@ func TestFaultsOfLinks(t *testing.T) {
 			}
 			f.end = true
 			if f.act != cut {
-				doLink(f.step, k)
+				applyFault(f.step, k)
 			}
 			if f.act == stall || f.act == halfOpen {
 				works("open, afterwards", open, f.after, true)

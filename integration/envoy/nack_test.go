@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// badCluster is a cluster that Envoy refuses.
+// badCluster is a cluster that Envoy rejects.
 func badCluster(name string, source *corev3.ConfigSource) *clusterv3.Cluster {
 	c := cluster(name, source)
 	c.LbPolicy = clusterv3.Cluster_RING_HASH
@@ -25,8 +25,8 @@ func badCluster(name string, source *corev3.ConfigSource) *clusterv3.Cluster {
 	return c
 }
 
-// badListener is a listener that Envoy refuses: it names an HTTP filter that
-// does not exist.
+// badListener is a listener that Envoy rejects: it names an HTTP filter
+// that does not exist.
 func badListener(name string, source *corev3.ConfigSource) types.Resource {
 	m := xdstest.Manager(name, source)
 	m.HttpFilters = append([]*hcmv3.HttpFilter{{Name: "no-such-filter",
@@ -34,7 +34,7 @@ func badListener(name string, source *corev3.ConfigSource) types.Resource {
 	return xdstest.HTTPListener(name, m)
 }
 
-// badRoutes are routes that Envoy refuses: two virtual hosts have one domain.
+// badRoutes are routes that Envoy rejects: two virtual hosts have one domain.
 func badRoutes(name, cluster string) types.Resource {
 	r := routes(name, cluster)
 	again := routes(name, cluster).VirtualHosts[0]
@@ -43,18 +43,18 @@ func badRoutes(name, cluster string) types.Resource {
 	return r
 }
 
-// refusal is a resource that Envoy refuses.
-type refusal struct {
+// badResource is a resource that Envoy rejects.
+type badResource struct {
 	resource string // type and name, as in envoy.holds
 	bad      types.Resource
 	good     types.Resource // what it was before
-	counter  string         // of Envoy's refusals
+	counter  string         // of Envoy's NACKs
 	reason   string         // in Envoy's message
 	diff     string         // in a line that `relay diff` adds
 }
 
-func (r refusal) typ() string  { return strings.Fields(r.resource)[0] }
-func (r refusal) name() string { return strings.Fields(r.resource)[1] }
+func (r badResource) typ() string  { return strings.Fields(r.resource)[0] }
+func (r badResource) name() string { return strings.Fields(r.resource)[1] }
 
 // nackItem is an item of the relay's /nacks.
 type nackItem struct {
@@ -66,9 +66,9 @@ type nackItem struct {
 	StillRefusing int `json:"still_refusing"`
 }
 
-// refusalScene is a scene with CSDS, an Envoy that serves web, and traffic
+// nackScene is a scene with CSDS, an Envoy that serves web, and traffic
 // through it.
-func refusalScene(t *testing.T, w way, variant string, config xdstest.Config) (s *scene, e *envoy, csdsAddress string) {
+func nackScene(t *testing.T, w way, variant string, config xdstest.Config) (s *scene, e *envoy, csdsAddress string) {
 	csdsAddress = xdstest.FreeAddress(t)
 	s = newScene(t, w, sceneOptions{variant: variant,
 		config: xdstest.Config{"admin.grpc_address": csdsAddress}.With(config)})
@@ -79,22 +79,22 @@ func refusalScene(t *testing.T, w way, variant string, config xdstest.Config) (s
 	return s, e, csdsAddress
 }
 
-// An Envoy refuses a changed cluster, listener and route. It keeps what it had
+// An Envoy rejects a changed cluster, listener and route. It keeps what it had,
 // and traffic goes on. /nacks, /clients, `relay status`, `relay diff` and CSDS
-// say what it refused and why. When the origin takes the change back, the Envoy
+// say what it rejected and why. When the origin takes the change back, the Envoy
 // is in step again.
-func TestRefusals(t *testing.T) {
+func TestNacks(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		s, e, csdsAddress := refusalScene(t, w, variant, nil)
+		s, e, csdsAddress := nackScene(t, w, variant, nil)
 		tr := startTraffic(e, "in")
-		for _, r := range []refusal{
+		for _, r := range []badResource{
 			{"CDS web", badCluster("web", w.source), cluster("web", w.source), "cluster_manager.cds.update_rejected", "ring", "ring_hash_lb_config"},
 			{"LDS in", badListener("in", w.source), xdstest.HTTPListener("in", xdstest.Manager("in", w.source)), "listener_manager.lds.update_rejected", "no-such-filter", "no-such-filter"},
 			{"RDS in", badRoutes("in", "web"), routes("in", "web"), "http.test.rds.in.update_rejected", "domain", "again"},
 		} {
 			before := e.mustHold()
 			s.origin.Put("edge", r.bad)
-			xdstest.Eventually(t, e.node+"'s refusal", func() error {
+			xdstest.Eventually(t, e.node+"'s NACK", func() error {
 				if e.stat(r.counter) == 0 {
 					return fmt.Errorf("%s is 0", r.counter)
 				}
@@ -104,22 +104,22 @@ func TestRefusals(t *testing.T) {
 			if after := e.mustHold(); after[r.resource] != before[r.resource] {
 				t.Errorf("%s changed\nfrom %s\nto   %s", r.resource, before[r.resource], after[r.resource])
 			}
-			refused(t, s.relay, e, csdsAddress, r)
+			waitNacked(t, s.relay, e, csdsAddress, r)
 
 			s.origin.Put("edge", r.good)
 			waitInStep(e, s.relay)
-			accepted(t, s.relay, e, csdsAddress, r)
+			waitAcked(t, s.relay, e, csdsAddress, r)
 		}
 		tr.stop()
 		e.lostNothing(webHeld...)
 	})
 }
 
-// refused waits until everything that the relay shows says that the Envoy
-// refused this, and its other types are in step.
-func refused(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r refusal) {
+// waitNacked waits until everything that the relay shows says that the Envoy
+// rejected this, and that its other types are in step.
+func waitNacked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r badResource) {
 	t.Helper()
-	xdstest.Eventually(t, "the relay's view of the refusal of "+r.resource, func() error {
+	xdstest.Eventually(t, "the relay's view of the NACK of "+r.resource, func() error {
 		got, err := states(relay, e.node)
 		if err != nil {
 			return err
@@ -166,9 +166,9 @@ func adds(diff, text string) bool {
 	})
 }
 
-// accepted waits until everything that the relay shows says that the Envoy
-// refuses nothing any more. /nacks keeps the refusal as history.
-func accepted(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r refusal) {
+// waitAcked waits until everything that the relay shows says that the Envoy
+// rejects nothing any more. /nacks keeps the NACK as history.
+func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r badResource) {
 	t.Helper()
 	xdstest.Eventually(t, "the relay's view after the roll-back of "+r.resource, func() error {
 		nacks, err := xdstest.List[nackItem](relay, "/nacks")
@@ -177,7 +177,7 @@ func accepted(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, 
 		}
 		for _, n := range nacks {
 			if n.StillRefusing != 0 {
-				return fmt.Errorf("/nacks: still refused: %+v", n)
+				return fmt.Errorf("/nacks: still rejected: %+v", n)
 			}
 		}
 		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has all there is for it") {
@@ -196,23 +196,23 @@ func accepted(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, 
 	})
 }
 
-// A new cluster that the Envoy refuses comes beside a change of the endpoints.
+// A new cluster that the Envoy rejects comes beside a change of the endpoints.
 // The Envoy takes the endpoints. When the origin takes the cluster back, the
 // Envoy is in step again.
-func TestRefusalOfNewCluster(t *testing.T) {
+func TestNackOfNewCluster(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		s, e, csdsAddress := refusalScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "10m"})
+		s, e, csdsAddress := nackScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "10m"})
 		tr := startTraffic(e, "in")
-		spare := refusal{resource: "CDS spare", reason: "ring", diff: "ring_hash_lb_config"}
+		spare := badResource{resource: "CDS spare", reason: "ring", diff: "ring_hash_lb_config"}
 		s.origin.Put("edge", badCluster("spare", w.source), endpoints("web", xdstest.StartHTTPBackend(t, "green")))
 		tr.reaches("green")
-		refused(t, s.relay, e, csdsAddress, spare)
+		waitNacked(t, s.relay, e, csdsAddress, spare)
 		// P36: the roll-back does not wait for removal_delay.
 		s.origin.Remove("edge", cds, "spare")
 		waitInStep(e, s.relay)
-		accepted(t, s.relay, e, csdsAddress, spare)
+		waitAcked(t, s.relay, e, csdsAddress, spare)
 		tr.stop()
-		// Envoy lists a new cluster that it refused among those that warm, until
+		// Envoy lists a new cluster that it rejected among those that warm, until
 		// the origin removes it.
 		e.waitHolds(webHeld...)
 		e.removed(1, 0)
