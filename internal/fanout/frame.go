@@ -48,7 +48,7 @@ func newFrame(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot,
 	bytes := body.Encode()
 	snapshot.CountDerived(int64(len(bytes)))
 	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
-		resources: c.Changed, heartbeats: c.Beats, removed: c.Removed, errors: c.Errors, ttls: ttls}
+		resources: c.Changed, heartbeats: c.Heartbeats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
 
 // frames are the frames of all snapshots. Keys with equal resources send the same bytes. The cache
@@ -56,8 +56,8 @@ func newFrame(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot,
 // here only find it. They have as many entries as there are frames, and as were dropped since the
 // last garbage collection. There are many sets so that workers seldom wait for each other.
 //
-// The frames of subscriptions that one client has alone (Subscription.Unshared) are here as well: with
-// a key for each client, all are of that kind.
+// The frames of subscriptions that one client has alone (Subscription.Unshared) are here as well:
+// with a key for each client, all are of that kind.
 var frames [64]xds.WeakSet[Frame]
 
 // share returns the frame with this content. It builds the frame if no snapshot of any key has an
@@ -66,7 +66,7 @@ var frames [64]xds.WeakSet[Frame]
 func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *session.Content) *Frame {
 	var ttls []time.Duration
 	if body.WithTTL {
-		ttls = c.Lefts(body.Now)
+		ttls = remainingTTLs(c, body.Now)
 	}
 	h := hashContent(body, c, ttls)
 	fc.mu.Lock()
@@ -84,6 +84,18 @@ func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *se
 	fc.byContent.finish(h, at, built{frame: f})
 	fc.mu.Unlock()
 	return f
+}
+
+// remainingTTLs are the remaining times at now of the TTLs in the content; nil: there are none.
+func remainingTTLs(c *session.Content, now time.Time) (out []time.Duration) {
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
+		for _, r := range rs {
+			if r.TTL() > 0 {
+				out = append(out, r.Left(now))
+			}
+		}
+	}
+	return out
 }
 
 // sharedFrame returns the frame of hash h that is equal, or else a new one. A new one is dropped
@@ -112,7 +124,7 @@ func (f *Frame) equals(body *xds.ResponseBody, c *session.Content, to *snapshot.
 // sameContent reports whether f has this content, if it is a frame of the same snapshot.
 func (f *Frame) sameContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duration) bool {
 	return f.form == body.ResourceFormat && f.version == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
-		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Beats) && slices.Equal(f.removed, c.Removed) &&
+		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Heartbeats) && slices.Equal(f.removed, c.Removed) &&
 		slices.Equal(f.errors, c.Errors) && slices.Equal(f.ttls, ttls) && slices.Equal(f.Follows, c.Follows) &&
 		slices.Equal(f.LaterErrors, c.LaterErrors)
 }
@@ -126,7 +138,7 @@ func hashContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duratio
 	h.SetSeed(contentSeed)
 	maphash.WriteComparable(&h, body.ResourceFormat)
 	_, _ = h.WriteString(body.Version)
-	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
 		maphash.WriteComparable(&h, len(rs))
 		for _, r := range rs {
 			maphash.WriteComparable(&h, r)
@@ -232,7 +244,7 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 		return built{frame: emptyFrame}
 	}
 	body := p.Body(&c, identifier(replica, p.To))
-	if size := body.Size() + session.NonceSize; size > p.Limit {
+	if size := body.Size() + nonceSize; size > p.Limit {
 		return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
 	}
 	return built{frame: fc.share(p.To, body, &c)}

@@ -38,7 +38,7 @@ func (r *serverFixture) shown() string {
 		}
 	}
 	for _, u := range r.unacknowledged("n") {
-		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Awaits)
+		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Unanswered)
 	}
 	return out
 }
@@ -201,7 +201,7 @@ func TestP71_CurrentVersionIsHad(t *testing.T) {
 	for _, c := range r.srv.Clients() {
 		states[c.Types[0].State]++
 	}
-	if states[inspect.Synced] != 1 || states[inspect.Unanswered] != 1 {
+	if states[inspect.StateSynced] != 1 || states[inspect.StateStale] != 1 {
 		t.Errorf("%v", states)
 	}
 }
@@ -249,11 +249,11 @@ func TestP71_PollerOfABusyKey(t *testing.T) {
 	for n := range 3 {
 		g.Publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
 		version = r.Response(r.Ask(c, xds.EndpointType, version, "a")).VersionInfo
-		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.Unanswered {
+		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.StateStale {
 			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
 		}
 	}
-	<-r.Refuse(c, xds.EndpointType, version, "a")
+	<-r.Nack(c, xds.EndpointType, version, "a")
 	if s := r.stands(); s.Has != r.gen()-1 || s.Nack == nil || s.Nack.Gen != r.gen() || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}

@@ -38,10 +38,10 @@ type PolicyChange struct {
 	Secrets  string
 }
 
-// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the rules
-// into the Source. A client that comes meanwhile has to pass both the old policies and the new
-// ones. A client that was admitted before, and gets its key after the change began, is asked
-// by the policies again at once. One call at a time.
+// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the
+// rules into the Source. A client that comes meanwhile has to pass both the old policies and the
+// new ones. A client that was admitted before, and gets its key after the change began, is asked by
+// the policies again at once. One call at a time.
 func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
 	for _, c := range policies {
 		c.Policy.Restrict(c.Identity, c.Secrets)
@@ -132,12 +132,12 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 	for _, st := range s.all() {
 		if st.refusal.Load() == nil {
 			gone := func() bool { return st.refusal.Load() != nil || s.streams[st.id] != st }
-			add(st.End, gone, st.evaluate())
+			add(st.End, gone, st.checkKeys())
 		}
 	}
 	for _, p := range s.rest.Pollers() {
 		if p.Refusal() == nil {
-			add(p.End, func() bool { return p.Refusal() != nil }, p.Evaluate())
+			add(p.End, func() bool { return p.Refusal() != nil }, p.CheckKey())
 		}
 	}
 	if len(moving)+len(refused) == 0 {
@@ -168,7 +168,7 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 		if denied := c.MayHave(t.typ); denied != nil {
 			now.Refused = denied
 		} else {
-			now.Evaluate(keyOf, t.node, c.Peer)
+			now.Apply(keyOf, t.node, c.Peer)
 			ends = !some
 		}
 		if now.Refused != nil && ends && refusal == nil {
@@ -183,7 +183,7 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 }
 
 // evaluate applies the rules as they are now to a stream; nil: it stays.
-func (st *stream) evaluate() *Refusal {
+func (st *stream) checkKeys() *Refusal {
 	changes, refusal := st.changes(st.srv.source.KeyOf)
 	switch {
 	case refusal != nil:
@@ -216,13 +216,13 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	return st.node, out
 }
 
-// addEvaluated adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
-// may have missed the type. Then the stream evaluates itself.
-func (st *stream) addEvaluated(ty *streamType, generation uint64) (*streamType, *Refusal) {
+// addEvaluated adds a type to the stream. If the rules changed since its key was looked up, the
+// rekeyer may have missed the type. Then the stream evaluates itself.
+func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *Refusal) {
 	st.addType(ty)
 	st.tellRouted()
 	if st.srv.rekeyer.generation.Load() != generation {
-		return ty, st.evaluate()
+		return ty, st.checkKeys()
 	}
 	return ty, nil
 }

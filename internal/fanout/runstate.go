@@ -9,8 +9,8 @@ import "sync/atomic"
 //
 // A stream whose frame another worker is building counts as in flight as well.
 //
-// A goroutine that sets a dirty bit tries to queue the stream afterwards. A worker that leaves looks
-// at the dirty bits afterwards. So one of the two sees the other. A stream in flight is not
+// A goroutine that sets a dirty bit tries to queue the stream afterwards. A worker that leaves
+// looks at the dirty bits afterwards. So one of the two sees the other. A stream in flight is not
 // queued: its completion queues it.
 type runState struct {
 	dirty atomic.Uint64

@@ -71,7 +71,7 @@ func (st *stream) sendType(v *view, i int) bool {
 	st.mu.Lock()
 	epoch := ty.epoch
 	plan := ty.Next(v.cur[i], st.moment(v, i))
-	if !plan.Until.IsZero() && (ty.alarm.IsZero() || plan.Until.Before(ty.alarm)) {
+	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
 	st.mu.Unlock()
@@ -112,7 +112,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 			ty.NothingToSend(plan)
 		}
 		var accepted *snapshot.Snapshot
-		if ty.BringsState() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
+		if ty.Resumes() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
 			accepted = ty.Accepted()
 		}
 		st.mu.Unlock()
@@ -126,7 +126,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if frame.Renewed > 0 {
 		merged = ty.SkippedHeartbeats(plan)
 	}
-	nonce, seq := st.nonces.Next(buf[:0])
+	nonce, seq := st.nonces.next(buf[:0])
 	ty.Sent(plan, frame.Manifest, seq, v.now)
 	ty.track.Sent(plan, frame.Version)
 	if ty.Type.Warms {
@@ -148,20 +148,20 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if st.grpc.SendMsg(out) != nil {
 		return true, false
 	}
-	ty.meters.Responses[st.variant].Inc()
-	ty.meters.Bytes[st.variant].Add(size)
+	ty.metrics.Responses[st.variant].Inc()
+	ty.metrics.Bytes[st.variant].Add(size)
 	if skipped > 0 {
-		ty.meters.Coalesced.Add(skipped)
+		ty.metrics.Coalesced.Add(skipped)
 	}
-	ty.meters.Heartbeats.Add(frame.Renewed)
-	ty.meters.HeartbeatsCoalesced.Add(merged)
+	ty.metrics.Heartbeats.Add(frame.Renewed)
+	ty.metrics.HeartbeatsCoalesced.Add(merged)
 	return true, false
 }
 
 // reportOversized counts and logs a response that is too large (P38). Each client counts. The log
 // has one line for a snapshot.
 func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
-	ty.meters.Oversized.Inc()
+	ty.metrics.Oversized.Inc()
 	if framesOf(p.To).reported.Swap(true) {
 		return
 	}
@@ -174,7 +174,7 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 func (st *stream) moment(v *view, i int) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
-	m.Release = ty.Type.Warms && ty.AwaitsAnswer() && st.laterPending(v, i)
+	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
 	return m
 }
 

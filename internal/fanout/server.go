@@ -20,7 +20,6 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
@@ -56,12 +55,12 @@ type Options struct {
 type Server struct {
 	*inspect.Inspector // of its clients
 
-	opts   Options
-	now    atomic.Pointer[Settings] // see settings
-	source Source
-	meters *telemetry.Metrics
-	log    *slog.Logger
-	nodes  xds.NodeTable
+	opts    Options
+	now     atomic.Pointer[Settings] // see settings
+	source  Source
+	metrics *telemetry.Metrics
+	log     *slog.Logger
+	nodes   xds.NodeTable
 
 	sched     *scheduler
 	admission *listener.Admission
@@ -86,7 +85,7 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = maxResponse
 	}
 	s := &Server{
-		opts: o, source: o.Source, meters: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
+		opts: o, source: o.Source, metrics: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
@@ -106,14 +105,14 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams that
-// are still open then.
+// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams
+// that are still open then.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.rekeyer.run(ctx) })
-	parts.Go(func() { s.Inspector.Run(ctx, s.meters) })
+	parts.Go(func() { s.Inspector.Run(ctx, s.metrics) })
 	parts.Wait()
 	return nil
 }
@@ -149,20 +148,20 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
 	if refused := s.admission.Enter(caller, conn); refused != nil {
-		s.meters.Refuse(refused.Reason)
+		s.metrics.Refuse(refused.Reason)
 		s.refusals.Note("refused a stream", refused, st.client(""))
 		return refused
 	}
 	defer s.admission.Leave(caller, conn)
 	if !s.add(st) {
-		s.meters.Refuse(telemetry.Draining)
+		s.metrics.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
-	s.meters.Streams[v].Add(1)
+	s.metrics.Streams[v].Add(1)
 	err := st.receive()
 	st.close()
 	s.remove(st)
-	s.meters.Streams[v].Add(-1)
+	s.metrics.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
 		s.refusals.Note("ended a stream", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
@@ -196,7 +195,7 @@ func (s *Server) add(st *stream) bool {
 	}
 	s.lastID++
 	st.id = s.lastID
-	st.nonces = session.NewNonces(instance, st.id)
+	st.nonces = newNonces(instance, st.id)
 	s.streams[st.id] = st
 	return true
 }

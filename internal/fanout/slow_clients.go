@@ -113,8 +113,8 @@ func (st *stream) progress(p progress, now time.Time) progress {
 	return p
 }
 
-// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client took
-// nothing for send_timeout. On a connection with several streams, what the others take says
+// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client
+// took nothing for send_timeout. On a connection with several streams, what the others take says
 // nothing about this one. There the whole message has to be taken in time.
 func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refusal {
 	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
@@ -184,7 +184,7 @@ func (st *stream) pinned(now time.Time, pins map[any]pin) (waits bool) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if _, out := ty.Outstanding(now, st.srv.settings().AckTimeout); out {
+		if _, out := ty.WaitsForACK(now, st.srv.settings().AckTimeout); out {
 			waits = true
 		} else {
 			idle |= ty.bit
@@ -209,7 +209,7 @@ func (s *Server) unpin(pins map[any]pin) {
 	for _, p := range pins {
 		total += p.bytes
 	}
-	defer func() { s.meters.PinnedBytes.Set(int(total)) }()
+	defer func() { s.metrics.PinnedBytes.Set(int(total)) }()
 	if limit <= 0 || total <= limit {
 		return
 	}

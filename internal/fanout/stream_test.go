@@ -367,7 +367,7 @@ func TestP19_WarmingOnStream(t *testing.T) {
 			st.mu.Lock()
 			ty := st.order[0]
 			idle := st.run.dirty.Load() == 0 && st.run.word.Load()&(queued|running|inFlight) == 0
-			waits := idle && ty.AwaitsAnswer() && ty.Pending(ty.snapshot())
+			waits := idle && ty.PendingACK() && ty.Pending(ty.snapshot())
 			st.mu.Unlock()
 			if waits {
 				return true

@@ -19,12 +19,12 @@ type streamType struct {
 	node   *xds.Node // as it was when the type first spoke (P1)
 	bit    uint64
 	member Member // nil: the type stays unanswered (P5, P6)
-	meter
+	typeMetrics
 
 	// Under the stream's lock.
-	epoch uint64      // counts requests: a plan that was made before a request is not applied after it
-	alarm time.Time   // when the type is looked at again; zero: not set
-	timer *time.Timer // of the alarm; nil: it was never set
+	epoch     uint64      // counts requests: a plan that was made before a request is not applied after it
+	wakeTime  time.Time   // when the type is looked at again; zero: not set
+	wakeTimer *time.Timer // of the alarm; nil: it was never set
 	// unavailable: the relay has nothing of what the type asks for, and reaches no origin (P53).
 	unavailable bool
 	// marks are the snapshots of this type when a type that warms was sent last, by that type's
@@ -38,14 +38,14 @@ const warmingTypes = 2
 
 // meter has the metrics of a member. They are looked up once, when it joins, and released when it
 // has left.
-type meter struct {
-	perKey *telemetry.Key
-	meters *telemetry.Type
+type typeMetrics struct {
+	perKey  *telemetry.Key
+	metrics *telemetry.Type
 }
 
-func (s *Server) meter(key xds.Key, url xds.TypeURL) meter {
-	of := s.meters.Key(key)
-	return meter{of, of.Type(url)}
+func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
+	of := s.metrics.Key(key)
+	return typeMetrics{of, of.Type(url)}
 }
 
 // uncounted are the metrics of types without a member.
@@ -71,18 +71,18 @@ func (t *streamType) End(r *Refusal) { t.st.End(r) }
 
 // wakeAt has the type looked at again at that time (P19, P67). The stream's lock is held.
 func (t *streamType) wakeAt(at time.Time) {
-	t.alarm = at
-	if t.timer == nil {
-		t.timer = time.AfterFunc(time.Until(at), t.ring)
+	t.wakeTime = at
+	if t.wakeTimer == nil {
+		t.wakeTimer = time.AfterFunc(time.Until(at), t.timerFired)
 	} else {
-		t.timer.Reset(time.Until(at))
+		t.wakeTimer.Reset(time.Until(at))
 	}
 }
 
 // ring is called when the alarm is due.
-func (t *streamType) ring() {
+func (t *streamType) timerFired() {
 	t.st.mu.Lock()
-	t.alarm = time.Time{}
+	t.wakeTime = time.Time{}
 	t.st.mu.Unlock()
 	t.Wake()
 }

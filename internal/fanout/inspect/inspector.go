@@ -119,7 +119,7 @@ func (i *Inspector) ClientConfigs() []ClientConfig {
 const countEvery = 10 * time.Second
 
 var metricOf = map[string]telemetry.Standing{
-	Synced: telemetry.StandsSynced, NotSent: telemetry.StandsNotSent, Unanswered: telemetry.StandsStale, Refused: telemetry.StandsNacked,
+	StateSynced: telemetry.StandsSynced, StateNotSent: telemetry.StandsNotSent, StateStale: telemetry.StandsStale, StateNacked: telemetry.StandsNacked,
 }
 
 // Run counts the clients by state, for the metrics, until ctx ends.

@@ -77,7 +77,7 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 		}
 		out := ResourceStatus{Resource: r}
 		if r.NameStatus == StatusNacked {
-			out.Nack = c.refusal(&r)
+			out.Nack = c.nackOf(&r)
 		}
 		if !yield(out) {
 			return
@@ -86,16 +86,16 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 }
 
 // refusal returns the refusal of a resource. Only the last refusal's message is kept.
-func (c *config) refusal(r *session.Resource) *member.Nack {
+func (c *config) nackOf(r *session.Resource) *member.Nack {
 	var n member.Nack
 	if c.nack != nil {
 		n = *c.nack
 	}
-	if r.RefusedIn != "" && r.RefusedIn != n.Version {
-		n = member.Nack{Version: r.RefusedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
+	if r.NackedIn != "" && r.NackedIn != n.Version {
+		n = member.Nack{Version: r.NackedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
 	}
-	if r.RefusedVersion != "" {
-		n.Version = r.RefusedVersion
+	if r.NackedVersion != "" {
+		n.Version = r.NackedVersion
 	}
 	return &n
 }

@@ -59,21 +59,21 @@ func (t Type) standing(look *Survey) standing {
 		at.unsent = look.Unsent(t.Session, newest)
 	}
 	s := t.Session
-	refusing := s.Refusing()
-	at.has = s.AckedGeneration(newest, at.unsent || refusing || s.AwaitsAnswer())
+	refusing := s.AnyNacked()
+	at.has = s.AckedGeneration(newest, at.unsent || refusing || s.PendingACK())
 	switch {
 	case refusing:
-		at.state, at.since = Refused, t.refusedAt()
-	case s.AwaitsAnswer():
-		at.state, at.since = Unanswered, s.UnansweredSince()
+		at.state, at.since = StateNacked, t.nackedAt()
+	case s.PendingACK():
+		at.state, at.since = StateStale, s.PendingACKSince()
 	case t.sent == 0 && (at.unsent || !s.Began()):
-		at.state, at.since = NotSent, t.began
+		at.state, at.since = StateNotSent, t.began
 	case at.unsent:
-		at.state, at.since = Unanswered, t.since(newest)
-	case look.Awaiting(s, newest):
-		at.state, at.since = NotSent, t.asked
+		at.state, at.since = StateStale, t.since(newest)
+	case look.AnyUnanswered(s, newest):
+		at.state, at.since = StateNotSent, t.requested
 	default:
-		at.state, at.since = Synced, t.began
+		at.state, at.since = StateSynced, t.began
 		if t.answered.After(at.since) {
 			at.since = t.answered
 		}
@@ -104,8 +104,8 @@ func (t Type) Standing(look *Survey) Standing {
 		Key: t.Member.Key(), Type: t.Session.Type.URL,
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 	}
-	if at.state == Refused && t.nack != nil {
-		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.AwaitsAnswer()
+	if at.state == StateNacked && t.nack != nil {
+		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.PendingACK()
 	}
 	return out
 }

@@ -11,9 +11,9 @@ import (
 // refusal. It also counts the stream for the progress of each version. It is used under the
 // stream's lock.
 type Tracker struct {
-	began    time.Time // when the type first spoke
-	asked    time.Time // when it began to ask for what it asks for now
-	answered time.Time // when the last ACK or NACK came; zero: none did
+	began     time.Time // when the type first spoke
+	requested time.Time // when it began to ask for what it asks for now
+	answered  time.Time // when the last ACK or NACK came; zero: none did
 
 	sent, acks, nacks uint64
 	version           string       // that was sent last
@@ -33,7 +33,7 @@ func (t *Tracker) Began() time.Time { return t.began }
 func (t *Tracker) EverSent() bool { return t.sent > 0 }
 
 // Asked notes that the client asks for something else from now on.
-func (t *Tracker) Asked(now time.Time) { t.asked = now }
+func (t *Tracker) Requested(now time.Time) { t.requested = now }
 
 // Sent notes a response that is sent, of this version. The session has moved already.
 func (t *Tracker) Sent(p *session.Plan, version string) {
@@ -73,7 +73,7 @@ func (t *Tracker) Nacked(out *session.Outcome, n *member.Nack, now time.Time) {
 }
 
 // refusedAt is when the refusal came that stands.
-func (t *Tracker) refusedAt() time.Time {
+func (t *Tracker) nackedAt() time.Time {
 	if t.nack == nil {
 		return t.began
 	}

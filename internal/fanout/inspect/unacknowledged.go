@@ -31,9 +31,9 @@ type Unacknowledged struct {
 	Unsent bool
 	// Awaits are names that the origin has not answered yet, "*" for the wildcard. They are
 	// bounded like Names. Then there is nothing to acknowledge.
-	Awaits []string
+	Unanswered []string
 
-	awaits iter.Seq[string] // from which Awaits is made; nil: none
+	unanswered iter.Seq[string] // from which Awaits is made; nil: none
 }
 
 // maxNames bounds the names of one type.
@@ -43,7 +43,7 @@ const maxNames = 10_000
 // false: it acknowledged everything, or nothing is known of what it asks for.
 func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	at, s := t.standing(look), t.Session
-	if t.Member == nil || at.state == Synced || !s.Began() {
+	if t.Member == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
@@ -51,26 +51,26 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 		Lineage: at.lineage, Has: at.has, AckedVersion: s.AckedVersion(),
 	}
 	switch {
-	case at.state == Refused && t.nack != nil:
+	case at.state == StateNacked && t.nack != nil:
 		u.Nack, u.Of, u.Version = t.lastNack(), t.nack.Gen, t.nack.Version
-		of, names := s.RefusedNames(maxNames)
+		of, names := s.NackedNames(maxNames)
 		u.Of, u.Names = max(u.Of, of), names
-	case s.AwaitsAnswer():
-		u.Of, u.Version, u.Names = s.NewestUnanswered()
+	case s.PendingACK():
+		u.Of, u.Version, u.Names = s.NewestPendingACK()
 		u.Names = u.Names[:min(len(u.Names), maxNames)]
 	case at.unsent:
 		newest := t.newest()
 		u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 	default:
-		u.awaits = s.Copy().UnansweredNames(t.newest())
+		u.unanswered = s.Copy().UnansweredNames(t.newest())
 	}
 	return u, true
 }
 
 // collect sets Awaits. It is called without a lock, since there may be many names.
 func (u *Unacknowledged) collect() {
-	if u.awaits != nil {
-		u.Awaits = FirstNames(u.awaits)
+	if u.unanswered != nil {
+		u.Unanswered = FirstNames(u.unanswered)
 	}
 }
 

@@ -22,8 +22,8 @@ type handshakes struct {
 	failed func(listener, peer string, err error)
 }
 
-// Credentials are the transport credentials of a grpc server that serves what New returns. failed is
-// called for each TLS handshake that fails, with the listener's key and the peer's address, from
+// Credentials are the transport credentials of a grpc server that serves what New returns. failed
+// is called for each TLS handshake that fails, with the listener's key and the peer's address, from
 // several goroutines at a time. It is not called for a probe of the port.
 func Credentials(failed func(listener, peer string, err error)) credentials.TransportCredentials {
 	return handshakes{failed}

@@ -24,7 +24,7 @@ type Change struct {
 }
 
 // Evaluate sets To or Refused by these rules.
-func (c *Change) Evaluate(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
+func (c *Change) Apply(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
 	if key, err := keyOf(node, peer, c.Type); err != nil {
 		c.Refused = err
 	} else {

@@ -9,8 +9,8 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Refusal says why a stream, poll or connection is refused or ended. Metrics count it by its reason,
-// and its message goes to the client.
+// Refusal says why a stream, poll or connection is refused or ended. Metrics count it by its
+// reason, and its message goes to the client.
 type Refusal struct {
 	Code   codes.Code
 	Reason telemetry.Reason

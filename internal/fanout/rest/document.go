@@ -29,10 +29,10 @@ import (
 // it is first looked at, and its body when it is first sent. So polls that have the version
 // already cost no encoding.
 type document struct {
-	look    sync.Once
-	ready   bool   // there is an answer
-	version string // P71
-	awaits  bool   // the origin has not answered some of what is asked for
+	look       sync.Once
+	ready      bool   // there is an answer
+	version    string // P71
+	unanswered bool   // the origin has not answered some of what is asked for
 
 	mu   sync.Mutex
 	done chan struct{} // closed when body or err is there; nil: it was not begun
@@ -77,8 +77,8 @@ func (a *Documents) document(s *snapshot.Snapshot, sub *snapshot.Subscription) *
 	}
 	a.mu.Unlock()
 	c.look.Do(func() {
-		c.ready, c.version = evaluate(s, sub)
-		c.awaits = session.AwaitsAny(sub, s)
+		c.ready, c.version = answerFor(s, sub)
+		c.unanswered = session.AnyUnanswered(sub, s)
 	})
 	return c
 }
@@ -113,7 +113,7 @@ func (a *Documents) charge(c *document, cost int64) {
 // types only resources are an answer. SotW cannot say that a name is absent (P31), and Envoy
 // takes an empty update of Secrets, Runtime or extensions for a fault. So an error of a name
 // (P39) makes a new version and is told beside the resources, but is no answer by itself.
-func evaluate(s *snapshot.Snapshot, sub *snapshot.Subscription) (ready bool, version string) {
+func answerFor(s *snapshot.Snapshot, sub *snapshot.Subscription) (ready bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
 	h.number(uint64(sub.Names.Len()))

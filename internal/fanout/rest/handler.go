@@ -131,10 +131,10 @@ func (s *Server) body(p *Poll, r *http.Request) (body []byte, status int, refuse
 		limit = listener.MaxMessage
 	}
 	p.reads(func() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) })
-	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
+	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.bodyBytes})
 	p.reads(nil)
 	if refused := p.refusal.Load(); refused != nil {
-		p.held.Store(0)
+		p.bodyBytes.Store(0)
 		p.w.Header().Set("Connection", "close")
 		return nil, 0, refused
 	}
@@ -171,7 +171,7 @@ var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // read decodes a poll.
 func (s *Server) read(p *Poll, t xds.Type, body []byte) (*request, *refusal.Refusal) {
-	defer p.held.Store(0)
+	defer p.bodyBytes.Store(0)
 	if len(body) > largePoll {
 		largePolls <- struct{}{}
 		defer func() { <-largePolls }()

@@ -26,20 +26,20 @@ type Poll struct {
 	caller     *listener.Caller
 	from       string                  // remote address, for messages
 	node       string                  // its id, once that was read
-	brought    string                  // version that it came with, if that is current and was noted
+	resumed    string                  // version that it came with, if that is current and was noted
 	generation uint64                  // of the rules under which the policies admitted it last
 	admit      func() *refusal.Refusal // asks the policies
 	drain      chan struct{}           // closed when the relay drains
 	cut        chan struct{}           // closed when it has to go
 
 	// Any goroutine's.
-	told     atomic.Bool                     // to end
-	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
-	mu       sync.Mutex
-	stop     func()                   // ends the reading of its body; nil: it is not read
-	held     atomic.Int64             // bytes of its body, until that was read
-	inFlight atomic.Pointer[document] // what is being written
-	since    atomic.Int64             // when that began, UnixNano
+	told      atomic.Bool                     // to end
+	refusal   atomic.Pointer[refusal.Refusal] // why it is cut
+	mu        sync.Mutex
+	stop      func()                   // ends the reading of its body; nil: it is not read
+	bodyBytes atomic.Int64             // bytes of its body, until that was read
+	inFlight  atomic.Pointer[document] // what is being written
+	since     atomic.Int64             // when that began, UnixNano
 }
 
 // tell has the poll end, if it waits.
@@ -186,8 +186,8 @@ func (s *Server) answer(p *Poll, q *request) {
 	}
 }
 
-// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted. Only
-// a poll that waits gets its answer after the change.
+// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted.
+// Only a poll that waits gets its answer after the change.
 func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
 	generation := s.opts.RulesGeneration() // before the policies are asked
 	if generation == p.generation {
@@ -207,13 +207,13 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 	}
 	snap, a := of.document()
 	switch {
-	case a == nil, all && a.awaits:
+	case a == nil, all && a.unanswered:
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {
-			if p.brought != a.version && !(q.refused && q.nonce == a.version) {
-				p.brought = a.version // noted once, however often it looks again
-				s.pollers.noteBrought(of, a.version, snap)
+			if p.resumed != a.version && !(q.isNACK && q.nonce == a.version) {
+				p.resumed = a.version // noted once, however often it looks again
+				s.pollers.noteResumed(of, a.version, snap)
 			}
 			of.member.Acked(snap.Gen, snap)
 		}

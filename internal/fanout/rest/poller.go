@@ -21,11 +21,11 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Poller is what one node polls again and again of one type: a list of names. It is a member of
-// its group from its first poll until twice long_poll after its last one, whatever their
-// connections (P70). One node may be several pollers: Envoy polls for the endpoints of each
-// cluster by themselves. A node that changes its list is another poller from then on, and so are its
-// polls that bring state (bringsState).
+// Poller is what one node polls again and again of one type: a list of names. It is a member of its
+// group from its first poll until twice long_poll after its last one, whatever their connections
+// (P70). One node may be several pollers: Envoy polls for the endpoints of each cluster by
+// themselves. A node that changes its list is another poller from then on, and so are its polls
+// that bring state (bringsState).
 type Poller struct {
 	// Fixed once it is in the table.
 	id      uint64
@@ -52,7 +52,7 @@ type Poller struct {
 	acked      string             // version that the client had when it polled last
 	sentMark   session.SnapshotID // of a snapshot from which sent was made
 	ackedMark  session.SnapshotID // of a snapshot from which acked was made
-	refuses    bool               // it refused what was sent
+	nacked     bool               // it refused what was sent
 	behind     bool               // it polled without what was sent, and was given it again
 	stateSince time.Time          // when its state began
 	nack       member.Nack        // the last one
@@ -153,7 +153,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	}
 	news := make(chan struct{})
 	p.news.Store(&news)
-	if ps.bringsState(p, q) {
+	if ps.resumes(p, q) {
 		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, HasState: true, Names: q.sub.Names}
 	}
 	if have := ps.poll(p, false); have != nil {
@@ -181,7 +181,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	}
 	// The rules may have changed while the poller could not be found yet.
 	if ps.srv.opts.RulesGeneration() != generation {
-		if r := have.Evaluate(); r != nil {
+		if r := have.CheckKey(); r != nil {
 			have.End(r)
 		}
 	}
@@ -363,13 +363,13 @@ func (ps *pollers) noteAnswer(p *Poller, q *request) {
 // version that it had, and is given the same again. The table's lock is held.
 func (p *Poller) answered(q *request) *member.Nack {
 	switch {
-	case q.refused && (q.nonce == "" || q.nonce != p.sent):
+	case q.isNACK && (q.nonce == "" || q.nonce != p.sent):
 		p.metrics.Stale.Inc() // P13
-	case q.refused:
+	case q.isNACK:
 		p.nacks++
 		p.metrics.Nacks.Inc()
 		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
-		p.refuses, p.nack, p.stateSince = true, n, n.At
+		p.nacked, p.nack, p.stateSince = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
@@ -379,27 +379,27 @@ func (p *Poller) answered(q *request) *member.Nack {
 		}
 		p.acks++
 		p.metrics.Acks.Inc()
-		p.acked, p.refuses, p.stateSince = p.sent, false, time.Now()
+		p.acked, p.nacked, p.stateSince = p.sent, false, time.Now()
 	}
 	return nil
 }
 
 // noteBrought notes that a poll came with the current version, which is that of s. It may have it
 // from another replica, or from this one before a restart.
-func (ps *pollers) noteBrought(p *Poller, version string, s *snapshot.Snapshot) {
+func (ps *pollers) noteResumed(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
-	p.sent, p.acked, p.behind, p.refuses, p.stateSince = version, version, false, false, time.Now()
+	p.sent, p.acked, p.behind, p.nacked, p.stateSince = version, version, false, false, time.Now()
 }
 
 // bringsState reports whether the version of a poll is of another replica, or of this one before a
 // restart. Such a client gets nothing from the store (P66) and no partial answer (P67). p is the
 // poller of the same list without state: a version that it gave is no state.
-func (ps *pollers) bringsState(p *Poller, q *request) bool {
+func (ps *pollers) resumes(p *Poller, q *request) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	have := ps.find(p)
@@ -421,7 +421,7 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	p.sentMark = session.IDOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
-		p.sent, p.refuses, p.stateSince = version, false, time.Now()
+		p.sent, p.nacked, p.stateSince = version, false, time.Now()
 	}
 }
 
@@ -453,7 +453,7 @@ func (p *Poller) Peer() string { return p.address }
 
 // Evaluate applies the rules that are in force now; nil: the poller keeps its key. The policies are
 // asked by each poll itself, when it comes and before it is answered.
-func (p *Poller) Evaluate() *refusal.Refusal {
+func (p *Poller) CheckKey() *refusal.Refusal {
 	switch c := p.Change(p.srv.opts.Source.KeyOf); {
 	case c.Refused != nil:
 		return member.AsRefusal(c.Refused)
@@ -466,6 +466,6 @@ func (p *Poller) Evaluate() *refusal.Refusal {
 // Change says which key the poller would have by these rules.
 func (p *Poller) Change(keyOf member.KeyOf) member.Change {
 	c := member.Change{Type: p.typ.URL, From: p.member.Key()}
-	c.Evaluate(keyOf, p.node, expr.Peer{Address: p.address})
+	c.Apply(keyOf, p.node, expr.Peer{Address: p.address})
 	return c
 }

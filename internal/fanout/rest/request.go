@@ -31,7 +31,7 @@ type request struct {
 	// version that the client has; empty: none.
 	version string
 	// refused: the poll is a NACK of the answer of version nonce (P13).
-	refused bool
+	isNACK  bool
 	nonce   string
 	code    int32
 	message string
@@ -40,7 +40,7 @@ type request struct {
 // knows reports whether an answer of this version is no news for the client: it has it, or has
 // just refused it (P15).
 func (q *request) knows(version string) bool {
-	return q.version == version || q.refused && q.nonce == version
+	return q.version == version || q.isNACK && q.nonce == version
 }
 
 // jsonDepth is how deep a poll may be nested, in messages. It is what C++'s
@@ -152,7 +152,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	sub, _ := session.New(t, xds.ResourceFormat{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &request{
 		typ: t, node: node, sub: sub, version: string(r.Version),
-		refused: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
+		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.IsNACK {
 		q.message = member.NackMessage(t, r.ErrorMessage)

@@ -182,7 +182,7 @@ func (s *Server) Pinned(now time.Time, slow time.Duration, f func(what any, by *
 		if a := p.inFlight.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			f(a, p, int64(len(a.body)))
 		}
-		if n := p.held.Load(); n > 0 {
+		if n := p.bodyBytes.Load(); n > 0 {
 			f(p, p, n)
 		}
 	}

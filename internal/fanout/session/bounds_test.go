@@ -68,11 +68,11 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 		w.unsub(n)
 	}
 	total := 0
-	for _, r := range w.s.refusals.list {
+	for _, r := range w.s.nacks.list {
 		total += len(r.names)
 	}
 	if total > 3*maxPendingACKs {
-		t.Fatalf("%d refusals hold %d names", len(w.s.refusals.list), total)
+		t.Fatalf("%d refusals hold %d names", len(w.s.nacks.list), total)
 	}
 }
 
@@ -243,8 +243,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.delivered.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
-		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.brought.initial()))
+	if w.s.delivered.initialResponsePending || w.s.resumed != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.resumed.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")

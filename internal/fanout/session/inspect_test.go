@@ -23,8 +23,8 @@ func (w *sessionFixture) stands(acks int) string {
 		if r.Has != nil {
 			name = w.Describe(r.Has)
 		}
-		if r.Refused != nil {
-			name += "!" + w.Describe(r.Refused)
+		if r.Nacked != nil {
+			name += "!" + w.Describe(r.Nacked)
 		}
 		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.NameStatus], r.State))
 	}
@@ -186,7 +186,7 @@ func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
 		waits := func(when string, want bool) {
 			t.Helper()
 			look := NewSurvey()
-			if is := look.Awaiting(w.s, w.Cur); is != want {
+			if is := look.AnyUnanswered(w.s, w.Cur); is != want {
 				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
 			}
 		}

@@ -274,7 +274,7 @@ func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
 		return // a list without names is another test
-	case len(c.open) > 0, c.s.brought != nil:
+	case len(c.open) > 0, c.s.resumed != nil:
 		return // the session cannot know whether it keeps what is in flight, or what it brought
 	}
 	c.sent = nil

@@ -362,24 +362,3 @@ func TestTwoTracks(t *testing.T) {
 		}
 	})
 }
-
-func TestP10_Nonces(t *testing.T) {
-	a, b := NewNonces(7, 1), NewNonces(7, 2)
-	seen := map[string]bool{}
-	for i := range uint64(2000) {
-		n, seq := a.Next(nil)
-		if seen[string(n)] || seq != i+1 || a.Number(n) != seq {
-			t.Fatalf("nonce %q is number %d, repeated %v", n, a.Number(n), seen[string(n)])
-		}
-		seen[string(n)] = true
-		m, _ := b.Next(nil)
-		if a.Number(m) != 0 || b.Number(n) != 0 {
-			t.Fatalf("%q and %q: a nonce of the other stream is known", n, m)
-		}
-	}
-	for _, bad := range []string{"", "1", string(a.prefix[:]), string(a.prefix[:]) + "zzzz", string(a.prefix[:]) + "!"} {
-		if a.Number([]byte(bad)) != 0 {
-			t.Fatalf("%q is known", bad)
-		}
-	}
-}

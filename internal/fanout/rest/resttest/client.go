@@ -124,7 +124,7 @@ func (r *Client) Send(ctx context.Context, c *http.Client, q *discoveryv3.Discov
 }
 
 // Refuse polls with a NACK of what was given. The channel has the reply; nil: there was none.
-func (r *Client) Refuse(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *Reply {
+func (r *Client) Nack(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *Reply {
 	r.T.Helper()
 	q := Request(Node("n"), url, "", names...)
 	q.ResponseNonce, q.ErrorDetail = given, &rpcstatus.Status{Code: 3, Message: "no"}
