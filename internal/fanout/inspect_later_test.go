@@ -7,7 +7,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// answer acknowledges the response before, or refuses it; names are those that a
+// answer acknowledges the response before, or rejects it; names are those that a
 // client of state of the world lists.
 func (c *teller) answer(refusal string, names ...string) {
 	c.t.Helper()
@@ -18,7 +18,7 @@ func (c *teller) answer(refusal string, names ...string) {
 }
 
 // A client that was in step with a version in which nothing is for it has that version,
-// whatever becomes of what comes after: be it on its way, refused, or waiting.
+// whatever becomes of what comes after: be it on its way, rejected, or waiting.
 func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

@@ -35,7 +35,7 @@ func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
 	return c
 }
 
-// say sends a request: an answer to the response before, a refusal if it has a text.
+// say sends a request: an answer to the response before, a NACK if it has a text.
 func (c *teller) say(refusal string, names ...string) {
 	c.t.Helper()
 	var e *rpcstatus.Status
@@ -162,8 +162,8 @@ func TestStatesOfAType(t *testing.T) {
 	}
 }
 
-// A client that acknowledged something else since still refuses, until it has what it refused
-// (P15).
+// A client that acknowledged something else since still counts as NACKED, until it has what it
+// rejected (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -259,7 +259,7 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	}
 }
 
-// A client that brings everything (P27) is sent nothing. It is in step, and the group is told
+// A client that already has everything (P27) is sent nothing. It is in step, and the group is told
 // what it has, as of an ACK (P66).
 func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)

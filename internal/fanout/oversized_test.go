@@ -97,7 +97,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	if n := log.Count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
+	r.srv.newWatcher().look(time.Now()) // which wakes the streams that are behind
 	g.Publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
 	each(func(s inspect.TypeStatus) bool {
 		return s.State == inspect.StateSynced && s.Oversized == nil && s.Sends == 1

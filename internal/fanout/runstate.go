@@ -34,8 +34,8 @@ func (r *runState) mark(bits uint64) {
 	r.dirty.Or(bits)
 }
 
-// unmark clears bits, before the State is read: what is published later sets them again. It returns
-// those that were set.
+// unmark clears bits before the caller reads the State: what is published later sets them again. It
+// returns the bits that were set.
 func (r *runState) unmark(bits uint64) (were uint64) {
 	step()
 	return r.dirty.And(^bits) & bits

@@ -34,7 +34,7 @@ type Options struct {
 	Tracer  *tracing.Tracer // nil: nothing is traced
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
-	// SendTimeout ends a stream that takes nothing for so long (slow_clients.go); 0: never.
+	// SendTimeout ends a stream whose client reads nothing for so long (slow_clients.go); 0: never.
 	SendTimeout time.Duration
 	// MaxConnectionAge is grpc's: older connections are closed, and their clients open new
 	// ones. 0: never.
@@ -173,14 +173,14 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // called at any time.
 func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() }
 
-// client says in a log line which client the stream is of.
+// client identifies the stream's client in a log line.
 func (st *stream) client(node string) refusal.Client {
 	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
 }
 
-// hangUp closes the connection of a client that takes nothing. The status that ends the stream
-// would wait for ever behind what the client does not take. A connection with other streams stays,
-// since they may be of other clients (P16).
+// hangUp closes the connection of a client that reads nothing. The status that ends the stream
+// would wait for ever behind the data that the client does not read. A connection with other
+// streams stays open, since they may be of other clients (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
 		_ = st.conn.Close() // its stream sees it

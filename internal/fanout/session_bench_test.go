@@ -184,7 +184,7 @@ func BenchmarkStep(b *testing.B) {
 					if i%clients == 0 {
 						b.StopTimer()
 						c.change(i + 1)
-						c.step(s) // who comes first makes the frame
+						c.step(s) // the first one makes the frame
 						b.StartTimer()
 						continue
 					}

@@ -51,8 +51,8 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	}
 }
 
-// Whom nothing concerns is left alone, however often others' resources change:
-// until much may be old, or for a minute. Who waited when it was behind is looked
+// Sessions that no change concerns are not woken, however often others' resources change:
+// until much may be old, or for a minute. A session that waited while it was behind is checked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}

@@ -35,12 +35,12 @@ type stream struct {
 	caller  *listener.Caller
 	from    string // remote address, for messages
 	opened  time.Time
-	fin     finisher // nil: this grpc has none
+	fin     finisher // nil: this grpc version has none
 
 	// The receiver's.
 	req          *xds.Request // while it handles one
 	generation   uint64       // of the rules under which the client was admitted last: see rekeyer
-	names        int          // weight of all names that the stream asks for
+	names        int          // weight of all names that the stream requests
 	requestCount int          // requests that were not just ACKs
 	// limiter enforces requests_per_second; nil: it was not needed yet.
 	limiter   *rate.Limiter
@@ -82,8 +82,8 @@ func (st *stream) receive() error {
 	}
 }
 
-// requests are those that streams scan into. A stream has one only while it handles a request. A
-// request that had many names is not kept.
+// requests are pooled requests, into which streams scan. A stream has one only while it handles a
+// request. The pool keeps no request that had many names.
 var requests = sync.Pool{New: func() any { return new(xds.Request) }}
 
 const maxPooled = 1 << 14
@@ -114,7 +114,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	}
 	if ty.member == nil {
 		st.throttle()
-		return nil // P5, P6: unanswered
+		return nil // P5, P6: no response
 	}
 	return st.apply(ty)
 }
@@ -230,7 +230,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		st.srv.metrics.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.addChecked(ty, generation) // P6: unanswered
+		return st.addChecked(ty, generation) // P6: no response
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
@@ -259,8 +259,8 @@ func (st *stream) addType(ty *streamType) *streamType {
 	return ty
 }
 
-// tellRouted tells the groups of the stream's clusters and load assignments that the stream has
-// listeners or routes as well, if so (P36). Receiver only.
+// tellRouted tells the groups of the stream's clusters and load assignments if the stream has
+// listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {
 	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.member != nil }) {
 		return
@@ -306,7 +306,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type stated at first or unsubscribed from, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
 	if changed || first {
 		// The group wakes the type once it has indexed the subscription, so that no update
@@ -340,7 +340,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	return nil
 }
 
-// subscribe is the session's Subscribe. Where the client unsubscribes from names, the session reads
+// subscribe calls the session's Subscribe. If the client unsubscribes from names, Subscribe reads
 // what was sent, which the workers change under the lock.
 func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
@@ -350,14 +350,14 @@ func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 	return ty.Subscribe(st.req)
 }
 
-// note counts what a request said. It returns the NACK, if it is one, without its message. The lock
-// is held.
+// note counts an ACK, a NACK or a stale request. It returns the NACK without its message; nil: the
+// request is none. The lock is held.
 func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
 	switch out.Answer {
 	case session.Acked:
 		ty.track.Acked(out, now)
 		ty.metrics.Acks.Inc()
-		// What was received before the client came says nothing about propagation.
+		// A change from before the client came says nothing about propagation.
 		if out.Received.After(ty.track.Began()) {
 			ty.metrics.Propagation.Observe(now.Sub(out.Received))
 		}
@@ -386,7 +386,7 @@ func (st *stream) End(r *Refusal) {
 	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
-// close waits until no worker has the stream, and leaves the groups.
+// close waits until no worker has the stream, and then leaves the groups.
 func (st *stream) close() {
 	left := make(chan any)
 	st.left.Store(&left)

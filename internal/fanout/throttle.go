@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// burstSeconds is for how many seconds' worth of limits.requests_per_second a stream may
-	// send at once. gRPC clients ask name by name when they connect.
+	// burstSeconds is how many seconds' worth of limits.requests_per_second a stream may send at
+	// once. gRPC clients subscribe name by name when they connect.
 	burstSeconds = 10
 	// unlimitedRequests is how many requests of a stream need no limiter, so that an idle
 	// stream has none.

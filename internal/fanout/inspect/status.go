@@ -34,24 +34,24 @@ const (
 // TypeStatus is one type on a stream.
 type TypeStatus struct {
 	Type  string `json:"type"`
-	Key   string `json:"key,omitempty"` // empty: maps to no key, unanswered
+	Key   string `json:"key,omitempty"` // empty: the node has no key, and the type gets no response
 	State string `json:"state"`
-	// Since is when the state began. For STALE it is when the oldest unanswered response was
+	// Since is when the state began. For STALE it is when the oldest response with a pending ACK was
 	// sent, or else when the newest version came.
 	Since    time.Time `json:"since"`
 	Wildcard bool      `json:"wildcard"`
 	Names    int       `json:"names"`
-	// Sent is the newest version of which the client was sent all that concerns it, and Acked
-	// the one that it acknowledged so. A client that has everything has the newest version,
-	// even if no response named it.
+	// Sent is the newest version of which the client was sent all that it requests, and Acked the
+	// newest of which it acknowledged all that. A client that has everything has the newest version,
+	// even if no response had that version.
 	Sent  string       `json:"sent,omitempty"`
 	Acked string       `json:"acked,omitempty"`
 	Sends uint64       `json:"responses"`
 	Acks  uint64       `json:"acks"`
 	Nacks uint64       `json:"nacks"`
 	Nack  *member.Nack `json:"last_nack,omitempty"`
-	// Unanswered is when the oldest response was sent that has no answer yet. UnansweredFor is
-	// how long ago that is, in seconds.
+	// PendingACKSince is when the oldest response with a pending ACK was sent. PendingACKSeconds is
+	// how long ago that is.
 	PendingACKSince   *time.Time `json:"unanswered_since,omitempty"`
 	PendingACKSeconds float64    `json:"unanswered_seconds,omitempty"`
 	// Unsent: the newest snapshot has something for the client that was not sent yet.

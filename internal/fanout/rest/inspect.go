@@ -38,7 +38,8 @@ func (p *Poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.
 	return append(to, p.standing(look.Now))
 }
 
-// standing: a client has what it was given once it polls again with its version.
+// standing is the state of the poller. A client has what it was sent once it polls again with that
+// version.
 func (p *Poller) standing(now time.Time) inspect.Standing {
 	at, ps := p.newest(now), p.srv.pollers
 	out := inspect.Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
@@ -62,7 +63,7 @@ func (p *Poller) standing(now time.Time) inspect.Standing {
 }
 
 // pollAnswer is what the newest snapshot has for a poller. ready: there is an answer, of this
-// version. awaits: the origin has not answered some of what it asks for.
+// version. unanswered: the origin has not answered some requested names.
 type pollAnswer struct {
 	newest     *snapshot.Snapshot
 	ready      bool
@@ -113,8 +114,8 @@ func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	return t
 }
 
-// AppendUnacknowledged implements inspect.Client. The relay knows what a client was given or
-// refused, and not what else it has.
+// AppendUnacknowledged implements inspect.Client. The relay knows what a client was sent or
+// rejected, and not what else it has.
 func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
@@ -144,7 +145,7 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	return append(to, u)
 }
 
-// pollConfig is what is known of a poller at one moment. It is known of all names together.
+// pollConfig is the state of a poller at one moment. All names have the same state.
 type pollConfig struct {
 	sub    *snapshot.Subscription
 	newest *snapshot.Snapshot // nil: nothing is known
@@ -177,7 +178,7 @@ func (p *Poller) typeConfigs() []inspect.TypeConfig {
 	return []inspect.TypeConfig{{URL: p.typ.URL, Resources: c.resources}}
 }
 
-// resources are those that a poll would be given, with what is known of the client.
+// resources are the resources that a poll would be sent, with what the client has of each.
 func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 	now := c.newest
 	names := slices.Collect(c.sub.Names.All())

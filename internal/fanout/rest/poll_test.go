@@ -267,8 +267,8 @@ func TestP71_ClientGoes(t *testing.T) {
 	}
 }
 
-// A client that refuses an answer and says so is not sent it again, until
-// something changes (P15); that is recorded (P17). A refusal of something else is
+// A client that rejects an answer and says so is not sent it again, until
+// something changes (P15); that is recorded (P17). A NACK of something else is
 // not.
 func TestP71_Refusal(t *testing.T) {
 	r := newREST(t, nil)

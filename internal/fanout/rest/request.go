@@ -22,7 +22,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// request is what a poll asks for.
+// request is the parsed request of a poll.
 type request struct {
 	typ  xds.Type
 	node *xds.Node
@@ -30,15 +30,15 @@ type request struct {
 	sub *snapshot.Subscription
 	// version that the client has; empty: none.
 	version string
-	// refused: the poll is a NACK of the answer of version nonce (P13).
+	// isNACK: the poll is a NACK of the answer whose version is nonce (P13).
 	isNACK  bool
 	nonce   string
 	code    int32
 	message string
 }
 
-// knows reports whether an answer of this version is no news for the client: it has it, or has
-// just refused it (P15).
+// knows reports whether the client already has an answer of this version, or has just rejected it
+// (P15). Then the answer is not sent.
 func (q *request) knows(version string) bool {
 	return q.version == version || q.isNACK && q.nonce == version
 }

@@ -13,8 +13,8 @@
 //
 //   - A name is requested if the client subscribes to it, and unanswered until the origin says
 //     what it is: a resource, an error, or nothing.
-//   - An alias (VHDS) is a name that leads to resources of other names. So does a glob (xdstp://…/*),
-//     and "alias" includes globs here.
+//   - An alias (VHDS) is a name that leads to resources of other names. So does a glob, which ends
+//     in "/*", and "alias" includes globs here.
 //   - A stream resumes if its first request states what the client already has:
 //     initial_resource_versions, or version_info in SotW.
 //   - A pending ACK is a response that the client has neither acknowledged nor rejected.

@@ -38,7 +38,6 @@ type sessionFixture struct {
 	plan   Plan     // of the last response
 	size   int      // of it, with a nonce of the longest
 
-	refused string // version that was refused last
 }
 
 func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFixture {
@@ -142,7 +141,7 @@ func (w *sessionFixture) moment() Moment {
 
 // wire encodes the request for the variant.
 func (r request) wire(v xds.Variant) []byte {
-	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Refused: r.nack != 0}.Wire(v)
+	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Nacked: r.nack != 0}.Wire(v)
 }
 
 // frame is a response: its content, and the manifest that sessions keep of it.

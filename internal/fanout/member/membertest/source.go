@@ -46,7 +46,7 @@ type Group struct {
 	State        *snapshot.State
 	Members      map[*Member]bool
 	Subs         []*snapshot.Subscription
-	Resubscribed []string // names, by Member.Resubscribe
+	Resubscribed []string // names of calls of Member.Resubscribe
 }
 
 // Member is a member of a Group. Its fields are under the group's lock, but for Join.

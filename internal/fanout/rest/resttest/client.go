@@ -123,7 +123,7 @@ func (r *Client) Send(ctx context.Context, c *http.Client, q *discoveryv3.Discov
 	return out
 }
 
-// Refuse polls with a NACK of what was given. The channel has the reply; nil: there was none.
+// Nack polls with a NACK of the version given. The channel has the reply; nil: there was none.
 func (r *Client) Nack(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *Reply {
 	r.T.Helper()
 	q := Request(Node("n"), url, "", names...)
