@@ -38,10 +38,10 @@ type PolicyChange struct {
 	Secrets  string
 }
 
-// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the
-// rules into the Source. A client that comes meanwhile has to pass both the old policies and the
-// new ones. A client that was admitted before, and gets its key after the change began, is asked by
-// the policies again at once. One call at a time.
+// ChangeRules changes rules and policies together, and then calls Rekey. The function rules puts the
+// rules into the Source. A client that connects meanwhile has to pass both the old policies and the
+// new ones. If a client was admitted before the change and gets its key after the change began, the
+// policies check it again at once. One call at a time.
 func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
 	for _, c := range policies {
 		c.Policy.Restrict(c.Identity, c.Secrets)
@@ -55,9 +55,8 @@ func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Du
 }
 
 // rekeyer ends the streams and pollers whose keys changed. A type may look up its key while the
-// rules change. Then one of two sees it: the rekeyer, which looks at all types after the
-// generation has changed, or the stream, which looks at the generation again after others can see
-// its type.
+// rules change. Then one of two notices: the rekeyer, which reads all types after the generation has
+// changed, or the stream, which reads the generation again after it has added the type.
 type rekeyer struct {
 	srv        *Server
 	generation atomic.Uint64 // counts calls of Rekey and ChangeRules
@@ -216,8 +215,8 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	return st.node, out
 }
 
-// addEvaluated adds a type to the stream. If the rules changed since its key was looked up, the
-// rekeyer may have missed the type. Then the stream evaluates itself.
+// addChecked adds a type to the stream. If the rules changed since its key was looked up, the
+// rekeyer may have missed the type. Then the stream checks its keys itself.
 func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *Refusal) {
 	st.addType(ty)
 	st.tellRouted()

@@ -212,7 +212,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	t := xds.TypeOf(url)
 	form := st.node.Form(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	generation := st.srv.rekeyer.generation.Load() // before rules and policy are asked: see addEvaluated
+	generation := st.srv.rekeyer.generation.Load() // before rules and policy are read: see addChecked
 	if generation != st.generation {
 		// A client that is not admitted any more may wait until the rekeyer ends it. It gets
 		// no further types meanwhile: the rules of today may map its node to the key of

@@ -21,11 +21,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Poller is what one node polls again and again of one type: a list of names. It is a member of its
-// group from its first poll until twice long_poll after its last one, whatever their connections
-// (P70). One node may be several pollers: Envoy polls for the endpoints of each cluster by
-// themselves. A node that changes its list is another poller from then on, and so are its polls
-// that resume (resumes).
+// Poller is a node that polls one list of names of one type repeatedly. It is a member of its group
+// from its first poll until twice long_poll after its last one, on whatever connections (P70). One
+// node may be several pollers: Envoy polls the endpoints of each cluster separately. A node that
+// changes its list becomes another poller. So do its polls that resume (see pollers.resumes).
 type Poller struct {
 	// Fixed once it is in the table.
 	id      uint64
@@ -438,7 +437,7 @@ func (ps *pollers) all() (out []*Poller) {
 	return out
 }
 
-// held counts the polls of all pollers.
+// openPolls counts the polls of all pollers.
 func (ps *pollers) openPolls() (n int) {
 	for _, p := range ps.all() {
 		ps.mu.Lock()
