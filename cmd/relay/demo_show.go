@@ -114,7 +114,7 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 	d.mu.Unlock()
 	all, late := len(clients), 0
 	for _, c := range clients {
-		if slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Type == string(typ) && t.State == inspect.Unanswered }) {
+		if slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Type == string(typ) && t.State == inspect.StateStale }) {
 			late++
 		}
 	}

@@ -305,7 +305,7 @@ func TestColours(t *testing.T) {
 // statusRows puts different types of a node into one row.
 func TestStatusRows(t *testing.T) {
 	typ := func(url xds.TypeURL) inspect.TypeStatus {
-		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.Synced}
+		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.StateSynced}
 	}
 	rows := statusRows([]inspect.ClientStatus{
 		{Node: "b", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},

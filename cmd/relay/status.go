@@ -149,7 +149,7 @@ func statusRows(clients []inspect.ClientStatus) []*statusRow {
 	return out
 }
 
-var stateColours = map[string]string{inspect.Synced: green, inspect.Unanswered: yellow, inspect.NotSent: faint, inspect.Refused: red}
+var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
 
 func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 	t := tintOf(w)
@@ -192,7 +192,7 @@ func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 	}
 	t.table(w, lines)
 	var sum []string
-	for _, s := range []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused} {
+	for _, s := range []string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked} {
 		if states[s] > 0 {
 			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
 		}
@@ -205,13 +205,13 @@ func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 func statusText(s *inspect.TypeStatus, now time.Time) string {
 	version := s.Acked
 	switch {
-	case s.State == inspect.Refused && s.Nack != nil:
+	case s.State == inspect.StateNacked && s.Nack != nil:
 		version = s.Nack.Version
-	case s.State == inspect.Unanswered && s.Unanswered != nil:
+	case s.State == inspect.StateStale && s.PendingACKSince != nil:
 		version = s.Sent
 	}
 	text := strings.TrimSpace(s.State + " " + shortVersion(version))
-	if s.State == inspect.Unanswered || s.State == inspect.Refused {
+	if s.State == inspect.StateStale || s.State == inspect.StateNacked {
 		text += " " + age(now.Sub(s.Since))
 	}
 	return text
@@ -252,7 +252,7 @@ func printNacks(w io.Writer, t tint, rows []*statusRow) {
 	for _, r := range rows {
 		for _, url := range slices.Sorted(maps.Keys(r.types)) {
 			s := r.types[url]
-			if s.State != inspect.Refused || s.Nack == nil {
+			if s.State != inspect.StateNacked || s.Nack == nil {
 				continue
 			}
 			if n++; n <= maxNacksShown {

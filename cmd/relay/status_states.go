@@ -13,7 +13,7 @@ import (
 // statesFlag selects clients that have one of these states for any type; empty: all clients.
 type statesFlag []string
 
-var allStates = []string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}
+var allStates = []string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked}
 
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
 func (f *statesFlag) Type() string   { return "states" }

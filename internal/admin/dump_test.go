@@ -136,7 +136,7 @@ func TestDiffOfANode(t *testing.T) {
 	r := serve(t, nil)
 	odd := "sidecar~1/x y"
 	u := inspect.Unacknowledged{
-		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: inspect.Refused, Since: time.Unix(1e9, 0),
+		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: inspect.StateNacked, Since: time.Unix(1e9, 0),
 		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
 	}
 	r.shown.unacknowledged = []inspect.Unacknowledged{u}
@@ -195,13 +195,13 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 7 {
 		r.shown.clients = append(r.shown.clients, inspect.ClientStatus{Stream: uint64(i + 1), Node: "n"})
-		u := inspect.Unacknowledged{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: inspect.NotSent, Awaits: []string{"x"}}
+		u := inspect.Unacknowledged{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: inspect.StateNotSent, Unanswered: []string{"x"}}
 		if i != 3 { // it has everything
 			r.shown.unacknowledged = append(r.shown.unacknowledged, u)
 		}
 	}
 	for range maxDifferences {
-		r.shown.unacknowledged[0].Awaits = append(r.shown.unacknowledged[0].Awaits, "y")
+		r.shown.unacknowledged[0].Unanswered = append(r.shown.unacknowledged[0].Unanswered, "y")
 	}
 	var streams []uint64
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
@@ -227,7 +227,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	for i := range r.shown.unacknowledged {
-		r.shown.unacknowledged[i].Awaits = nil
+		r.shown.unacknowledged[i].Unanswered = nil
 	}
 	var got list[unacknowledged]
 	r.get("/diff/n", &got)

@@ -62,7 +62,7 @@ func (l *visitor) next() (overview.Overview, bool) {
 var streams atomic.Uint64
 
 func synced(node, key string) inspect.ClientStatus {
-	return inspect.ClientStatus{Stream: streams.Add(1), Node: node, Variant: "sotw", Types: []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: inspect.Synced}}}
+	return inspect.ClientStatus{Stream: streams.Add(1), Node: node, Variant: "sotw", Types: []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: inspect.StateSynced}}}
 }
 
 func TestPagesAreToldWhatChanges(t *testing.T) {
@@ -80,7 +80,7 @@ func TestPagesAreToldWhatChanges(t *testing.T) {
 	}
 	r.shown.set(func() {
 		r.shown.clients = append(r.shown.clients, synced("b", "k"))
-		r.shown.clients[0].Types[0].State = inspect.Refused
+		r.shown.clients[0].Types[0].State = inspect.StateNacked
 	})
 	// The next event has the change: without a change there is none.
 	if o, ok := l.next(); !ok || o.Clients != 2 || o.States.Nacked != 1 {

@@ -86,5 +86,5 @@ func byPlace[T any](all []T, text string, name func(T) string) {
 
 // badness orders states; an unknown state is the least.
 func badness(state string) int {
-	return slices.Index([]string{inspect.Synced, inspect.NotSent, inspect.Unanswered, inspect.Refused}, state)
+	return slices.Index([]string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked}, state)
 }

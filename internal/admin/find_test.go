@@ -15,12 +15,12 @@ func TestFind(t *testing.T) {
 	r.shown.set(func() {
 		r.shown.keys = []keystatus.Key{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
 		two := synced("Edge-1", "edge/eu-1")
-		two.Types[0].State = inspect.Refused
+		two.Types[0].State = inspect.StateNacked
 		r.shown.clients = []inspect.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}
 	})
 	var got found
 	r.get("/find?text=EDGE", &got)
-	want := found{Keys: []string{"edge/eu-1"}, Nodes: []foundNode{{"Edge-1", "edge/eu-1", inspect.Refused}, {"my-edge", "mesh", inspect.Synced}}}
+	want := found{Keys: []string{"edge/eu-1"}, Nodes: []foundNode{{"Edge-1", "edge/eu-1", inspect.StateNacked}, {"my-edge", "mesh", inspect.StateSynced}}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("found %v, want %v", got, want)
 	}

@@ -115,9 +115,9 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
 		Resources: []differing{},
 	}
-	if u.Awaits != nil {
-		out.Awaits = u.Awaits[:min(len(u.Awaits), maxDifferences)]
-		out.More = len(u.Awaits) - len(out.Awaits)
+	if u.Unanswered != nil {
+		out.Awaits = u.Unanswered[:min(len(u.Unanswered), maxDifferences)]
+		out.More = len(u.Unanswered) - len(out.Awaits)
 		return out
 	}
 	all, more, known := s.opts.Keys.Differences(u, maxDifferences)

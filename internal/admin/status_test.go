@@ -180,7 +180,7 @@ func TestClients(t *testing.T) {
 	key := xds.NewKey("a b", "c").String()
 	odd := "sidecar~10.0.0.1~web/0?#%~ä"
 	r.shown.clients = []inspect.ClientStatus{
-		{Stream: 10, Node: odd, Types: []inspect.TypeStatus{{Type: "t", Key: key, State: inspect.Synced}}},
+		{Stream: 10, Node: odd, Types: []inspect.TypeStatus{{Type: "t", Key: key, State: inspect.StateSynced}}},
 		{Stream: 9, Node: "b", Types: []inspect.TypeStatus{{Type: "t", Key: "other"}}},
 		{Stream: 11, Node: odd},
 		{Stream: 12, Node: ""},
@@ -226,7 +226,7 @@ func TestNacks(t *testing.T) {
 		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
 	for range 3 { // one more than are kept
-		r.shown.standings = append(r.shown.standings, inspect.Standing{Key: xds.NewKey("b"), Type: "t", State: inspect.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.standings = append(r.shown.standings, inspect.Standing{Key: xds.NewKey("b"), Type: "t", State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[nack]
@@ -271,12 +271,12 @@ func TestKeysCountTheirClients(t *testing.T) {
 		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
 	}
 	r.shown.standings = []inspect.Standing{
-		{Key: web, Type: xds.ClusterType, State: inspect.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.Synced, Stream: 2},
-		{Key: web, Type: xds.EndpointType, State: inspect.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: inspect.Refused, Stream: 3},
+		{Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 2},
+		{Key: web, Type: xds.EndpointType, State: inspect.StateSynced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: inspect.StateNacked, Stream: 3},
 	}
 	var all list[keystatus.Key]
 	r.get("/keys", &all)
-	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{inspect.Refused: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{inspect.Synced: 2}) {
+	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{inspect.StateNacked: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{inspect.StateSynced: 2}) {
 		t.Errorf("%+v", all.Items)
 	}
 	var one keystatus.Key

@@ -70,7 +70,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						if l.identity != "" {
 							policy.Identity = mustIdentity(t, l.identity)
 						}
-						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
 						conn := r.dialTo(r.listen(policy), l.dial)
 						before := joined()
 
@@ -120,7 +120,7 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	addr := r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.SecretType, "s")
 			nonce := p.gets(xds.SecretType)
@@ -161,7 +161,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	refused := 0
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
 			mu.Lock()
 			joins = 0
 			mu.Unlock()
@@ -204,7 +204,7 @@ func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	addr := r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, metrics: r.metrics, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.ClusterType)
 			p.gets(xds.ClusterType)

@@ -82,7 +82,7 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
 		groups := &membertest.Source{}
 		srv := NewServer(Options{
-			Source: groups, Metrics: newMeters(t), Replica: "replica",
+			Source: groups, Metrics: newMetrics(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},
 			Log:      slog.New(slog.DiscardHandler),
 		})

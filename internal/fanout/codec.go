@@ -13,8 +13,8 @@ import (
 )
 
 // codec hands a Frame to the transport as two buffers: the shared body, and a tail with this
-// stream's nonce. Nothing is marshalled or copied per stream. Requests are passed on as they stand
-// on the wire. Other messages (health, reflection) go to grpc's own codec.
+// stream's nonce. Nothing is marshalled or copied per stream. Requests are passed on in wire form.
+// Other messages (health, reflection) go to grpc's own codec.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{proto: encoding.GetCodecV2("proto")} }
@@ -41,7 +41,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// incoming is a request as it stands on the wire, until release.
+// incoming is a request in wire form, until release.
 type incoming struct{ buffer mem.Buffer }
 
 func (in *incoming) bytes() []byte { return in.buffer.ReadOnlyData() }
@@ -57,8 +57,8 @@ func (in *incoming) release() {
 // does not return buffers of 1,024 bytes and less.
 const tailSize = 1024 + 128
 
-// outgoing is a response that is sent: a shared body, and a tail of its own. It is the buffer pool
-// of its tail. So grpc tells it when the message was written to the connection.
+// outgoing is a response that is sent: a shared body, and a tail of its own. It is also the buffer
+// pool of its tail. So grpc calls Put when the message was written to the connection.
 type outgoing struct {
 	body   []byte
 	tail   []byte

@@ -9,10 +9,10 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Drain takes no more streams and polls, and ends the open ones evenly over the time, streams
-// with UNAVAILABLE. So clients do not all turn to the next replica at once. It returns when every
-// client was told to end, or when ctx ends. told counts the clients that it told, left those that
-// were not.
+// Drain accepts no more streams and polls, and ends the open ones evenly over the time, streams
+// with UNAVAILABLE. So clients do not all go to the next replica at once. It returns when it has
+// told every client to end, or when ctx ends. told counts the clients that it told, left the
+// others.
 func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
 	s.mu.Lock()
 	s.draining = true
@@ -50,20 +50,20 @@ func (s *Server) drainers() (out []func()) {
 	return append(out, s.rest.Drainers()...)
 }
 
-// drainTick is how often clients are ended that are due.
+// drainTick is the interval at which Drain ends the clients that are due.
 const drainTick = 50 * time.Millisecond
 
-// drainPace ends clients evenly over a time, when the relay drains or keys change. So they do not
-// all come back, or turn to the next replica, at once.
+// drainPace spreads the ends of clients evenly over a time, when the relay drains or keys change.
+// So they do not all come back, or go to the next replica, at once.
 type drainPace struct {
 	began time.Time
 	over  time.Duration
 	told  int // clients that were told to end
 }
 
-// due is how many of the clients that are left are told to end now, and counts them as told. The
-// first goes at once, and the last one share of the time before its end. So a single client waits
-// for nothing.
+// due returns how many of the clients that are left to tell to end now, and counts them as told.
+// With n clients, one is due at once and one after each n-th of the time. So a single client does
+// not wait.
 func (p *drainPace) due(now time.Time, left int) int {
 	n := left
 	if past := now.Sub(p.began); past < p.over {

@@ -34,7 +34,7 @@ func TestDrainIsEven(t *testing.T) {
 	const over = 6 * time.Second
 	for _, n := range []int{0, 1, 2, 60, 1000} {
 		synctest.Test(t, func(t *testing.T) {
-			s := NewServer(Options{Metrics: newMeters(t)})
+			s := NewServer(Options{Metrics: newMetrics(t)})
 			s.addSilent(n)
 			began := time.Now()
 			done := make(chan int)
@@ -65,7 +65,7 @@ func TestDrainIsEven(t *testing.T) {
 // A drain that is cut short says how many clients were not told.
 func TestDrainInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(Options{Metrics: newMeters(t)})
+		s := NewServer(Options{Metrics: newMetrics(t)})
 		s.addSilent(10)
 		ctx, hurry := context.WithTimeout(t.Context(), 2*time.Second+drainTick/2)
 		defer hurry()
@@ -78,7 +78,7 @@ func TestDrainInAHurry(t *testing.T) {
 // Endings that are planned are no line each; others are.
 func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log xdstest.Log
-	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
+	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
 		s.refusals.Note("ended a stream", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "10.0.0.1"})
 	}
@@ -116,7 +116,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 // instead of the error if the whole key is refused.
 func TestRefusalsAreLogged(t *testing.T) {
 	var log xdstest.Log
-	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
+	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
 	s.refusals.Note("ended a stream", away, refusal.Client{Node: "n", Peer: "[::1]:5", Account: "::1"})

@@ -37,7 +37,7 @@ type Frame struct {
 	first *Frame
 }
 
-// emptyFrame: there is nothing to send.
+// emptyFrame is the frame of a plan with nothing to send.
 var emptyFrame = &Frame{Manifest: new(session.Manifest)}
 
 // Empty reports whether there is nothing to send.
@@ -48,16 +48,16 @@ func newFrame(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot,
 	bytes := body.Encode()
 	snapshot.CountDerived(int64(len(bytes)))
 	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
-		resources: c.Changed, heartbeats: c.Beats, removed: c.Removed, errors: c.Errors, ttls: ttls}
+		resources: c.Changed, heartbeats: c.Heartbeats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
 
-// frames are the frames of all snapshots. Keys with equal resources send the same bytes. The cache
-// of a snapshot, or a message in flight, owns a frame, and it goes with the last of them. The sets
-// here only find it. They have as many entries as there are frames, and as were dropped since the
-// last garbage collection. There are many sets so that workers seldom wait for each other.
+// frames finds the frames of all snapshots, so that keys with equal resources send the same bytes.
+// The caches of snapshots and the messages in flight own a frame; the sets here do not keep it
+// alive. The sets have an entry for each frame, and for those dropped since the last garbage
+// collection. There are many sets so that workers seldom wait for each other.
 //
-// The frames of subscriptions that one client has alone (Subscription.Unshared) are here as well: with
-// a key for each client, all are of that kind.
+// The frames of subscriptions that one client has alone (Subscription.Unshared) are here as well:
+// with a key for each client, all are of that kind.
 var frames [64]xds.WeakSet[Frame]
 
 // share returns the frame with this content. It builds the frame if no snapshot of any key has an
@@ -66,7 +66,7 @@ var frames [64]xds.WeakSet[Frame]
 func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *session.Content) *Frame {
 	var ttls []time.Duration
 	if body.WithTTL {
-		ttls = c.Lefts(body.Now)
+		ttls = remainingTTLs(c, body.Now)
 	}
 	h := hashContent(body, c, ttls)
 	fc.mu.Lock()
@@ -84,6 +84,18 @@ func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *se
 	fc.byContent.finish(h, at, built{frame: f})
 	fc.mu.Unlock()
 	return f
+}
+
+// remainingTTLs are the remaining times at now of the TTLs in the content; nil: there are none.
+func remainingTTLs(c *session.Content, now time.Time) (out []time.Duration) {
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
+		for _, r := range rs {
+			if r.TTL() > 0 {
+				out = append(out, r.RemainingTTL(now))
+			}
+		}
+	}
+	return out
 }
 
 // sharedFrame returns the frame of hash h that is equal, or else a new one. A new one is dropped
@@ -112,21 +124,20 @@ func (f *Frame) equals(body *xds.ResponseBody, c *session.Content, to *snapshot.
 // sameContent reports whether f has this content, if it is a frame of the same snapshot.
 func (f *Frame) sameContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duration) bool {
 	return f.form == body.ResourceFormat && f.version == body.Version && f.OnlyRenewals == c.OnlyRenewals &&
-		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Beats) && slices.Equal(f.removed, c.Removed) &&
+		slices.Equal(f.resources, c.Changed) && slices.Equal(f.heartbeats, c.Heartbeats) && slices.Equal(f.removed, c.Removed) &&
 		slices.Equal(f.errors, c.Errors) && slices.Equal(f.ttls, ttls) && slices.Equal(f.Follows, c.Follows) &&
 		slices.Equal(f.LaterErrors, c.LaterErrors)
 }
 
 var contentSeed = maphash.MakeSeed()
 
-// hashContent is a hash over the content. Resources are hashed by identity, since equal ones are
-// shared.
+// hashContent hashes the content. It hashes resources by identity, since equal ones are shared.
 func hashContent(body *xds.ResponseBody, c *session.Content, ttls []time.Duration) uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
 	maphash.WriteComparable(&h, body.ResourceFormat)
 	_, _ = h.WriteString(body.Version)
-	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
 		maphash.WriteComparable(&h, len(rs))
 		for _, r := range rs {
 			maphash.WriteComparable(&h, r)
@@ -161,10 +172,10 @@ func (f *Frame) receivedAt(received time.Time) *Frame {
 // are in step alike, without a comparison of snapshots. The layer by content lets clients that
 // need the same for different reasons share the bytes. Both are bounded, in number and in bytes.
 //
-// It lives as long as its snapshot, with two exceptions. The cache of a superseded snapshot goes
-// when a look at the sessions finds one that still has it, at most a minute later (sweep). That of
-// the newest snapshot goes when the last client of the key has left. Bytes that other keys have as
-// well go with the last of them (share).
+// It lives as long as its snapshot, with two exceptions. The cache of a superseded snapshot is
+// released when the watcher finds a session that still has the snapshot, at most a minute later
+// (sweep). That of the newest snapshot is released when the last client of the key has left. Bytes
+// that other keys also use live as long as the last of them (share).
 type frameCache struct {
 	mu        sync.Mutex
 	byKey     layer[session.FrameKey]
@@ -190,8 +201,8 @@ func framesOf(s *snapshot.Snapshot) *frameCache {
 }
 
 // frame returns the frame of a plan; an empty plan has a frame without body. Building is
-// single-flight. If another worker builds the frame, frame returns nil: st is parked, and that
-// worker lets it go on.
+// single-flight. If another worker is building the frame, frame parks st and returns nil. That
+// worker then wakes st.
 func (fc *frameCache) frame(st *stream, p *session.Plan, replica string) *Frame {
 	if !p.Shared() {
 		b := fc.build(p, replica)
@@ -232,14 +243,14 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 		return built{frame: emptyFrame}
 	}
 	body := p.Body(&c, identifier(replica, p.To))
-	if size := body.Size() + session.NonceSize; size > p.Limit {
+	if size := body.Size() + nonceSize; size > p.Limit {
 		return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
 	}
 	return built{frame: fc.share(p.To, body, &c)}
 }
 
-// built is what a plan was made into: a frame, without body if there is nothing to send, or the
-// size of a response that is too large.
+// built is the result of a plan: a frame, without body if there is nothing to send, or the size of
+// a response that is too large.
 type built struct {
 	frame     *Frame
 	oversized *session.Oversized
@@ -251,15 +262,15 @@ func (b *built) of(p *session.Plan) *Frame {
 	return b.frame
 }
 
-// cell is a frame that a worker builds, or has built.
+// cell is an entry of a cache: a frame that a worker is building or has built.
 type cell struct {
 	built            // set before done
 	done    bool     // under the cache's lock
 	waiters []parked // bounded by the number of streams
 }
 
-// parked is a stream that waits for a frame. In its run state that is a message in flight, so that
-// nothing overtakes it (P35).
+// parked is a stream that waits for a frame. Its run state says that a message is in flight, so
+// that nothing overtakes the frame (P35).
 type parked struct {
 	st *stream
 	n  uint64

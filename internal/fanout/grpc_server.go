@@ -42,8 +42,8 @@ func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw
 // maxResponse is how large a response may be, in bytes.
 const maxResponse = listener.MaxMessage
 
-// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A smaller
-// one costs one more system call for each part of a large response.
+// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A
+// smaller one costs one more system call for each part of a large response.
 const writeBuffer = 128 << 10
 
 // maxHeaders bounds the headers of a call, in bytes. grpc's own bound is 16 MB.

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// inspected returns all clients: streams, and what is polled by REST.
+// inspected returns all clients: streams and REST pollers.
 func (s *Server) inspected() []inspect.Client {
 	streams, pollers := s.all(), s.rest.Pollers()
 	out := make([]inspect.Client, 0, len(streams)+len(pollers))
@@ -102,7 +102,7 @@ func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 	return out
 }
 
-// inspected is the type as it is looked at. The stream's lock is held.
+// inspected is the type as package inspect reads it. The stream's lock is held.
 func (t *streamType) inspected() inspect.Type {
 	return inspect.Type{Session: &t.Session, Member: t.member, Tracker: &t.track}
 }

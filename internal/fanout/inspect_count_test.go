@@ -38,19 +38,19 @@ func TestClientsAreCountedByState(t *testing.T) {
 	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
 	r.eventually(func() bool {
 		all := r.srv.Count()
-		r.meters.SetClientStates(all)
+		r.metrics.SetClientStates(all)
 		for state, n := range want {
-			if gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state) != n {
+			if gauge(t, r.metrics, "xdsrelay_downstream_types", "CDS", state) != n {
 				return false
 			}
 		}
-		return gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", "not_sent") == 1
+		return gauge(t, r.metrics, "xdsrelay_downstream_types", "EDS", "not_sent") == 1
 	})
 	r.grpc.Stop()
 	r.eventually(func() bool { return len(r.srv.all()) == 0 })
-	r.meters.SetClientStates(r.srv.Count())
+	r.metrics.SetClientStates(r.srv.Count())
 	for state := range want {
-		if n := gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state); n != 0 {
+		if n := gauge(t, r.metrics, "xdsrelay_downstream_types", "CDS", state); n != 0 {
 			t.Errorf("%v clients are %s that are gone", n, state)
 		}
 	}
@@ -69,9 +69,9 @@ func TestPollersAreCountedByState(t *testing.T) {
 	counts := func(want map[string]float64) {
 		t.Helper()
 		r.eventually(func() bool {
-			r.meters.SetClientStates(r.srv.Count())
+			r.metrics.SetClientStates(r.srv.Count())
 			for state, n := range want {
-				if gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", state) != n {
+				if gauge(t, r.metrics, "xdsrelay_downstream_types", "EDS", state) != n {
 					return false
 				}
 			}
@@ -79,7 +79,7 @@ func TestPollersAreCountedByState(t *testing.T) {
 		})
 	}
 	counts(map[string]float64{"synced": 1, "stale": 1, "not_sent": 1, "nacked": 0})
-	r.Refuse(c, xds.EndpointType, b, "b")
+	r.Nack(c, xds.EndpointType, b, "b")
 	r.waiting(3)
 	counts(map[string]float64{"synced": 1, "stale": 0, "not_sent": 1, "nacked": 1})
 }

@@ -7,7 +7,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// answer acknowledges the response before, or refuses it; names are those that a
+// answer acknowledges the response before, or rejects it; names are those that a
 // client of state of the world lists.
 func (c *teller) answer(refusal string, names ...string) {
 	c.t.Helper()
@@ -18,7 +18,7 @@ func (c *teller) answer(refusal string, names ...string) {
 }
 
 // A client that was in step with a version in which nothing is for it has that version,
-// whatever becomes of what comes after: be it on its way, refused, or waiting.
+// whatever becomes of what comes after: be it on its way, rejected, or waiting.
 func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			g.Publish(update(t, xds.EndpointType, "b=2"))
 			g.Publish(update(t, xds.EndpointType, "b=33"))
 			want := r.gen()
@@ -58,7 +58,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.recv()
 			has("something newer is on its way")
 			c.answer("no", "a")
-			r.is(inspect.Refused)
+			r.is(inspect.StateNacked)
 			has("something newer is refused")
 			g.Publish(update(t, xds.EndpointType, "b=444"))
 			has("of what came after that")
@@ -66,7 +66,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.recv()
 			has("something newer still is on its way")
 			c.answer("", "a")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			want = r.gen()
 			has("all is taken")
 		})
@@ -97,7 +97,7 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			g.Publish(update(t, xds.EndpointType, "b=2")) // nothing to it
 			acks := func(n uint64) {
 				t.Helper()
@@ -138,7 +138,7 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 			c.say("", "a", "b")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			counts := func(want string) {
 				t.Helper()
 				if got := r.counts(); got != want {
@@ -148,12 +148,12 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 			give("v2", "a=22")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			counts("1 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
 			give("v2", "b=22")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(inspect.Synced)
+			r.is(inspect.StateSynced)
 			counts("2 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
 		})
 	}

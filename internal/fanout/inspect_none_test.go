@@ -33,12 +33,12 @@ func (r *serverFixture) shown() string {
 	for _, i := range r.srv.ClientConfigs() {
 		for _, typ := range i.Types() {
 			for n := range typ.Resources {
-				out += fmt.Sprintf(" %s:%s/%s", n.Name, stances[n.NameStatus], n.State)
+				out += fmt.Sprintf(" %s:%s/%s", n.Name, statusNames[n.NameStatus], n.State)
 			}
 		}
 	}
 	for _, u := range r.unacknowledged("n") {
-		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Awaits)
+		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Unanswered)
 	}
 	return out
 }
@@ -73,9 +73,9 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "x", "y")
-			r.wantShown("NOT SENT, nothing; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			r.wantShown("NOT SENT, nothing; x:requested/NOT SENT y:requested/NOT SENT; NOT SENT unsent false awaits [x y]")
 			g.Publish(update(t, xds.EndpointType, "other"))
-			r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			r.wantShown("NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; NOT SENT unsent false awaits [x y]")
 			take := func() {
 				if v == xds.Delta { // which has a way to say it
 					c.recv()
@@ -84,14 +84,14 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 			}
 			g.Publish(update(t, xds.EndpointType, "-x"))
 			take()
-			r.wantShown("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:absent/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
 			g.Publish(update(t, xds.EndpointType, "-y"))
 			take()
-			r.wantShown("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:absent/SYNCED y:absent/SYNCED")
 			g.Publish(update(t, xds.EndpointType, "x"))
 			c.recv()
 			c.answer("", "x", "y")
-			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:absent/SYNCED")
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestP31_ClientAsksForMore(t *testing.T) {
 			c.say("", "x")
 			c.recv()
 			c.answer("", "x")
-			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:acked/SYNCED")
 			took, before := r.srv.Clients()[0].Types[0].Acked, time.Now()
 			switch v {
 			case xds.Delta:
@@ -118,19 +118,19 @@ func TestP31_ClientAsksForMore(t *testing.T) {
 			default:
 				c.answer("", "x", "y")
 			}
-			r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
 			if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
 				t.Errorf("%+v, took %q before", at, took)
 			}
 			g.Publish(update(t, xds.EndpointType, "x=22"))
-			r.wantShown("STALE, 1 behind; x:unsure/STALE y:untold/NOT SENT; STALE unsent false awaits []")
+			r.wantShown("STALE, 1 behind; x:unknown/STALE y:requested/NOT SENT; STALE unsent false awaits []")
 			c.recv()
 			c.answer("", "x", "y")
-			r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
 			g.Publish(update(t, xds.EndpointType, "y"))
 			c.recv()
 			c.answer("", "x", "y")
-			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:taken/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:acked/SYNCED")
 		})
 	}
 }
@@ -143,9 +143,9 @@ func TestP31_PollerAsksForMore(t *testing.T) {
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
 	r.Ask(c, xds.EndpointType, version, "x", "y")
-	r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+	r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
 	g.Publish(update(t, xds.EndpointType, "-y"))
-	r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:absent/SYNCED")
 }
 
 // An answer of a full-state type also says which names do not exist. A poll that awaits another
@@ -158,7 +158,7 @@ func TestP31_PollerAsksForMoreOfAFullState(t *testing.T) {
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
 	r.Ask(c, xds.ClusterType, version, "a", "b", "c")
-	r.wantShown("NOT SENT, 0 behind; a:taken/SYNCED b:missing/SYNCED c:untold/NOT SENT; NOT SENT unsent false awaits [c]")
+	r.wantShown("NOT SENT, 0 behind; a:acked/SYNCED b:absent/SYNCED c:requested/NOT SENT; NOT SENT unsent false awaits [c]")
 }
 
 // A poller is in step when the names that it asks for do not exist.
@@ -168,16 +168,16 @@ func TestP31_PolledNamesThatDoNotExist(t *testing.T) {
 	g.Publish(update(t, xds.EndpointType, "other"))
 	c := r.HTTP(resttest.Protocols[0])
 	r.Ask(c, xds.EndpointType, "", "x", "y")
-	r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+	r.wantShown("NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; NOT SENT unsent false awaits [x y]")
 	g.Publish(update(t, xds.EndpointType, "-x", "-y"))
-	r.wantShown("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:absent/SYNCED y:absent/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x"))
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
-	r.wantShown("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
+	r.wantShown("STALE, nothing; x:requested/STALE y:absent/SYNCED; STALE unsent false awaits []")
 	r.Ask(c, xds.EndpointType, version, "x", "y")
-	r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:absent/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x=22"))
-	r.wantShown("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
+	r.wantShown("STALE, 1 behind; x:unknown/STALE y:absent/SYNCED; STALE unsent true awaits []")
 }
 
 // P71: a client that polls with the current version has it. Another replica may have given it, or
@@ -188,10 +188,10 @@ func TestP71_CurrentVersionIsHad(t *testing.T) {
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
-	r.wantShown("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
+	r.wantShown("STALE, nothing; a:requested/STALE; STALE unsent false awaits []")
 	r.srv.forgetPollers() // as a restart does
 	r.Ask(c, xds.EndpointType, version, "a")
-	r.wantShown("SYNCED, 0 behind; a:taken/SYNCED")
+	r.wantShown("SYNCED, 0 behind; a:acked/SYNCED")
 	if at := r.srv.Clients()[0].Types[0]; at.Sent != version || at.Acked != version || at.Sends != 0 {
 		t.Errorf("%+v", at)
 	}
@@ -201,7 +201,7 @@ func TestP71_CurrentVersionIsHad(t *testing.T) {
 	for _, c := range r.srv.Clients() {
 		states[c.Types[0].State]++
 	}
-	if states[inspect.Synced] != 1 || states[inspect.Unanswered] != 1 {
+	if states[inspect.StateSynced] != 1 || states[inspect.StateStale] != 1 {
 		t.Errorf("%v", states)
 	}
 }
@@ -215,7 +215,7 @@ func TestP71_NewerAnswerIsNotAStepBack(t *testing.T) {
 	c := r.HTTP(resttest.Protocols[0])
 	a := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
 	r.Ask(c, xds.EndpointType, a, "a")
-	r.wantShown("SYNCED, 0 behind; a:taken/SYNCED")
+	r.wantShown("SYNCED, 0 behind; a:acked/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "a=22"))
 	first := r.gen() - 1
 	b := r.Response(r.Ask(c, xds.EndpointType, a, "a")).VersionInfo
@@ -249,11 +249,11 @@ func TestP71_PollerOfABusyKey(t *testing.T) {
 	for n := range 3 {
 		g.Publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
 		version = r.Response(r.Ask(c, xds.EndpointType, version, "a")).VersionInfo
-		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.Unanswered {
+		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.StateStale {
 			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
 		}
 	}
-	<-r.Refuse(c, xds.EndpointType, version, "a")
+	<-r.Nack(c, xds.EndpointType, version, "a")
 	if s := r.stands(); s.Has != r.gen()-1 || s.Nack == nil || s.Nack.Gen != r.gen() || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
@@ -280,6 +280,6 @@ func TestP27_UnknownNamesAreNotSynced(t *testing.T) {
 			}
 			return false
 		})
-		r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+		r.wantShown("NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; NOT SENT unsent false awaits [x y]")
 	}
 }

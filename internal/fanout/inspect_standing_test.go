@@ -35,7 +35,7 @@ func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
 	return c
 }
 
-// say sends a request: an answer to the response before, a refusal if it has a text.
+// say sends a request: an answer to the response before, a NACK if it has a text.
 func (c *teller) say(refusal string, names ...string) {
 	c.t.Helper()
 	var e *rpcstatus.Status
@@ -121,21 +121,21 @@ func TestStatesOfAType(t *testing.T) {
 			c := r.teller(t, v)
 			began := time.Now().Add(-time.Second)
 			c.say("")
-			if at := r.is(inspect.NotSent); at.Since.Before(began) || at.Unsent {
+			if at := r.is(inspect.StateNotSent); at.Since.Before(began) || at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			g.Publish(update(t, xds.ClusterType, "a"))
 			c.recv()
-			at := r.is(inspect.Unanswered)
-			if at.Unanswered == nil || !at.Since.Equal(*at.Unanswered) || at.UnansweredFor < 0 || at.Unsent {
+			at := r.is(inspect.StateStale)
+			if at.PendingACKSince == nil || !at.Since.Equal(*at.PendingACKSince) || at.PendingACKSeconds < 0 || at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			if s := r.stands(); s.Has != 0 || s.Nack != nil {
 				t.Errorf("%+v", s)
 			}
 			c.say("")
-			at = r.is(inspect.Synced)
-			if at.Unanswered != nil || at.UnansweredFor != 0 || at.Acked != at.Sent || at.Since.Before(began) {
+			at = r.is(inspect.StateSynced)
+			if at.PendingACKSince != nil || at.PendingACKSeconds != 0 || at.Acked != at.Sent || at.Since.Before(began) {
 				t.Errorf("%+v", at)
 			}
 			if got := r.counts(); got != "1 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed" {
@@ -148,8 +148,8 @@ func TestStatesOfAType(t *testing.T) {
 			g.Publish(update(t, xds.ClusterType, "a=2"))
 			c.recv()
 			c.say("no")
-			at = r.is(inspect.Refused)
-			if at.Nack == nil || at.Nack.Message != "no" || !at.Since.Equal(at.Nack.At) || at.Unanswered != nil {
+			at = r.is(inspect.StateNacked)
+			if at.Nack == nil || at.Nack.Message != "no" || !at.Since.Equal(at.Nack.At) || at.PendingACKSince != nil {
 				t.Errorf("%+v", at)
 			}
 			if s := r.stands(); s.Has != r.gen()-1 || !s.Final || s.Nack == nil || s.Nack.Message != "no" {
@@ -162,8 +162,8 @@ func TestStatesOfAType(t *testing.T) {
 	}
 }
 
-// A client that acknowledged something else since still refuses, until it has what it refused
-// (P15).
+// A client that acknowledged something else since still counts as NACKED, until it has what it
+// rejected (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -172,16 +172,16 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	c.say("")
 	c.recv()
 	c.say("")
-	r.is(inspect.Synced)
+	r.is(inspect.StateSynced)
 	g.Publish(update(t, xds.ClusterType, "a=2"))
 	c.recv()
 	c.say("no")
-	r.is(inspect.Refused)
+	r.is(inspect.StateNacked)
 	g.Publish(update(t, xds.ClusterType, "b=2"))
 	c.recv()
 	c.say("") // of b alone
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
-	if at := r.is(inspect.Refused); at.Nack.Message != "no" {
+	if at := r.is(inspect.StateNacked); at.Nack.Message != "no" {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen()-2 || !s.Final {
@@ -190,7 +190,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	g.Publish(update(t, xds.ClusterType, "a=3"))
 	c.recv()
 	c.say("")
-	r.is(inspect.Synced)
+	r.is(inspect.StateSynced)
 	if s := r.stands(); s.Has != r.gen() || s.Final || s.Nack != nil {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
@@ -209,7 +209,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
-			if at := r.is(inspect.Unanswered); !at.Unsent || at.Unanswered == nil {
+			if at := r.is(inspect.StateStale); !at.Unsent || at.PendingACKSince == nil {
 				t.Errorf("%+v", at)
 			}
 			ack := func() {
@@ -222,11 +222,11 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 			ack()
 			c.recv()
 			ack()
-			if at := r.is(inspect.Synced); at.Unsent {
+			if at := r.is(inspect.StateSynced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			g.Publish(update(t, xds.EndpointType, "b=2"))
-			if at := r.is(inspect.Synced); at.Unsent {
+			if at := r.is(inspect.StateSynced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			// Nothing was sent for it, and it is in step with it.
@@ -249,9 +249,9 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	c.say("")
 	c.recv()
 	c.say("")
-	r.is(inspect.Synced)
+	r.is(inspect.StateSynced)
 	g.Settle(update(t, xds.ClusterType, "a=2"))
-	if at := r.is(inspect.Unanswered); !at.Unsent || at.Unanswered != nil {
+	if at := r.is(inspect.StateStale); !at.Unsent || at.PendingACKSince != nil {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen()-1 {
@@ -259,7 +259,7 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	}
 }
 
-// A client that brings everything (P27) is sent nothing. It is in step, and the group is told
+// A client that already has everything (P27) is sent nothing. It is in step, and the group is told
 // what it has, as of an ACK (P66).
 func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)
@@ -276,7 +276,7 @@ func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 		Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"r"},
 		InitialResourceVersions: map[string]string{"r": m.Resources[0].Version},
 	})
-	if at := r.is(inspect.Synced); at.Sends != 0 {
+	if at := r.is(inspect.StateSynced); at.Sends != 0 {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen() {
@@ -326,7 +326,7 @@ func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	c.ask(xds.EndpointType, "a", long)
 	r.eventually(func() bool {
 		all := r.srv.Clients()
-		return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].State == inspect.NotSent && all[0].Types[0].Unsent && all[0].Types[0].Oversized != nil
+		return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].State == inspect.StateNotSent && all[0].Types[0].Unsent && all[0].Types[0].Oversized != nil
 	})
 	if s := r.stands(); s.Has != 0 {
 		t.Errorf("it has generation %d of %d, without what is too large", s.Has, r.gen())

@@ -14,7 +14,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[inspect.NameStatus]string{inspect.StatusRequested: "untold", inspect.StatusDoesNotExist: "missing", inspect.StatusAcked: "taken", inspect.StatusNacked: "declined", inspect.StatusReceivedError: "failed", inspect.StatusUnknown: "unsure"}
+var statusNames = map[inspect.NameStatus]string{inspect.StatusRequested: "requested", inspect.StatusDoesNotExist: "absent", inspect.StatusAcked: "acked", inspect.StatusNacked: "nacked", inspect.StatusReceivedError: "error", inspect.StatusUnknown: "unknown"}
 
 // Client configs over real streams: the client, its types, and what it said.
 func TestInspect(t *testing.T) {
@@ -67,18 +67,18 @@ func TestInspectPolls(t *testing.T) {
 		for _, i := range r.srv.ClientConfigs() {
 			for _, typ := range i.Types() {
 				for n := range typ.Resources {
-					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.NameStatus], n.State)
+					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, statusNames[n.NameStatus], n.State)
 				}
 			}
 		}
 		return out
 	}
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
-	if got, want := stands(), "rest a:untold/STALE rest b:missing/SYNCED "; got != want {
+	if got, want := stands(), "rest a:requested/STALE rest b:absent/SYNCED "; got != want {
 		t.Errorf("given: %s, want %s", got, want)
 	}
 	r.Ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
-	if got, want := stands(), "rest a:taken/SYNCED rest b:missing/SYNCED "; got != want {
+	if got, want := stands(), "rest a:acked/SYNCED rest b:absent/SYNCED "; got != want {
 		t.Errorf("taken: %s, want %s", got, want)
 	}
 }

@@ -23,7 +23,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	}
 	t.Run("streams", func(t *testing.T) {
 		r := newServerFixture(t, labelled)
-		r.meters = r.srv.meters
+		r.metrics = r.srv.metrics
 		edge, core := r.groups.Group("edge"), r.groups.Group("core")
 		edge.Publish(update(t, xds.ClusterType, "a"))
 		core.Publish(update(t, xds.ClusterType, "b"))
@@ -55,7 +55,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	})
 	t.Run("polls", func(t *testing.T) {
 		r := newREST(t, labelled)
-		r.meters = r.srv.meters
+		r.metrics = r.srv.metrics
 		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 		got := r.Ask(r.HTTP("http1"), xds.ClusterType, "")
 		if held := r.Holds(got); held != "a " {

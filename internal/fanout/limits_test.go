@@ -250,7 +250,7 @@ func (r *serverFixture) eventually(ok func() bool) {
 func (r *serverFixture) inStep() bool {
 	for _, c := range r.srv.Clients() {
 		for _, t := range c.Types {
-			if t.State != inspect.Synced {
+			if t.State != inspect.StateSynced {
 				return false
 			}
 		}

@@ -62,7 +62,7 @@ func TestP62_FeaturesOfTheNode(t *testing.T) {
 	for _, line := range []string{`xdsrelay_downstream_heartbeats_total{type="CDS"} 1`, `xdsrelay_heartbeats_coalesced_total{type="CDS"} 1`} {
 		r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
 	}
-	// Who takes none heard of nothing.
+	// A client that reads nothing received nothing.
 	g.Publish(update(t, xds.ClusterType, "b"))
 	plain.want("b ")
 }

@@ -34,19 +34,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serverFixture is a Server behind a real grpc server on loopback, and its clients.
 type serverFixture struct {
-	t      testing.TB
-	groups *membertest.Source
-	srv    *Server
-	meters *telemetry.Metrics
-	grpc   *grpc.Server
-	addr   string // of the first listener
+	t       testing.TB
+	groups  *membertest.Source
+	srv     *Server
+	metrics *telemetry.Metrics
+	grpc    *grpc.Server
+	addr    string // of the first listener
 }
 
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
-	meters := newMeters(t)
-	r := &serverFixture{t: t, groups: &membertest.Source{}, meters: meters}
-	o := Options{Source: r.groups, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
+	metrics := newMetrics(t)
+	r := &serverFixture{t: t, groups: &membertest.Source{}, metrics: metrics}
+	o := Options{Source: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -65,7 +65,7 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 // bubble is a server in a synctest bubble. Nothing of it is started.
 func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
 	h := new(membertest.Source)
-	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
+	o := Options{Source: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
 	if change != nil {
 		change(&o)
 	}
@@ -88,7 +88,7 @@ func (r *serverFixture) listen(policy *listener.Policy) string {
 	return l.Addr().String()
 }
 
-func newMeters(t testing.TB) *telemetry.Metrics {
+func newMetrics(t testing.TB) *telemetry.Metrics {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *serverFixture) countOf(metric string, reason telemetry.Reason) (n int) 
 
 func (r *serverFixture) scrape() string {
 	w := httptest.NewRecorder()
-	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	r.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }
 

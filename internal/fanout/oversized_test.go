@@ -11,7 +11,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -25,7 +24,7 @@ func smallServer(t *testing.T, room int, ackTimeout time.Duration) (*serverFixtu
 		Resources: slices.Repeat([]*xds.Resource{w.Resource("a=2")}, room)}
 	return newServerFixture(t, func(o *Options) {
 		o.AckTimeout = ackTimeout
-		o.MaxResponse = session.NonceSize + b.Size()
+		o.MaxResponse = nonceSize + b.Size()
 		o.Log = log.Logger()
 	}), log
 }
@@ -33,7 +32,7 @@ func smallServer(t *testing.T, room int, ackTimeout time.Duration) (*serverFixtu
 func (r *serverFixture) wantMetric(line string) {
 	r.t.Helper()
 	w := httptest.NewRecorder()
-	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	r.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if !strings.Contains(w.Body.String(), line+"\n") {
 		r.t.Fatalf("the metrics do not say %s", line)
 	}
@@ -88,23 +87,23 @@ func TestP38_NotSentIsReported(t *testing.T) {
 		})
 	}
 	recv(2)
-	each(func(s inspect.TypeStatus) bool { return s.State == inspect.Synced && s.Oversized == nil })
+	each(func(s inspect.TypeStatus) bool { return s.State == inspect.StateSynced && s.Oversized == nil })
 
 	g.Publish(update(t, xds.ListenerType, "c", "d", "e", "f", "g", "h"))
 	each(func(s inspect.TypeStatus) bool {
-		return s.State == inspect.Unanswered && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
+		return s.State == inspect.StateStale && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
 	})
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
 	if n := log.Count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
+	r.srv.newWatcher().look(time.Now()) // which wakes the streams that are behind
 	g.Publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
 	each(func(s inspect.TypeStatus) bool {
-		return s.State == inspect.Synced && s.Oversized == nil && s.Sends == 1
+		return s.State == inspect.StateSynced && s.Oversized == nil && s.Sends == 1
 	}) // they have what there is
 	g.Publish(update(t, xds.ListenerType, "a=2"))
 	recv(2)
-	each(func(s inspect.TypeStatus) bool { return s.State == inspect.Synced && s.Oversized == nil })
+	each(func(s inspect.TypeStatus) bool { return s.State == inspect.StateSynced && s.Oversized == nil })
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
 }

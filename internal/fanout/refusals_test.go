@@ -34,7 +34,8 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	}
 }
 
-// The log names the node of a client whose first request is refused, in at most refusal.MaxNode bytes.
+// The log names the node of a client whose first request is refused, in at most refusal.MaxNode
+// bytes.
 func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 	long := strings.Repeat("n", 1000)
 	for name, of := range map[string]struct {

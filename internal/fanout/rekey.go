@@ -18,9 +18,9 @@ import (
 )
 
 // Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
-// ends the clients that have another key now (P5), evenly over the time. A call replaces what is
-// under way of an earlier call: a client that has its old key again stays. Rekey returns at once;
-// Run does the work.
+// ends the clients that have another key now (P5), evenly over the time. A call replaces an earlier
+// one that has not finished: a client that has its old key again stays. Rekey returns at once; Run
+// does the work.
 func (s *Server) Rekey(over time.Duration) {
 	k := s.rekeyer
 	k.over.Store(int64(over))
@@ -31,17 +31,17 @@ func (s *Server) Rekey(over time.Duration) {
 	}
 }
 
-// PolicyChange changes what a policy asks for, as listener.Policy.Reconfigure does.
+// PolicyChange is a change of a policy, as listener.Policy.Reconfigure makes it.
 type PolicyChange struct {
 	Policy   *listener.Policy
 	Identity *expr.Predicate
 	Secrets  string
 }
 
-// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the rules
-// into the Source. A client that comes meanwhile has to pass both the old policies and the new
-// ones. A client that was admitted before, and gets its key after the change began, is asked
-// by the policies again at once. One call at a time.
+// ChangeRules changes rules and policies together, and then calls Rekey. The function rules puts the
+// rules into the Source. A client that connects meanwhile has to pass both the old policies and the
+// new ones. If a client was admitted before the change and gets its key after the change began, the
+// policies check it again at once. One call at a time.
 func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
 	for _, c := range policies {
 		c.Policy.Restrict(c.Identity, c.Secrets)
@@ -55,9 +55,8 @@ func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Du
 }
 
 // rekeyer ends the streams and pollers whose keys changed. A type may look up its key while the
-// rules change. Then one of two sees it: the rekeyer, which looks at all types after the
-// generation has changed, or the stream, which looks at the generation again after others can see
-// its type.
+// rules change. Then one of two notices: the rekeyer, which reads all types after the generation has
+// changed, or the stream, which reads the generation again after it has added the type.
 type rekeyer struct {
 	srv        *Server
 	generation atomic.Uint64 // counts calls of Rekey and ChangeRules
@@ -113,9 +112,9 @@ func (s *Server) stillOpen(cs []staleClient) []staleClient {
 	return slices.DeleteFunc(cs, func(c staleClient) bool { return c.over() })
 }
 
-// find evaluates all clients by the rules, and returns those that have to end. Clients that may
-// not be here any more come first. It holds no lock meanwhile. The Source remembers the keys of
-// equal nodes.
+// find checks the keys of all clients, and returns the clients that have to end. Those that the
+// rules or policies now refuse come first. It holds no lock meanwhile. The Source remembers the
+// keys of equal nodes.
 func (k *rekeyer) find(over time.Duration) []staleClient {
 	s, all := k.srv, 0
 	var refused, moving []staleClient
@@ -132,12 +131,12 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 	for _, st := range s.all() {
 		if st.refusal.Load() == nil {
 			gone := func() bool { return st.refusal.Load() != nil || s.streams[st.id] != st }
-			add(st.End, gone, st.evaluate())
+			add(st.End, gone, st.checkKeys())
 		}
 	}
 	for _, p := range s.rest.Pollers() {
 		if p.Refusal() == nil {
-			add(p.End, func() bool { return p.Refusal() != nil }, p.Evaluate())
+			add(p.End, func() bool { return p.Refusal() != nil }, p.CheckKey())
 		}
 	}
 	if len(moving)+len(refused) == 0 {
@@ -152,11 +151,11 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 type keyedType struct {
 	typ  xds.Type
 	node *xds.Node
-	key  xds.Key // zero: the type stays unanswered (P5, P6)
+	key  xds.Key // zero: the type gets no response (P5, P6)
 }
 
-// changesOf returns the types of a client whose keys are others by these rules. It also returns
-// the refusal that the client would get if it came now. only: the stream is of a single type.
+// changesOf returns the types of a client that have other keys by these rules. It also returns the
+// refusal that the client would get if it connected now. only: the stream is of a single type.
 func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []keyedType) (out []Change, refusal *Refusal) {
 	if refusal := c.Admit(node); refusal != nil {
 		return nil, refusal
@@ -164,11 +163,11 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 	some := false // has a key
 	for _, t := range types {
 		now := Change{Type: t.typ.URL, From: t.key}
-		ends := only // a stream of Secrets; on others they stay unanswered (P6)
+		ends := only // a stream of Secrets; on others Secrets get no response (P6)
 		if denied := c.MayHave(t.typ); denied != nil {
 			now.Refused = denied
 		} else {
-			now.Evaluate(keyOf, t.node, c.Peer)
+			now.Apply(keyOf, t.node, c.Peer)
 			ends = !some
 		}
 		if now.Refused != nil && ends && refusal == nil {
@@ -182,8 +181,8 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 	return out, refusal
 }
 
-// evaluate applies the rules as they are now to a stream; nil: it stays.
-func (st *stream) evaluate() *Refusal {
+// checkKeys returns why the stream has to end by the rules as they are now; nil: it stays.
+func (st *stream) checkKeys() *Refusal {
 	changes, refusal := st.changes(st.srv.source.KeyOf)
 	switch {
 	case refusal != nil:
@@ -197,7 +196,7 @@ func (st *stream) evaluate() *Refusal {
 func (st *stream) changes(keyOf KeyOf) ([]Change, *Refusal) {
 	node, types := st.keyedTypes()
 	if node == nil {
-		return nil, nil // its first request will be evaluated by the rules in force then
+		return nil, nil // its first request is checked by the rules in force then
 	}
 	return changesOf(st.caller, keyOf, st.only != "", node, types)
 }
@@ -216,13 +215,13 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	return st.node, out
 }
 
-// addEvaluated adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
-// may have missed the type. Then the stream evaluates itself.
-func (st *stream) addEvaluated(ty *streamType, generation uint64) (*streamType, *Refusal) {
+// addChecked adds a type to the stream. If the rules changed since its key was looked up, the
+// rekeyer may have missed the type. Then the stream checks its keys itself.
+func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *Refusal) {
 	st.addType(ty)
 	st.tellRouted()
 	if st.srv.rekeyer.generation.Load() != generation {
-		return ty, st.evaluate()
+		return ty, st.checkKeys()
 	}
 	return ty, nil
 }
@@ -238,8 +237,8 @@ type RekeyPreview struct {
 }
 
 // PreviewRekey yields what Rekey would do by rules that are not in force, for the clients with
-// higher IDs than after, in the order of their IDs. It evaluates a client when the caller asks
-// for it, and holds no lock meanwhile.
+// higher IDs than after, in the order of their IDs. It computes the keys of a client when the
+// caller asks for the next one, and holds no lock meanwhile.
 func (s *Server) PreviewRekey(after uint64, keyOf KeyOf) iter.Seq[RekeyPreview] {
 	type client struct {
 		id      uint64

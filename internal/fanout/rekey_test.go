@@ -160,7 +160,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 	}
 }
 
-// A type's key is that of the node as it was when the type first spoke, for other
+// A type's key is that of the node as it was at the type's first request, for other
 // rules too: dynamic parameters that came since move nothing.
 func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	var log xdstest.Log
@@ -179,7 +179,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
 }
 
-// Whom the identity rule does not let in any more is refused; so is a stream of
+// A client that the identity rule does not admit any more is refused; so is a stream of
 // Secrets that are not given to it any more, and an aggregated one comes again
 // without them.
 func TestP5_RekeyHoldsTheGate(t *testing.T) {
@@ -477,7 +477,7 @@ func TestReconfigureLimits(t *testing.T) {
 		set(config.Limits{})
 		r.opened("edge")
 	}
-	// Who is there has been counted all the while.
+	// The clients were counted all the while.
 	set(config.Limits{NamesPerStream: 7})
 	first.ask(xds.EndpointType, "seventh")
 	first.ask(xds.EndpointType, "eighth")

@@ -68,7 +68,7 @@ func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) 
 // waiting waits until so many polls were read and are not answered.
 func (r *restFixture) waiting(n int) {
 	r.t.Helper()
-	r.eventually(func() bool { return len(r.srv.rest.Drainers()) == n && r.srv.rest.Held() == n })
+	r.eventually(func() bool { return len(r.srv.rest.Drainers()) == n && r.srv.rest.OpenPolls() == n })
 }
 
 // poll is a poll of a node of the cluster edge that is answered with 304 after long_poll.
@@ -104,7 +104,7 @@ func (r *restFixture) conn() net.Conn {
 }
 
 // A poll counts as a stream while it is answered: against the same limits, and
-// together with those over gRPC. Who is within them goes on.
+// together with those over gRPC. Clients within them are served.
 func TestP72_Limits(t *testing.T) {
 	for _, tc := range []struct {
 		reason telemetry.Reason

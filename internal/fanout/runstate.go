@@ -9,8 +9,8 @@ import "sync/atomic"
 //
 // A stream whose frame another worker is building counts as in flight as well.
 //
-// A goroutine that sets a dirty bit tries to queue the stream afterwards. A worker that leaves looks
-// at the dirty bits afterwards. So one of the two sees the other. A stream in flight is not
+// A goroutine that sets a dirty bit tries to queue the stream afterwards. A worker that leaves
+// looks at the dirty bits afterwards. So one of the two sees the other. A stream in flight is not
 // queued: its completion queues it.
 type runState struct {
 	dirty atomic.Uint64
@@ -34,8 +34,8 @@ func (r *runState) mark(bits uint64) {
 	r.dirty.Or(bits)
 }
 
-// unmark clears bits, before the State is read: what is published later sets them again. It returns
-// those that were set.
+// unmark clears bits before the caller reads the State: what is published later sets them again. It
+// returns the bits that were set.
 func (r *runState) unmark(bits uint64) (were uint64) {
 	step()
 	return r.dirty.And(^bits) & bits

@@ -8,8 +8,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// work is a worker's turn at the stream. It sends at most one message, since one may be in flight:
-// that of the first type, in the order of sending (P35), that has something to send.
+// work is a worker's turn at the stream. It sends at most one message, since at most one may be in
+// flight: the response of the first type, in the order of sending (P35), that has something to
+// send.
 func (st *stream) work() {
 	if !st.run.enter() {
 		return
@@ -26,9 +27,9 @@ func (st *stream) work() {
 
 func (st *stream) sendNext() {
 	v := st.view()
-	// All types are looked at, not only dirty ones. A group publishes a State of all its types
-	// and then wakes them one by one, and the first to be woken may not be the first to send. A
-	// type that is in step costs a comparison.
+	// The worker looks at all types, not only at dirty ones. A group publishes a State of all its
+	// types and then wakes them one by one, and the first to be woken may not be the first to send.
+	// A type that is in step costs a comparison.
 	for i := range v.order {
 		if st.sendType(&v, i) {
 			for _, ty := range v.order[i+1:] {
@@ -42,15 +43,16 @@ func (st *stream) sendNext() {
 
 // view is what a worker's turn at a stream sees of its types.
 type view struct {
-	now   time.Time     // what was published until then is seen
+	now   time.Time     // the view includes what was published until then
 	order []*streamType // in the order of sending
 	cur   [maxTypes]*snapshot.Snapshot
-	dirty uint64 // bits of the types that were marked
+	dirty uint64 // bits of the types that were dirty
 }
 
-// view looks at the types, those that are sent last first. Groups may publish meanwhile. In this
-// order, a worker that sees new endpoints, say, sees the clusters that were published with them
-// (P35). A single State would not do, since the types may be of several groups.
+// view loads the snapshots of the types, in the reverse of the order of sending. Groups may publish
+// meanwhile. In this order, a worker that sees new endpoints also sees the clusters that were
+// published with them (P35). A single State is not enough, since the types may be of several
+// groups.
 func (st *stream) view() (v view) {
 	st.mu.Lock()
 	v.order = st.order // replaced, not changed, when a type is added
@@ -71,7 +73,7 @@ func (st *stream) sendType(v *view, i int) bool {
 	st.mu.Lock()
 	epoch := ty.epoch
 	plan := ty.Next(v.cur[i], st.moment(v, i))
-	if !plan.Until.IsZero() && (ty.alarm.IsZero() || plan.Until.Before(ty.alarm)) {
+	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
 	st.mu.Unlock()
@@ -95,8 +97,8 @@ func (st *stream) sendType(v *view, i int) bool {
 	return sent || stale
 }
 
-// commit applies the plan to the session and sends the frame. stale: a request came in between,
-// and the plan is no longer the session's.
+// commit applies the plan to the session and sends the frame. stale: a request came after the plan
+// was made, and the plan does not hold any more.
 func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
 	var buf [32]byte
 	ty := v.order[i]
@@ -112,7 +114,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 			ty.NothingToSend(plan)
 		}
 		var accepted *snapshot.Snapshot
-		if ty.BringsState() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
+		if ty.Resumes() && !ty.track.EverSent() { // there is nothing to acknowledge (P27)
 			accepted = ty.Accepted()
 		}
 		st.mu.Unlock()
@@ -126,7 +128,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if frame.Renewed > 0 {
 		merged = ty.SkippedHeartbeats(plan)
 	}
-	nonce, seq := st.nonces.Next(buf[:0])
+	nonce, seq := st.nonces.next(buf[:0])
 	ty.Sent(plan, frame.Manifest, seq, v.now)
 	ty.track.Sent(plan, frame.Version)
 	if ty.Type.Warms {
@@ -148,20 +150,20 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if st.grpc.SendMsg(out) != nil {
 		return true, false
 	}
-	ty.meters.Responses[st.variant].Inc()
-	ty.meters.Bytes[st.variant].Add(size)
+	ty.metrics.Responses[st.variant].Inc()
+	ty.metrics.Bytes[st.variant].Add(size)
 	if skipped > 0 {
-		ty.meters.Coalesced.Add(skipped)
+		ty.metrics.Coalesced.Add(skipped)
 	}
-	ty.meters.Heartbeats.Add(frame.Renewed)
-	ty.meters.HeartbeatsCoalesced.Add(merged)
+	ty.metrics.Heartbeats.Add(frame.Renewed)
+	ty.metrics.HeartbeatsCoalesced.Add(merged)
 	return true, false
 }
 
 // reportOversized counts and logs a response that is too large (P38). Each client counts. The log
 // has one line for a snapshot.
 func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
-	ty.meters.Oversized.Inc()
+	ty.metrics.Oversized.Inc()
 	if framesOf(p.To).reported.Swap(true) {
 		return
 	}
@@ -169,17 +171,17 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
 }
 
-// moment is what the session of the i-th type has to know of the time and of the other types. The
+// moment is what the session of the i-th type has to know about the time and the other types. The
 // stream's lock is held.
 func (st *stream) moment(v *view, i int) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
-	m.Release = ty.Type.Warms && ty.AwaitsAnswer() && st.laterPending(v, i)
+	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
 	return m
 }
 
-// refreshFollowers has the type that follows ty answer these names again (P37), such as the
-// endpoints of clusters that are sent. It returns the dirty bit. The stream's lock is held.
+// refreshFollowers has the type that follows ty send these names again (P37), such as the endpoints
+// of clusters that are sent. It returns that type's dirty bit. The stream's lock is held.
 func (st *stream) refreshFollowers(ty *streamType, names []string) uint64 {
 	if len(names) == 0 {
 		return 0
@@ -192,9 +194,9 @@ func (st *stream) refreshFollowers(ty *streamType, names []string) uint64 {
 	return 0
 }
 
-// markLater notes the snapshots of the types that are sent after the i-th when its response was
-// made. The types may have different keys, so that snapshots can only be compared by identity.
-// The stream's lock is held.
+// markLater records the snapshots of the types that are sent after the i-th, at the time of its
+// response. The types may have different keys, so snapshots can only be compared by identity. The
+// stream's lock is held.
 func (v *view) markLater(i int) {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {
@@ -205,8 +207,8 @@ func (v *view) markLater(i int) {
 }
 
 // laterPending reports whether a type that is sent after the i-th has a change to send that came
-// after the newest response of the i-th (P19). A client that warms acknowledges that response
-// only when it has the change. The stream's lock is held.
+// after the newest response of the i-th (P19). A client that warms resources acknowledges that
+// response only when it has the change. The stream's lock is held.
 func (st *stream) laterPending(v *view, i int) bool {
 	at := v.order[i].Type.Order
 	for j, o := range v.order {

@@ -23,7 +23,7 @@ func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*st
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*streamType) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	v := st.view()
-	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || ty.SentSnapshot() != nil || ty.AwaitsAnswer() {
+	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || ty.SentSnapshot() != nil || ty.PendingACK() {
 		t.Fatalf("sent %v, stale %v: %+v", sent, stale, ty.Session)
 	}
 }
@@ -136,7 +136,7 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
 	frame := *framesOf(ty.snapshot()).frame(st, &plan, "id").Manifest
 	frame.Received = ty.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation
-	nonce, seq := st.nonces.Next(nil)
+	nonce, seq := st.nonces.next(nil)
 	ty.Sent(&plan, &frame, seq, now)
 	sent := ty.Session
 	url, answers := protowire.Number(4), protowire.Number(5)
@@ -151,7 +151,7 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 		refusal := st.handle(ack, false)
 		requests.Put(st.req)
 		st.req = nil
-		if refusal != nil || ty.AwaitsAnswer() {
+		if refusal != nil || ty.PendingACK() {
 			t.Fatal(refusal, "no ACK")
 		}
 	}

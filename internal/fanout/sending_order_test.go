@@ -23,7 +23,7 @@ func envoy(a *ads) {
 }
 
 // The group learns that a stream of clusters has routes as well, and what it took
-// while it refused nothing (P36).
+// while it rejected nothing (P36).
 func TestP36_GroupIsTold(t *testing.T) {
 	for _, order := range [][]string{{"CDS", "RDS"}, {"LDS", "CDS"}} {
 		eachADS(t, order[0]+" first", adsOptions{}, func(a *ads) {
@@ -195,7 +195,7 @@ func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
 		a.origin("EDS a")
 		a.want("EDS +a")
 		a.origin("EDS a=2")
-		const most = 32 // unanswered responses, as many as a session remembers
+		const most = 32 // pending ACKs, as many as a session remembers
 		for i := range 3 * most {
 			name := fmt.Sprint("n", i)
 			a.origin("EDS " + name)
@@ -208,7 +208,7 @@ func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
 	}, xds.Delta)
 }
 
-// After a cluster its load assignment follows, whatever is unanswered.
+// After a cluster its load assignment follows, whatever ACK is pending.
 func TestP37_FollowsWhateverIsUnanswered(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
 		envoy(a)

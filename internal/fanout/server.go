@@ -20,7 +20,6 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
@@ -35,7 +34,7 @@ type Options struct {
 	Tracer  *tracing.Tracer // nil: nothing is traced
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
-	// SendTimeout ends a stream that takes nothing for so long (slow_clients.go); 0: never.
+	// SendTimeout ends a stream whose client reads nothing for so long (slow_clients.go); 0: never.
 	SendTimeout time.Duration
 	// MaxConnectionAge is grpc's: older connections are closed, and their clients open new
 	// ones. 0: never.
@@ -56,12 +55,12 @@ type Options struct {
 type Server struct {
 	*inspect.Inspector // of its clients
 
-	opts   Options
-	now    atomic.Pointer[Settings] // see settings
-	source Source
-	meters *telemetry.Metrics
-	log    *slog.Logger
-	nodes  xds.NodeTable
+	opts    Options
+	now     atomic.Pointer[Settings] // see settings
+	source  Source
+	metrics *telemetry.Metrics
+	log     *slog.Logger
+	nodes   xds.NodeTable
 
 	sched     *scheduler
 	admission *listener.Admission
@@ -86,7 +85,7 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = maxResponse
 	}
 	s := &Server{
-		opts: o, source: o.Source, meters: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
+		opts: o, source: o.Source, metrics: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
@@ -106,14 +105,14 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams that
-// are still open then.
+// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams
+// that are still open then.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.rekeyer.run(ctx) })
-	parts.Go(func() { s.Inspector.Run(ctx, s.meters) })
+	parts.Go(func() { s.Inspector.Run(ctx, s.metrics) })
 	parts.Wait()
 	return nil
 }
@@ -149,20 +148,20 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
 	if refused := s.admission.Enter(caller, conn); refused != nil {
-		s.meters.Refuse(refused.Reason)
+		s.metrics.Refuse(refused.Reason)
 		s.refusals.Note("refused a stream", refused, st.client(""))
 		return refused
 	}
 	defer s.admission.Leave(caller, conn)
 	if !s.add(st) {
-		s.meters.Refuse(telemetry.Draining)
+		s.metrics.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
-	s.meters.Streams[v].Add(1)
+	s.metrics.Streams[v].Add(1)
 	err := st.receive()
 	st.close()
 	s.remove(st)
-	s.meters.Streams[v].Add(-1)
+	s.metrics.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
 		s.refusals.Note("ended a stream", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
@@ -174,14 +173,14 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // called at any time.
 func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() }
 
-// client says in a log line which client the stream is of.
+// client identifies the stream's client in a log line.
 func (st *stream) client(node string) refusal.Client {
 	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
 }
 
-// hangUp closes the connection of a client that takes nothing. The status that ends the stream
-// would wait for ever behind what the client does not take. A connection with other streams stays,
-// since they may be of other clients (P16).
+// hangUp closes the connection of a client that reads nothing. The status that ends the stream
+// would wait for ever behind the data that the client does not read. A connection with other
+// streams stays open, since they may be of other clients (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
 		_ = st.conn.Close() // its stream sees it
@@ -196,7 +195,7 @@ func (s *Server) add(st *stream) bool {
 	}
 	s.lastID++
 	st.id = s.lastID
-	st.nonces = session.NewNonces(instance, st.id)
+	st.nonces = newNonces(instance, st.id)
 	s.streams[st.id] = st
 	return true
 }

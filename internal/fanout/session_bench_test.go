@@ -184,7 +184,7 @@ func BenchmarkStep(b *testing.B) {
 					if i%clients == 0 {
 						b.StopTimer()
 						c.change(i + 1)
-						c.step(s) // who comes first makes the frame
+						c.step(s) // the first one makes the frame
 						b.StartTimer()
 						continue
 					}
@@ -201,12 +201,12 @@ func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
 			body := make([]byte, size)
-			st := &stream{nonces: session.NewNonces(instance, 1)}
+			st := &stream{nonces: newNonces(instance, 1)}
 			c := newCodec()
 			b.ReportAllocs()
 			for b.Loop() {
 				var buf [32]byte
-				nonce, _ := st.nonces.Next(buf[:0])
+				nonce, _ := st.nonces.next(buf[:0])
 				out := newOutgoing(st, body, nonce)
 				out.seq = st.run.send()
 				message, err := c.Marshal(out)

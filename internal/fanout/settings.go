@@ -9,7 +9,7 @@ import (
 // Settings are what can change while the server runs. A Settings in force does not change: code
 // that needs two values of the same moment loads it once.
 type Settings struct {
-	// AckTimeout is how long an unanswered response delays the next one (P19).
+	// AckTimeout is how long the next response waits for the ACK of the last one (P19).
 	AckTimeout time.Duration
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
@@ -21,8 +21,8 @@ type Settings struct {
 // settings returns the settings in force.
 func (s *Server) settings() *Settings { return s.now.Load() }
 
-// Reconfigure puts other settings in force. A stream that exceeds a new limit stays until it asks
-// for more. A SotW request asks for everything anew.
+// Reconfigure puts other settings in force. A stream that exceeds a new limit stays until it requests
+// more. A SotW request counts as requesting everything anew.
 func (s *Server) Reconfigure(to Settings) {
 	s.now.Store(&to)
 	s.admission.Reconfigure(to.Limits)

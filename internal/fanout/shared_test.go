@@ -115,10 +115,10 @@ func everyPart(w *frameFixture) *saying {
 	a, b := w.Cur.Held("a"), w.Cur.Held("b")
 	s := &saying{ttls: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
-	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
+	s.c = session.Content{Changed: []*xds.Resource{a}, Heartbeats: []*xds.Resource{b}, Removed: []string{"c"},
 		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Subscription(), "d")}, Summary: session.Summary{Follows: []string{"a"}, HeartbeatVersion: "v1", LaterErrors: []string{"b"}, Renewed: 1}}
 	s.body = xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: xds.Delta, WithTTL: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
-		Resources: s.c.Changed, Heartbeats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
+		Resources: s.c.Changed, Heartbeats: s.c.Heartbeats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
 	return s
 }
 
@@ -178,7 +178,7 @@ func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
 		"quiet":   func(s *saying, _ *frameFixture) { s.c.OnlyRenewals = true },
 		"form":    func(s *saying, _ *frameFixture) { s.body.WithTTL = false },
-		"beats":   func(s *saying, w *frameFixture) { s.c.Beats = []*xds.Resource{w.Cur.Held("z")} },
+		"beats":   func(s *saying, w *frameFixture) { s.c.Heartbeats = []*xds.Resource{w.Cur.Held("z")} },
 	})
 }
 

@@ -15,22 +15,22 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// watcher looks at all streams at intervals, and ends clients that are too slow: those that take
+// watcher checks all streams at intervals, and ends clients that are too slow: those that read
 // nothing for send_timeout, and those that keep too much old memory alive (pinned_bytes). One
 // goroutine uses it.
 type watcher struct {
 	srv      *Server
 	sweep    sweep
-	waiting  map[*stream]bool     // streams whose sessions are looked at each time
+	waiting  map[*stream]bool     // streams whose sessions are checked in each round
 	progress map[*stream]progress // of those with a message in flight
-	streams  []*stream            // room to list all streams; empty between two looks
+	streams  []*stream            // a buffer to list all streams; empty between rounds
 }
 
 func (s *Server) newWatcher() *watcher {
 	return &watcher{srv: s, waiting: make(map[*stream]bool), progress: make(map[*stream]progress)}
 }
 
-// run looks until ctx ends.
+// run does rounds until ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(w.srv.watchInterval())
 	defer tick.Stop()
@@ -87,7 +87,7 @@ func (w *watcher) look(now time.Time) {
 }
 
 // slow is how long a message is in flight before the memory that it keeps alive counts. A client
-// that reads takes it sooner.
+// that reads receives the message sooner.
 const slow = time.Second
 
 // progress is how far a message in flight is.
@@ -97,11 +97,11 @@ type progress struct {
 	at    time.Time // when the connection took something last
 }
 
-// minProgress is how much a connection has to take to count as taking something, in bytes. It is
-// more than pings and the ends of messages, and less than one write.
+// minProgress is how many bytes a connection has to take to count as progress. It is more than
+// pings and the ends of messages, and less than one write.
 const minProgress = 64 << 10
 
-// progress is that of the message in flight; p is that of the last round.
+// progress is the progress of the message in flight; p is its progress at the last round.
 func (st *stream) progress(p progress, now time.Time) progress {
 	since, written := st.since.Load(), st.conn.Written()
 	switch {
@@ -113,8 +113,8 @@ func (st *stream) progress(p progress, now time.Time) progress {
 	return p
 }
 
-// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client took
-// nothing for send_timeout. On a connection with several streams, what the others take says
+// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client
+// took nothing for send_timeout. On a connection with several streams, what the others take says
 // nothing about this one. There the whole message has to be taken in time.
 func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refusal {
 	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
@@ -133,20 +133,20 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: did not take %d bytes in %s: send_timeout, and a second for each MiB", len(f.body), limit)
 }
 
-// sweep says when all sessions are looked at for old snapshots. That depends on how many bytes may
-// be old. So clients that do not want what changes are not looked at for each change.
+// sweep decides when the watcher checks all sessions for old snapshots. That depends on how many
+// bytes may be old. So clients that do not request what changes are not checked at each change.
 type sweep struct {
 	at    time.Time // of the last one
 	bytes int64     // snapshot.SupersededBytes then
 }
 
-// All sessions are looked at when this many bytes may be old, and at least this often.
+// All sessions are checked when this many bytes may be old, and at least this often.
 const (
 	sweepBytes = 16 << 20
 	sweepEvery = time.Minute
 )
 
-// due reports whether all sessions are to be looked at; bytes is snapshot.SupersededBytes.
+// due reports whether all sessions are to be checked; bytes is snapshot.SupersededBytes.
 func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
 	most := int64(sweepBytes)
 	if pinned > 0 {
@@ -168,10 +168,11 @@ type pin struct {
 // ender is a stream or a poll. It is comparable.
 type ender interface{ End(r *Refusal) }
 
-// pinned notes what the stream's sessions keep alive. For each lineage it is the most that any
-// session keeps of what was replaced since. A session that is behind, because it had nothing to
-// send, and waits for no answer, is woken, so that it releases what it has. pinned reports
-// whether a session waits, for an answer or for a message to leave, and so keeps what it has.
+// pinned adds to pins what the stream's sessions keep alive. For each lineage it is the most that
+// any session keeps of what was replaced since. A session may have an old snapshot only because it
+// had nothing to send. If it waits for no ACK, pinned wakes it, so that it releases the snapshot.
+// pinned reports whether a session waits, for an ACK or for a message to leave, and so keeps its
+// snapshot.
 func (st *stream) pinned(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
@@ -184,7 +185,7 @@ func (st *stream) pinned(now time.Time, pins map[any]pin) (waits bool) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if _, out := ty.Outstanding(now, st.srv.settings().AckTimeout); out {
+		if _, out := ty.WaitsForACK(now, st.srv.settings().AckTimeout); out {
 			waits = true
 		} else {
 			idle |= ty.bit
@@ -209,7 +210,7 @@ func (s *Server) unpin(pins map[any]pin) {
 	for _, p := range pins {
 		total += p.bytes
 	}
-	defer func() { s.meters.PinnedBytes.Set(int(total)) }()
+	defer func() { s.metrics.PinnedBytes.Set(int(total)) }()
 	if limit <= 0 || total <= limit {
 		return
 	}

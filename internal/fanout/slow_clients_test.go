@@ -51,12 +51,12 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	}
 }
 
-// Whom nothing concerns is left alone, however often others' resources change:
-// until much may be old, or for a minute. Who waited when it was behind is looked
+// Sessions that no change concerns are not woken, however often others' resources change:
+// until much may be old, or for a minute. A session that waited while it was behind is checked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, types := still(t, r, xds.ClusterType)
@@ -106,7 +106,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // it has nothing to answer: waking it has no effect.
 func TestP16_SlowClientsCountEachTime(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, types := still(t, r, xds.ClusterType)
@@ -143,7 +143,7 @@ func (taking) Write(b []byte) (int, error) { return len(b), nil }
 // that others share, what is taken may be theirs.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()

@@ -35,13 +35,13 @@ type stream struct {
 	caller  *listener.Caller
 	from    string // remote address, for messages
 	opened  time.Time
-	fin     finisher // nil: this grpc has none
+	fin     finisher // nil: this grpc version has none
 
 	// The receiver's.
-	req        *xds.Request // while it handles one
-	generation uint64       // of the rules under which the client was admitted last: see rekeyer
-	names      int          // weight of all names that the stream asks for
-	asked      int          // requests that were not just ACKs
+	req          *xds.Request // while it handles one
+	generation   uint64       // of the rules under which the client was admitted last: see rekeyer
+	names        int          // weight of all names that the stream requests
+	requestCount int          // requests that were not just ACKs
 	// limiter enforces requests_per_second; nil: it was not needed yet.
 	limiter   *rate.Limiter
 	throttled bool // the limiter has delayed a request
@@ -57,7 +57,7 @@ type stream struct {
 	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
 	types  []*streamType // appended by the receiver; a type's bit is its index
 	order  []*streamType // the same, in the order of sending (P35)
-	nonces session.Nonces
+	nonces nonces
 }
 
 // receive handles requests until the stream ends, and returns its status.
@@ -82,8 +82,8 @@ func (st *stream) receive() error {
 	}
 }
 
-// requests are those that streams scan into. A stream has one only while it handles a request. A
-// request that had many names is not kept.
+// requests are pooled requests, into which streams scan. A stream has one only while it handles a
+// request. The pool keeps no request that had many names.
 var requests = sync.Pool{New: func() any { return new(xds.Request) }}
 
 const maxPooled = 1 << 14
@@ -97,7 +97,7 @@ func (st *stream) status(err error) error {
 		return nil // the client is done
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		st.srv.meters.Refuse(telemetry.LimitRequestBytes)
+		st.srv.metrics.Refuse(telemetry.LimitRequestBytes)
 	}
 	return err
 }
@@ -114,7 +114,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	}
 	if ty.member == nil {
 		st.throttle()
-		return nil // P5, P6: unanswered
+		return nil // P5, P6: no response
 	}
 	return st.apply(ty)
 }
@@ -165,7 +165,7 @@ func (st *stream) identify(first bool) *Refusal {
 		if string(raw) == string(st.node.Bytes()) {
 			return nil
 		}
-		st.srv.meters.Refuse(telemetry.NodeChanged)
+		st.srv.metrics.Refuse(telemetry.NodeChanged)
 		merged, err := xds.MergeDynamic(st.node.Bytes(), raw)
 		if err != nil {
 			return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
@@ -212,7 +212,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	t := xds.TypeOf(url)
 	form := st.node.ResourceFormat(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	generation := st.srv.rekeyer.generation.Load() // before rules and policy are asked: see addEvaluated
+	generation := st.srv.rekeyer.generation.Load() // before rules and policy are read: see addChecked
 	if generation != st.generation {
 		// A client that is not admitted any more may wait until the rekeyer ends it. It gets
 		// no further types meanwhile: the rules of today may map its node to the key of
@@ -222,15 +222,15 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		}
 		st.generation = generation
 	}
-	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
+	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), typeMetrics: typeMetrics{metrics: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
 		}
-		st.srv.meters.Refuse(refusal.Reason)
+		st.srv.metrics.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.addEvaluated(ty, generation) // P6: unanswered
+		return st.addChecked(ty, generation) // P6: no response
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
@@ -242,11 +242,11 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		if first || refusal.Code != codes.PermissionDenied {
 			return nil, refusal
 		}
-		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		return st.addEvaluated(ty, generation)
+		st.srv.metrics.Refuse(telemetry.UnmappedLater)
+		return st.addChecked(ty, generation)
 	}
-	ty.member, ty.meter = member, st.srv.meter(member.Key(), url)
-	return st.addEvaluated(ty, generation)
+	ty.member, ty.typeMetrics = member, st.srv.metricsOf(member.Key(), url)
+	return st.addChecked(ty, generation)
 }
 
 // addType adds a type to the stream, after those that are sent before it.
@@ -259,8 +259,8 @@ func (st *stream) addType(ty *streamType) *streamType {
 	return ty
 }
 
-// tellRouted tells the groups of the stream's clusters and load assignments that the stream has
-// listeners or routes as well, if so (P36). Receiver only.
+// tellRouted tells the groups of the stream's clusters and load assignments if the stream has
+// listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {
 	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.member != nil }) {
 		return
@@ -288,9 +288,9 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	now := time.Now()
 	st.mu.Lock()
-	out := ty.Request(r, want, st.nonces.Number(r.Nonce))
+	out := ty.Request(r, want, st.nonces.number(r.Nonce))
 	if first || changed {
-		ty.track.Asked(now)
+		ty.track.Requested(now)
 	}
 	if first || changed || out.Wake || out.Answer == session.Acked || out.Answer == session.Nacked {
 		ty.epoch++
@@ -298,7 +298,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	remembers := ty.NamesWeight()
 	ask := ty.RetryAliases(r, ty.snapshot())
 	nack := st.note(ty, &out, now)
-	acked := out.Answer == session.Acked && ty.RefusesNothing()
+	acked := out.Answer == session.Acked && ty.NoneNacked()
 	var accepted *snapshot.Snapshot
 	if acked {
 		accepted = ty.Accepted()
@@ -306,7 +306,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type stated at first or unsubscribed from, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
 	if changed || first {
 		// The group wakes the type once it has indexed the subscription, so that no update
@@ -340,7 +340,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	return nil
 }
 
-// subscribe is the session's Subscribe. Where the client unsubscribes from names, the session reads
+// subscribe calls the session's Subscribe. If the client unsubscribes from names, Subscribe reads
 // what was sent, which the workers change under the lock.
 func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
@@ -350,24 +350,24 @@ func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 	return ty.Subscribe(st.req)
 }
 
-// note counts what a request said. It returns the NACK, if it is one, without its message. The lock
-// is held.
+// note counts an ACK, a NACK or a stale request. It returns the NACK without its message; nil: the
+// request is none. The lock is held.
 func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
 	switch out.Answer {
 	case session.Acked:
 		ty.track.Acked(out, now)
-		ty.meters.Acks.Inc()
-		// What was received before the client came says nothing about propagation.
+		ty.metrics.Acks.Inc()
+		// A change from before the client came says nothing about propagation.
 		if out.Received.After(ty.track.Began()) {
-			ty.meters.Propagation.Observe(now.Sub(out.Received))
+			ty.metrics.Propagation.Observe(now.Sub(out.Received))
 		}
 	case session.Nacked:
-		ty.meters.Nacks.Inc()
+		ty.metrics.Nacks.Inc()
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
 		ty.track.Nacked(out, n, now)
 		return n
 	case session.Stale, session.UnknownNonce:
-		ty.meters.Stale.Inc()
+		ty.metrics.Stale.Inc()
 	}
 	return nil
 }
@@ -377,7 +377,7 @@ func (st *stream) End(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}
-	st.srv.meters.End(r.Reason)
+	st.srv.metrics.End(r.Reason)
 	if st.fin == nil {
 		_ = st.conn.Close() // the receiver sees it
 		return
@@ -386,7 +386,7 @@ func (st *stream) End(r *Refusal) {
 	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
-// close waits until no worker has the stream, and leaves the groups.
+// close waits until no worker has the stream, and then leaves the groups.
 func (st *stream) close() {
 	left := make(chan any)
 	st.left.Store(&left)
@@ -394,8 +394,8 @@ func (st *stream) close() {
 		<-left
 	}
 	for _, ty := range st.types {
-		if ty.timer != nil { // no worker sets it any more
-			ty.timer.Stop()
+		if ty.wakeTimer != nil { // no worker sets it any more
+			ty.wakeTimer.Stop()
 		}
 		if ty.member != nil {
 			ty.member.Leave()

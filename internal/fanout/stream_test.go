@@ -79,7 +79,7 @@ func TestP3_AnyType(t *testing.T) {
 	}
 }
 
-// A first type that maps to nothing is refused; a later one stays unanswered,
+// A first type that maps to nothing is refused; a later one gets no response,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
 	r := newServerFixture(t, nil)
@@ -106,7 +106,7 @@ func TestP5_Unmapped(t *testing.T) {
 	r.counted(telemetry.UnmappedLater, 1)
 }
 
-// One client's refusal, silence and slowness change nothing for another.
+// One client's NACK, silence and slowness change nothing for another.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -367,7 +367,7 @@ func TestP19_WarmingOnStream(t *testing.T) {
 			st.mu.Lock()
 			ty := st.order[0]
 			idle := st.run.dirty.Load() == 0 && st.run.word.Load()&(queued|running|inFlight) == 0
-			waits := idle && ty.AwaitsAnswer() && ty.Pending(ty.snapshot())
+			waits := idle && ty.PendingACK() && ty.Pending(ty.snapshot())
 			st.mu.Unlock()
 			if waits {
 				return true
@@ -427,7 +427,7 @@ func TestManyStreamsOneFrame(t *testing.T) {
 }
 
 // A later type that is refused for another reason than its mapping ends the
-// stream: it is not left unanswered.
+// stream: it does not stay open.
 func TestP5_LaterTypeUnavailable(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Refuse = func(j Join) *Refusal {

@@ -10,25 +10,25 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// streamType is one type of one stream: its session, its member, and what surrounds them. Its
-// number on the stream is its dirty bit.
+// streamType is one type of one stream: its session, its member, its metrics and its status. bit is
+// its dirty bit.
 type streamType struct {
 	session.Session // under the stream's lock, except where Subscribe says otherwise
 
 	st     *stream
-	node   *xds.Node // as it was when the type first spoke (P1)
+	node   *xds.Node // as it was at the type's first request (P1)
 	bit    uint64
-	member Member // nil: the type stays unanswered (P5, P6)
-	meter
+	member Member // nil: the type gets no response (P5, P6)
+	typeMetrics
 
 	// Under the stream's lock.
-	epoch uint64      // counts requests: a plan that was made before a request is not applied after it
-	alarm time.Time   // when the type is looked at again; zero: not set
-	timer *time.Timer // of the alarm; nil: it was never set
-	// unavailable: the relay has nothing of what the type asks for, and reaches no origin (P53).
+	epoch     uint64      // counts requests: a plan that was made before a request is not applied after it
+	wakeTime  time.Time   // when the type is woken; zero: not set
+	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
+	// unavailable: the relay has nothing that the type requests, and reaches no origin (P53).
 	unavailable bool
-	// marks are the snapshots of this type when a type that warms was sent last, by that type's
-	// order (P19).
+	// marks are the snapshots of this type when a type that warms was sent last. The index is that
+	// type's order (P19).
 	marks [warmingTypes]session.SnapshotID
 	track inspect.Tracker
 }
@@ -36,16 +36,16 @@ type streamType struct {
 // warmingTypes is one more than the order of the last type that warms.
 const warmingTypes = 2
 
-// meter has the metrics of a member. They are looked up once, when it joins, and released when it
-// has left.
-type meter struct {
-	perKey *telemetry.Key
-	meters *telemetry.Type
+// typeMetrics are the metrics of a member. The stream looks them up once, when the member joins,
+// and releases them when it has left.
+type typeMetrics struct {
+	perKey  *telemetry.Key
+	metrics *telemetry.Type
 }
 
-func (s *Server) meter(key xds.Key, url xds.TypeURL) meter {
-	of := s.meters.Key(key)
-	return meter{of, of.Type(url)}
+func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
+	of := s.metrics.Key(key)
+	return typeMetrics{of, of.Type(url)}
 }
 
 // uncounted are the metrics of types without a member.
@@ -69,25 +69,25 @@ func (t *streamType) Unavailable(r *Refusal) {
 // End implements member.Waker.
 func (t *streamType) End(r *Refusal) { t.st.End(r) }
 
-// wakeAt has the type looked at again at that time (P19, P67). The stream's lock is held.
+// wakeAt wakes the type at that time (P19, P67). The stream's lock is held.
 func (t *streamType) wakeAt(at time.Time) {
-	t.alarm = at
-	if t.timer == nil {
-		t.timer = time.AfterFunc(time.Until(at), t.ring)
+	t.wakeTime = at
+	if t.wakeTimer == nil {
+		t.wakeTimer = time.AfterFunc(time.Until(at), t.timerFired)
 	} else {
-		t.timer.Reset(time.Until(at))
+		t.wakeTimer.Reset(time.Until(at))
 	}
 }
 
-// ring is called when the alarm is due.
-func (t *streamType) ring() {
+// timerFired is called at wakeTime.
+func (t *streamType) timerFired() {
 	t.st.mu.Lock()
-	t.alarm = time.Time{}
+	t.wakeTime = time.Time{}
 	t.st.mu.Unlock()
 	t.Wake()
 }
 
-// snapshot is the newest that the member sees; nil: none.
+// snapshot is the type's snapshot in the member's State; nil: none.
 func (t *streamType) snapshot() *snapshot.Snapshot {
 	if t.member == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// burstSeconds is for how many seconds' worth of limits.requests_per_second a stream may
-	// send at once. gRPC clients ask name by name when they connect.
+	// burstSeconds is how many seconds' worth of limits.requests_per_second a stream may send at
+	// once. gRPC clients subscribe name by name when they connect.
 	burstSeconds = 10
 	// unlimitedRequests is how many requests of a stream need no limiter, so that an idle
 	// stream has none.
@@ -20,7 +20,7 @@ const (
 // later. It returns early if the stream ends. Receiver only.
 func (st *stream) throttle() {
 	limit := st.srv.settings().Limits.RequestsPerSecond
-	if st.asked++; limit <= 0 || st.asked <= unlimitedRequests {
+	if st.requestCount++; limit <= 0 || st.requestCount <= unlimitedRequests {
 		return
 	}
 	if st.limiter == nil {
@@ -38,6 +38,6 @@ func (st *stream) throttle() {
 		st.srv.log.Warn("a stream sends more than limits.requests_per_second, and is read more slowly",
 			append(st.client(st.node.ID).Attrs(), "limit", limit)...)
 	}
-	st.srv.meters.Refuse(telemetry.LimitRequestsPerSecond)
+	st.srv.metrics.Refuse(telemetry.LimitRequestsPerSecond)
 	_ = st.limiter.Wait(st.grpc.Context()) // it fails if the stream ends
 }

@@ -94,10 +94,10 @@ var clientStatus = map[inspect.NameStatus]adminv3.ClientResourceStatus{
 }
 
 var configStatus = map[string]statusv3.ConfigStatus{
-	inspect.Synced:     statusv3.ConfigStatus_SYNCED,
-	inspect.NotSent:    statusv3.ConfigStatus_NOT_SENT,
-	inspect.Unanswered: statusv3.ConfigStatus_STALE,
-	inspect.Refused:    statusv3.ConfigStatus_ERROR,
+	inspect.StateSynced:  statusv3.ConfigStatus_SYNCED,
+	inspect.StateNotSent: statusv3.ConfigStatus_NOT_SENT,
+	inspect.StateStale:   statusv3.ConfigStatus_STALE,
+	inspect.StateNacked:  statusv3.ConfigStatus_ERROR,
 }
 
 func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
@@ -109,7 +109,7 @@ func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.C
 	switch {
 	case r.Nack != nil:
 		g.ErrorState = &adminv3.UpdateFailureState{
-			FailedConfiguration: w.resource(r.Refused), VersionInfo: r.Nack.Version, Details: nackDetails(codes.Code(r.Nack.Code), r.Nack.Message),
+			FailedConfiguration: w.resource(r.Nacked), VersionInfo: r.Nack.Version, Details: nackDetails(codes.Code(r.Nack.Code), r.Nack.Message),
 			LastUpdateAttempt: timestamp(r.Nack.At),
 		}
 	case r.Error != nil:

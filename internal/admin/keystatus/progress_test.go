@@ -39,7 +39,7 @@ func await(t *testing.T, f func(a *awaiting)) {
 func nowOf(key xds.Key, c fanout.Member) func() inspect.Standing {
 	return func() inspect.Standing {
 		held := c.Newest()
-		return inspect.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.Synced, Lineage: held.Lineage, Has: held.Gen}
+		return inspect.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.StateSynced, Lineage: held.Lineage, Has: held.Gen}
 	}
 }
 
@@ -154,7 +154,7 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 		a.feed.give("v2", "b=2")
 		v2 := a.ask("v2", "").Mark
 		no := a.now()
-		no.State, no.Nack, no.Final = inspect.Refused, &fanout.Nack{Gen: no.Has}, true
+		no.State, no.Nack, no.Final = inspect.StateNacked, &fanout.Nack{Gen: no.Has}, true
 		no.Has -= 2
 		const refused, waits = "0 reached, 1 refusing, 0 pending of 1", "0 reached, 0 refusing, 1 pending of 1"
 		a.want("v2", a.ask("v2", "", no), "known: "+refused)

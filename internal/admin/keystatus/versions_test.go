@@ -36,7 +36,7 @@ func TestVersionsOfAKey(t *testing.T) {
 		f.give("v2", "a=2")
 		held := c.Newest()
 		at := func(node string, stream, has uint64, refused bool) inspect.Standing {
-			s := inspect.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.Unanswered,
+			s := inspect.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.StateStale,
 				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has}
 			if refused {
 				s.Nack, s.Final = &fanout.Nack{Gen: has + 1}, true
@@ -66,7 +66,7 @@ func TestVersionsOfAKey(t *testing.T) {
 		equal(t, "for v2", versionStateOf(&no1, vs[0].in), pending)
 		no1.Final = false
 		equal(t, "while a response to come may end it", versionStateOf(&no1, older), pending)
-		equal(t, "states", one[0].Types[0].States[inspect.Unanswered], 4)
+		equal(t, "states", one[0].Types[0].States[inspect.StateStale], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no
 		also.Type = eds

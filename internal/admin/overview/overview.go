@@ -138,11 +138,11 @@ const (
 
 func stateOf(text string) state {
 	switch text {
-	case inspect.Refused:
+	case inspect.StateNacked:
 		return nacked
-	case inspect.Unanswered:
+	case inspect.StateStale:
 		return stale
-	case inspect.NotSent:
+	case inspect.StateNotSent:
 		return notSent
 	}
 	return synced

@@ -30,10 +30,10 @@ func key(name, origin string, connected bool) keystatus.Key {
 func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	o := Of(&In{
 		Clients: slices.Values([]inspect.ClientStatus{
-			client("a", "sotw", inspect.Synced, inspect.Synced),
-			client("a", "sotw", inspect.Synced, inspect.Refused, inspect.Unanswered),
-			client("a", "delta", inspect.Unanswered, inspect.NotSent),
-			client("b", "delta", inspect.NotSent, inspect.Synced),
+			client("a", "sotw", inspect.StateSynced, inspect.StateSynced),
+			client("a", "sotw", inspect.StateSynced, inspect.StateNacked, inspect.StateStale),
+			client("a", "delta", inspect.StateStale, inspect.StateNotSent),
+			client("b", "delta", inspect.StateNotSent, inspect.StateSynced),
 			client("b", "rest"),
 		}),
 		Keys: []keystatus.Key{key("a", "one", true), key("b", "one", false)},
@@ -69,7 +69,7 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 }
 
 func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
-	c := client("a", "delta", inspect.Synced, inspect.Refused, inspect.Synced)
+	c := client("a", "delta", inspect.StateSynced, inspect.StateNacked, inspect.StateSynced)
 	c.Types[1].Key, c.Types[2].Key = "b", "b"
 	o := Of(&In{Clients: slices.Values([]inspect.ClientStatus{c})})
 	if len(o.Top) != 2 || o.Top[0].States != (States{Synced: 1}) || o.Top[1].States != (States{Nacked: 1}) || o.States != (States{Nacked: 1}) {
@@ -86,16 +86,16 @@ func TestRowsAreFew(t *testing.T) {
 		name := fmt.Sprintf("key-%03d", i)
 		in.Keys = append(in.Keys, key(name, "one", true))
 		for range 100 - i {
-			clients = append(clients, client(name, "sotw", inspect.Synced))
+			clients = append(clients, client(name, "sotw", inspect.StateSynced))
 		}
 	}
-	clients = append(clients, client("key-099", "sotw", inspect.Refused))
+	clients = append(clients, client("key-099", "sotw", inspect.StateNacked))
 	long := strings.Repeat("é", 100_000)
 	for range 200 {
-		clients = append(clients, client(long, "sotw", inspect.Synced))
+		clients = append(clients, client(long, "sotw", inspect.StateSynced))
 	}
 	for i := range 1000 { // types that clients invent
-		clients[0].Types = append(clients[0].Types, inspect.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: inspect.Synced})
+		clients[0].Types = append(clients[0].Types, inspect.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: inspect.StateSynced})
 	}
 	in.Clients = slices.Values(clients)
 	o := Of(&in)
@@ -150,11 +150,11 @@ func crowd(clients, keys int) *In {
 	}
 	var all []inspect.ClientStatus
 	for i := range clients {
-		state := inspect.Synced
+		state := inspect.StateSynced
 		if i%100 == 0 {
-			state = inspect.Unanswered
+			state = inspect.StateStale
 		}
-		all = append(all, client(in.Keys[i%keys].Key, "delta", inspect.Synced, state, inspect.Synced))
+		all = append(all, client(in.Keys[i%keys].Key, "delta", inspect.StateSynced, state, inspect.StateSynced))
 	}
 	in.Clients = slices.Values(all)
 	return in

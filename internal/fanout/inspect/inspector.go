@@ -16,13 +16,13 @@ import (
 type Client interface {
 	// ID numbers the clients of a server in the order in which they came.
 	ID() uint64
-	// NodeID is empty before the client said it.
+	// NodeID is empty before the first request.
 	NodeID() string
 	Status(*Survey) ClientStatus
 	// AppendStandings appends the standing of each type that is wanted.
 	AppendStandings(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []Standing) []Standing
 	AppendUnacknowledged(look *Survey, to []Unacknowledged) []Unacknowledged
-	// Config returns false if the client has not said its node yet.
+	// Config returns false before the first request.
 	Config() (ClientConfig, bool)
 }
 
@@ -49,7 +49,7 @@ func (i *Inspector) Clients() []ClientStatus {
 }
 
 // ClientsAfter yields the status of the clients with a higher ID, in the order of their IDs.
-// It looks at a client when the caller asks for it: a page costs no more than its length.
+// It reads a client when the caller asks for the next one: a page costs no more than its length.
 func (i *Inspector) ClientsAfter(id uint64) iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		look := newSurvey()
@@ -77,9 +77,9 @@ func (i *Inspector) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[S
 	}
 }
 
-// Unacknowledged yields the IDs of a node's clients that are higher than after, in order, each
-// with what the client did not acknowledge. It looks at a client when the caller asks for it.
-// The next one overwrites what it yields.
+// Unacknowledged yields the IDs of a node's clients that are higher than after, in order, each with
+// what the client did not acknowledge. It reads a client when the caller asks for the next one. It
+// reuses the slices that it yields.
 func (i *Inspector) Unacknowledged(node string, after uint64) iter.Seq2[uint64, []Unacknowledged] {
 	return func(yield func(uint64, []Unacknowledged) bool) {
 		look := newSurvey()
@@ -99,7 +99,7 @@ func (i *Inspector) Unacknowledged(node string, after uint64) iter.Seq2[uint64, 
 	}
 }
 
-// ClientConfigs returns all clients that have said their nodes, by node and ID.
+// ClientConfigs returns all clients whose nodes are known, by node and ID.
 func (i *Inspector) ClientConfigs() []ClientConfig {
 	all := i.all()
 	out := make([]ClientConfig, 0, len(all))
@@ -114,12 +114,12 @@ func (i *Inspector) ClientConfigs() []ClientConfig {
 	return out
 }
 
-// countEvery is how often clients are counted by state for the metrics. It looks at each client,
+// countEvery is how often clients are counted by state for the metrics. A count reads each client,
 // so it is not done at each scrape.
 const countEvery = 10 * time.Second
 
 var metricOf = map[string]telemetry.ClientState{
-	Synced: telemetry.ClientSynced, NotSent: telemetry.ClientNotSent, Unanswered: telemetry.ClientStale, Refused: telemetry.ClientNacked,
+	StateSynced: telemetry.ClientSynced, StateNotSent: telemetry.ClientNotSent, StateStale: telemetry.ClientStale, StateNacked: telemetry.ClientNacked,
 }
 
 // Run counts the clients by state, for the metrics, until ctx ends.

@@ -9,13 +9,13 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// ClientConfig is a client that can be looked at resource by resource, for CSDS.
+// ClientConfig is a client whose resources can be listed, for CSDS.
 type ClientConfig struct {
 	Stream  uint64
 	Node    *xds.Node
 	Peer    string
 	Variant string
-	// Conn is equal for clients on one connection, and has no other meaning.
+	// Conn identifies the connection: it is equal for clients on one connection.
 	Conn any
 
 	// Types returns what the client has of each type at the moment. It takes the client's lock
@@ -23,7 +23,7 @@ type ClientConfig struct {
 	Types func() []TypeConfig
 }
 
-// NameStatus is what is known of a client and a name that it asked for.
+// NameStatus says what a client has under a name that it requested.
 type NameStatus = session.NameStatus
 
 // The values of NameStatus, as CSDS names them.
@@ -36,23 +36,22 @@ const (
 	StatusUnknown       = session.StatusUnknown
 )
 
-// ResourceStatus is one name that a client asked for.
+// ResourceStatus is one name that a client requested.
 type ResourceStatus struct {
 	session.Resource
-	// Nack is the client's refusal, if it refused the resource.
+	// Nack is the client's NACK of the resource; nil: none.
 	Nack *member.Nack
 }
 
-// TypeConfig is a type that a client asked for, at one moment. It keeps alive what it points to.
+// TypeConfig is a type that a client requested, at one moment. It keeps alive what it points to.
 type TypeConfig struct {
 	URL xds.TypeURL
-	// Resources are all names that the client asked for, and all that it has, by name. An
-	// alias is listed by the resource that it leads to. Iterating costs as much as there is,
-	// and holds no lock.
+	// Resources are all names that the client requested, and all resources that it has, by name. An
+	// alias is listed under the name of the resource that it leads to. Iterating holds no lock.
 	Resources iter.Seq[ResourceStatus]
 }
 
-// Config returns what the client has of the type; false if nothing is known of what it asks for.
+// Config returns what the client has of the type; false if the type has no member or no request.
 func (t Type) Config() (TypeConfig, bool) {
 	if t.Member == nil || !t.Session.Began() {
 		return TypeConfig{}, false
@@ -61,7 +60,7 @@ func (t Type) Config() (TypeConfig, bool) {
 	return TypeConfig{URL: t.Session.Type.URL, Resources: c.resources}, true
 }
 
-// config is a copy of what is known of a type.
+// config is a copy of the state of a type.
 type config struct {
 	session *session.Session
 	newest  *snapshot.Snapshot // nil: nothing is known
@@ -77,7 +76,7 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 		}
 		out := ResourceStatus{Resource: r}
 		if r.NameStatus == StatusNacked {
-			out.Nack = c.refusal(&r)
+			out.Nack = c.nackOf(&r)
 		}
 		if !yield(out) {
 			return
@@ -85,17 +84,17 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 	}
 }
 
-// refusal returns the refusal of a resource. Only the last refusal's message is kept.
-func (c *config) refusal(r *session.Resource) *member.Nack {
+// nackOf returns the NACK of a resource. Only the last NACK's message is kept.
+func (c *config) nackOf(r *session.Resource) *member.Nack {
 	var n member.Nack
 	if c.nack != nil {
 		n = *c.nack
 	}
-	if r.RefusedIn != "" && r.RefusedIn != n.Version {
-		n = member.Nack{Version: r.RefusedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
+	if r.NackedIn != "" && r.NackedIn != n.Version {
+		n = member.Nack{Version: r.NackedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
 	}
-	if r.RefusedVersion != "" {
-		n.Version = r.RefusedVersion
+	if r.NackedVersion != "" {
+		n.Version = r.NackedVersion
 	}
 	return &n
 }

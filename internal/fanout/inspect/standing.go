@@ -18,17 +18,17 @@ type Standing struct {
 	Host   string // the peer's
 	State  string
 	Since  time.Time // of the state
-	// Has is the newest generation of the key's type of which the client has all that it asks
-	// for; 0: none. It is older than a generation that the client refuses. Lineage is that of
-	// the generations.
+	// Has is the newest generation of the key's type of which the client has all that it requests;
+	// 0: none. It is older than a generation that the client rejected. Lineage is the lineage of the
+	// generations.
 	Lineage, Has uint64
-	// Nack is the refusal that stands; nil: none does. Final: nothing that could end it is to
-	// be sent, or is unanswered.
+	// Nack is the NACK that holds; nil: none. Final: no response that could end it is to be sent, or
+	// is in flight.
 	Nack  *member.Nack
 	Final bool
 }
 
-// Survey is one look at many clients. It has the time, and shares what many sessions need.
+// Survey looks at many clients at one time. It shares results between sessions.
 type Survey struct {
 	session.Survey
 	Now time.Time
@@ -36,18 +36,18 @@ type Survey struct {
 
 func newSurvey() *Survey { return &Survey{session.NewSurvey(), time.Now()} }
 
-// Type is one type of a stream, as it is looked at under the stream's lock.
+// Type is one type of a stream. It is used under the stream's lock.
 type Type struct {
 	Session *session.Session
-	Member  member.Member // nil: the type stays unanswered
+	Member  member.Member // nil: the type gets no response
 	*Tracker
 }
 
-// standing is how a type stands.
+// standing is the state of a type.
 type standing struct {
 	state        string
 	since        time.Time
-	unsent       bool // the newest has something for it that was not sent
+	unsent       bool // the newest snapshot has something for it that was not sent
 	lineage, has uint64
 }
 
@@ -59,21 +59,21 @@ func (t Type) standing(look *Survey) standing {
 		at.unsent = look.Unsent(t.Session, newest)
 	}
 	s := t.Session
-	refusing := s.Refusing()
-	at.has = s.AckedGeneration(newest, at.unsent || refusing || s.AwaitsAnswer())
+	nacked := s.AnyNacked()
+	at.has = s.AckedGeneration(newest, at.unsent || nacked || s.PendingACK())
 	switch {
-	case refusing:
-		at.state, at.since = Refused, t.refusedAt()
-	case s.AwaitsAnswer():
-		at.state, at.since = Unanswered, s.UnansweredSince()
+	case nacked:
+		at.state, at.since = StateNacked, t.nackedAt()
+	case s.PendingACK():
+		at.state, at.since = StateStale, s.PendingACKSince()
 	case t.sent == 0 && (at.unsent || !s.Began()):
-		at.state, at.since = NotSent, t.began
+		at.state, at.since = StateNotSent, t.began
 	case at.unsent:
-		at.state, at.since = Unanswered, t.since(newest)
-	case look.Awaiting(s, newest):
-		at.state, at.since = NotSent, t.asked
+		at.state, at.since = StateStale, t.since(newest)
+	case look.AnyUnanswered(s, newest):
+		at.state, at.since = StateNotSent, t.requested
 	default:
-		at.state, at.since = Synced, t.began
+		at.state, at.since = StateSynced, t.began
 		if t.answered.After(at.since) {
 			at.since = t.answered
 		}
@@ -89,7 +89,7 @@ func (t Type) newest() *snapshot.Snapshot {
 	return t.Member.Newest()
 }
 
-// since is when both the newest and the client were there.
+// since is when both the newest snapshot and the client were there.
 func (t Type) since(newest *snapshot.Snapshot) time.Time {
 	if v := newest.Progress; v != nil && v.At.After(t.began) {
 		return v.At
@@ -104,8 +104,8 @@ func (t Type) Standing(look *Survey) Standing {
 		Key: t.Member.Key(), Type: t.Session.Type.URL,
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 	}
-	if at.state == Refused && t.nack != nil {
-		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.AwaitsAnswer()
+	if at.state == StateNacked && t.nack != nil {
+		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.PendingACK()
 	}
 	return out
 }

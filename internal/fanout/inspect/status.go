@@ -25,35 +25,35 @@ type ClientStatus struct {
 
 // States of a type on a stream, as istioctl proxy-status has them.
 const (
-	Synced     = session.Synced
-	NotSent    = session.NotSent
-	Unanswered = session.Unanswered
-	Refused    = session.Refused
+	StateSynced  = session.StateSynced
+	StateNotSent = session.StateNotSent
+	StateStale   = session.StateStale
+	StateNacked  = session.StateNacked
 )
 
 // TypeStatus is one type on a stream.
 type TypeStatus struct {
 	Type  string `json:"type"`
-	Key   string `json:"key,omitempty"` // empty: maps to no key, unanswered
+	Key   string `json:"key,omitempty"` // empty: the node has no key, and the type gets no response
 	State string `json:"state"`
-	// Since is when the state began. For STALE it is when the oldest unanswered response was
+	// Since is when the state began. For STALE it is when the oldest response with a pending ACK was
 	// sent, or else when the newest version came.
 	Since    time.Time `json:"since"`
 	Wildcard bool      `json:"wildcard"`
 	Names    int       `json:"names"`
-	// Sent is the newest version of which the client was sent all that concerns it, and Acked
-	// the one that it acknowledged so. A client that has everything has the newest version,
-	// even if no response named it.
+	// Sent is the newest version of which the client was sent all that it requests, and Acked the
+	// newest of which it acknowledged all that. A client that has everything has the newest version,
+	// even if no response had that version.
 	Sent  string       `json:"sent,omitempty"`
 	Acked string       `json:"acked,omitempty"`
 	Sends uint64       `json:"responses"`
 	Acks  uint64       `json:"acks"`
 	Nacks uint64       `json:"nacks"`
 	Nack  *member.Nack `json:"last_nack,omitempty"`
-	// Unanswered is when the oldest response was sent that has no answer yet. UnansweredFor is
-	// how long ago that is, in seconds.
-	Unanswered    *time.Time `json:"unanswered_since,omitempty"`
-	UnansweredFor float64    `json:"unanswered_seconds,omitempty"`
+	// PendingACKSince is when the oldest response with a pending ACK was sent. PendingACKSeconds is
+	// how long ago that is.
+	PendingACKSince   *time.Time `json:"unanswered_since,omitempty"`
+	PendingACKSeconds float64    `json:"unanswered_seconds,omitempty"`
 	// Unsent: the newest snapshot has something for the client that was not sent yet.
 	Unsent bool `json:"unsent,omitempty"`
 	// Oversized: the newest response is not sent because it is too large (P38).
@@ -72,13 +72,13 @@ func (t Type) Status(look *Survey) TypeStatus {
 	if t.Member != nil {
 		out.Key = t.Member.Key().String()
 	}
-	if sent := s.UnansweredSince(); !sent.IsZero() {
-		out.Unanswered, out.UnansweredFor = &sent, look.Now.Sub(sent).Seconds()
+	if sent := s.PendingACKSince(); !sent.IsZero() {
+		out.PendingACKSince, out.PendingACKSeconds = &sent, look.Now.Sub(sent).Seconds()
 	}
 	switch newest := t.newest(); {
-	case out.State == NotSent && t.sent == 0:
+	case out.State == StateNotSent && t.sent == 0:
 		out.Acked = ""
-	case (out.State == Synced || out.State == NotSent) && newest != nil && out.Acked != "":
+	case (out.State == StateSynced || out.State == StateNotSent) && newest != nil && out.Acked != "":
 		out.Acked = newest.Version
 		if out.Sent != "" {
 			out.Sent = newest.Version

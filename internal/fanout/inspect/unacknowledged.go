@@ -10,7 +10,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Unacknowledged is what a client refused, or has not acknowledged yet, of a type.
+// Unacknowledged is what a client rejected, or has not acknowledged yet, of a type.
 type Unacknowledged struct {
 	Stream uint64
 	Node   string
@@ -20,20 +20,20 @@ type Unacknowledged struct {
 	Since  time.Time
 	Sub    *snapshot.Subscription
 	// Has is the generation of which the client acknowledged everything, 0 for none. Of is the
-	// generation that it refused or is to acknowledge. AckedVersion and Version are their
-	// versions. Lineage is that of both.
+	// generation that it rejected or is to acknowledge. AckedVersion and Version are their versions.
+	// Lineage is the lineage of both.
 	Lineage, Has, Of      uint64
 	AckedVersion, Version string
 	// Names are those that are concerned; nil: what differs between the two generations.
 	Names []string
-	Nack  *member.Nack // the refusal; nil: nothing is refused
-	// Unsent: it was not sent yet. Otherwise, without a refusal, it was not answered yet.
+	Nack  *member.Nack // nil: nothing was rejected
+	// Unsent: it was not sent yet. Otherwise, without a Nack, its ACK is pending.
 	Unsent bool
-	// Awaits are names that the origin has not answered yet, "*" for the wildcard. They are
-	// bounded like Names. Then there is nothing to acknowledge.
-	Awaits []string
+	// Unanswered are names that the origin has not answered yet, "*" for the wildcard. They are
+	// bounded like Names. nil: there is something to acknowledge.
+	Unanswered []string
 
-	awaits iter.Seq[string] // from which Awaits is made; nil: none
+	unanswered iter.Seq[string] // from which collect makes Unanswered; nil: none
 }
 
 // maxNames bounds the names of one type.
@@ -43,7 +43,7 @@ const maxNames = 10_000
 // false: it acknowledged everything, or nothing is known of what it asks for.
 func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	at, s := t.standing(look), t.Session
-	if t.Member == nil || at.state == Synced || !s.Began() {
+	if t.Member == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
@@ -51,30 +51,30 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 		Lineage: at.lineage, Has: at.has, AckedVersion: s.AckedVersion(),
 	}
 	switch {
-	case at.state == Refused && t.nack != nil:
+	case at.state == StateNacked && t.nack != nil:
 		u.Nack, u.Of, u.Version = t.lastNack(), t.nack.Gen, t.nack.Version
-		of, names := s.RefusedNames(maxNames)
+		of, names := s.NackedNames(maxNames)
 		u.Of, u.Names = max(u.Of, of), names
-	case s.AwaitsAnswer():
-		u.Of, u.Version, u.Names = s.NewestUnanswered()
+	case s.PendingACK():
+		u.Of, u.Version, u.Names = s.NewestPendingACK()
 		u.Names = u.Names[:min(len(u.Names), maxNames)]
 	case at.unsent:
 		newest := t.newest()
 		u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 	default:
-		u.awaits = s.Copy().UnansweredNames(t.newest())
+		u.unanswered = s.Copy().UnansweredNames(t.newest())
 	}
 	return u, true
 }
 
-// collect sets Awaits. It is called without a lock, since there may be many names.
+// collect sets Unanswered. It is called without a lock, since there may be many names.
 func (u *Unacknowledged) collect() {
-	if u.awaits != nil {
-		u.Awaits = FirstNames(u.awaits)
+	if u.unanswered != nil {
+		u.Unanswered = FirstNames(u.unanswered)
 	}
 }
 
-// FirstNames collects the first names, at most as many as are shown, and sorts them.
+// FirstNames collects the first names, at most maxNames, and sorts them.
 func FirstNames(names iter.Seq[string]) []string {
 	out := []string{}
 	for n := range names {

@@ -101,7 +101,7 @@ func (a *Admission) LeavePoll(account string) {
 	down(a.perPeer, account)
 }
 
-// EnterPoller admits a client's first poll, as it does a stream, at the rate there is.
+// EnterPoller admits a client's first poll within the rate limit of new streams.
 func (a *Admission) EnterPoller() *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/expr"
 )
 
-// Caller is a client as its connection shows it, before its first request.
+// Caller is what a connection says about its client, before the first request.
 type Caller struct {
 	policy *Policy
 	// Peer is what rules see. Its names are those of a verified certificate.

@@ -1,7 +1,10 @@
-// Package listener admits clients: listeners and their TLS (listener.go, handshake.go), what a
-// connection shows of its client (caller.go), the identity that a client has to prove and the
-// clients that are given Secrets (policy.go), the limits on connections and streams
-// (admission.go), and those on a request (request.go).
+// Package listener admits clients. It has:
+//
+//   - listeners and their TLS (listener.go, handshake.go),
+//   - what a connection says about its client (caller.go),
+//   - the identity that a client has to prove, and which clients get Secrets (policy.go),
+//   - the limits on connections and streams (admission.go),
+//   - the limits on a request (request.go).
 //
 // # Concurrency
 //

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// HandshakeTimeout is how long a connection may take until it speaks HTTP/2.
+// HandshakeTimeout is how long the TLS and HTTP/2 handshakes of a connection may take.
 const HandshakeTimeout = 20 * time.Second
 
 // handshakes are the transport credentials of the one grpc server that serves all listeners. The
@@ -22,8 +22,8 @@ type handshakes struct {
 	failed func(listener, peer string, err error)
 }
 
-// Credentials are the transport credentials of a grpc server that serves what New returns. failed is
-// called for each TLS handshake that fails, with the listener's key and the peer's address, from
+// Credentials are the transport credentials of a grpc server that serves what New returns. failed
+// is called for each TLS handshake that fails, with the listener's key and the peer's address, from
 // several goroutines at a time. It is not called for a probe of the port.
 func Credentials(failed func(listener, peer string, err error)) credentials.TransportCredentials {
 	return handshakes{failed}
@@ -64,7 +64,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
-		if !probe { // of the port, which was refused nothing
+		if !probe { // a probe of the port is no failure
 			h.failed(c.in.policy.Key, from, err)
 		}
 		return nil, nil, err

@@ -26,12 +26,12 @@ const RequestWindow = 256 << 10
 // (P59), in bytes.
 const MaxMessage = 256 << 20
 
-// leastRate is how many bytes per second a client that reads takes at least. It has so much
-// longer than send_timeout for a large response.
+// leastRate is how many bytes per second a client has to read at least. For a large response it has
+// that much more time than send_timeout.
 const leastRate = 1 << 20
 
-// SendTime is how long a message of so many bytes may be in flight, if only its end is
-// known, and not how much of it the client has taken; 0: for ever. timeout is send_timeout.
+// SendTime is how long a message of so many bytes may be in flight, if it is not known how much of
+// it the client has read; 0: for ever. timeout is send_timeout.
 func SendTime(timeout time.Duration, bytes int) time.Duration {
 	if timeout == 0 {
 		return 0
@@ -91,8 +91,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	return &Conn{Conn: c, in: l}, nil
 }
 
-// limitUnread has the kernel buffer little that the relay has not read: no more than HTTP/2's
-// windows let a correct client send. Without it, megabytes of small frames could wait on a
+// limitUnread limits how many bytes the kernel buffers that the relay has not read: no more than
+// HTTP/2's windows let a correct client send. Without it, megabytes of small frames could wait on a
 // connection that grpc reads slowly.
 func limitUnread(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
@@ -100,7 +100,7 @@ func limitUnread(c net.Conn) {
 	}
 }
 
-// limitUnsent has the kernel buffer little that is not sent yet.
+// limitUnsent limits how many unsent bytes the kernel buffers.
 func limitUnsent(c net.Conn) {
 	raw, ok := c.(syscall.Conn)
 	if !ok {

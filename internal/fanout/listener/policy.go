@@ -14,9 +14,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Policy is that of one listener: how its connections are secured, which clients are admitted, and
-// which of them are given Secrets. Once it is in use its fields do not change: Reconfigure changes
-// what holds.
+// Policy is the policy of one listener: how its connections are secured, which clients are
+// admitted, and which of them get Secrets. Its fields do not change once it is in use. Reconfigure
+// replaces Identity and Secrets.
 type Policy struct {
 	// Key of the listener in the configuration, for messages.
 	Key string
@@ -26,18 +26,18 @@ type Policy struct {
 	Connections int
 	// Identity has to hold for a client; nil: every client is admitted.
 	Identity *expr.Predicate
-	// Secrets says which clients are given Secrets: config.SecretsMTLS or
+	// Secrets says which clients get Secrets: config.SecretsMTLS or
 	// config.SecretsAllow; anything else: none.
 	Secrets string
 
 	now atomic.Pointer[rules] // instead of Identity and Secrets, once they were changed
 }
 
-// rules are what a policy asks of clients. They do not change.
+// rules are the rules of a policy for clients. They do not change.
 type rules struct {
 	identity *expr.Predicate
 	secrets  string
-	// also has to hold as well, while the policy changes; nil: nothing. It has no also.
+	// also has to hold as well while the policy changes; nil: nothing. Its own also is nil.
 	also *rules
 }
 
@@ -53,16 +53,16 @@ func (p *Policy) Reconfigure(identity *expr.Predicate, secrets string) {
 	p.now.Store(&rules{identity: identity, secrets: secrets})
 }
 
-// Restrict has another identity rule and another rule for Secrets hold beside those in force, until
-// Reconfigure.
+// Restrict adds another identity rule and another rule for Secrets to those in force. Both have to
+// hold until Reconfigure.
 func (p *Policy) Restrict(identity *expr.Predicate, secrets string) {
 	r := p.rules()
 	r.also = &rules{identity: identity, secrets: secrets}
 	p.now.Store(&r)
 }
 
-// May returns why the caller, with this node, may not have resources of a type; nil: it may. It is
-// Admit and MayHave.
+// May returns why the caller, with this node, may not have resources of a type; nil: it may. It
+// calls Admit and MayHave.
 func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
 	if refused := c.Admit(node); refused != nil {
 		return refused
@@ -101,9 +101,9 @@ func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Re
 	return nil
 }
 
-// MayHave says whether an admitted caller is given a type; nil: it is. Secrets need a proven
-// identity (P6). Without an identity rule it is not proven: then a node may use any name, whatever
-// its certificate.
+// MayHave returns why an admitted caller does not get a type; nil: it does. Secrets need a proven
+// identity (P6). Without an identity rule nothing is proven, because a node may then use any name,
+// whatever its certificate.
 func (c *Caller) MayHave(t xds.Type) *refusal.Refusal {
 	r := c.policy.rules()
 	if refused := c.checkSecrets(t, r); refused != nil || r.also == nil {
@@ -122,7 +122,7 @@ func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {
 	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(r), c.policy.Key, r.secrets)
 }
 
-// unproven says why the caller is not given Secrets.
+// unproven says why the caller does not get Secrets.
 func (c *Caller) unproven(r rules) string {
 	key := c.policy.Key
 	switch {

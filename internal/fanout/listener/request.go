@@ -12,7 +12,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Scan reads a request within the limits.
+// Scan parses a request, and refuses it if it exceeds the limits or is invalid.
 func Scan(r *xds.Request, v xds.Variant, msg []byte, l *config.Limits) *refusal.Refusal {
 	refused := scan(r, v, msg, l.NamesPerStream)
 	if refused != nil {

@@ -14,7 +14,7 @@ import (
 // KeyOf says which key a client has for a type: by the rules in force, or by others.
 type KeyOf func(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 
-// Change says which key one type of a client would have by other rules.
+// Change is the key that one type of a client has, and the one that it would have by other rules.
 type Change struct {
 	Type xds.TypeURL
 	// From and To are the keys now and then; the zero Key: none.
@@ -23,8 +23,8 @@ type Change struct {
 	Refused error
 }
 
-// Evaluate sets To or Refused by these rules.
-func (c *Change) Evaluate(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
+// Apply sets To or Refused by these rules.
+func (c *Change) Apply(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
 	if key, err := keyOf(node, peer, c.Type); err != nil {
 		c.Refused = err
 	} else {
@@ -32,7 +32,7 @@ func (c *Change) Evaluate(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
 	}
 }
 
-// KeyChanged is the refusal that ends a client whose key changes so; what is "stream" or "poll".
+// KeyChanged is the refusal that ends a client with this change; what is "stream" or "poll".
 func (c *Change) KeyChanged(what string) *refusal.Refusal {
 	to := "none"
 	if !c.To.IsZero() {

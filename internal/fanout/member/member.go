@@ -38,24 +38,24 @@ type Member interface {
 	// Newest is the newest snapshot of the type; nil before there is any. It may be newer
 	// than that of State, which waits for further changes (settle). Neither takes a lock.
 	Newest() *snapshot.Snapshot
-	// Intern returns the group's one value that equals sub. Clients that want the same
-	// share it.
+	// Intern returns the group's one value that equals sub. Clients with equal subscriptions share
+	// it.
 	Intern(sub *snapshot.Subscription) *snapshot.Subscription
-	// Subscribe says what the client wants from now on; sub is interned. The group calls
-	// the Waker once it has indexed sub, whatever State holds. So no update is missed.
+	// Subscribe says what the client requests from now on; sub is interned. The group calls the
+	// Waker once it has indexed sub, even if State has not changed. So no update is missed.
 	Subscribe(sub *snapshot.Subscription)
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
-	// Resubscribe says that the client asked again for names that the origin could not resolve.
-	// The origin is asked once more (P18).
+	// Resubscribe says that the client requested names again that the origin could not resolve. The
+	// group requests them at the origin once more (P18).
 	Resubscribe(names []string)
-	// Nacked reports a refusal of this type (P17).
+	// Nacked reports the client's NACK of a response of this type (P17).
 	Nacked(n Nack)
-	// Acked says that the client acknowledged a generation of this member's type and
-	// refuses nothing: what came with it may be in use (P36). all is the snapshot of that
-	// generation if the client has all of it, so that it may be stored (P66); otherwise
-	// nil. It usually costs two atomic loads.
+	// Acked says that the client acknowledged a generation of this member's type and rejected
+	// nothing: what came with it may be in use (P36). all is the snapshot of that generation if the
+	// client has all of it, so that it may be stored (P66); otherwise nil. It usually costs two
+	// atomic loads.
 	Acked(gen uint64, all *snapshot.Snapshot)
 	// Leave ends the membership. The Waker is not called once the group has seen it.
 	Leave()
@@ -66,8 +66,8 @@ type Member interface {
 type Waker interface {
 	// Wake says that there may be something to send.
 	Wake()
-	// Unavailable says that the relay holds and stores nothing of what the type asks for, and that
-	// no origin can be reached; nil: that is over. The stream ends with the refusal once this
+	// Unavailable says that the relay has nothing that the type requests, also not in its store, and
+	// that no origin can be reached; nil: that is over. The stream ends with the refusal once this
 	// holds for all of its types (P53).
 	Unavailable(r *refusal.Refusal)
 	// End ends the whole stream with the refusal.

@@ -11,9 +11,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Nack is a client's refusal (P17).
+// Nack is a client's NACK (P17).
 type Nack struct {
-	Version string `json:"version"` // of the refused response
+	Version string `json:"version"` // of the rejected response
 	Code    int32  `json:"code"`
 	Message string `json:"message"` // bounded
 	Node    string `json:"node"`    // id
@@ -22,16 +22,16 @@ type Nack struct {
 	Gen uint64    `json:"-"`
 }
 
-// maxMessage bounds what is kept of a client's message, and maxRead what of it is
-// read at all, in bytes (P17). Envoy's messages are 4 KiB at most.
+// maxMessage bounds what is kept of a client's message, and maxRead what is read of it, in bytes
+// (P17). Envoy's messages are 4 KiB at most.
 const (
 	maxMessage = 1 << 10
 	maxRead    = 8 << 10
 )
 
-// NackMessage is what is kept and shown of a client's message. Envoy quotes the whole
-// resource that breaks a constraint. So the message about a Secret is not kept at all. In
-// other messages, what looks like a secret is redacted: a cluster may have a key inline.
+// NackMessage returns what is kept and shown of a client's message. Envoy quotes the whole resource
+// that breaks a constraint, so nothing is kept of a message about a Secret. In other messages,
+// NackMessage redacts what looks like a secret: a cluster may have a key inline.
 func NackMessage(t xds.Type, said []byte) string {
 	if t.Secret {
 		return "(not shown, since it may quote the Secret)"
@@ -52,7 +52,7 @@ func ends(text string, n int) string {
 	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[tail:], "")
 }
 
-// LogNack logs a response that a client refused. The message must be redacted.
+// LogNack logs a client's NACK. Its message is redacted already (NackMessage).
 func LogNack(l *slog.Logger, of Member, typ xds.TypeURL, n *Nack, nonce string) {
 	l.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
 		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)

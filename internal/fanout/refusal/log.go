@@ -16,7 +16,7 @@ import (
 // bytes: an id may be as long as its node.
 const MaxNode = 256
 
-// Client says in a log line which client it is about.
+// Client identifies a client in a log line.
 type Client struct {
 	Node string // id; empty: not known
 	Peer string // remote address

@@ -25,7 +25,7 @@ type Recent struct {
 	Count  int    `json:"count"` // in the last minute, or a little less
 	// Node and Error are those of the last one.
 	Node  string    `json:"node,omitempty"` // empty: not known
-	Key   string    `json:"key,omitempty"`  // the key that is the reason, whichever client comes
+	Key   string    `json:"key,omitempty"`  // the key whose clients are all refused
 	Error string    `json:"error"`
 	At    time.Time `json:"at"`
 }
@@ -62,7 +62,7 @@ func (s *recent) note(r *Refusal, node string, now time.Time) {
 	s.current[r.Reason] = counted{s.current[r.Reason].count + 1, r, strings.Clone(Short(node, maxText)), now}
 }
 
-// turn begins a new half if it is time to. The lock is held.
+// turn starts a new half when the current one is over. The lock is held.
 func (s *recent) turn(now time.Time) {
 	switch passed := now.Sub(s.started); {
 	case s.current == nil || passed >= 2*recentHalf:

@@ -9,18 +9,18 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Refusal says why a stream, poll or connection is refused or ended. Metrics count it by its reason,
-// and its message goes to the client.
+// Refusal says why a stream, poll or connection is refused or ended. Metrics count it by its
+// reason, and its message goes to the client.
 type Refusal struct {
 	Code   codes.Code
 	Reason telemetry.Reason
 	Err    error
-	// Key is the key for which every client is refused. Its error is logged once for the key.
-	// Empty: the client is the reason.
+	// Key is the key whose clients are all refused. Its error is logged once for the key. Empty: the
+	// reason is not the key.
 	Key string
 
-	// Node is the beginning of the id in the node that came with the refused request; empty:
-	// it is not known, or the stream knows it.
+	// Node is the beginning of the node's id in the refused request; empty: it is not known, or the
+	// stream knows it.
 	Node string
 }
 

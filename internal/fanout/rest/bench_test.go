@@ -17,7 +17,7 @@ func BenchmarkREST(b *testing.B) {
 	b.Run("version", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			evaluate(snap, sub)
+			answerFor(snap, sub)
 		}
 	})
 	b.Run("encode", func(b *testing.B) {

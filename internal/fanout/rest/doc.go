@@ -1,10 +1,10 @@
 // Package rest serves REST-JSON: clients that poll for resources by HTTP POST (P70 to P72).
 //
-// The handler (handler.go) reads a request and parses it (request.go). The request belongs to a
-// Poller (poller.go): what one node polls again and again of one type. A poller is a member of its
-// group for longer than its polls last. The Poll (poll.go) waits for news of its poller, and is
-// answered by a document (document.go), which polls with equal subscriptions share. A type is
-// polled if the table of types (package xds) has a path for it.
+// The handler (handler.go) reads a request and parses it (request.go). The request is a Poll
+// (poll.go) of a Poller (poller.go): a node that polls one list of names of one type repeatedly.
+// The poller stays a member of its group between its polls. A poll waits until there is a response
+// that its client does not have. The response is a document (document.go), which polls with equal
+// subscriptions share. A type can be polled if the table of types (package xds) has a path for it.
 //
 // # Concurrency
 //

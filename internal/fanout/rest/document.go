@@ -25,22 +25,22 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// document is what one snapshot answers to all polls of the same request. Its version is made when
-// it is first looked at, and its body when it is first sent. So polls that have the version
-// already cost no encoding.
+// document is the response of one snapshot to all polls with equal subscriptions. Its version is
+// computed at the first use, and its body when it is first sent. So polls that already have the
+// version cost no encoding.
 type document struct {
-	look    sync.Once
-	ready   bool   // there is an answer
-	version string // P71
-	awaits  bool   // the origin has not answered some of what is asked for
+	look       sync.Once
+	ready      bool   // there is an answer
+	version    string // P71
+	unanswered bool   // the origin has not answered some requested names
 
 	mu   sync.Mutex
-	done chan struct{} // closed when body or err is there; nil: it was not begun
+	done chan struct{} // closed when body or err is set; nil: encoding has not begun
 	body []byte
 	err  error
 }
 
-// Documents are those of one snapshot, in an LRU cache. The zero value is empty.
+// Documents are the documents of one snapshot, in an LRU cache. The zero value is empty.
 type Documents struct {
 	mu    sync.Mutex
 	cells *simplelru.LRU[*snapshot.Subscription, *document]
@@ -49,13 +49,13 @@ type Documents struct {
 	max   int64
 }
 
-// Bounds of the documents of a snapshot. JSON is larger than what it is made of. There may be
-// many small documents, since Envoy polls for the endpoints of each cluster by themselves.
+// Bounds of the documents of a snapshot. JSON is larger than the protobuf that it is made of. There
+// may be many small documents, since Envoy polls the endpoints of each cluster separately.
 const (
 	maxDocuments  = 4096
 	documentBytes = 1 << 20
 	jsonFactor    = 8
-	nameCost      = 64 // of a name that is asked for, in bytes: a document keeps its subscription
+	nameCost      = 64 // of a requested name, in bytes: a document keeps its subscription
 )
 
 // document returns the document for sub, which is interned.
@@ -77,13 +77,13 @@ func (a *Documents) document(s *snapshot.Snapshot, sub *snapshot.Subscription) *
 	}
 	a.mu.Unlock()
 	c.look.Do(func() {
-		c.ready, c.version = evaluate(s, sub)
-		c.awaits = session.AwaitsAny(sub, s)
+		c.ready, c.version = answerFor(s, sub)
+		c.unanswered = session.AnyUnanswered(sub, s)
 	})
 	return c
 }
 
-// grew notes that the body of sub's document is there.
+// grew adds the body of sub's document to its cost.
 func (a *Documents) grew(sub *snapshot.Subscription, c *document) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,8 +95,8 @@ func (a *Documents) grew(sub *snapshot.Subscription, c *document) {
 	}
 }
 
-// charge adds to the cost of a document. The last one stays, whatever it costs, since it is
-// needed. The lock is held.
+// charge adds to the cost of a document, and evicts others if needed. The last one stays, whatever
+// it costs, since it is needed. The lock is held.
 func (a *Documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
@@ -106,14 +106,16 @@ func (a *Documents) charge(c *document, cost int64) {
 	}
 }
 
-// evaluate says whether there is an answer for sub, and its version.
+// answerFor says whether there is an answer for sub, and its version.
 //
-// With the wildcard there is one once the origin has answered it, even if it is empty (P11). For
-// a full-state type there is one as soon as anything is known of any name (P30, P34). For other
-// types only resources are an answer. SotW cannot say that a name is absent (P31), and Envoy
-// takes an empty update of Secrets, Runtime or extensions for a fault. So an error of a name
-// (P39) makes a new version and is told beside the resources, but is no answer by itself.
-func evaluate(s *snapshot.Snapshot, sub *snapshot.Subscription) (ready bool, version string) {
+//   - For the wildcard there is one once the origin has answered it, even if it is empty (P11).
+//   - For a full-state type there is one as soon as anything is known of any name (P30, P34).
+//   - For other types only resources are an answer. SotW cannot say that a name is absent (P31),
+//     and Envoy rejects an empty update of Secrets, Runtime or extensions.
+//
+// An error of a name (P39) makes a new version, and is sent beside resources. It is no answer by
+// itself.
+func answerFor(s *snapshot.Snapshot, sub *snapshot.Subscription) (ready bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
 	h.number(uint64(sub.Names.Len()))
@@ -153,10 +155,9 @@ func anyKnown(s *snapshot.Snapshot, sub *snapshot.Subscription) bool {
 	return false
 }
 
-// version makes a REST version: the first 128 bits of a SHA-256 over the names that are asked for
-// and the content versions of the answer, each text after its length. It is the same in every
-// replica and after a restart. So a client that comes from another replica is not sent again
-// what it has.
+// version computes a REST version: the first 128 bits of a SHA-256 over the requested names and the
+// content versions of the answer, each text after its length. It is the same in every replica and
+// after a restart. So a client that comes from another replica is not sent again what it has.
 type version struct {
 	hash.Hash
 	buf []byte // of a part
@@ -217,8 +218,8 @@ func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snap
 }
 
 // encode makes the DiscoveryResponse as canonical JSON. Only one resource is decoded at a time.
-// Resources are never wrapped, since polls renew no TTL (P62). The nonce is the version: it is
-// the same for all, and a client may name the answer that it refuses by it.
+// Resources are never wrapped, since polls renew no TTL (P62). The nonce is the version: it is the
+// same for all clients, and identifies the answer in a NACK.
 func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, version string, of *telemetry.Type) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	}
 	w := sessiontest.New(t, xds.SecretType)
 	w.Fail(false, "a")
-	if ready, _ := evaluate(w.Cur, wants(false, "a")); ready {
+	if ready, _ := answerFor(w.Cur, wants(false, "a")); ready {
 		t.Error("an error alone is an answer")
 	}
 }

@@ -32,7 +32,7 @@ type handler struct {
 // Handler returns the handler of polls. Serve serves it.
 func (s *Server) Handler(policies ...*listener.Policy) http.Handler { return &handler{s, policies} }
 
-// Bounds of what a refused client is told.
+// Bounds of the response to a refused client.
 const (
 	maxError   = 4 << 10         // bytes of the message
 	retryAfter = 5 * time.Second // Retry-After
@@ -49,13 +49,13 @@ var byPath = func() map[string]xds.Type {
 	return out
 }()
 
-// polled are these paths, for messages.
+// polled lists these paths, for messages.
 var polled = strings.Join(slices.Sorted(maps.Keys(byPath)), " ")
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := h.Server
-	// Also for a body that is not wanted: net/http reads it to its end.
+	// Also for a body that is refused: net/http reads it to its end.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // it fails if the connection is gone
 	p, refused := s.polls.begin(w, r, h.caller(r.RemoteAddr))
@@ -81,7 +81,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(p, http.StatusMethodNotAllowed, refusal.New(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
 		return
 	}
-	// Strictly, since a page in a browser may send other types without asking.
+	// Strictly, since a page in a browser may send other media types without a preflight request.
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {
 		s.refuse(p, http.StatusUnsupportedMediaType, refusal.New(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
@@ -92,13 +92,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(p, status, refused)
 		return
 	}
-	// net/http reads on, to notice that the client goes.
+	// net/http keeps reading, to notice that the client closes the connection.
 	_ = control.SetReadDeadline(time.Time{})
 	q, refused := s.read(p, t, body)
 	if refused == nil {
 		p.node = q.node.ID
 		p.admit = func() *refusal.Refusal { return h.admit(r.RemoteAddr, q) }
-		p.generation = s.opts.RulesGeneration() // before the policies are asked
+		p.generation = s.opts.RulesGeneration() // before the policies are read
 		refused = p.admit()
 	}
 	if refused != nil {
@@ -131,10 +131,10 @@ func (s *Server) body(p *Poll, r *http.Request) (body []byte, status int, refuse
 		limit = listener.MaxMessage
 	}
 	p.reads(func() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) })
-	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
+	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.bodyBytes})
 	p.reads(nil)
 	if refused := p.refusal.Load(); refused != nil {
-		p.held.Store(0)
+		p.bodyBytes.Store(0)
 		p.w.Header().Set("Connection", "close")
 		return nil, 0, refused
 	}
@@ -171,7 +171,7 @@ var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // read decodes a poll.
 func (s *Server) read(p *Poll, t xds.Type, body []byte) (*request, *refusal.Refusal) {
-	defer p.held.Store(0)
+	defer p.bodyBytes.Store(0)
 	if len(body) > largePoll {
 		largePolls <- struct{}{}
 		defer func() { <-largePolls }()
@@ -188,7 +188,7 @@ var httpStatus = map[codes.Code]int{
 	codes.Unimplemented:     http.StatusNotImplemented,
 }
 
-// tooLarge are the reasons that trying again does not change.
+// tooLarge are the reasons for which the same request will always be refused.
 var tooLarge = map[telemetry.Reason]bool{
 	telemetry.LimitRequestBytes:   true,
 	telemetry.LimitNodeBytes:      true,

@@ -38,7 +38,8 @@ func (p *Poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.
 	return append(to, p.standing(look.Now))
 }
 
-// standing: a client has what it was given once it polls again with its version.
+// standing is the state of the poller. A client has what it was sent once it polls again with that
+// version.
 func (p *Poller) standing(now time.Time) inspect.Standing {
 	at, ps := p.newest(now), p.srv.pollers
 	out := inspect.Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
@@ -55,29 +56,29 @@ func (p *Poller) standing(now time.Time) inspect.Standing {
 			out.Has = p.ackedMark.Gen
 		}
 	}
-	if t.State == inspect.Refused {
+	if t.State == inspect.StateNacked {
 		out.Nack, out.Final = t.Nack, !t.Unsent
 	}
 	return out
 }
 
 // pollAnswer is what the newest snapshot has for a poller. ready: there is an answer, of this
-// version. awaits: the origin has not answered some of what it asks for.
+// version. unanswered: the origin has not answered some requested names.
 type pollAnswer struct {
-	newest  *snapshot.Snapshot
-	ready   bool
-	awaits  bool
-	version string
-	now     time.Time
+	newest     *snapshot.Snapshot
+	ready      bool
+	unanswered bool
+	version    string
+	now        time.Time
 }
 
 func (p *Poller) newest(now time.Time) pollAnswer {
 	at := pollAnswer{newest: p.member.Newest(), now: now}
 	if at.newest != nil {
 		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
-		at.ready, at.version, at.awaits = a.ready, a.version, a.awaits
+		at.ready, at.version, at.unanswered = a.ready, a.version, a.unanswered
 	} else {
-		at.awaits = session.AwaitsAny(p.sub, nil)
+		at.unanswered = session.AnyUnanswered(p.sub, nil)
 	}
 	return at
 }
@@ -94,27 +95,27 @@ func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 		t.Nack = &n
 	}
 	switch {
-	case p.sent == "" && !t.Unsent && !at.awaits:
-		t.State, t.Since = inspect.Synced, p.opened // there is nothing for it
+	case p.sent == "" && !t.Unsent && !at.unanswered:
+		t.State, t.Since = inspect.StateSynced, p.opened // there is nothing for it
 	case p.sent == "":
-		t.State, t.Since = inspect.NotSent, p.opened
-	case p.refuses:
-		t.State = inspect.Refused
+		t.State, t.Since = inspect.StateNotSent, p.opened
+	case p.nacked:
+		t.State = inspect.StateNacked
 	case p.behind, p.acked != p.sent: // its ACK is the next poll, which may take long
 		since := p.stateSince
-		t.State, t.Unanswered, t.UnansweredFor = inspect.Unanswered, &since, at.now.Sub(since).Seconds()
+		t.State, t.PendingACKSince, t.PendingACKSeconds = inspect.StateStale, &since, at.now.Sub(since).Seconds()
 	case t.Unsent:
-		t.State = inspect.Unanswered
-	case at.awaits:
-		t.State, t.Since = inspect.NotSent, p.opened
+		t.State = inspect.StateStale
+	case at.unanswered:
+		t.State, t.Since = inspect.StateNotSent, p.opened
 	default:
-		t.State = inspect.Synced
+		t.State = inspect.StateSynced
 	}
 	return t
 }
 
-// AppendUnacknowledged implements inspect.Client. The relay knows what a client was given or
-// refused, and not what else it has.
+// AppendUnacknowledged implements inspect.Client. The relay knows what a client was sent or
+// rejected, and not what else it has.
 func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
@@ -128,9 +129,9 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 		u.Lineage, u.Of = at.newest.Lineage, at.newest.Gen
 	}
 	switch {
-	case t.State == inspect.Synced:
+	case t.State == inspect.StateSynced:
 		return to
-	case t.State == inspect.Refused:
+	case t.State == inspect.StateNacked:
 		u.Version, u.Names = t.Nack.Version, nil
 		return append(to, u)
 	}
@@ -138,22 +139,22 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	switch {
 	case t.Unsent:
 		u.Version, u.Unsent = at.version, true
-	case t.State == inspect.NotSent:
-		u.Awaits = inspect.FirstNames(session.Awaits(p.sub, at.newest))
+	case t.State == inspect.StateNotSent:
+		u.Unanswered = inspect.FirstNames(session.Unanswered(p.sub, at.newest))
 	}
 	return append(to, u)
 }
 
-// pollConfig is what is known of a poller at one moment. It is known of all names together.
+// pollConfig is the state of a poller at one moment. All names have the same state.
 type pollConfig struct {
-	sub     *snapshot.Subscription
-	newest  *snapshot.Snapshot // nil: nothing is known
-	acked   string
-	sent    bool
-	refuses bool
-	behind  bool
-	state   string
-	nack    *member.Nack
+	sub    *snapshot.Subscription
+	newest *snapshot.Snapshot // nil: nothing is known
+	acked  string
+	sent   bool
+	nacked bool
+	behind bool
+	state  string
+	nack   *member.Nack
 }
 
 // Config implements inspect.Client.
@@ -169,15 +170,15 @@ func (p *Poller) typeConfigs() []inspect.TypeConfig {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	c := pollConfig{
-		sub: p.sub, newest: at.newest, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == inspect.Unanswered, state: t.State, nack: t.Nack,
+		sub: p.sub, newest: at.newest, acked: p.acked, sent: p.sent != "", nacked: p.nacked, behind: t.State == inspect.StateStale, state: t.State, nack: t.Nack,
 	}
-	if c.state == inspect.NotSent && c.sent {
-		c.state = inspect.Synced // except for the names that the origin has not answered
+	if c.state == inspect.StateNotSent && c.sent {
+		c.state = inspect.StateSynced // except for the names that the origin has not answered
 	}
 	return []inspect.TypeConfig{{URL: p.typ.URL, Resources: c.resources}}
 }
 
-// resources are those that a poll would be given, with what is known of the client.
+// resources are the resources that a poll would be sent, with what the client has of each.
 func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 	now := c.newest
 	names := slices.Collect(c.sub.Names.All())
@@ -195,9 +196,9 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 		r := inspect.ResourceStatus{Resource: session.Resource{Name: name, State: c.state, Error: now.Error(c.sub, name)}}
 		switch {
 		case is == snapshot.Present && !c.sent:
-			r.State = inspect.NotSent
-		case is == snapshot.Present && c.refuses:
-			r.NameStatus, r.Version, r.Refused, r.Nack, r.Updated = inspect.StatusNacked, c.acked, has, c.nack, now.Received
+			r.State = inspect.StateNotSent
+		case is == snapshot.Present && c.nacked:
+			r.NameStatus, r.Version, r.Nacked, r.Nack, r.Updated = inspect.StatusNacked, c.acked, has, c.nack, now.Received
 		case is == snapshot.Present && c.behind && c.acked == "":
 			r.Updated = now.Received
 		case is == snapshot.Present && c.behind:
@@ -208,10 +209,10 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 			r.NameStatus = inspect.StatusReceivedError
 		case is == snapshot.Absent, is == snapshot.Unresolvable:
 			if r.NameStatus = inspect.StatusDoesNotExist; !now.Type.FullState {
-				r.State = inspect.Synced // P31: SotW has no way to say that it does not exist
+				r.State = inspect.StateSynced // P31: SotW has no way to say that it does not exist
 			}
 		case is == snapshot.Pending, is == snapshot.Expired:
-			r.State = inspect.NotSent
+			r.State = inspect.StateNotSent
 		}
 		if !yield(r) {
 			return

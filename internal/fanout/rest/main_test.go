@@ -121,7 +121,7 @@ func (s *Server) clients() []inspect.ClientStatus {
 // waiting waits until so many polls were read and are not answered.
 func (r *restFixture) waiting(n int) {
 	r.t.Helper()
-	r.eventually(func() bool { return len(r.srv.polls.all()) == n && r.srv.Held() == n })
+	r.eventually(func() bool { return len(r.srv.polls.all()) == n && r.srv.OpenPolls() == n })
 }
 
 func (r *restFixture) eventually(ok func() bool) {

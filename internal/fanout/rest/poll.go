@@ -26,30 +26,30 @@ type Poll struct {
 	caller     *listener.Caller
 	from       string                  // remote address, for messages
 	node       string                  // its id, once that was read
-	brought    string                  // version that it came with, if that is current and was noted
+	resumed    string                  // version that the client already had, if it is current and was recorded
 	generation uint64                  // of the rules under which the policies admitted it last
 	admit      func() *refusal.Refusal // asks the policies
 	drain      chan struct{}           // closed when the relay drains
-	cut        chan struct{}           // closed when it has to go
+	cut        chan struct{}           // closed when it has to end at once
 
 	// Any goroutine's.
-	told     atomic.Bool                     // to end
-	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
-	mu       sync.Mutex
-	stop     func()                   // ends the reading of its body; nil: it is not read
-	held     atomic.Int64             // bytes of its body, until that was read
-	inFlight atomic.Pointer[document] // what is being written
-	since    atomic.Int64             // when that began, UnixNano
+	told      atomic.Bool                     // to end
+	refusal   atomic.Pointer[refusal.Refusal] // why it is cut
+	mu        sync.Mutex
+	stop      func()                   // ends the reading of its body; nil: it is not read
+	bodyBytes atomic.Int64             // bytes of its body, until that was read
+	inFlight  atomic.Pointer[document] // what is being written
+	since     atomic.Int64             // when that began, UnixNano
 }
 
-// tell has the poll end, if it waits.
+// tell ends the poll if it waits.
 func (p *Poll) tell() {
 	if p.told.CompareAndSwap(false, true) {
 		close(p.drain)
 	}
 }
 
-// End cuts the poll off: its client takes nothing.
+// End cuts the poll off, because its client does not read or uses too much memory.
 func (p *Poll) End(r *refusal.Refusal) {
 	if !p.refusal.CompareAndSwap(nil, r) {
 		return
@@ -82,7 +82,7 @@ type polls struct {
 
 func newPolls() *polls { return &polls{open: make(map[*Poll]struct{})} }
 
-// begin takes a request in, and end ends it. A request that is refused is not taken in.
+// begin adds a poll, and end removes it. A poll that is refused is not added.
 func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *listener.Caller) (*Poll, *refusal.Refusal) {
 	p := &Poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, drain: make(chan struct{}), cut: make(chan struct{})}
 	ps.mu.Lock()
@@ -102,7 +102,7 @@ func (ps *polls) end(p *Poll) {
 	ps.handlers.Done()
 }
 
-// drain takes no more polls from now on.
+// drain accepts no more polls from now on.
 func (ps *polls) drain() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -120,7 +120,7 @@ func (ps *polls) all() []*Poll {
 	return out
 }
 
-// tell ends the polls that wait, and takes no more.
+// tell ends the polls that wait, and accepts no more.
 func (ps *polls) tell() {
 	ps.drain()
 	for _, p := range ps.all() {
@@ -131,8 +131,8 @@ func (ps *polls) tell() {
 // wait waits until no poll is open. drain was called before.
 func (ps *polls) wait() { ps.handlers.Wait() }
 
-// answer answers a poll: at once, if there is something that the client does not have. Otherwise
-// it waits for a change, and answers with 304 after long_poll (P71).
+// answer answers a poll, at once if there is something that the client does not have. Otherwise it
+// waits for a change, and answers with 304 after long_poll (P71).
 func (s *Server) answer(p *Poll, q *request) {
 	c := p.caller
 	if refused := s.opts.Admission.EnterPoll(c.Account); refused != nil {
@@ -186,10 +186,10 @@ func (s *Server) answer(p *Poll, q *request) {
 	}
 }
 
-// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted. Only
-// a poll that waits gets its answer after the change.
+// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted.
+// Only a poll that waits gets its answer after the change.
 func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
-	generation := s.opts.RulesGeneration() // before the policies are asked
+	generation := s.opts.RulesGeneration() // before the policies are read
 	if generation == p.generation {
 		return nil
 	}
@@ -197,9 +197,9 @@ func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
 	return p.admit()
 }
 
-// try answers a poll if there is an answer now. current: there is none, since the client has it
-// already. all: an answer must have all names that the client asks for. A poll that waits keeps
-// nothing alive that try has looked at.
+// try answers a poll if there is an answer now. current: there is none, because the client already
+// has it. all: the answer must have all requested names. While the poll waits, it keeps no snapshot
+// and no document alive.
 func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current bool) {
 	if refused := of.refusal.Load(); refused != nil {
 		s.refuse(p, 0, refused)
@@ -207,13 +207,13 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 	}
 	snap, a := of.document()
 	switch {
-	case a == nil, all && a.awaits:
+	case a == nil, all && a.unanswered:
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {
-			if p.brought != a.version && !(q.refused && q.nonce == a.version) {
-				p.brought = a.version // noted once, however often it looks again
-				s.pollers.noteBrought(of, a.version, snap)
+			if p.resumed != a.version && !(q.isNACK && q.nonce == a.version) {
+				p.resumed = a.version // recorded once, however often the poll tries
+				s.pollers.noteResumed(of, a.version, snap)
 			}
 			of.member.Acked(snap.Gen, snap)
 		}
@@ -231,7 +231,7 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 	return true, false
 }
 
-// unchanged answers that there is no news.
+// unchanged answers with 304.
 func (s *Server) unchanged(p *Poll) {
 	s.setDeadline(p.w, 0)
 	p.w.WriteHeader(http.StatusNotModified)
@@ -246,7 +246,7 @@ func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// give sends an answer, which is of this snapshot.
+// give sends an answer that was made from the snapshot at.
 func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, body []byte) {
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
@@ -270,7 +270,7 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 		s.opts.Metrics.Refuse(r.Reason)
 		s.opts.Refusals.Note("cut a poll", r, refusal.Client{Node: of.node.ID, Peer: p.from, Account: of.account})
 	}
-	panic(http.ErrAbortHandler) // a part of an answer is none
+	panic(http.ErrAbortHandler) // a partial answer is useless
 }
 
 // write writes a body until the poll is cut off. Only the handler may set a deadline, since the

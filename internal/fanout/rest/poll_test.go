@@ -35,7 +35,7 @@ func wants(wild bool, names ...string) *snapshot.Subscription {
 // and of nothing else; it is the same for ever.
 func TestP71_Versions(t *testing.T) {
 	of := func(s *snapshot.Snapshot, sub *snapshot.Subscription) string {
-		_, v := evaluate(s, sub)
+		_, v := answerFor(s, sub)
 		return v
 	}
 	base := snapshotOf(t, xds.EndpointType, false, "a", "b", "c=2")
@@ -95,7 +95,7 @@ func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 		"other, one there":                {snapshotOf(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
 		"other, nothing asked for":        {snapshotOf(t, xds.RouteType, false, "a"), wants(false), false},
 	} {
-		if ready, _ := evaluate(tc.s, tc.sub); ready != tc.ready {
+		if ready, _ := answerFor(tc.s, tc.sub); ready != tc.ready {
 			t.Errorf("%s: %v", name, ready)
 		}
 	}
@@ -267,8 +267,8 @@ func TestP71_ClientGoes(t *testing.T) {
 	}
 }
 
-// A client that refuses an answer and says so is not sent it again, until
-// something changes (P15); that is recorded (P17). A refusal of something else is
+// A client that rejects an answer and says so is not sent it again, until
+// something changes (P15); that is recorded (P17). A NACK of something else is
 // not.
 func TestP71_Refusal(t *testing.T) {
 	r := newREST(t, nil)
@@ -293,7 +293,7 @@ func TestP71_Refusal(t *testing.T) {
 	}
 	held := nack(second.Nonce)
 	r.waiting(1)
-	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.Refused })
+	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.StateNacked })
 	g.Publish(update(t, xds.ClusterType, "a=33"))
 	if got := r.Response(<-held); got.VersionInfo == second.VersionInfo {
 		t.Error("it was given what it refused")

@@ -21,11 +21,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Poller is what one node polls again and again of one type: a list of names. It is a member of
-// its group from its first poll until twice long_poll after its last one, whatever their
-// connections (P70). One node may be several pollers: Envoy polls for the endpoints of each
-// cluster by themselves. A node that changes its list is another poller from then on, and so are its
-// polls that bring state (bringsState).
+// Poller is a node that polls one list of names of one type repeatedly. It is a member of its group
+// from its first poll until twice long_poll after its last one, on whatever connections (P70). One
+// node may be several pollers: Envoy polls the endpoints of each cluster separately. A node that
+// changes its list becomes another poller. So do its polls that resume (see pollers.resumes).
 type Poller struct {
 	// Fixed once it is in the table.
 	id      uint64
@@ -46,17 +45,17 @@ type Poller struct {
 
 	// Under the table's lock.
 	polls      int                // that are being answered now
-	kept       *list.Element      // in its account's list while there are none
-	since      time.Time          // it has been in that list
-	sent       string             // version that it was given last
+	kept       *list.Element      // its entry in its account's list while there are none
+	since      time.Time          // when it came into that list
+	sent       string             // version that it was sent last
 	acked      string             // version that the client had when it polled last
 	sentMark   session.SnapshotID // of a snapshot from which sent was made
 	ackedMark  session.SnapshotID // of a snapshot from which acked was made
-	refuses    bool               // it refused what was sent
-	behind     bool               // it polled without what was sent, and was given it again
+	nacked     bool               // the client rejected what was sent
+	behind     bool               // the client polled without the version sent, and was sent it again
 	stateSince time.Time          // when its state began
 	nack       member.Nack        // the last one
-	// How many responses it was given, and how many ACKs and NACKs it sent.
+	// How many responses it was sent, and how many ACKs and NACKs it sent.
 	given, acks, nacks uint64
 }
 
@@ -73,7 +72,7 @@ func (p *Poller) End(r *refusal.Refusal) {
 	}
 }
 
-// Unavailable implements member.Waker: a poller asks for one type.
+// Unavailable implements member.Waker: a poller requests one type.
 func (p *Poller) Unavailable(r *refusal.Refusal) {
 	if r != nil {
 		p.End(r)
@@ -93,13 +92,14 @@ func (p *Poller) document() (*snapshot.Snapshot, *document) {
 	return snap, a
 }
 
-// pollers is the table of all pollers. Each poll of a poller counts as a stream. Pollers without
-// a poll are kept for the next one, within bounds: in names for each account, and by the limits
-// streams and streams_per_peer. The one that has been without a poll for longest goes first. So
-// a client makes room for itself, and none is refused for what is kept.
+// pollers is the table of all pollers. Each poll of a poller counts as a stream. Pollers without a
+// poll are kept for the next one, within bounds: in names for each account, and by the limits
+// streams and streams_per_peer. Over a bound, the poller that has been without a poll for longest
+// is removed. It is of the same account, so a client makes room for itself. No client is refused
+// because of kept pollers.
 type pollers struct {
 	srv *Server
-	// encoders has an entry for each answer that is being encoded.
+	// encoders has a slot for each answer that is being encoded.
 	encoders chan struct{}
 
 	mu       sync.Mutex
@@ -119,7 +119,7 @@ type pollerKey struct {
 	sum     uint64 // of the names
 }
 
-// account has the pollers of a client that are kept without a poll.
+// account has the pollers of one account that are kept without a poll.
 type account struct {
 	kept list.List // of *Poller, the longest without a poll first
 	cost int
@@ -153,7 +153,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	}
 	news := make(chan struct{})
 	p.news.Store(&news)
-	if ps.bringsState(p, q) {
+	if ps.resumes(p, q) {
 		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, Resumed: true, Names: q.sub.Names}
 	}
 	if have := ps.poll(p, false); have != nil {
@@ -162,7 +162,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	if refused := ps.srv.opts.Admission.EnterPoller(); refused != nil {
 		return nil, refused
 	}
-	generation := ps.srv.opts.RulesGeneration() // before the rules are asked
+	generation := ps.srv.opts.RulesGeneration() // before the rules are read
 	m, refused := ps.join(p, c)
 	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.account) {
 		m, refused = ps.join(p, c)
@@ -181,7 +181,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	}
 	// The rules may have changed while the poller could not be found yet.
 	if ps.srv.opts.RulesGeneration() != generation {
-		if r := have.Evaluate(); r != nil {
+		if r := have.CheckKey(); r != nil {
 			have.End(r)
 		}
 	}
@@ -247,8 +247,8 @@ func (ps *pollers) leave(p *Poller, now time.Time) {
 	leaveGroups(out)
 }
 
-// keep keeps p without a poll. It returns the pollers of the same account that have to make room.
-// The lock is held.
+// keep keeps p without a poll. It returns the pollers of the same account that it removed to make
+// room. The lock is held.
 func (ps *pollers) keep(p *Poller, now time.Time) (out []*Poller) {
 	a := ps.accounts[p.account]
 	if a == nil {
@@ -273,7 +273,7 @@ func (ps *pollers) keep(p *Poller, now time.Time) (out []*Poller) {
 	return out
 }
 
-// unkeep ends keep: p has a poll, or goes. The lock is held.
+// unkeep undoes keep: p has a poll again, or is removed. The lock is held.
 func (ps *pollers) unkeep(p *Poller) {
 	if p.kept == nil {
 		return
@@ -325,7 +325,7 @@ func (ps *pollers) close() {
 	ps.removeKept(func(*Poller) bool { return true })
 }
 
-// removeKept removes the kept pollers that are to go, and returns their number.
+// removeKept removes the kept pollers for which goes returns true, and returns their number.
 func (ps *pollers) removeKept(goes func(*Poller) bool) int {
 	var out []*Poller
 	ps.mu.Lock()
@@ -347,7 +347,7 @@ func (ps *pollers) removeKept(goes func(*Poller) bool) int {
 // keepFor is how long a poller is kept without a poll (P70).
 func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll() }
 
-// noteAnswer notes what a poll says about the answer before: an ACK or a NACK.
+// noteAnswer records what a poll says about the last answer: an ACK or a NACK.
 func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	ps.mu.Lock()
 	nack := p.answered(q)
@@ -359,17 +359,18 @@ func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	member.LogNack(ps.srv.opts.Log, p.member, p.typ.URL, nack, q.nonce)
 }
 
-// answered returns the NACK, if it is one. Envoy's polls have no NACKs: it polls again with the
-// version that it had, and is given the same again. The table's lock is held.
+// answered records an ACK or a NACK. It returns the NACK; nil: it is none. Envoy sends no NACKs in
+// polls: it polls again with the version that it had, and is sent the same again. The table's lock
+// is held.
 func (p *Poller) answered(q *request) *member.Nack {
 	switch {
-	case q.refused && (q.nonce == "" || q.nonce != p.sent):
+	case q.isNACK && (q.nonce == "" || q.nonce != p.sent):
 		p.metrics.Stale.Inc() // P13
-	case q.refused:
+	case q.isNACK:
 		p.nacks++
 		p.metrics.Nacks.Inc()
 		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
-		p.refuses, p.nack, p.stateSince = true, n, n.At
+		p.nacked, p.nack, p.stateSince = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
@@ -379,41 +380,42 @@ func (p *Poller) answered(q *request) *member.Nack {
 		}
 		p.acks++
 		p.metrics.Acks.Inc()
-		p.acked, p.refuses, p.stateSince = p.sent, false, time.Now()
+		p.acked, p.nacked, p.stateSince = p.sent, false, time.Now()
 	}
 	return nil
 }
 
-// noteBrought notes that a poll came with the current version, which is that of s. It may have it
-// from another replica, or from this one before a restart.
-func (ps *pollers) noteBrought(p *Poller, version string, s *snapshot.Snapshot) {
+// noteResumed records that a poll came with the current version, which is the version of s. The
+// client may have it from another replica, or from this one before a restart.
+func (ps *pollers) noteResumed(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
-	p.sent, p.acked, p.behind, p.refuses, p.stateSince = version, version, false, false, time.Now()
+	p.sent, p.acked, p.behind, p.nacked, p.stateSince = version, version, false, false, time.Now()
 }
 
-// bringsState reports whether the version of a poll is of another replica, or of this one before a
+// resumes reports whether the version of a poll is from another replica, or from this one before a
 // restart. Such a client gets nothing from the store (P66) and no partial answer (P67). p is the
-// poller of the same list without state: a version that it gave is no state.
-func (ps *pollers) bringsState(p *Poller, q *request) bool {
+// poller of the same names that does not resume: a version that this poller sent does not count.
+func (ps *pollers) resumes(p *Poller, q *request) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	have := ps.find(p)
 	return q.version != "" && (have == nil || have.sent == "")
 }
 
-// waitsForNames reports whether a poll is the first one of a client with state that is answered.
+// waitsForNames reports whether a poll waits until all names are answered (P67): the client
+// resumes, and no poll of it was answered yet.
 func (ps *pollers) waitsForNames(p *Poller) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return p.sub.Resumed && p.typ.FullState && p.sent == ""
 }
 
-// noteGiven notes that p is given the answer of this version, which is made from s.
+// noteGiven records that p is sent the answer of this version, which is made from s.
 func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -421,7 +423,7 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	p.sentMark = session.IDOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
-		p.sent, p.refuses, p.stateSince = version, false, time.Now()
+		p.sent, p.nacked, p.stateSince = version, false, time.Now()
 	}
 }
 
@@ -435,8 +437,8 @@ func (ps *pollers) all() (out []*Poller) {
 	return out
 }
 
-// held counts the polls of all pollers.
-func (ps *pollers) held() (n int) {
+// openPolls counts the polls of all pollers.
+func (ps *pollers) openPolls() (n int) {
 	for _, p := range ps.all() {
 		ps.mu.Lock()
 		n += p.polls
@@ -451,9 +453,9 @@ func (p *Poller) Refusal() *refusal.Refusal { return p.refusal.Load() }
 // Peer is the client's address.
 func (p *Poller) Peer() string { return p.address }
 
-// Evaluate applies the rules that are in force now; nil: the poller keeps its key. The policies are
-// asked by each poll itself, when it comes and before it is answered.
-func (p *Poller) Evaluate() *refusal.Refusal {
+// CheckKey returns why the poller has to end by the rules that are in force now; nil: it keeps its
+// key. Each poll itself asks the policies, when it comes and before it is answered.
+func (p *Poller) CheckKey() *refusal.Refusal {
 	switch c := p.Change(p.srv.opts.Source.KeyOf); {
 	case c.Refused != nil:
 		return member.AsRefusal(c.Refused)
@@ -463,9 +465,9 @@ func (p *Poller) Evaluate() *refusal.Refusal {
 	return nil
 }
 
-// Change says which key the poller would have by these rules.
+// Change returns the key that the poller would have by these rules.
 func (p *Poller) Change(keyOf member.KeyOf) member.Change {
 	c := member.Change{Type: p.typ.URL, From: p.member.Key()}
-	c.Evaluate(keyOf, p.node, expr.Peer{Address: p.address})
+	c.Apply(keyOf, p.node, expr.Peer{Address: p.address})
 	return c
 }

@@ -22,7 +22,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// request is what a poll asks for.
+// request is the parsed request of a poll.
 type request struct {
 	typ  xds.Type
 	node *xds.Node
@@ -30,17 +30,17 @@ type request struct {
 	sub *snapshot.Subscription
 	// version that the client has; empty: none.
 	version string
-	// refused: the poll is a NACK of the answer of version nonce (P13).
-	refused bool
+	// isNACK: the poll is a NACK of the answer whose version is nonce (P13).
+	isNACK  bool
 	nonce   string
 	code    int32
 	message string
 }
 
-// knows reports whether an answer of this version is no news for the client: it has it, or has
-// just refused it (P15).
+// knows reports whether the client already has an answer of this version, or has just rejected it
+// (P15). Then the answer is not sent.
 func (q *request) knows(version string) bool {
-	return q.version == version || q.refused && q.nonce == version
+	return q.version == version || q.isNACK && q.nonce == version
 }
 
 // jsonDepth is how deep a poll may be nested, in messages. It is what C++'s
@@ -152,7 +152,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	sub, _ := session.New(t, xds.ResourceFormat{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &request{
 		typ: t, node: node, sub: sub, version: string(r.Version),
-		refused: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
+		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.IsNACK {
 		q.message = member.NackMessage(t, r.ErrorMessage)

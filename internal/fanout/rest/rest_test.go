@@ -396,14 +396,14 @@ func TestP70_Status(t *testing.T) {
 		}
 	}
 	// Its answer is its next poll, with the version.
-	want(inspect.Unanswered, "")
+	want(inspect.StateStale, "")
 	r.Response(r.Ask(c, xds.ClusterType, ""))
-	want(inspect.Unanswered, "")
+	want(inspect.StateStale, "")
 	ctx, cancel := context.WithCancel(xdstest.Context(t))
 	held := r.Begin(ctx, c, xds.ClusterType, m.VersionInfo)
 	r.waiting(1)
-	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.Synced })
-	want(inspect.Synced, m.VersionInfo)
+	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.StateSynced })
+	want(inspect.StateSynced, m.VersionInfo)
 	cancel()
 	<-held
 	r.metric(`xdsrelay_downstream_acks_total{type="CDS"} 1`)

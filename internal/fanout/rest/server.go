@@ -31,13 +31,13 @@ type Options struct {
 	// Admission and Nodes are shared with streams, since limits count both.
 	Admission *listener.Admission
 	Nodes     *xds.NodeTable
-	// SendTimeout ends a poll whose client takes nothing for so long; 0: never.
+	// SendTimeout ends a poll whose client reads nothing for so long; 0: never.
 	SendTimeout time.Duration
 	// MaxConnectionAge: older connections are closed with the next answer; 0: never.
 	MaxConnectionAge time.Duration
 
-	// LongPoll is how long a poll without news is held (P71), and Limits are the limits that
-	// hold now.
+	// LongPoll is how long a poll waits for a change before it is answered with 304 (P71). Limits are
+	// the limits that hold now.
 	LongPoll func() time.Duration
 	Limits   func() *config.Limits
 	// RulesGeneration counts the changes of rules, identity and secrets. A poll that was
@@ -72,8 +72,7 @@ type times struct{ header, body, idle, grace time.Duration }
 
 var defaultTimes = times{header: 10 * time.Second, body: 30 * time.Second, idle: 2 * time.Minute, grace: 2 * time.Second}
 
-// Ping is when HTTP/2 connections are asked whether they are alive, and how long they may take to
-// answer.
+// Ping is the keepalive of HTTP/2 connections: the interval of pings, and the time to answer one.
 type Ping struct{ Every, Timeout time.Duration }
 
 // Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2 without TLS, until ctx ends; then it
@@ -151,7 +150,7 @@ func jitter(d time.Duration, id uint64) time.Duration {
 	return d - d/10 + time.Duration(part)
 }
 
-// Drain takes no more polls from now on.
+// Drain accepts no more polls from now on.
 func (s *Server) Drain() { s.polls.drain() }
 
 // Drainers returns, for each poll that is being answered and was not told to end, the function
@@ -168,10 +167,11 @@ func (s *Server) Drainers() (out []func()) {
 // Pollers returns all pollers.
 func (s *Server) Pollers() []*Poller { return s.pollers.all() }
 
-// Held returns the number of polls that were read and are not answered yet.
-func (s *Server) Held() int { return s.pollers.held() }
+// OpenPolls returns the number of polls that were read and are not answered yet.
+func (s *Server) OpenPolls() int { return s.pollers.openPolls() }
 
-// Expire ends the pollers that have been without a poll for twice long_poll (P70), or are over.
+// Expire removes the pollers that have been without a poll for twice long_poll (P70), or have
+// ended.
 func (s *Server) Expire(now time.Time) { s.pollers.expire(now) }
 
 // Pinned calls f for what polls keep in memory: answers that have been in flight for longer than
@@ -182,7 +182,7 @@ func (s *Server) Pinned(now time.Time, slow time.Duration, f func(what any, by *
 		if a := p.inFlight.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			f(a, p, int64(len(a.body)))
 		}
-		if n := p.held.Load(); n > 0 {
+		if n := p.bodyBytes.Load(); n > 0 {
 			f(p, p, n)
 		}
 	}

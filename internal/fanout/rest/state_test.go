@@ -1,13 +1,13 @@
 package rest
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 // otherVersion is one that no poller of the test gave.
@@ -39,11 +39,10 @@ func TestP67_PollsWithStateGetNoPart(t *testing.T) {
 func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
 	r.partOf(xds.ClusterType, true)
-	var polls sync.WaitGroup
-	for _, version := range []string{otherVersion, ""} {
-		polls.Go(func() { r.Ask(r.HTTP("http1"), xds.ClusterType, version) })
-	}
-	polls.Wait()
+	resumes := r.Begin(xdstest.Context(t), r.HTTP("http1"), xds.ClusterType, otherVersion)
+	r.waiting(1) // before the other poll: a version that was given to it is no state
+	r.Ask(r.HTTP("http1"), xds.ClusterType, "")
+	<-resumes
 	g := r.groups.Group("edge")
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
@@ -56,7 +55,7 @@ func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	}
 }
 
-// For a full-state type a client that brings state waits for all names, at most for
+// For a full-state type a client that resumes waits for all names, at most for
 // session.NamesWait.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = 2 * session.NamesWait })

@@ -11,14 +11,14 @@ import (
 )
 
 // has expects how many generations the client is behind the newest one, and whether it
-// refuses anything.
+// rejects anything.
 func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.T.Helper()
 	s := w.s
 	look := NewSurvey()
-	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.Refusing()
-	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.Refusing() != refusing {
-		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.Refusing(), behind, refusing)
+	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.AnyNacked()
+	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.AnyNacked() != refusing {
+		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.AnyNacked(), behind, refusing)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
 	})
 }
 
-// A client that refused something has only what came before, until it acknowledges a later
+// A client that rejected something has only what came before, until it acknowledges a later
 // response with those names (P15).
 func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
@@ -107,7 +107,7 @@ func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
 	full.has("the next set is acknowledged", 0, false)
 }
 
-// A refusal ends when the client gives up the names, or when they are removed (P24).
+// A NACK ends when the client unsubscribes from the names, or when they are removed (P24).
 func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("b=2")
@@ -132,7 +132,7 @@ func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 	})
 }
 
-// An unanswered response holds back the next one for ack_timeout only (P19). The ACK of the
+// A response with a pending ACK holds back the next one for ack_timeout only (P19). The ACK of the
 // next one acknowledges both generations.
 func TestP19_ALaterACKCounts(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
@@ -149,7 +149,7 @@ func TestP19_ALaterACKCounts(t *testing.T) {
 	})
 }
 
-// A generation may be stored once a client acknowledged it and refuses nothing of it (P66).
+// A generation may be stored once a client acknowledged it and rejects nothing of it (P66).
 func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		accepted := func(want *snapshot.Snapshot) {
@@ -189,7 +189,7 @@ func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 	})
 }
 
-// A client that brings all that there is has nothing to acknowledge: it has the generation
+// A client that already has all that there is has nothing to acknowledge: it has the generation
 // (P27).
 func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
@@ -208,7 +208,7 @@ func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
 	}
 }
 
-// A client that brought state is sent nothing that comes from the store, whatever else the
+// A client that resumed is sent nothing that comes from the store, whatever else the
 // type has and the origin says (P66).
 func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	for _, v := range variants {

@@ -90,7 +90,7 @@ func TestP26_AliasThatComesBack(t *testing.T) {
 	w.want("n0")
 }
 
-// A client brings a resource and asks for it again before it is answered. It is sent the
+// A client already has a resource and asks for it again before it is answered. It is sent the
 // removal, although the name is another resource's alias by then (P27).
 func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
@@ -102,7 +102,7 @@ func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 	w.want("")
 }
 
-// SotW: a name that is given up beside the wildcard, and that the wildcard does not have, is
+// SotW: a name that is unsubscribed beside the wildcard, and that the wildcard does not have, is
 // answered by the full set without it. What the wildcard has, or what was never there, needs
 // no response (P22).
 func TestP22_GivenUpBesideTheWildcard(t *testing.T) {

@@ -108,7 +108,7 @@ func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-// A resource that lapsed does not count as gone because its name leads elsewhere. It is gone
+// A resource that expired does not count as gone because its name leads elsewhere. It is gone
 // once the origin says so (P62).
 func TestP62_LapsedUnderAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
@@ -122,7 +122,7 @@ func TestP62_LapsedUnderAnAlias(t *testing.T) {
 	w.named()
 	w.want("r/a=2")
 	w.ack()
-	w.Builder.Apply(snapshot.Update{Type: w.Type.URL, Ended: true}) // the stream that brought it
+	w.Builder.Apply(snapshot.Update{Type: w.Type.URL, Ended: true}) // the stream that had it
 	w.named()
 	w.want("")
 	w.named("r/v|r/a") // the next one speaks of another first

@@ -107,7 +107,7 @@ func TestP26_OneAliasOfTwo(t *testing.T) {
 	})
 }
 
-// What was subscribed by one of its names is given up by any other name that identifies it.
+// What was subscribed by one of its names is unsubscribed by any other name that identifies it.
 // What else that name leads to stays subscribed (P26).
 func TestP26_UnsubscribeByAnyName(t *testing.T) {
 	for _, c := range []struct{ name, sub, unsub string }{
@@ -216,7 +216,7 @@ func TestP26_BeforeACK(t *testing.T) {
 	w.want("-a -n")
 }
 
-// When anything of a refused response changes, all of it is sent again, also what was sent for
+// When anything of a rejected response changes, all of it is sent again, also what was sent for
 // an alias (P15).
 func TestP15_RefusedByAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
@@ -426,7 +426,7 @@ func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
 	w.want("route/vhost=2")
 }
 
-// Beside the wildcard, what is given up by an alias is answered: by the resource, if the
+// Beside the wildcard, what is unsubscribed by an alias is answered: by the resource, if the
 // wildcard covers it, or by its removal (P24).
 func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)

@@ -52,7 +52,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 	}
 }
 
-// Refusals hold no names that the client gave up (P15).
+// NACKs hold no names that the client unsubscribed from (P15).
 func TestP15_RefusalsAreBounded(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("keep")
@@ -68,15 +68,15 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 		w.unsub(n)
 	}
 	total := 0
-	for _, r := range w.s.refusals.list {
+	for _, r := range w.s.nacks.list {
 		total += len(r.names)
 	}
 	if total > 3*maxPendingACKs {
-		t.Fatalf("%d refusals hold %d names", len(w.s.refusals.list), total)
+		t.Fatalf("%d refusals hold %d names", len(w.s.nacks.list), total)
 	}
 }
 
-// Merged refusals stay refusals: none of their names is sent by itself, and all of them when
+// Merged NACKs stay NACKs: none of their names is sent by itself, and all of them when
 // any of it changes (P15).
 func TestP15_MergedRefusals(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
@@ -98,7 +98,7 @@ func TestP15_MergedRefusals(t *testing.T) {
 	w.want("n00=33 n01=2") // the two oldest are one
 }
 
-// A client refused once, and nothing has changed for it since. It keeps no old snapshot alive
+// A client rejected once, and nothing has changed for it since. It keeps no old snapshot alive
 // (P16).
 func TestP16_RefusingOncePinsNothing(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
@@ -150,7 +150,7 @@ func TestPermutedListIsTheSame(t *testing.T) {
 	w.want("")
 }
 
-// After a refusal, the followers of all resources in the next full-state response follow it,
+// After a NACK, the followers of all resources in the next full-state response follow it,
 // since the client may have applied nothing. So do the followers of newly listed clusters
 // (P37).
 func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
@@ -178,7 +178,7 @@ func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 	}
 }
 
-// A removal that SotW cannot express does not keep a refusal alive (P15, P31).
+// A removal that SotW cannot express does not keep a NACK alive (P15, P31).
 func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	names := []string{"a", "b", "c"}
@@ -236,21 +236,21 @@ func TestP19_FollowingWaits(t *testing.T) {
 	w.want("a")
 }
 
-// A delta client by name that brought everything is in step at once (P27).
+// A delta client by name that already had everything is in step at once (P27).
 func TestP27_AllAsBrought(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.delivered.initialResponsePending || w.s.brought != nil || w.s.delivered.snapshot != w.Cur {
-		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.brought.initial()))
+	if w.s.delivered.initialResponsePending || w.s.resumed != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.resumed.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")
 }
 
-// A late refusal of an earlier response is no answer to the newest one. Its names are compared
+// A late NACK of an earlier response is no answer to the newest one. Its names are compared
 // when the newest is answered (P12).
 func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
@@ -267,7 +267,7 @@ func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 	w.want("b")
 }
 
-// A name that is given up before the wildcard's first answer is answered with it (P24).
+// A name that is unsubscribed before the wildcard's first answer is answered with it (P24).
 func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.named("a")
@@ -280,7 +280,7 @@ func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 	w.want("b -a")
 }
 
-// A name that is subscribed again is sent, also if the client brought it and it was not known
+// A name that is subscribed again is sent, also if the client already had it and it was not known
 // then (P27, P23).
 func TestP27_SubscribedAgainIsSent(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)

@@ -9,12 +9,11 @@ import (
 
 // comparison compares what a client has with what it is to have by a snapshot.
 //
-// A client may ask for a resource by an alias (P26) or by a glob (P28), and is given it under its
-// own name. So there are two kinds of names: those of resources, by which the client holds them,
-// and handles, that is aliases and globs, by which it asked for them. A response includes a handle
-// only if it leads nowhere: as removed. A name may be both, at once or one after the other. A
-// client that had the resource of a name is sent what became of that resource, wherever the name
-// leads by now.
+// A client may request a resource by an alias (P26) or a glob (P28), and gets it under its own
+// name. So there are two kinds of names: resource names, by which the client has resources, and
+// aliases, by which it requested them. A response includes an alias only if it leads to no
+// resource: as removed. A name may be of both kinds, at once or one after the other. A client that
+// had the resource of a name is sent what became of that resource, wherever the name leads now.
 type comparison struct {
 	s  *Session
 	to *snapshot.Snapshot
@@ -45,15 +44,16 @@ func (c comparison) look(name string) (*xds.Resource, snapshot.Presence) {
 	return c.retried(name, r, is)
 }
 
-// see is look for a client that had this of the name.
+// see is look for a client that had this under the name.
 func (c comparison) see(name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
 	r, is := see(c.to, c.s.sub.effective, name, had, was)
 	return c.retried(name, r, is)
 }
 
-// see is Snapshot.Look for a client that had this of the name. Two cases count as absent, also if
-// the resource lapsed since. A resource of this name is gone, and the name is another resource's
-// alias now. Or the client had the resource for a handle, and the handle is answered without it.
+// see is Snapshot.Look for a client that had this under the name. Two cases count as absent, even
+// if the resource has expired since. The resource of this name is gone, and the name is another
+// resource's alias now. Or the client had the resource by an alias, and the alias is answered
+// without it.
 func see(to *snapshot.Snapshot, sub *snapshot.Subscription, name string, had *xds.Resource, was snapshot.Presence) (*xds.Resource, snapshot.Presence) {
 	r, is := to.Look(sub, name)
 	switch {
@@ -87,16 +87,16 @@ func (c comparison) difference(name string) (resource, err bool) {
 	return resource, now != nil && now != sent
 }
 
-// differs reports whether a client of this form can tell what it has of a name from what it is to
-// have. full: it is sent full-state responses. named: it asks for the name.
+// differs reports whether what a client of this form has under a name differs, for the client, from
+// what it is to have. full: it is sent full-state responses. named: it requests the name.
 //
-// This is where a deletion becomes a response, or none: case Absent. Before that, the group delays
-// the deletions of clusters and endpoints that may still be in use (P36: make before break).
+// The case Absent decides whether a deletion is sent. Before that, the group delays the deletions
+// of clusters and endpoints that may still be in use (P36: make before break).
 func differs(form xds.ResourceFormat, full, named bool, had *xds.Resource, was snapshot.Presence, has *xds.Resource, is snapshot.Presence) bool {
 	switch is {
 	case snapshot.Present:
-		// A SotW client may or may not have a resource that was deleted without a response (P31).
-		// It is sent when it returns.
+		// A SotW client may still have a resource that was deleted without a response (P31). When
+		// the resource returns, it is sent.
 		return was != snapshot.Present || !form.Same(has, had)
 	case snapshot.Unresolvable:
 		if form.Variant == xds.Delta {
@@ -104,14 +104,14 @@ func differs(form xds.ResourceFormat, full, named bool, had *xds.Resource, was s
 		}
 		fallthrough
 	case snapshot.Absent:
-		had := was == snapshot.Present || was == snapshot.Expired // the client may still have what lapsed (P62)
+		had := was == snapshot.Present || was == snapshot.Expired // the client may still have an expired one (P62)
 		if form.Variant == xds.SotW {
 			// Only a full set can leave it out (P30, P31). Such a set also answers a listed name
 			// (P22).
 			return full && (had || was == snapshot.Pending && named)
 		}
-		// P25: an absent name that was asked for is answered, and so is a handle that leads nowhere
-		// any more. What a wildcard never had is nothing.
+		// P25: a requested name that is absent is answered, and so is an alias that leads to no
+		// resource any more. A name that the wildcard never had needs no answer.
 		return had || (was == snapshot.Pending || was == snapshot.UnderOtherName) && named
 	case snapshot.Expired:
 		return was == snapshot.Present && outlives(form, full, had, has)
@@ -119,16 +119,16 @@ func differs(form xds.ResourceFormat, full, named bool, had *xds.Resource, was s
 	return false // the origin has not said that it is gone, or there is nothing of this name
 }
 
-// clearsError reports whether the next resource, changed or not, is sent because it ends the error
-// that a client was sent in its place (P39).
+// clearsError reports whether a resource, changed or not, is sent because it ends the error that
+// the client was sent in its place (P39).
 func clearsError(sent, now *xds.ResourceError, is snapshot.Presence) bool {
 	return sent != nil && now == nil && is == snapshot.Present
 }
 
-// nowElsewhere reports whether a name leads to another resource since. The client may have refused
-// the response that said that it leads nowhere.
+// nowElsewhere reports whether a name has become the alias of another resource. The client may have
+// rejected the response that removed the name.
 func (c comparison) nowElsewhere(name string) bool {
-	if c.s.refusals.list == nil || c.s.form.Variant == xds.SotW {
+	if c.s.nacks.list == nil || c.s.form.Variant == xds.SotW {
 		return false
 	}
 	_, was := c.had(name)
@@ -137,8 +137,8 @@ func (c comparison) nowElsewhere(name string) bool {
 }
 
 // mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
-// answered it. An empty answer counts (P11). Until a full-state response is complete, the client would
-// take the rest for gone (P30, P67).
+// answered it. An empty answer counts (P11). From a full-state response that is not complete, the
+// client would conclude that the rest is gone (P30, P67).
 func (c comparison) mustWait() bool {
 	s := c.s
 	full := s.fullState()
@@ -148,7 +148,7 @@ func (c comparison) mustWait() bool {
 	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.delivered.initialResponsePending && s.sub.effective.Names.Len() == 0)
 }
 
-// pending reports whether there would be anything to send if no response were unanswered.
+// pending reports whether there would be anything to send if no ACK were pending.
 func (c comparison) pending() bool {
 	s := c.s
 	if !s.sub.began || c.to == nil || c.mustWait() {
@@ -157,30 +157,21 @@ func (c comparison) pending() bool {
 	if s.delivered.initialResponsePending && s.sub.effective.Wildcard && c.to.AnswersWildcard(s.sub.effective) {
 		return true
 	}
-	if c.answersAnyForced() || slices.ContainsFunc(c.candidates(), c.differs) {
+	if anyKey(s.forced.names, c.answers) || slices.ContainsFunc(c.candidates(), c.differs) ||
+		anyKey(s.delivered.sentBeforeACK, c.differs) || anyKey(s.delivered.errors, c.differs) {
 		return true
 	}
-	for name := range s.delivered.sentBeforeACK {
-		if c.differs(name) {
-			return true
-		}
-	}
-	for name := range s.delivered.errors {
-		if c.differs(name) {
-			return true
-		}
-	}
-	if s.brought != nil {
+	if s.resumed != nil {
 		p := planner{c, new(Plan)}
-		if p.addBrought(); len(p.content.Removed) > 0 {
+		if p.addResumed(); len(p.content.Removed) > 0 {
 			return true
 		}
 	}
 	return len(c.appendRetried(nil)) > 0
 }
 
-// withHandles adds to names those of the resources to which they lead as handles.
-func withHandles(at *snapshot.Snapshot, names []string) []string {
+// withAliased adds to names those of the resources to which they lead as aliases.
+func withAliased(at *snapshot.Snapshot, names []string) []string {
 	for _, n := range names {
 		names = append(names, at.NamesByAlias(n)...)
 	}
@@ -190,4 +181,28 @@ func withHandles(at *snapshot.Snapshot, names []string) []string {
 func sortUnique(names *[]string) {
 	slices.Sort(*names)
 	*names = slices.Compact(*names)
+}
+
+// put sets m[k], and makes the map if it is nil.
+func put[V any](m *map[string]V, k string, v V) {
+	if *m == nil {
+		*m = make(map[string]V)
+	}
+	(*m)[k] = v
+}
+
+func nilIfEmpty[V any](m *map[string]V) {
+	if len(*m) == 0 {
+		*m = nil
+	}
+}
+
+// anyKey reports whether f holds for any key.
+func anyKey[V any](m map[string]V, f func(string) bool) bool {
+	for k := range m {
+		if f(k) {
+			return true
+		}
+	}
+	return false
 }

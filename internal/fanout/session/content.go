@@ -10,33 +10,33 @@ import (
 
 // Content is what a response includes.
 type Content struct {
-	Changed []*xds.Resource
-	Beats   []*xds.Resource // heartbeats: of these only the TTL is sent (P62)
-	Removed []string
-	Errors  []*xds.ResourceError
+	Changed    []*xds.Resource
+	Heartbeats []*xds.Resource // heartbeats: of these only the TTL is sent (P62)
+	Removed    []string
+	Errors     []*xds.ResourceError
 	Summary
 
-	forced bool            // it is sent even if there is nothing in it
-	full   bool            // it is all that the client asked for (P30)
-	whole  []*xds.Resource // renewed by the whole resource; only until placeRenewals
+	forced bool            // it is sent even if it is empty
+	full   bool            // it is all that the client requests (P30)
+	whole  []*xds.Resource // heartbeats that send the whole resource; nil after placeRenewals
 }
 
 // Summary is what sessions keep of a response's content.
 type Summary struct {
-	Follows          []string // resources of the type's follower that follow it (P37)
-	OnlyRenewals     bool     // nothing in it changed: it renews TTLs
+	Follows          []string // names of the type's follower that are sent after it (P37)
+	OnlyRenewals     bool     // nothing in it changed: it only renews TTLs
 	Renewed          int      // number of TTLs that it renews, also by the whole resource
 	HeartbeatVersion string   // SotW: version_info of a response of heartbeats alone (P62)
-	LaterErrors      []string // names whose error follows, since their resource is in the response (P39)
+	LaterErrors      []string // names whose errors are sent later, since their resources are in the response (P39)
 }
 
-// FrameKey identifies a shared response to one snapshot: sessions that are in step alike are sent
-// the same. The snapshot that they were sent is identified by its generation, so that a frame keeps
-// no old snapshot alive.
+// FrameKey identifies a response of one snapshot that sessions share: sessions with equal keys are
+// sent the same. It has the generation of the snapshot that they were sent before, and no pointer,
+// so that a frame keeps no old snapshot alive.
 type FrameKey struct {
 	form         xds.ResourceFormat
 	full, force  bool
-	allNew       bool // everything in it is new to the client, so that its followers follow (P37)
+	allNew       bool // everything in it is new to the client, so all followers are sent too (P37)
 	sub, by      *snapshot.Subscription
 	lineage, gen uint64
 	renewals     renewalKey
@@ -44,7 +44,7 @@ type FrameKey struct {
 
 // Empty reports whether there is nothing to send.
 func (c *Content) Empty() bool {
-	return len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
+	return len(c.Changed)+len(c.Heartbeats)+len(c.Removed)+len(c.Errors) == 0 && !c.forced
 }
 
 // Content computes what the response includes. It may be empty: then there is nothing to send.
@@ -64,7 +64,7 @@ func (p *Plan) compare() Content {
 		had, was := p.base.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
 		if is == snapshot.Present && has.Expired(now) {
-			has, is = nil, snapshot.Expired // the group has yet to drop it (P62)
+			has, is = nil, snapshot.Expired // the group has not dropped it yet (P62)
 		}
 		sentErr, err := p.base.error(k.sub, name), to.Error(k.sub, name)
 		if p.base.ignores(was, is) {
@@ -105,10 +105,10 @@ func (p *Plan) names() []string {
 	return names
 }
 
-// fill sets the content of a full-state response: all resources that the client is to have.
-// It has all errors too, since a resource in a response clears its error.
+// fill sets the content of a full-state response: all resources that the client is to have. It
+// includes all errors too, since a resource in a response clears its error.
 func (c *Content) fill(k *FrameKey, to *snapshot.Snapshot, now time.Time) {
-	c.Changed, c.Beats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""
+	c.Changed, c.Heartbeats, c.Removed, c.Errors, c.forced, c.HeartbeatVersion = nil, nil, nil, nil, true, ""
 	if k.sub.Wildcard {
 		c.Changed = make([]*xds.Resource, 0, to.Len())
 	}
@@ -137,10 +137,10 @@ func (c Content) finish(k *FrameKey, to *snapshot.Snapshot) Content {
 	return c
 }
 
-// postponeErrors takes out the errors of names whose resource is in the same response: a client
-// would have to guess which of the two is newer. They are sent with the next response. An origin's
-// error (P39) is sent once to each client that asks for the name, and the next resource of that
-// name ends it. A full-state response has both, since it has to have every resource.
+// postponeErrors moves the errors of names whose resources are in the same response to the next
+// one: a client could not know which of the two is newer. An origin's error (P39) is sent once to
+// each client that requests the name, and the next resource of that name ends it. A full-state
+// response has both, since it has to have every resource.
 func (c *Content) postponeErrors() {
 	if c.full || len(c.Errors) == 0 {
 		return
@@ -166,20 +166,8 @@ func (p *Plan) Body(c *Content, identifier string) *xds.ResponseBody {
 	}
 	return &xds.ResponseBody{
 		ResourceFormat: p.Key.form, Type: p.To.Type.URL, Version: version, Identifier: identifier,
-		Resources: c.Changed, Heartbeats: c.Beats, Removed: c.Removed, Errors: c.Errors, Now: p.At,
+		Resources: c.Changed, Heartbeats: c.Heartbeats, Removed: c.Removed, Errors: c.Errors, Now: p.At,
 	}
-}
-
-// Lefts are the remaining times at now of the TTLs in the content; nil if there are none.
-func (c *Content) Lefts(now time.Time) (out []time.Duration) {
-	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
-		for _, r := range rs {
-			if r.TTL() > 0 {
-				out = append(out, r.RemainingTTL(now))
-			}
-		}
-	}
-	return out
 }
 
 // Manifest lists what a response included. Sessions keep it, and not the body, until the client has
@@ -196,12 +184,12 @@ type Manifest struct {
 // Manifest is that of a response with the content, made of a snapshot.
 func (c *Content) Manifest(to *snapshot.Snapshot) *Manifest {
 	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
-	m.names = make([]string, 0, len(c.Changed)+len(c.Beats)+len(c.Removed)+len(c.Errors))
-	of := make(map[string]xds.Version, len(c.Changed)+len(c.Beats))
-	for _, rs := range [...][]*xds.Resource{c.Changed, c.Beats} {
+	m.names = make([]string, 0, len(c.Changed)+len(c.Heartbeats)+len(c.Removed)+len(c.Errors))
+	of := make(map[string]xds.Version, len(c.Changed)+len(c.Heartbeats))
+	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
 		for _, r := range rs {
 			if r.Unresolved() {
-				continue // it is sent once, and a refusal of it changes nothing
+				continue // it is sent once, and a NACK of it changes nothing
 			}
 			m.names = append(m.names, r.Name)
 			of[r.Name] = r.Version
@@ -229,8 +217,8 @@ func (m *Manifest) version(name string) (xds.Version, bool) {
 	return m.versions[i], true
 }
 
-// followers are the names of the resources that follow these (P37: an EDS cluster's endpoints
-// follow it), sorted.
+// followers are the names of the resources that follow these, sorted. P37: an EDS cluster's
+// endpoints follow it.
 func followers(rs []*xds.Resource) []string {
 	var out []string
 	for _, r := range rs {
@@ -242,8 +230,8 @@ func followers(rs []*xds.Resource) []string {
 	return out
 }
 
-// withoutDuplicates removes what is in changed more than once. If the origin could not resolve
-// several aliases, they share one answer.
+// withoutDuplicates removes repeated entries of changed. Aliases that the origin could not resolve
+// may share one answer.
 func withoutDuplicates(changed []*xds.Resource) []*xds.Resource {
 	var seen map[uint64]bool
 	return slices.DeleteFunc(changed, func(r *xds.Resource) bool {

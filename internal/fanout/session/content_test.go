@@ -256,5 +256,5 @@ func sizeOf(w *sessionFixture) int {
 		b.Resources = append(b.Resources, r)
 		return true
 	})
-	return b.Size() + NonceSize
+	return b.Size() + nonceSize
 }

@@ -24,8 +24,8 @@ func (b baseline) sentBy(sub *snapshot.Subscription) *snapshot.Subscription {
 	return sub
 }
 
-// look is what the client was sent under a name. The client may still have a resource that lapsed,
-// also if the name is another resource's alias since.
+// look is what the client was sent under a name. The client may still have an expired resource,
+// even if the name has become another resource's alias.
 func (b baseline) look(sub *snapshot.Subscription, name string) (*xds.Resource, snapshot.Presence) {
 	r, is := b.snapshot.Look(b.sentBy(sub), name)
 	if is == snapshot.UnderOtherName {
@@ -41,8 +41,8 @@ func (b baseline) error(sub *snapshot.Subscription, name string) *xds.ResourceEr
 	return b.snapshot.Error(b.sentBy(sub), name)
 }
 
-// ignores reports whether what the client was sent of a name plays no part. A removal still has to
-// be sent to a client that has the resource.
+// ignores reports whether it does not matter what the client was sent of a name. A removal still
+// has to be sent to a client that has the resource.
 func (b baseline) ignores(was, is snapshot.Presence) bool {
 	return b.resendAll && (was != snapshot.Present || is != snapshot.Absent)
 }
@@ -61,13 +61,13 @@ func (b baseline) candidates(to *snapshot.Snapshot, sub *snapshot.Subscription) 
 // they are empty.
 type delivered struct {
 	baseline
-	initialResponsePending bool // the first request is not answered yet (P11), nor a new wildcard
-	// sentBeforeACK are answers that were sent while a response was unanswered (P19), in delta
-	// only. They are newer than the snapshot; nil: removed. Besides, it has resources that the
-	// client has and that the snapshot does not have any more (retained), and nil for resources
-	// that it may not have although the snapshot has them (subscribed).
+	initialResponsePending bool // the first request (P11), or a new wildcard, has no response yet
+	// sentBeforeACK has what the client has under names where that differs from the snapshot; nil:
+	// nothing. There are three cases, the first two in delta only: answers that were sent while an
+	// ACK was pending (P19), resources that the snapshot does not have any more (retained), and
+	// resources of the snapshot that the client may not have (subscribed).
 	sentBeforeACK map[string]*xds.Resource
-	// errors are those that the client was sent, where the snapshot has another one; nil: none
+	// errors are the errors that the client was sent where the snapshot has another one; nil: none
 	// (P39).
 	errors map[string]*xds.ResourceError
 	// tooLarge is the response that is not sent because of its size (P38); nil: none.
@@ -109,20 +109,10 @@ func (d *delivered) error(sub *snapshot.Subscription, name string) *xds.Resource
 	return d.baseline.error(sub, name)
 }
 
-func (d *delivered) setError(name string, e *xds.ResourceError) {
-	if d.errors == nil {
-		d.errors = make(map[string]*xds.ResourceError)
-	}
-	d.errors[name] = e
-}
+func (d *delivered) setError(name string, e *xds.ResourceError) { put(&d.errors, name, e) }
 
-// addBeforeACK records an answer that was sent while a response was unanswered; nil: removed.
-func (d *delivered) addBeforeACK(name string, r *xds.Resource) {
-	if d.sentBeforeACK == nil {
-		d.sentBeforeACK = make(map[string]*xds.Resource)
-	}
-	d.sentBeforeACK[name] = r
-}
+// addBeforeACK records what the client has under a name beside the snapshot; nil: nothing.
+func (d *delivered) addBeforeACK(name string, r *xds.Resource) { put(&d.sentBeforeACK, name, r) }
 
 // moveTo records a response that was made from a snapshot. retained are resources that the client
 // still has besides.
@@ -131,8 +121,8 @@ func (d *delivered) moveTo(to *snapshot.Snapshot, retained map[string]*xds.Resou
 	d.sentBeforeACK, d.errors, d.tooLarge = retained, nil, nil
 }
 
-// restart has everything answered, as to a first request, since the wildcard was subscribed. Only
-// what the client has and is gone is not forgotten. was is the subscription before.
+// restart has everything answered, as after a first request, because the client subscribed to the
+// wildcard. Removals of what the client has are still sent. was is the subscription before.
 func (d *delivered) restart(was *snapshot.Subscription) {
 	if !d.resendAll {
 		d.sub = was
@@ -140,17 +130,17 @@ func (d *delivered) restart(was *snapshot.Subscription) {
 	d.initialResponsePending, d.resendAll = true, true
 }
 
-// cancelRestart takes restart back: the wildcard was given up before it was answered. It returns
-// the subscription by which the snapshot was sent; sub is the effective one.
+// cancelRestart undoes restart: the client unsubscribed from the wildcard before it was answered.
+// It returns the subscription by which the snapshot was sent; sub is the effective one.
 func (d *delivered) cancelRestart(sub *snapshot.Subscription) (was *snapshot.Subscription) {
 	was = d.sentBy(sub)
 	d.initialResponsePending, d.resendAll, d.sub = d.snapshot == nil, false, nil
 	return was
 }
 
-// subscribed follows a new subscription to a name, beside what was asked for before. The client may
-// not have the resources to which the name led when it was last sent something. By the time it is
-// answered, the name may lead elsewhere, or nowhere for a while.
+// subscribed applies a new subscription to a name; was is the subscription before. The client may
+// not have the resources to which the name leads in the snapshot that it was sent. By the time the
+// name is answered, it may lead to other resources, or to none.
 func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 	if was.Names.Has(name) {
 		return
@@ -166,8 +156,8 @@ func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 	}
 }
 
-// namesBeforeACK maps the names and handles of resources that were sent before an ACK to the
-// resource's name, or to "" where a handle leads to several resources.
+// namesBeforeACK maps the names and aliases of resources that were sent before an ACK to the
+// resource's name, or to "" where an alias leads to several resources.
 func (d *delivered) namesBeforeACK() map[string]string {
 	of := make(map[string]string)
 	for name, r := range d.sentBeforeACK {
@@ -186,12 +176,12 @@ func (d *delivered) namesBeforeACK() map[string]string {
 	return of
 }
 
-// retained are resources that the client has, although nothing is known of them any more in the new
-// snapshot, so that no response could say so. There are two cases. The wildcard brought a resource
-// and lost it (P21), and the client asks for it by name since. Or it was given for a handle and is
-// gone, and the client asks for a wildcard since that has no answer yet.
+// retained are resources that the client has, and that the new snapshot says nothing about. So a
+// comparison of snapshots would never remove them. There are two cases. The wildcard had the
+// resource and lost it (P21), and the client has requested it by name since. Or the client had it
+// by an alias and it is gone, and the client has requested a wildcard since that is unanswered.
 //
-// In SotW there are none: the client learns of them by the full set, or not at all (P31).
+// In SotW there are none: a full-state response leaves them out, and others cannot (P31).
 func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Resource) {
 	if s.form.Variant == xds.SotW {
 		return nil
@@ -205,13 +195,10 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 		if _, is := (comparison{s, to}).see(name, had, was); is != snapshot.Pending {
 			return
 		}
-		if retained == nil {
-			retained = make(map[string]*xds.Resource)
-		}
-		retained[name] = had
+		put(&retained, name, had)
 	}
 	for name, why := range s.forced.names {
-		if why != asked {
+		if why != byRequest {
 			continue
 		}
 		add(name)
@@ -230,13 +217,13 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 	return retained
 }
 
-// Copy is a copy of a session that does not change. The maps and lists of what is out of step are
-// copied. Snapshots, sets and manifests are shared, since they do not change.
+// Copy returns a copy of the session. It copies the maps and lists of what is out of step, and
+// shares snapshots, sets and manifests, which do not change.
 func (s *Session) Copy() *Session {
 	c := *s
 	c.delivered.sentBeforeACK, c.delivered.errors = maps.Clone(s.delivered.sentBeforeACK), maps.Clone(s.delivered.errors)
 	c.forced.names, c.forced.retried = maps.Clone(s.forced.names), maps.Clone(s.forced.retried)
-	c.inFlight.responses, c.refusals.list = slices.Clone(s.inFlight.responses), slices.Clone(s.refusals.list)
-	c.brought = nil
+	c.inFlight.responses, c.nacks.list = slices.Clone(s.inFlight.responses), slices.Clone(s.nacks.list)
+	c.resumed = nil
 	return &c
 }

@@ -7,9 +7,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// followDelta follows the changes of a delta request, whatever its nonce (P14). A name that is
-// subscribed, for the first time or again, is sent from what is held (P23). A name that is
-// unsubscribed beside the wildcard is answered (P24).
+// followDelta applies the changes of a delta request, whatever its nonce (P14). A name that the
+// request subscribes to, for the first time or again, is sent from the snapshot (P23). A name that
+// it unsubscribes from beside the wildcard is answered (P24).
 func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 	if want == s.sub.effective && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return // an ACK
@@ -22,8 +22,8 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
 			s.delivered.subscribed(name, was)
-			s.forced.add(name, asked)
-			s.brought.distrust(name)
+			s.forced.add(name, byRequest)
+			s.resumed.forget(name)
 		}
 	}
 	if len(r.Unsubscribe) > 0 {
@@ -42,9 +42,9 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 				delete(s.forced.names, name)
 			}
 		}
-		for name := range s.brought.initial() {
+		for name := range s.resumed.initial() {
 			if !want.Names.Has(name) {
-				s.brought.distrust(name) // it drops it, and is sent it if it asks again
+				s.resumed.forget(name) // the client drops it, and needs it if it requests it again
 			}
 		}
 		s.wildcardEnded(was)
@@ -52,29 +52,29 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 	s.normalize()
 }
 
-// unsubscribed follows the end of a name's subscription. Beside the wildcard it is answered, with
-// the resources to which the name led (P24).
+// unsubscribed applies the end of a name's subscription. Beside the wildcard the next response
+// answers it, with the resources to which the name led (P24).
 func (s *Session) unsubscribed(name string) {
 	delete(s.forced.retried, name)
 	if s.sub.effective.Wildcard {
 		s.answerUnsubscribed(name)
 		for _, n := range s.delivered.snapshot.NamesByAlias(name) {
-			s.forced.add(n, asked)
+			s.forced.add(n, byRequest)
 		}
 		return
 	}
 	s.forced.remove(name, s.delivered.snapshot.Held(name), s.sub.effective.Names)
 	delete(s.delivered.sentBeforeACK, name)
-	delete(s.brought.initial(), name)
+	delete(s.resumed.initial(), name)
 }
 
 // planDelta plans the next delta response: what changed and what is gone (P32), and the forced
-// names, without what the client brought.
+// names, without what the client already had.
 func (p planner) planDelta() {
 	s := p.s
-	// P11: the wildcard's first response is sent also if nothing is left to say.
+	// P11: the wildcard's first response is sent even if it is empty.
 	force := s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
-	if s.inStep() && s.refusals.list == nil {
+	if s.inStep() && s.nacks.list == nil {
 		p.do, p.Key = shared, p.key()
 		p.Key.allNew, p.Key.force = s.delivered.resendAll, force
 		return
@@ -85,12 +85,12 @@ func (p planner) planDelta() {
 		p.addName(name)
 	}
 	p.content.Changed = withoutDuplicates(p.content.Changed)
-	p.addBrought()
+	p.addResumed()
 	p.addRenewals(names)
 }
 
-// planBeforeACK plans a response while another one is unanswered: newly subscribed names do not
-// wait for the ACK (P19).
+// planBeforeACK plans a response while an ACK is pending: newly subscribed names do not wait for
+// the ACK (P19).
 func (p planner) planBeforeACK() {
 	s := p.s
 	if s.delivered.resendAll {
@@ -104,11 +104,11 @@ func (p planner) planBeforeACK() {
 		p.addName(name)
 		switch r, is := p.look(name); {
 		case is == snapshot.Present, is == snapshot.Unresolvable:
-			p.answered[name] = r // sent, or the client brought it
+			p.answered[name] = r // sent, or the client already had it
 		case len(p.content.Changed)+len(p.content.Removed) > before:
 			p.answered[name] = nil
 		case is == snapshot.UnderOtherName:
-			p.answeredHandles = append(p.answeredHandles, name) // what it leads to is among the names
+			p.answeredAliases = append(p.answeredAliases, name) // what it leads to is among the names
 		}
 	}
 	p.content.Changed = withoutDuplicates(p.content.Changed)
@@ -117,17 +117,17 @@ func (p planner) planBeforeACK() {
 	}
 }
 
-// namesBeforeACK are the names, sorted, that do not wait for an ACK: those asked for, and those of
-// which the client was sent nothing.
+// namesBeforeACK are the names, sorted, that do not wait for an ACK: those that the client newly
+// subscribed to or unsubscribed from, and those of which it was sent nothing.
 func (p planner) namesBeforeACK() []string {
 	s := p.s
 	var names []string
 	for name, why := range s.forced.names {
-		if why == asked {
+		if why == byRequest {
 			names = append(names, name)
 		}
 	}
-	names = p.appendRetried(withHandles(p.to, names))
+	names = p.appendRetried(withAliased(p.to, names))
 	for _, name := range p.to.Changes(s.delivered.snapshot, s.sub.effective) {
 		if _, was := p.had(name); was == snapshot.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && p.differs(name) {
 			names = append(names, name)
@@ -150,10 +150,10 @@ func (p planner) addName(name string) {
 	case snapshot.Present:
 		switch {
 		case r.Expired(p.At): // the group has yet to drop it (P62)
-		case was == snapshot.Pending && p.brings(name, r):
+		case was == snapshot.Pending && p.alreadyHas(name, r):
 			// P27: the client has it, but may have missed a heartbeat.
 			if s.form.Heartbeats && r.TTL() > 0 {
-				p.content.Beats = append(p.content.Beats, r)
+				p.content.Heartbeats = append(p.content.Heartbeats, r)
 				p.content.Renewed++
 			}
 		default:
@@ -164,12 +164,12 @@ func (p planner) addName(name string) {
 	case snapshot.Absent:
 		removed = true
 	case snapshot.Pending:
-		// The name is not subscribed, and there is no resource: the client had it by an alias.
+		// The name is not requested, and there is no resource: the client had it by an alias.
 		removed = !s.sub.effective.Covers(name)
 	case snapshot.UnderOtherName:
 		removed = p.leftBehind(name) // what it leads to is among the names
 	case snapshot.Expired:
-		// P24: the name was given up. Or the client counts a TTL that ends later.
+		// P24: the client unsubscribed from the name. Or its own TTL ends later.
 		removed = !s.sub.effective.Names.Has(name) || was == snapshot.Present && outlives(s.form, false, had, r)
 	}
 	if removed {
@@ -177,28 +177,28 @@ func (p planner) addName(name string) {
 	}
 }
 
-// brings reports whether the client brought this version of the resource, so that it need not be
-// sent (P27). It is sent if the client asks for it by a handle since (P23).
-func (p planner) brings(name string, r *xds.Resource) bool {
+// alreadyHas reports whether the client stated this version of the resource at first, so that it
+// need not be sent (P27). It is sent if the client requested it by an alias since (P23).
+func (p planner) alreadyHas(name string, r *xds.Resource) bool {
 	s := p.s
-	version, is := s.brought.initial()[name]
-	return is && version == s.form.Version(r) && !s.Type.AlwaysResend &&
-		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == asked })
+	version, stated := s.resumed.initial()[name]
+	return stated && version == s.form.Version(r) && !s.Type.AlwaysResend &&
+		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == byRequest })
 }
 
-// leftBehind reports whether a client may have a resource of this name that is gone, although
-// nothing changed and the name leads elsewhere. Either the client refused the removal (P15). Or it
-// gave up the name beside a wildcard that does not have the resource (P24).
+// leftBehind reports whether the client may still have a deleted resource of this name, although
+// nothing changed and the name is an alias of another resource now. Either the client rejected the
+// removal (P15). Or it unsubscribed from the name beside a wildcard without the resource (P24).
 func (p planner) leftBehind(name string) bool {
 	s := p.s
 	if _, is := p.to.LookOwnName(s.sub.effective, name); is != snapshot.Absent {
 		return false
 	}
-	if s.forced.names[name] == asked && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {
+	if s.forced.names[name] == byRequest && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {
 		return true
 	}
-	return slices.ContainsFunc(p.resent, func(r refusal) bool {
-		_, refused := slices.BinarySearch(r.names, name)
-		return refused
+	return slices.ContainsFunc(p.resent, func(r nackedResponse) bool {
+		_, nacked := slices.BinarySearch(r.names, name)
+		return nacked
 	})
 }

@@ -204,7 +204,7 @@ func TestP39_ErrorOfTheWildcard(t *testing.T) {
 	}
 }
 
-// The error in a refused response is part of it. It is not sent again by itself, and again
+// The error in a rejected response is part of it. It is not sent again by itself, and again
 // with the rest (P15).
 func TestP15_RefusedErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {

@@ -9,52 +9,52 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// NameStatus is what is known of a client and a name that it asked for. It is CSDS's
+// NameStatus says what a client has under a name that it requested. It is CSDS's
 // ClientResourceStatus.
 type NameStatus uint8
 
 const (
-	StatusRequested     NameStatus = iota // it was sent nothing of it, or has not answered its first response
-	StatusDoesNotExist                    // there is no such resource, and the client was sent that, as far as its variant can express it
-	StatusAcked                           // it acknowledged the resource, or brought it from another stream
-	StatusNacked                          // it refused the response with the resource
-	StatusReceivedError                   // it was sent an error in its place (P39)
-	StatusUnknown                         // it has not answered yet and may have an older one, or its TTL is over
+	StatusRequested     NameStatus = iota // the client was sent nothing, or the ACK of its first response is pending
+	StatusDoesNotExist                    // there is no such resource, and the client was sent that if its variant can express it
+	StatusAcked                           // the client acknowledged the resource, or already had it when its stream began
+	StatusNacked                          // the client rejected the response with the resource
+	StatusReceivedError                   // the client was sent an error in place of the resource (P39)
+	StatusUnknown                         // an ACK is pending and the client may have an older resource, or the TTL is over
 )
 
-// States of a type on a stream, as in istioctl proxy-status.
+// States of a type on a stream, with the words of istioctl proxy-status.
 const (
-	Synced     = "SYNCED"   // it acknowledged all that the newest snapshot has for it
-	NotSent    = "NOT SENT" // the origin has not answered some of what it asks for, and it has the rest; or the first response is on its way
-	Unanswered = "STALE"    // it has not answered, or has not been sent all of the newest snapshot
-	Refused    = "NACKED"   // its last answer was a NACK, or it refused something that it is still to have
+	StateSynced  = "SYNCED"   // the client acknowledged all that the newest snapshot has for it
+	StateNotSent = "NOT SENT" // the origin has not answered some requested names, and the client has the rest; or nothing was sent yet
+	StateStale   = "STALE"    // an ACK is pending, or not all of the newest snapshot was sent
+	StateNacked  = "NACKED"   // the last answer was a NACK, or the client rejected something that it still requests
 )
 
-// Resource is one name that a client asked for.
+// Resource is one name that a client requested.
 type Resource struct {
 	Name string // as the client knows it
 	NameStatus
-	// State is that of the name, in the words for types. Refused and NotSent also if there is
-	// nothing to send. Unanswered also if there is something newer.
+	// State is the state of the name, as for types. It is StateNacked or StateNotSent even if there
+	// is nothing to send, and StateStale even if there is something newer.
 	State string
-	// Has is what the client has; nil if it refused something, since what it has instead is not
-	// known. Version is the one by which the client knows it: the resource's own in delta, that of
-	// the last acknowledged response in SotW.
+	// Has is what the client has; nil if the client rejected something, since what it has instead is
+	// not known. Version is the version by which the client knows it: the resource's own in delta,
+	// that of the last acknowledged response in SotW.
 	Has     *xds.Resource
 	Version string
 	// Updated is when the origin sent the newest change in the snapshot that the client was sent.
 	Updated time.Time
-	// Refused is what it refused; nil: not known. RefusedIn is the version of the refused response;
-	// empty: not known, or the last one. RefusedVersion is the version by which the client names
-	// what it refused; empty: RefusedIn.
-	Refused                   *xds.Resource
-	RefusedIn, RefusedVersion string
+	// Nacked is what the client rejected; nil: not known. NackedIn is the version of the rejected
+	// response; empty: not known, or the last one. NackedVersion is the version by which the client
+	// knows what it rejected; empty: NackedIn.
+	Nacked                  *xds.Resource
+	NackedIn, NackedVersion string
 	// Error is what the origin sent in place of the resource (P39).
 	Error *xds.ResourceError
 }
 
-// Known are all names, sorted, that the client asked for, and those of all resources that it has or
-// is to have.
+// Known are all names that the client requested, and those of all resources that it has or is to
+// have, sorted.
 func (s *Session) Known(newest *snapshot.Snapshot) []string {
 	names := slices.Collect(s.sub.requested.Names.All())
 	add := func(r *xds.Resource) bool {
@@ -70,19 +70,19 @@ func (s *Session) Known(newest *snapshot.Snapshot) []string {
 	return names
 }
 
-// Resource is what the client has of a name, by the newest snapshot; false: nothing of that name
-// concerns it. acked: the client has acknowledged a response.
+// Resource is what the client has under a name, compared with the newest snapshot; false: the name
+// does not concern it. acked: the client has acknowledged a response.
 func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (Resource, bool) {
 	c := comparison{s, newest}
 	had, was := c.had(name)
-	// unanswered: it is asked for since, although the snapshot that was sent has something by it.
-	unanswered := s.forced.names[name] == asked && s.sub.requested.Names.Has(name)
+	// unanswered: it was requested after the last response, whose snapshot may have the name.
+	unanswered := s.forced.names[name] == byRequest && s.sub.requested.Names.Has(name)
 	if unanswered || was == snapshot.Absent && !s.sub.effective.Names.Has(name) {
 		had, was = nil, snapshot.Pending // no response said what a wildcard's answer left out
 	}
 	has, is := c.see(name, had, was)
 	if is == snapshot.Pending && !s.sub.effective.Covers(name) {
-		has, is = newest.Look(s.sub.requested, name) // asked for by a stale request (P12)
+		has, is = newest.Look(s.sub.requested, name) // requested by a stale request (P12)
 	}
 	switch {
 	case was != snapshot.Present && (is == snapshot.UnderOtherName || was == snapshot.UnderOtherName):
@@ -94,18 +94,18 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		was = is // P31: such a response cannot say so, and no other answer will come
 	}
 	r := Resource{Name: name}
-	inFlight, refused := s.inFlight.includes(name), false
+	inFlight, nacked := s.inFlight.includes(name), false
 	if sent := s.delivered.snapshot; sent != nil && was != snapshot.Pending {
 		r.Updated = sent.Received
 	}
 	if was == snapshot.Present {
-		refused = s.setRefused(&r, had, inFlight)
+		nacked = s.setNacked(&r, had, inFlight)
 	}
 	if !unanswered {
 		r.Error = s.delivered.error(s.sub.effective, name)
 	}
 	switch {
-	case refused:
+	case nacked:
 		r.NameStatus = StatusNacked
 	case r.Error != nil && !r.Error.Absent():
 		r.NameStatus = StatusReceivedError
@@ -118,53 +118,53 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 	case was == snapshot.Expired:
 		r.NameStatus = StatusUnknown
 	}
-	if was == snapshot.Present && !inFlight && !refused {
+	if was == snapshot.Present && !inFlight && !nacked {
 		r.Has = had
 	}
 	switch {
-	case s.form.Variant == xds.SotW && (refused || r.Has != nil):
+	case s.form.Variant == xds.SotW && (nacked || r.Has != nil):
 		r.Version = s.acked.version
 	case r.Has != nil:
 		r.Version = s.form.Version(had)
 	}
 	switch {
 	case inFlight:
-		r.State = Unanswered
-	case refused:
-		r.State = Refused
+		r.State = StateStale
+	case nacked:
+		r.State = StateNacked
 	case was == snapshot.Pending && r.Error == nil, was == snapshot.Expired:
-		r.State = NotSent
+		r.State = StateNotSent
 	case differs(s.form, s.fullState(), s.sub.effective.Names.Has(name), had, was, has, is):
-		r.State = Unanswered
+		r.State = StateStale
 	default:
-		r.State = Synced
+		r.State = StateSynced
 	}
 	return r, true
 }
 
-// setRefused reports whether the client refused what it was last sent of a name, and notes what
-// that was. A NACK of a full set does not say which resource was at fault.
-func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool {
+// setNacked reports whether the client rejected what it was last sent under a name, and sets what
+// that was. A NACK of a full-state response does not say which resource was at fault.
+func (s *Session) setNacked(r *Resource, had *xds.Resource, inFlight bool) bool {
 	if s.fullState() {
-		if s.refusals.lastAnswer && !inFlight {
-			r.Refused = had
+		if s.nacks.lastWasNACK && !inFlight {
+			r.Nacked = had
 		}
-		return s.refusals.lastAnswer
+		return s.nacks.lastWasNACK
 	}
-	for _, ref := range slices.Backward(s.refusals.list) {
-		if _, is := slices.BinarySearch(ref.names, r.Name); !is {
+	for _, n := range slices.Backward(s.nacks.list) {
+		if _, is := slices.BinarySearch(n.names, r.Name); !is {
 			continue
 		}
-		same := ref.manifest == nil
-		if ref.manifest != nil {
-			v, included := ref.manifest.version(r.Name)
+		same := n.manifest == nil
+		if n.manifest != nil {
+			v, included := n.manifest.version(r.Name)
 			same = included && v == had.Version
-			r.RefusedIn = ref.manifest.Version
+			r.NackedIn = n.manifest.Version
 		}
 		if same && !inFlight {
-			r.Refused = had
+			r.Nacked = had
 			if s.form.Variant == xds.Delta {
-				r.RefusedVersion = s.form.Version(had)
+				r.NackedVersion = s.form.Version(had)
 			}
 		}
 		return true
@@ -172,19 +172,19 @@ func (s *Session) setRefused(r *Resource, had *xds.Resource, inFlight bool) bool
 	return false
 }
 
-// Survey is one look at many sessions. Sessions that have equal subscriptions and were sent the
-// same are compared with the newest snapshot once.
+// Survey looks at many sessions at once. It compares sessions that have equal subscriptions and
+// were sent the same with the newest snapshot only once.
 type Survey struct {
-	pending, awaiting map[surveyKey]bool
+	pending, unanswered map[surveyKey]bool
 }
 
-// NewSurvey begins a look.
+// NewSurvey returns a Survey that has seen no session.
 func NewSurvey() Survey {
-	return Survey{pending: make(map[surveyKey]bool), awaiting: make(map[surveyKey]bool)}
+	return Survey{pending: make(map[surveyKey]bool), unanswered: make(map[surveyKey]bool)}
 }
 
 // surveyKey decides whether there is anything to send to a session that is in step with the
-// snapshot that it was sent; sub and to decide whether it waits for the origin.
+// snapshot from. sub and to decide whether the origin has left names unanswered.
 type surveyKey struct {
 	sub      *snapshot.Subscription
 	form     xds.ResourceFormat
@@ -192,7 +192,7 @@ type surveyKey struct {
 	from, to SnapshotID
 }
 
-// maxSurveyed bounds what a survey remembers.
+// maxSurveyed bounds the results that a survey keeps.
 const maxSurveyed = 1 << 16
 
 // Unsent reports whether the newest snapshot has something for the session that it was not sent.
@@ -220,7 +220,7 @@ func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 	return is
 }
 
-// anyPresent reports whether there is a resource for any name that the client asks for.
+// anyPresent reports whether there is a resource for any requested name.
 func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 	for name := range s.sub.effective.Names.All() {
 		if _, is := newest.Look(s.sub.effective, name); is == snapshot.Present || is == snapshot.UnderOtherName {
@@ -230,19 +230,18 @@ func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 	return false
 }
 
-// Awaiting reports whether the session asks for anything that the origin has not answered and of
-// which the client was sent nothing. Once the origin has answered all of it, it stays so for this
-// subscription, except for what lapses (P62).
-func (v *Survey) Awaiting(s *Session, newest *snapshot.Snapshot) bool {
+// AnyUnanswered reports whether UnansweredNames yields any names. Once the origin has answered all
+// names of a subscription, they stay answered, except for resources that expire (P62).
+func (v *Survey) AnyUnanswered(s *Session, newest *snapshot.Snapshot) bool {
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.HasExpired() {
 		return false
 	}
 	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
-	any, ok := v.awaiting[k]
+	any, ok := v.unanswered[k]
 	if !ok {
-		any = AwaitsAny(k.sub, newest)
-		if len(v.awaiting) < maxSurveyed {
-			v.awaiting[k] = any
+		any = AnyUnanswered(k.sub, newest)
+		if len(v.unanswered) < maxSurveyed {
+			v.unanswered[k] = any
 		}
 	}
 	if any {
@@ -256,11 +255,11 @@ func (v *Survey) Awaiting(s *Session, newest *snapshot.Snapshot) bool {
 	return false
 }
 
-// UnansweredNames yields the names that Awaits yields and of which the client was sent nothing
-// either.
+// UnansweredNames yields the names that Unanswered yields, without those of which the client was
+// sent something.
 func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name := range Awaits(s.sub.effective, newest) {
+		for name := range Unanswered(s.sub.effective, newest) {
 			if name == wildcard {
 				if s.delivered.snapshot.AnswersWildcard(s.sub.effective) {
 					continue
@@ -275,9 +274,9 @@ func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 	}
 }
 
-// Awaits yields the names, "*" for the wildcard, that sub asks for and that the origin has not
+// Unanswered yields the names, "*" for the wildcard, that sub requests and that the origin has not
 // answered yet.
-func Awaits(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
+func Unanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {
 			return
@@ -291,9 +290,9 @@ func Awaits(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[stri
 	}
 }
 
-// AwaitsAny reports whether Awaits yields any names.
-func AwaitsAny(sub *snapshot.Subscription, newest *snapshot.Snapshot) bool {
-	for range Awaits(sub, newest) {
+// AnyUnanswered reports whether Unanswered yields any names.
+func AnyUnanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) bool {
+	for range Unanswered(sub, newest) {
 		return true
 	}
 	return false

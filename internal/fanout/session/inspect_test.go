@@ -8,9 +8,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[NameStatus]string{StatusRequested: "untold", StatusDoesNotExist: "missing", StatusAcked: "taken", StatusNacked: "declined", StatusReceivedError: "failed", StatusUnknown: "unsure"}
+var statusNames = map[NameStatus]string{StatusRequested: "requested", StatusDoesNotExist: "absent", StatusAcked: "acked", StatusNacked: "nacked", StatusReceivedError: "error", StatusUnknown: "unknown"}
 
-// stands describes what the client has of each name, as "a=2:taken/SYNCED".
+// stands describes what the client has of each name, as "a=2:acked/SYNCED".
 func (w *sessionFixture) stands(acks int) string {
 	s := w.s.Copy()
 	var out []string
@@ -23,10 +23,10 @@ func (w *sessionFixture) stands(acks int) string {
 		if r.Has != nil {
 			name = w.Describe(r.Has)
 		}
-		if r.Refused != nil {
-			name += "!" + w.Describe(r.Refused)
+		if r.Nacked != nil {
+			name += "!" + w.Describe(r.Nacked)
 		}
-		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.NameStatus], r.State))
+		out = append(out, fmt.Sprintf("%s:%s/%s", name, statusNames[r.NameStatus], r.State))
 	}
 	return strings.Join(out, " ")
 }
@@ -38,53 +38,47 @@ func (w *sessionFixture) standing(acks int, want string) {
 	}
 }
 
-// refuse refuses the newest response.
-func (w *sessionFixture) refuse(names ...string) {
-	w.refused = w.frame.Version
-	w.nack(names...)
-}
-
 // What a client answered about a name is what is shown of it, from its first request on.
 func TestStanceOfNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
-		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.named("a")
-		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.want("a")
-		w.standing(0, "a:untold/STALE b:untold/NOT SENT")
+		w.standing(0, "a:requested/STALE b:requested/NOT SENT")
 		w.ack("a", "b")
-		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
+		w.standing(1, "a:acked/SYNCED b:requested/NOT SENT")
 
 		w.named("a=2", "-b")
 		if w.s.form.Variant == xds.Delta {
-			w.standing(1, "a:taken/STALE b:untold/NOT SENT")
+			w.standing(1, "a:acked/STALE b:requested/NOT SENT")
 			w.want("a=2 -b")
-			w.standing(1, "a:unsure/STALE b:missing/STALE")
-			w.refuse()
-			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+			w.standing(1, "a:unknown/STALE b:absent/STALE")
+			w.nack()
+			w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		} else {
-			w.standing(1, "a:taken/STALE b:missing/SYNCED") // P31: in SotW an absent name has no response
+			w.standing(1, "a:acked/STALE b:absent/SYNCED") // P31: in SotW an absent name has no response
 			w.want("a=2")
-			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
-			w.refuse("a", "b")
-			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+			w.standing(1, "a:unknown/STALE b:absent/SYNCED")
+			w.nack("a", "b")
+			w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		}
-		// P15: it is sent again once it changes, and counts as refused until that is acknowledged.
+		// P15: it is sent again once it changes, and counts as rejected until that is acknowledged.
 		w.named("a=33")
-		w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+		w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		if w.s.form.Variant == xds.Delta {
 			w.want("a=33 -b")
-			w.standing(1, "a:unsure/STALE b:missing/STALE")
+			w.standing(1, "a:unknown/STALE b:absent/STALE")
 		} else {
 			w.want("a=33")
-			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
+			w.standing(1, "a:unknown/STALE b:absent/SYNCED")
 		}
 		w.ack("a", "b")
-		w.standing(2, "a=33:taken/SYNCED b:missing/SYNCED")
+		w.standing(2, "a=33:acked/SYNCED b:absent/SYNCED")
 		if w.s.form.Variant == xds.Delta {
 			w.unsub("b")
-			w.standing(2, "a=33:taken/SYNCED")
+			w.standing(2, "a=33:acked/SYNCED")
 		}
 	})
 }
@@ -102,11 +96,11 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 		} else {
 			w.sub("a", "b")
 		}
-		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
+		w.standing(1, "a:acked/SYNCED b:requested/NOT SENT")
 		w.want("b")
-		w.standing(1, "a:taken/SYNCED b:unsure/STALE")
+		w.standing(1, "a:acked/SYNCED b:unknown/STALE")
 		w.ack("a", "b")
-		w.standing(2, "a:taken/SYNCED b:taken/SYNCED")
+		w.standing(2, "a:acked/SYNCED b:acked/SYNCED")
 	})
 	// P12: a stale request asks for its names all the same.
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
@@ -114,7 +108,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 	w.sub("a")
 	w.want("a")
 	w.sub("a", "b")
-	w.standing(0, "a:untold/STALE b:untold/NOT SENT")
+	w.standing(0, "a:requested/STALE b:requested/NOT SENT")
 }
 
 // A wildcard asks for all that there is. What was removed is not shown.
@@ -123,28 +117,28 @@ func TestStanceOfAWildcard(t *testing.T) {
 		w.sub()
 		w.standing(0, "")
 		w.wild("a", "b")
-		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.want("a b")
 		w.ack()
 		w.wild("c", "-b")
-		w.standing(1, "a:taken/SYNCED b:taken/STALE c:untold/NOT SENT")
+		w.standing(1, "a:acked/SYNCED b:acked/STALE c:requested/NOT SENT")
 		w.next()
-		w.refuse()
+		w.nack()
 		if w.s.form.Variant == xds.Delta {
-			w.standing(1, "a:taken/SYNCED c!c:declined/NACKED")
+			w.standing(1, "a:acked/SYNCED c!c:nacked/NACKED")
 		} else {
-			w.standing(1, "a!a:declined/NACKED c!c:declined/NACKED") // a NACK of a full set does not say which
+			w.standing(1, "a!a:nacked/NACKED c!c:nacked/NACKED") // a NACK of a full set does not say which
 		}
 	})
 }
 
-// A client has what it brought, although nothing was sent (P27).
+// A client has what it already had, although nothing was sent (P27).
 func TestStanceOfWhatWasBrought(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
 	w.want("(empty)")
-	w.standing(0, "a:taken/SYNCED")
+	w.standing(0, "a:acked/SYNCED")
 }
 
 // An error stands in place of the resource. NOT_FOUND is an absence (P39).
@@ -157,7 +151,7 @@ func TestStanceOfErrors(t *testing.T) {
 		w.Fail(false, "a", "b")
 		w.next()
 		w.ack("a", "b")
-		w.standing(2, "a:failed/SYNCED b:failed/SYNCED")
+		w.standing(2, "a:error/SYNCED b:error/SYNCED")
 	})
 }
 
@@ -165,11 +159,11 @@ func TestStanceOfErrors(t *testing.T) {
 func TestStanceOfAliases(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
-	w.standing(0, "alias:untold/NOT SENT")
+	w.standing(0, "alias:requested/NOT SENT")
 	w.named("v|alias")
 	w.next()
 	w.ack()
-	w.standing(1, "v:taken/SYNCED")
+	w.standing(1, "v:acked/SYNCED")
 }
 
 // A client waits for a resource that it has no more because its TTL is over (P62), although it
@@ -186,7 +180,7 @@ func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
 		waits := func(when string, want bool) {
 			t.Helper()
 			look := NewSurvey()
-			if is := look.Awaiting(w.s, w.Cur); is != want {
+			if is := look.AnyUnanswered(w.s, w.Cur); is != want {
 				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
 			}
 		}

@@ -14,14 +14,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// handled is a resource of the model: its content and the handles that lead to it.
-type handled struct {
+// aliased is a resource of the model: its content and the aliases that lead to it.
+type aliased struct {
 	content, version string
 	by               []string
 }
 
 // spec is the resource as sessionFixture reads it.
-func (r handled) spec(name string) string {
+func (r aliased) spec(name string) string {
 	s := name
 	for _, a := range r.by {
 		if !strings.HasSuffix(a, "/*") {
@@ -38,7 +38,7 @@ func (r handled) spec(name string) string {
 }
 
 // covers reports whether names ask for the resource.
-func (r handled) covers(names map[string]bool, name string) bool {
+func (r aliased) covers(names map[string]bool, name string) bool {
 	return names[name] || slices.ContainsFunc(r.by, func(h string) bool { return names[h] })
 }
 
@@ -46,8 +46,8 @@ func (r handled) covers(names map[string]bool, name string) bool {
 // one client on two streams, as a delta origin does. Each answer has all that is asked for, so
 // that a removal is unambiguous where a name is an alias as well.
 type modelOrigin struct {
-	has      map[string]handled
-	told     map[string]handled // sent on the stream of names
+	has      map[string]aliased
+	told     map[string]aliased // sent on the stream of names
 	absent   map[string]bool    // names that were answered as absent
 	wild     map[string]bool    // sent on the wildcard's stream
 	answered bool
@@ -112,14 +112,14 @@ type modelClient struct {
 
 	wild     bool
 	names    map[string]bool
-	dropped  map[string]bool // names that it once gave up
+	dropped  map[string]bool // names that it once unsubscribed from
 	parted   map[string]bool // and did not ask for again
-	unwanted map[string]bool // names that it gave up, and the group has not yet
-	unsure   map[string]bool // names that it gave up, which the session cannot know
-	holds    map[string]handled
-	sent     map[string]handled    // since its names changed; nil if anything may be sent again
-	open     []map[string]*handled // responses without an answer, oldest first; nil: removed
-	refused  bool                  // any response
+	unwanted map[string]bool // names that it unsubscribed from, and the group has not yet
+	unsure   map[string]bool // names that it unsubscribed from, which the session cannot know
+	holds    map[string]aliased
+	sent     map[string]aliased    // since its names changed; nil if anything may be sent again
+	open     []map[string]*aliased // responses without an answer, oldest first; nil: removed
+	nacked   bool                  // any response
 	late     bool                  // its newest names count once it has answered everything (P12, P22)
 	log      []string
 }
@@ -148,17 +148,17 @@ func (c *modelClient) work() {
 	for range 50 {
 		if c.s.form.Variant == xds.SotW && !c.s.fullState() {
 			// A deletion sends nothing (P31). The resource is new when it returns.
-			maps.DeleteFunc(c.sent, func(n string, _ handled) bool { return c.Cur.Held(n) == nil })
+			maps.DeleteFunc(c.sent, func(n string, _ aliased) bool { return c.Cur.Held(n) == nil })
 		}
 		text := c.next()
 		if text == "" {
 			return
 		}
 		c.logf("<- %s", text)
-		items := make(map[string]*handled)
+		items := make(map[string]*aliased)
 		for _, r := range c.frame.resources {
 			_, content, _ := strings.Cut(strings.ReplaceAll(c.Describe(r), "@", "="), "=")
-			item := handled{content, r.Version.String(), r.AliasesAndGlob()}
+			item := aliased{content, r.Version.String(), r.AliasesAndGlob()}
 			items[r.Name] = &item
 			// P12, P24: the session may not yet follow the request that gave it up.
 			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.effective.Covers(r.Name) && !r.RequestedBy(c.s.sub.effective.Names) {
@@ -180,7 +180,7 @@ func (c *modelClient) work() {
 	c.fail("it never ends")
 }
 
-// answer accepts or refuses the oldest response; false if there is none.
+// answer accepts or rejects the oldest response; false if there is none.
 func (c *modelClient) answer(refuse bool) bool {
 	if len(c.open) == 0 {
 		return false
@@ -194,7 +194,7 @@ func (c *modelClient) answer(refuse bool) bool {
 	}
 	r := request{names: c.sessionFixture.list(c.list())}
 	if refuse {
-		r.nack, c.refused, c.sent = n, true, nil
+		r.nack, c.nacked, c.sent = n, true, nil
 	} else {
 		r.ack = n
 		if c.s.fullState() {
@@ -216,7 +216,7 @@ func (c *modelClient) answer(refuse bool) bool {
 
 // drop removes what the client asks for by nothing any more.
 func (c *modelClient) drop() {
-	maps.DeleteFunc(c.holds, func(n string, r handled) bool { return !c.wild && !r.covers(c.names, n) })
+	maps.DeleteFunc(c.holds, func(n string, r aliased) bool { return !c.wild && !r.covers(c.names, n) })
 }
 
 // change asks for more names, and gives up others.
@@ -224,7 +224,7 @@ func (c *modelClient) change(add, drop []string) {
 	var dropped []string
 	for _, n := range add {
 		if !c.names[n] && c.s.form.Variant == xds.SotW && c.s.sub.effective.Names.Has(n) {
-			c.unsure[n] = true // it was given up by stale requests alone (P12)
+			c.unsure[n] = true // it was unsubscribed by stale requests alone (P12)
 		}
 		c.names[n] = true
 		delete(c.parted, n)
@@ -262,7 +262,7 @@ func (c *modelClient) change(add, drop []string) {
 		c.Builder.Forget(c.s.sub.requested.Names, slices.Sorted(maps.Keys(c.unwanted))...)
 		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
 		clear(c.unwanted)
-		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
+		maps.DeleteFunc(c.origin.told, func(n string, r aliased) bool { return !r.covers(c.names, n) })
 	}
 	c.linger = slices.Sorted(maps.Keys(c.unwanted))
 	c.sessionFixture.origin(false)
@@ -274,8 +274,8 @@ func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
 		return // a list without names is another test
-	case len(c.open) > 0, c.s.brought != nil:
-		return // the session cannot know whether it keeps what is in flight, or what it brought
+	case len(c.open) > 0, c.s.resumed != nil:
+		return // the session cannot know whether it keeps what is in flight, or what it already had
 	}
 	c.sent = nil
 	if c.wild = !c.wild; c.s.form.Variant == xds.SotW {
@@ -355,7 +355,7 @@ func (c *modelClient) sync() {
 }
 
 // In the end a client has what the origin has of what it asked for: by names, aliases, globs
-// and the wildcard, in either variant. Changes, refusals, missing answers and reconnects on
+// and the wildcard, in either variant. Changes, NACKs, missing answers and reconnects on
 // the way do not matter. A name may be one resource's own and, at the same time or later,
 // another one's alias (P26).
 func TestP26_Model(t *testing.T) {
@@ -374,11 +374,11 @@ func TestP26_Model(t *testing.T) {
 }
 
 func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
-	o := &modelOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
+	o := &modelOrigin{has: map[string]aliased{}, told: map[string]aliased{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &modelClient{
 		sessionFixture: newSessionFixture(t, url, v), rt: rt, origin: o, wild: wild,
 		names: map[string]bool{}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{},
-		holds: map[string]handled{}, sent: map[string]handled{},
+		holds: map[string]aliased{}, sent: map[string]aliased{},
 	}
 	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"}
 	resource := rapid.SampledFrom(resources)
@@ -387,7 +387,7 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(append(resources, "a0", "a1", "xdstp://o/T/c/*")), 0, 3, rapid.ID[string])
 	put := func(n, content string, aliases []string) {
 		g := xds.Glob(n)
-		r := handled{content: content, by: slices.DeleteFunc(slices.Sorted(slices.Values(aliases)), func(a string) bool { return a == n || a == g })}
+		r := aliased{content: content, by: slices.DeleteFunc(slices.Sorted(slices.Values(aliases)), func(a string) bool { return a == n || a == g })}
 		if g != "" {
 			r.by = append(r.by, g)
 		}
@@ -432,10 +432,10 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 			c.work()
 		}
 	}
-	if c.rest(); !c.refused {
+	if c.rest(); !c.nacked {
 		c.compare("at rest")
 	}
-	// Everything changes that a refused response may have held (P15), and something goes.
+	// Everything changes that a rejected response may have held (P15), and something goes.
 	for _, content := range []string{"2", "33"} {
 		for _, n := range resources {
 			put(n, content, o.has[n].by)
@@ -493,7 +493,7 @@ func (c *modelClient) compare(when string) {
 		case !there && c.s.form.Variant == xds.SotW && !c.s.fullState():
 			continue // it was deleted, and SotW sent nothing (P31)
 		case !there && !c.wild && r.covers(c.dropped, n):
-			continue // given up while the response was in flight
+			continue // unsubscribed while the response was in flight
 		}
 		holds[n] = r.content
 	}

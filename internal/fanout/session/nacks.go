@@ -7,29 +7,30 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// refusals are what the client refused (NACKed) and still asks for.
-type refusals struct {
-	list       []refusal // oldest first, at most maxPendingACKs; nil: none
-	lastAnswer bool      // the client's last answer was a NACK
+// nacks are the NACKs of the client whose content it still requests.
+type nacks struct {
+	list        []nackedResponse // oldest first, at most maxPendingACKs; nil: none
+	lastWasNACK bool             // the client answered the last response with a NACK
 }
 
-// refusal is what a refused response held. None of it is sent again by itself. All of it is sent
-// again when any of it changes, because the client may have applied nothing (P15).
-type refusal struct {
+// nackedResponse is what a response held that the client rejected. None of it is sent again by
+// itself. All of it is sent again when any of it changes, because the client may have applied
+// nothing (P15).
+type nackedResponse struct {
 	names []string // sorted
-	// byHandle are those of the names that the client was given for an alias or a glob, sorted.
-	// Once such a resource is gone, its name does not say whether the client still asks for it.
-	byHandle []string
+	// byAlias are those names whose resources the client requested by an alias or a glob, sorted.
+	// Once such a resource is gone, its name does not say whether the client still requests it.
+	byAlias  []string
 	manifest *Manifest // of the response; nil: not known
 	gen      uint64    // of the response, the oldest of several
 }
 
-// maxRefused bounds the names of merged refusals. The origin decides what a wildcard covers, so
+// maxNackedNames bounds the names of merged NACKs. The origin decides what a wildcard covers, so
 // over time these names have no other bound.
-const maxRefused = 1 << 16
+const maxNackedNames = 1 << 16
 
-// clientView is what decides whether a client still asks for what it refused: what it asks for, and
-// what it has by a snapshot.
+// clientView decides whether a client still requests what it rejected. It has the client's
+// subscription and what the client has at a snapshot.
 type clientView struct {
 	sub       *snapshot.Subscription
 	delivered *delivered
@@ -40,10 +41,10 @@ func (s *Session) view(at *snapshot.Snapshot) clientView {
 	return clientView{s.sub.effective, &s.delivered, at}
 }
 
-// asksFor reports whether the client still asks for one of the names of a refusal, also by a
-// handle. Once a resource is gone, its handles are not known. Then there is nothing left to send,
-// unless its removal was what the client refused.
-func (v clientView) asksFor(r *refusal, name string) bool {
+// requests reports whether the client still requests a name of a rejected response, by the name or
+// by an alias. Once a resource is gone, its aliases are not known. Then there is nothing to send,
+// unless the client rejected the removal.
+func (v clientView) requests(r *nackedResponse, name string) bool {
 	if v.sub.Covers(name) {
 		return true
 	}
@@ -54,32 +55,32 @@ func (v clientView) asksFor(r *refusal, name string) bool {
 	if had != nil {
 		return had.RequestedBy(v.sub.Names)
 	}
-	return r.cameByHandle(name) && r.removal(name) && !v.sub.Empty()
+	return r.cameByAlias(name) && r.removed(name) && !v.sub.Empty()
 }
 
-// asksForAny reports whether the client still asks for any name of a refusal.
-func (v clientView) asksForAny(r *refusal) bool {
-	return slices.ContainsFunc(r.names, func(n string) bool { return v.asksFor(r, n) })
+// requestsAny reports whether the client still requests any name of a rejected response.
+func (v clientView) requestsAny(r *nackedResponse) bool {
+	return slices.ContainsFunc(r.names, func(n string) bool { return v.requests(r, n) })
 }
 
-// askedNames are the names of a refusal that the client still asks for, or may: r.names itself if
-// that is all of them.
-func (v clientView) askedNames(r *refusal) []string {
-	dropped := func(n string) bool { return !v.asksFor(r, n) && (v.sub.Empty() || !r.cameByHandle(n)) }
+// requestedNames are the names of a rejected response that the client still requests, or may
+// request. It returns r.names itself if these are all.
+func (v clientView) requestedNames(r *nackedResponse) []string {
+	dropped := func(n string) bool { return !v.requests(r, n) && (v.sub.Empty() || !r.cameByAlias(n)) }
 	if !slices.ContainsFunc(r.names, dropped) {
 		return r.names
 	}
 	return slices.DeleteFunc(slices.Clone(r.names), dropped)
 }
 
-// cameByHandle reports whether the client was given the name for an alias or a glob.
-func (r *refusal) cameByHandle(name string) bool {
-	_, is := slices.BinarySearch(r.byHandle, name)
+// cameByAlias reports whether the client requested the resource of this name by an alias or a glob.
+func (r *nackedResponse) cameByAlias(name string) bool {
+	_, is := slices.BinarySearch(r.byAlias, name)
 	return is
 }
 
-// removal reports whether the client refused, as far as it is known, that the name was removed.
-func (r *refusal) removal(name string) bool {
+// removed reports whether the rejected response removed the name, or may have.
+func (r *nackedResponse) removed(name string) bool {
 	if r.manifest == nil {
 		return true
 	}
@@ -87,30 +88,30 @@ func (r *refusal) removal(name string) bool {
 	return v == xds.Version{}
 }
 
-// includes reports whether name was in a refused response.
-func (rs *refusals) includes(name string) bool {
-	return slices.ContainsFunc(rs.list, func(r refusal) bool { return slices.Contains(r.names, name) })
+// includes reports whether a rejected response included the name.
+func (ns *nacks) includes(name string) bool {
+	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return slices.Contains(r.names, name) })
 }
 
-// refuse remembers what the refused response held, as far as the client still asks for it. later
-// are the responses that were sent after it without waiting for its answer (P19).
+// recordNACK remembers what the response f held, which the client rejected, as far as the client
+// still requests it. later are the responses that were sent after f without waiting for its ACK
+// (P19).
 //
-// A full-state SotW response held everything, and so does the next one: then no names are needed.
-// If a later response already had a change of something in it, the next response has to include the
-// rest: no further change may come to send it.
-func (s *Session) refuse(f *pendingACK, later []pendingACK) {
+// A full-state SotW response holds everything, and so does the next one. Then the session needs no
+// names. If a later response already included a change of something in f, the next response has to
+// include the rest, because no further change may come to send it.
+func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 	if s.fullState() || len(f.manifest.names) == 0 {
 		return
 	}
-	ref := refusal{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen}
+	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen}
 	if !f.sub.Wildcard {
-		byHandle := func(n string) bool { return !f.sub.Names.Has(n) }
-		if slices.ContainsFunc(ref.names, byHandle) {
-			ref.byHandle = slices.DeleteFunc(slices.Clone(ref.names), func(n string) bool { return !byHandle(n) })
+		if r.byAlias = slices.DeleteFunc(slices.Clone(r.names), f.sub.Names.Has); len(r.byAlias) == 0 {
+			r.byAlias = nil
 		}
 	}
 	now := s.view(s.delivered.snapshot)
-	names := now.askedNames(&ref)
+	names := now.requestedNames(&r)
 	if len(names) == 0 {
 		return
 	}
@@ -121,15 +122,15 @@ func (s *Session) refuse(f *pendingACK, later []pendingACK) {
 		}
 		return
 	}
-	ref.names = names
-	s.refusals.add(ref, now)
+	r.names = names
+	s.nacks.add(r, now)
 }
 
-// sentSince reports whether a later response had another version of any of the names, and which
-// names no later response included.
-func sentSince(refused *Manifest, names []string, later []pendingACK) (changed bool, rest []string) {
+// sentSince reports whether a later response had another version of any of the names. It also
+// returns the names that no later response included.
+func sentSince(nacked *Manifest, names []string, later []pendingACK) (changed bool, rest []string) {
 	for _, n := range names {
-		was, _ := refused.version(n)
+		was, _ := nacked.version(n)
 		sent := false
 		for _, f := range later {
 			if now, includes := f.manifest.version(n); includes {
@@ -143,39 +144,39 @@ func sentSince(refused *Manifest, names []string, later []pendingACK) (changed b
 	return changed, rest
 }
 
-// add remembers a refusal. If there are too many, the two oldest become one: a change of either
-// then sends both.
-func (rs *refusals) add(r refusal, now clientView) {
-	rs.list = append(rs.list, r)
-	if len(rs.list) <= maxPendingACKs {
+// add remembers a NACK. If there are too many, it merges the two oldest: a change in either then
+// sends both again.
+func (ns *nacks) add(r nackedResponse, now clientView) {
+	ns.list = append(ns.list, r)
+	if len(ns.list) <= maxPendingACKs {
 		return
 	}
-	a, b := &rs.list[0], &rs.list[1]
-	both := refusal{names: slices.Concat(a.names, b.names), byHandle: slices.Concat(a.byHandle, b.byHandle), gen: min(a.gen, b.gen)}
+	a, b := &ns.list[0], &ns.list[1]
+	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen)}
 	sortUnique(&both.names)
-	sortUnique(&both.byHandle)
-	both.names = now.askedNames(&both)
-	both.names = both.names[:min(len(both.names), maxRefused)]
-	both.byHandle = both.byHandle[:min(len(both.byHandle), maxRefused)]
-	rs.list = slices.Delete(rs.list, 0, 1)
-	rs.list[0] = both
+	sortUnique(&both.byAlias)
+	both.names = now.requestedNames(&both)
+	both.names = both.names[:min(len(both.names), maxNackedNames)]
+	both.byAlias = both.byAlias[:min(len(both.byAlias), maxNackedNames)]
+	ns.list = slices.Delete(ns.list, 0, 1)
+	ns.list[0] = both
 }
 
-// drop removes the refusals for which done says so.
-func (rs *refusals) drop(done func(refusal) bool) {
-	rs.list = slices.DeleteFunc(rs.list, done)
-	if len(rs.list) == 0 {
-		rs.list = nil
+// drop forgets the NACKs for which done returns true.
+func (ns *nacks) drop(done func(nackedResponse) bool) {
+	ns.list = slices.DeleteFunc(ns.list, done)
+	if len(ns.list) == 0 {
+		ns.list = nil
 	}
 }
 
-// dropResent drops the refusals of which a response includes everything again. now is at the
-// response's snapshot. Two kinds of names need not be in it: names that the client does not ask for
-// any more, and in SotW names that are gone, since a response cannot say so.
-func (rs *refusals) dropResent(now clientView, m *Manifest, v xds.Variant) {
-	rs.drop(func(r refusal) bool {
+// dropResent forgets the rejected responses whose whole content a new response m includes. now is
+// at the snapshot of m. Two kinds of names may be missing in m: names that the client does not
+// request any more, and in SotW deleted names, since a SotW response cannot remove them.
+func (ns *nacks) dropResent(now clientView, m *Manifest, v xds.Variant) {
+	ns.drop(func(r nackedResponse) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
-			if _, again := m.version(n); again || !now.asksFor(&r, n) {
+			if _, again := m.version(n); again || !now.requests(&r, n) {
 				return false
 			}
 			_, is := now.at.Look(now.sub, n)
@@ -184,12 +185,12 @@ func (rs *refusals) dropResent(now clientView, m *Manifest, v xds.Variant) {
 	})
 }
 
-// repeatRest follows a response that has another version of something that was refused, but not all
-// of it, because a name was answered by itself (P19, P22–P24). The rest is forced into the next
-// response: no further change may come to send it (P15).
-func (rs *refusals) repeatRest(now clientView, p *Plan, m *Manifest, force *forced) {
-	rs.drop(func(r refusal) bool {
-		if r.manifest == nil || slices.ContainsFunc(p.resent, func(a refusal) bool { return a.manifest == r.manifest }) {
+// repeatRest forgets the rejected responses of which m includes a new version of one name but not
+// all names: m answers single names (P19, P22–P24). It forces the other names into the next
+// response, because no further change may come to send them (P15).
+func (ns *nacks) repeatRest(now clientView, p *Plan, m *Manifest, force *forced) {
+	ns.drop(func(r nackedResponse) bool {
+		if r.manifest == nil || slices.ContainsFunc(p.resent, func(a nackedResponse) bool { return a.manifest == r.manifest }) {
 			return false
 		}
 		changed := slices.ContainsFunc(r.names, func(n string) bool {
@@ -201,7 +202,7 @@ func (rs *refusals) repeatRest(now clientView, p *Plan, m *Manifest, force *forc
 			return false
 		}
 		for _, n := range r.names {
-			if _, includes := m.version(n); !includes && now.asksFor(&r, n) {
+			if _, includes := m.version(n); !includes && now.requests(&r, n) {
 				force.add(n, repeated)
 			}
 		}
@@ -209,26 +210,26 @@ func (rs *refusals) repeatRest(now clientView, p *Plan, m *Manifest, force *forc
 	})
 }
 
-// dropDeleted drops the refusals of which nothing is left that a SotW client could be sent: a SotW
-// response cannot say that a resource is gone (P31).
-func (rs *refusals) dropDeleted(now clientView) {
-	if len(rs.list) == 0 {
+// dropDeleted forgets the rejected responses of which nothing is left to send to a SotW client. A
+// SotW response cannot say that a resource is gone (P31).
+func (ns *nacks) dropDeleted(now clientView) {
+	if len(ns.list) == 0 {
 		return
 	}
-	rs.drop(func(r refusal) bool {
+	ns.drop(func(r nackedResponse) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
 			_, is := now.at.Look(now.sub, n)
-			return is == snapshot.Present && now.asksFor(&r, n)
+			return is == snapshot.Present && now.requests(&r, n)
 		})
 	})
-	if rs.list == nil {
-		rs.lastAnswer = false
+	if ns.list == nil {
+		ns.lastWasNACK = false
 	}
 }
 
-// changed are the refusals of which one of the names, sorted, changed.
-func (rs *refusals) changed(names []string) (hit []refusal) {
-	for _, r := range rs.list {
+// changed are the rejected responses that include one of the names; names is sorted.
+func (ns *nacks) changed(names []string) (hit []nackedResponse) {
+	for _, r := range ns.list {
 		if slices.ContainsFunc(r.names, func(n string) bool {
 			_, is := slices.BinarySearch(names, n)
 			return is
@@ -239,30 +240,30 @@ func (rs *refusals) changed(names []string) (hit []refusal) {
 	return hit
 }
 
-// Refusing reports whether the client refused something that it still asks for.
-func (s *Session) Refusing() bool {
+// AnyNacked reports whether the client rejected something that it still requests.
+func (s *Session) AnyNacked() bool {
 	if s.sub.effective.Empty() {
 		return false
 	}
-	if s.refusals.lastAnswer && s.fullState() {
+	if s.nacks.lastWasNACK && s.fullState() {
 		return true
 	}
 	now := s.view(s.delivered.snapshot)
-	return slices.ContainsFunc(s.refusals.list, func(r refusal) bool { return now.asksForAny(&r) })
+	return slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return now.requestsAny(&r) })
 }
 
-// RefusesNothing reports whether the client's last answer was an ACK, and no refusal is remembered.
-func (s *Session) RefusesNothing() bool { return !s.refusals.lastAnswer && s.refusals.list == nil }
+// NoneNacked reports whether the client's last answer was an ACK and the session remembers no NACK.
+func (s *Session) NoneNacked() bool { return !s.nacks.lastWasNACK && s.nacks.list == nil }
 
-// RefusedNames is the newest generation of which the client refused something, and the refused
-// names that it still asks for, sorted. At most limit names are collected, before duplicates are
-// removed.
-func (s *Session) RefusedNames(limit int) (gen uint64, names []string) {
+// NackedNames returns the newest generation of which the client rejected something, and the
+// rejected names that it still requests, sorted. It collects at most limit names, before it removes
+// duplicates.
+func (s *Session) NackedNames(limit int) (gen uint64, names []string) {
 	now := s.view(s.delivered.snapshot)
-	for _, r := range s.refusals.list {
+	for _, r := range s.nacks.list {
 		gen = max(gen, r.gen)
 		for _, name := range r.names {
-			if now.asksFor(&r, name) && len(names) < limit {
+			if now.requests(&r, name) && len(names) < limit {
 				names = append(names, name)
 			}
 		}

@@ -8,12 +8,12 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Moment is what a session has to know of the time, and of its stream, to plan a response.
+// Moment is what a session has to know about the time and its stream to plan a response.
 type Moment struct {
 	Now        time.Time
 	AckTimeout time.Duration
 	// Release: a type that is sent after this one has a change to send, and the change came after
-	// this type's newest unanswered response. Then this type does not wait for the ACK (P19).
+	// this type's newest response. Then this type does not wait for the ACK (P19).
 	Release bool
 }
 
@@ -34,17 +34,17 @@ type Plan struct {
 	To    *snapshot.Snapshot
 	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
-	Until time.Time // when to look again at the latest; zero: at the next change
+	Until time.Time // when to plan again at the latest; zero: at the next change
 
 	base    baseline // of a shared response: what it is compared with
 	content Content  // of an own response, computed for this client alone
-	// BeforeACK: it answers names while a response is unanswered (P19), and does not move the
-	// session to To.
+	// BeforeACK: it answers names while an ACK is pending (P19), and does not move the session to
+	// To.
 	BeforeACK       bool
 	answered        map[string]*xds.Resource // BeforeACK: what is answered; nil: removed
-	answeredHandles []string                 // BeforeACK: handles that resources of other names answer
-	unanswered      map[string]string        // what is left of the versions that the client brought
-	resent          []refusal                // what it includes because the client refused it (P15)
+	answeredAliases []string                 // BeforeACK: aliases that resources of other names answer
+	pendingVersions map[string]string        // versions that the client stated and that stay unanswered
+	resent          []nackedResponse         // what it includes because the client rejected it (P15)
 	AlsoFollows     []string                 // what follows the forced names, besides the frame's (P37)
 	Limit           int                      // of the response, in bytes (P38)
 	Oversized       *Oversized               // the response is over the limit; nil: it is not
@@ -53,8 +53,7 @@ type Plan struct {
 type action uint8
 
 const (
-	nothing action = iota // in step, or nothing is known yet
-	hold                  // something is pending, and an unanswered response holds it back
+	nothing action = iota // in step, waiting for an ACK, or nothing is known yet
 	shared                // send the frame of Key, if it is not empty
 	own                   // send content, if it is not empty
 )
@@ -79,7 +78,7 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 		plan.Until = namesUntil
 		return plan
 	}
-	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
+	if until, out := s.WaitsForACK(m.Now, m.AckTimeout); out && !m.Release {
 		if s.form.Variant == xds.Delta {
 			p := c.planner(&plan, m.Now)
 			if p.planBeforeACK(); plan.do != nothing && !s.isTooLarge(&plan) {
@@ -89,7 +88,7 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 		}
 		if c.pending() || c.anyRenewal() {
 			s.inFlight.changeWaits = true
-			return Plan{do: hold, Until: until}
+			return Plan{Until: until}
 		}
 		return Plan{Until: namesUntil}
 	}
@@ -106,14 +105,14 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 	return plan
 }
 
-// Pending reports whether the session would have anything to send of the snapshot if no response
-// were unanswered.
+// Pending reports whether the session would have anything to send of the snapshot if no ACK were
+// pending.
 func (s *Session) Pending(to *snapshot.Snapshot) bool { return comparison{s, to}.pending() }
 
-// inStep reports whether there is nothing to send but what changed since the snapshot that the
+// inStep reports whether there is nothing to send except what changed since the snapshot that the
 // client was sent.
 func (s *Session) inStep() bool {
-	return s.forced.names == nil && s.forced.retried == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.brought == nil
+	return s.forced.names == nil && s.forced.retried == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.resumed == nil
 }
 
 // isTooLarge reports whether the plan's response was over the size limit before (P38).
@@ -143,8 +142,8 @@ func (p planner) key() FrameKey {
 	return k
 }
 
-// changedNames are the names, sorted, that an own response has to include: what changed, the forced
-// names, and all that a refused response held if anything of it changed (P15).
+// changedNames are the names, sorted, that an own response has to include: the changed names, the
+// forced names, and the names of rejected responses of which anything changed (P15).
 func (p planner) changedNames() []string {
 	s := p.s
 	var changed []string
@@ -165,11 +164,11 @@ func (p planner) changedNames() []string {
 	}
 	slices.Sort(changed)
 	names := changed
-	p.resent = s.refusals.changed(changed)
+	p.resent = s.nacks.changed(changed)
 	now := s.view(s.delivered.snapshot)
 	for i := range p.resent {
 		for _, n := range p.resent[i].names {
-			if now.asksFor(&p.resent[i], n) {
+			if now.requests(&p.resent[i], n) {
 				names = append(names, n)
 			}
 		}
@@ -180,14 +179,14 @@ func (p planner) changedNames() []string {
 			forced = append(forced, name)
 		}
 	}
-	names = append(names, withHandles(p.to, forced)...)
+	names = append(names, withAliased(p.to, forced)...)
 	names = p.appendRetried(names)
 	sortUnique(&names)
 	return names
 }
 
-// addError puts the error of a name into the plan, if there is one (P39). It reports whether that
-// is all that there is to send of the name.
+// addError puts the error of a name into the plan, if there is one (P39). It reports whether there
+// is nothing else to send of the name.
 func (p planner) addError(name string) (all bool) {
 	s := p.s
 	e := p.to.Error(s.sub.effective, name)
@@ -195,7 +194,7 @@ func (p planner) addError(name string) (all bool) {
 		return false
 	}
 	p.content.Errors = append(p.content.Errors, e)
-	if _, forced := s.forced.names[name]; forced || s.refusals.includes(name) {
+	if _, forced := s.forced.names[name]; forced || s.nacks.includes(name) {
 		return false
 	}
 	resource, _ := p.difference(name)

@@ -34,7 +34,7 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 }
 
 // The first response to a wildcard is sent even if it is empty, but not before the origin has
-// answered. So it is if the client brought everything (P27).
+// answered. So it is if the client already had everything (P27).
 func TestP11_EmptyWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
@@ -72,7 +72,7 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
-	// A response is unanswered: this is no ACK and gets no response, but counts upstream.
+	// An ACK is pending: this is no ACK and gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
 	if out.Answer != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
 		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
@@ -147,7 +147,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.named("c=2") // another change is sent without it
 		w.want("c=2")
 		w.ack()
-		w.named("a=33") // all of the refused response again
+		w.named("a=33") // all of the rejected response again
 		w.want("a=33 b=2")
 		w.ack()
 		w.named("b=33")
@@ -232,13 +232,13 @@ func TestP19_OneUnanswered(t *testing.T) {
 		if out := w.send(request{nack: 2}); out.Answer != Nacked {
 			t.Fatalf("a late NACK of an earlier response: %v", out.Answer)
 		}
-		w.want("") // the newest is still unanswered
+		w.want("") // the ACK of the newest is still pending
 		w.ack()
-		w.want(full("b", "b -a")) // with all that the refused one held (P15)
+		w.want(full("b", "b -a")) // with all that the rejected one held (P15)
 	})
 }
 
-// A client refuses a response late. A response that did not wait had a change of a part of it.
+// A client rejects a response late. A response that did not wait had a change of a part of it.
 // The rest is sent, since no further change may come to send it (P15).
 func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 		w.want("-a")
 		w.later = false
 		w.send(request{nack: 2})
-		w.want("") // the newest is unanswered
+		w.want("") // the ACK of the newest is pending
 		w.ack()
 		w.want("-b")
 		w.ack()
@@ -281,7 +281,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	})
 }
 
-// A later answer to names that are asked for again is no change of what was refused (P15).
+// A later answer to names that are asked for again is no change of what was rejected (P15).
 func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
@@ -319,8 +319,8 @@ func TestP19_NewNamesDoNotWait(t *testing.T) {
 	w.want("")
 }
 
-// An unanswered Cluster response does not hold back the next one when a later type has a newer
-// change to send (P19).
+// A Cluster response with a pending ACK does not hold back the next one when a later type has a
+// newer change to send (P19).
 func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
@@ -361,25 +361,4 @@ func TestTwoTracks(t *testing.T) {
 			t.Fatalf("forward again sends %q", got)
 		}
 	})
-}
-
-func TestP10_Nonces(t *testing.T) {
-	a, b := NewNonces(7, 1), NewNonces(7, 2)
-	seen := map[string]bool{}
-	for i := range uint64(2000) {
-		n, seq := a.Next(nil)
-		if seen[string(n)] || seq != i+1 || a.Number(n) != seq {
-			t.Fatalf("nonce %q is number %d, repeated %v", n, a.Number(n), seen[string(n)])
-		}
-		seen[string(n)] = true
-		m, _ := b.Next(nil)
-		if a.Number(m) != 0 || b.Number(n) != 0 {
-			t.Fatalf("%q and %q: a nonce of the other stream is known", n, m)
-		}
-	}
-	for _, bad := range []string{"", "1", string(a.prefix[:]), string(a.prefix[:]) + "zzzz", string(a.prefix[:]) + "!"} {
-		if a.Number([]byte(bad)) != 0 {
-			t.Fatalf("%q is known", bad)
-		}
-	}
 }

@@ -14,6 +14,9 @@ import (
 // maxResponse is the limit of a response in bytes.
 const maxResponse = 256 << 20
 
+// nonceSize is what a nonce adds to a response, in bytes.
+const nonceSize = 24
+
 // ackTimeout of the sessions under test.
 const ackTimeout = 15 * time.Second
 
@@ -35,7 +38,6 @@ type sessionFixture struct {
 	plan   Plan     // of the last response
 	size   int      // of it, with a nonce of the longest
 
-	refused string // version that was refused last
 }
 
 func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFixture {
@@ -139,7 +141,7 @@ func (w *sessionFixture) moment() Moment {
 
 // wire encodes the request for the variant.
 func (r request) wire(v xds.Variant) []byte {
-	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Refused: r.nack != 0}.Wire(v)
+	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Nacked: r.nack != 0}.Wire(v)
 }
 
 // frame is a response: its content, and the manifest that sessions keep of it.
@@ -171,11 +173,11 @@ func (w *sessionFixture) made(p *Plan) *frame {
 		return nil
 	}
 	body := p.Body(&c, "id")
-	if size := body.Size() + NonceSize; size > p.Limit {
+	if size := body.Size() + nonceSize; size > p.Limit {
 		p.Oversized = &Oversized{Version: p.To.Version, Bytes: size}
 		return nil
 	}
-	f := &frame{c.Manifest(p.To), c.Changed, c.Beats, c.Removed, c.Errors, body.Encode()}
+	f := &frame{c.Manifest(p.To), c.Changed, c.Heartbeats, c.Removed, c.Errors, body.Encode()}
 	if p.Shared() {
 		w.frames.byKey[p.Key] = f
 	}
@@ -197,7 +199,7 @@ func (w *sessionFixture) respond() *frame {
 		w.s.NothingToSend(&p)
 		return nil
 	}
-	w.plan, w.size, w.frame = p, len(f.body)+NonceSize, f
+	w.plan, w.size, w.frame = p, len(f.body)+nonceSize, f
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.Manifest, w.seq, w.Now)
@@ -247,5 +249,5 @@ func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
 func (w *sessionFixture) roomFor(spec string, n int) int {
 	b := xds.ResponseBody{ResourceFormat: xds.ResourceFormat{Variant: w.s.form.Variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
 		Resources: slices.Repeat([]*xds.Resource{w.Resource(spec)}, n)}
-	return NonceSize + b.Size()
+	return nonceSize + b.Size()
 }

@@ -8,10 +8,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// followList follows a SotW request that is not stale. A newly listed name is answered even if it
-// did not change, and a shorter list gets no response (P22). But beside the wildcard, a name is
-// answered that is given up and that the wildcard does not have, as in delta (P24): nothing else
-// makes the client drop it.
+// followList applies a SotW request that is not stale. A newly listed name is answered even if it
+// did not change, and a shorter list gets no response (P22). There is one exception, as in delta
+// (P24): a name that the client drops beside the wildcard is answered if the wildcard does not have
+// it. Nothing else would make the client drop the resource.
 func (s *Session) followList(want *snapshot.Subscription) {
 	if want == s.sub.effective {
 		return
@@ -31,7 +31,7 @@ func (s *Session) followList(want *snapshot.Subscription) {
 			if !s.fullState() { // a full set includes it anyway
 				s.delivered.subscribed(name, was)
 			}
-			s.forced.add(name, asked)
+			s.forced.add(name, byRequest)
 		case want.Wildcard && s.mayKeep(name, was):
 			s.answerUnsubscribed(name)
 		default:
@@ -44,9 +44,8 @@ func (s *Session) followList(want *snapshot.Subscription) {
 	s.normalize()
 }
 
-// mayKeep reports whether a client may have something by a name, which it gave up beside the
-// wildcard, that the wildcard does not have. was is the subscription by which it was sent what it
-// has.
+// mayKeep reports whether the client may have a resource that the wildcard does not have, by a name
+// that it dropped beside the wildcard. was is the subscription by which it was sent what it has.
 func (s *Session) mayKeep(name string, was *snapshot.Subscription) bool {
 	at := s.delivered.snapshot
 	if _, is := at.Look(s.sub.effective, name); is == snapshot.Present {
@@ -57,21 +56,21 @@ func (s *Session) mayKeep(name string, was *snapshot.Subscription) bool {
 }
 
 // planSotW plans the next SotW response. A full-state response holds all resources that are known
-// (P30). Any other response holds the subscribed resources that changed, and those newly listed
-// (P31, P22). Pending names are left out of a full-state response. So a client that brought state
-// from another stream waits before the first one (P67, mustWait).
+// (P30). Any other response holds the requested resources that changed, and those newly listed
+// (P31, P22). A full-state response leaves out unanswered names, so a client that resumes waits
+// before its first one (P67, mustWait).
 func (p planner) planSotW() {
 	s := p.s
 	switch {
 	case s.fullState():
 		p.do, p.Key = shared, p.key()
-		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || p.answersAnyForced()
-		// A client that refused the last set may have applied none of it. All that it is sent is
-		// new to it (P37).
-		p.Key.allNew = s.delivered.resendAll || s.refusals.lastAnswer
+		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || anyKey(s.forced.names, p.answers)
+		// A client that rejected the last set may have applied none of it. So everything in the
+		// next one is new to it (P37).
+		p.Key.allNew = s.delivered.resendAll || s.nacks.lastWasNACK
 		p.AlsoFollows = p.followForced()
 		return
-	case s.forced.names == nil && s.refusals.list == nil && s.delivered.errors == nil:
+	case s.forced.names == nil && s.nacks.list == nil && s.delivered.errors == nil:
 		p.do, p.Key = shared, p.key()
 		return
 	}
@@ -88,7 +87,7 @@ func (p planner) planSotW() {
 // followForced are the resources of the type's follower that follow the forced names (P37).
 func (p planner) followForced() []string {
 	var rs []*xds.Resource
-	for _, name := range withHandles(p.to, slices.Collect(maps.Keys(p.s.forced.names))) {
+	for _, name := range withAliased(p.to, slices.Collect(maps.Keys(p.s.forced.names))) {
 		if r, is := p.look(name); is == snapshot.Present {
 			rs = append(rs, r)
 		}

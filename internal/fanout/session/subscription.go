@@ -7,26 +7,26 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// wildcard is the name that subscribes to whatever the origin thinks the node needs (P21).
+// wildcard is the name that requests everything that the origin has for the node (P21).
 const wildcard = "*"
 
-// subscription is what the client asks for, by its requests. requested and effective differ only in
-// SotW, and only after a stale request.
+// subscription is what the client requests. requested and effective differ only in SotW, and only
+// after a stale request.
 type subscription struct {
-	requested *snapshot.Subscription // by the newest request, stale or not; the group is given it (P12)
-	effective *snapshot.Subscription // by the last request that was not stale; responses follow it
+	requested *snapshot.Subscription // by the newest request, stale or not; the group gets it (P12)
+	effective *snapshot.Subscription // by the last request that was not stale; responses are made for it
 	// SotW: hash and length of the newest list of names, to recognise a repeated list.
 	listHash uint64
 	listLen  uint32
-	began    bool   // a request has come (P11)
-	named    bool   // a name was ever given (P21)
-	resumes  bool   // the first request had versions of another stream (P27, P66)
-	knownIn  uint64 // lineage in which the origin has answered all of it, as Survey found; 0: none
+	began    bool   // the type has had a request (P11)
+	named    bool   // a request has named a resource (P21)
+	resumes  bool   // the first request stated what the client has (P27, P66)
+	knownIn  uint64 // lineage in which the origin answered all of it, as Survey found; 0: none
 }
 
-// Subscribe returns what the client asks for after the request, and whether that differs from
-// before. It changes nothing: the caller interns the result and passes it to Request. P20 says how
-// names are listed, added and removed, and P21 when the wildcard is subscribed.
+// Subscribe returns what the client requests after r, and whether that differs from before. It
+// changes nothing: the caller interns the result and passes it to Request. P20 says how requests
+// list, add and remove names, and P21 when they subscribe to the wildcard.
 func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	if s.form.Variant == xds.SotW {
 		return s.sub.fromList(r, &s.Type)
@@ -34,7 +34,7 @@ func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	return s.sub.fromDelta(r, &s.Type, &s.delivered)
 }
 
-// follow makes responses follow want from now on.
+// follow has responses made for want from now on.
 func (sub *subscription) follow(want *snapshot.Subscription) {
 	if want != sub.effective {
 		sub.knownIn = 0
@@ -46,7 +46,7 @@ func (sub *subscription) follow(want *snapshot.Subscription) {
 // first.
 func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v xds.Variant) (first bool) {
 	first = !sub.began
-	sub.resumes = sub.bringsVersions(r, v)
+	sub.resumes = sub.resumesBy(r, v)
 	sub.began = true
 	sub.named = sub.named || len(r.Names) > 0
 	sub.requested = want
@@ -54,9 +54,9 @@ func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v x
 	return first
 }
 
-// bringsVersions reports whether the first request, which r may be, has versions of another stream:
-// initial_resource_versions in delta, version_info in SotW.
-func (sub *subscription) bringsVersions(r *xds.Request, v xds.Variant) bool {
+// resumesBy reports whether the first request states what the client has: initial_resource_versions
+// in delta, version_info in SotW. r may be the first request.
+func (sub *subscription) resumesBy(r *xds.Request, v xds.Variant) bool {
 	switch {
 	case sub.began:
 		return sub.resumes
@@ -67,8 +67,8 @@ func (sub *subscription) bringsVersions(r *xds.Request, v xds.Variant) bool {
 }
 
 // fromList is the subscription after a SotW request, and whether it differs from before. Each
-// request lists all names (P20). An empty list is the wildcard until a name was given, for types
-// that have a legacy wildcard. Otherwise it is no interest (P21).
+// request lists all names (P20). For types with a legacy wildcard, an empty list is the wildcard
+// until a request has named a resource. Otherwise it requests nothing (P21).
 func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscription, bool) {
 	if sub.began && r.NamesSum == sub.listHash && uint32(len(r.Names)) == sub.listLen {
 		return sub.requested, false // an ACK that repeats a thousand names costs one hash
@@ -77,9 +77,9 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscr
 		if sub.named || t.NoLegacyWildcard {
 			return snapshot.Nothing, !sub.requested.Empty()
 		}
-		return &snapshot.Subscription{Wildcard: true, Resumed: sub.bringsVersions(r, xds.SotW)}, !sub.began
+		return &snapshot.Subscription{Wildcard: true, Resumed: sub.resumesBy(r, xds.SotW)}, !sub.began
 	}
-	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.bringsVersions(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.resumesBy(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
 	if next.Equal(sub.requested) {
 		return sub.requested, false // the same names in another order
 	}
@@ -87,14 +87,14 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscr
 }
 
 // fromDelta is the subscription after a delta request, and whether it differs from before. Names
-// are added, then removed (P20). The wildcard is "*". A first request without any names is the
-// wildcard too, for types that have a legacy wildcard. It ends only when "*" is unsubscribed (P21).
+// are added, then removed (P20). The wildcard is "*". For types with a legacy wildcard, a first
+// request without any names is the wildcard too. It ends only when "*" is unsubscribed (P21).
 func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*snapshot.Subscription, bool) {
 	empty := len(r.Names) == 0 && len(r.Unsubscribe) == 0
 	if sub.began && empty {
 		return sub.requested, false
 	}
-	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumed: sub.bringsVersions(r, xds.Delta), Names: sub.requested.Names}
+	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumed: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names}
 	if empty {
 		next.Wildcard = !t.NoLegacyWildcard
 	}
@@ -108,11 +108,10 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	return &next, true
 }
 
-// unsubscribed are the names that a client gives up when it unsubscribes from some (P26). A name
-// that was subscribed is given up itself. Any other name may identify one resource that the client
-// has: then those of that resource's names are given up by which it was subscribed. A glob stays,
-// since it subscribes to more than this resource. So does an alias that leads to another resource
-// as well.
+// unsubscribed are the names whose subscriptions end when a client unsubscribes from some (P26). A
+// requested name ends itself. Any other name may identify one resource that the client has. Then
+// the names by which the client requested that resource end. A glob stays, since it requests more
+// than this resource. So does an alias that leads to another resource as well.
 func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string, d *delivered) []string {
 	out, done := unsubscribed, map[string]bool{}
 	var ahead map[string]string // see delivered.namesBeforeACK
@@ -166,27 +165,27 @@ func plainNames(names [][]byte) []string {
 	return plain
 }
 
-// answerUnsubscribed has the end of a name's subscription beside the wildcard answered (P24). The
-// session remembers the name until then.
+// answerUnsubscribed has the next response answer that the client unsubscribed from a name beside
+// the wildcard (P24). The session remembers the name until then.
 func (s *Session) answerUnsubscribed(name string) {
 	s.forced.weight += xds.NameWeight(len(name))
-	s.forced.add(name, asked)
+	s.forced.add(name, byRequest)
 }
 
-// wildcardEnded follows the end of the wildcard. was is the subscription by which the client was
+// wildcardEnded applies the end of the wildcard. was is the subscription by which the client was
 // sent what it has.
 //
-// The client was sent the wildcard's copies of what it goes on to ask for by name. Where the copy
-// for the names differs, or there is none, the next response says so (P50). A full-state set that
-// the client refused would have been followed by another full set. Now the refusal has to remember
-// what the set held (P15).
+// For the names that it still requests, the client has the wildcard's copies. Where the copy for
+// the names differs, or there is none, the next response says so (P50). After a NACK of a
+// full-state response, the next full-state response would have included everything again. That one
+// does not come now, so the session has to remember what the client rejected (P15).
 func (s *Session) wildcardEnded(was *snapshot.Subscription) {
 	at, sub := s.delivered.snapshot, s.sub.effective
 	if at == nil || !was.Wildcard {
 		return
 	}
 	var kept []string
-	names := withHandles(at, slices.Collect(sub.Names.All()))
+	names := withAliased(at, slices.Collect(sub.Names.All()))
 	sortUnique(&names)
 	for _, name := range names {
 		had, then := at.Look(was, name)
@@ -198,8 +197,8 @@ func (s *Session) wildcardEnded(was *snapshot.Subscription) {
 			s.forced.add(name, repeated)
 		}
 	}
-	if s.form.Variant == xds.SotW && s.refusals.lastAnswer && !s.fullState() && len(kept) > 0 {
-		byHandle := slices.DeleteFunc(slices.Clone(kept), sub.Names.Has)
-		s.refusals.list = append(s.refusals.list, refusal{names: kept, byHandle: byHandle, gen: at.Gen})
+	if s.form.Variant == xds.SotW && s.nacks.lastWasNACK && !s.fullState() && len(kept) > 0 {
+		byAlias := slices.DeleteFunc(slices.Clone(kept), sub.Names.Has)
+		s.nacks.list = append(s.nacks.list, nackedResponse{names: kept, byAlias: byAlias, gen: at.Gen})
 	}
 }

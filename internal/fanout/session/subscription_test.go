@@ -258,7 +258,7 @@ func TestP24_GivenUpIsCounted(t *testing.T) {
 	}
 }
 
-// What a client brought counts until it is answered. What it has to remove counts until the
+// What a client already had counts until it is answered. What it has to remove counts until the
 // client has acknowledged that (P27).
 func TestP27_BroughtIsCounted(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)

@@ -11,22 +11,24 @@ import (
 
 // The relay passes an origin's heartbeat on to the clients that have the resource whose TTL it
 // renews (P62). A heartbeat is a Resource with a TTL and without a body, at the version that the
-// client was given. In delta that is the resource's own version, so heartbeats go with whatever
-// else there is to send. In SotW it is the version_info that the client acknowledged last. So
-// heartbeats go alone, and beside a change the whole resource is sent. A full-state response is
-// sent whole, since clients delete what it does not have.
+// client knows:
 //
-// A client that cannot read a Resource without a body, such as gRPC, is sent the whole resource. So
-// is a client whose TTL is over by now, since it does not have the resource any more.
+//   - In delta that is the resource's own version. Heartbeats are sent with any other content.
+//   - In SotW it is the version_info that the client acknowledged last. Heartbeats are sent alone.
+//     Beside a change, the whole resource is sent.
+//   - A full-state response is sent whole, since clients delete what it does not have.
 //
-// For a slow client renewals are merged as changes are. The comparison is between the time from
-// which the TTL ran in what it was sent, and in what is newest.
+// The whole resource is also sent to a client that cannot read a Resource without a body, such as
+// gRPC, and to a client whose TTL is over, since it has dropped the resource.
+//
+// For a slow client renewals are merged as changes are: a TTL is renewed if it starts later in the
+// newest snapshot than in what the client was sent.
 
 // renewalKey is what decides how TTLs are renewed for a client; zero: no TTL is renewed.
 type renewalKey struct {
 	second  int64  // the time for which remaining TTLs are given: responses of one second are shared
 	version string // SotW, not full-state: the version_info that the client acknowledged last
-	// off: the client refused a full-state response. A renewal is no change, and does not send the
+	// off: the client rejected a full-state response. A renewal is no change, and does not send the
 	// response again (P15).
 	off bool
 }
@@ -39,7 +41,7 @@ func (c comparison) renewalKey(now time.Time) (k renewalKey) {
 	k.second = now.Unix()
 	switch {
 	case s.fullState():
-		k.off = s.refusals.lastAnswer
+		k.off = s.nacks.lastWasNACK
 	case s.form.Variant == xds.SotW:
 		k.version = s.acked.versionInfo
 	}
@@ -49,7 +51,7 @@ func (c comparison) renewalKey(now time.Time) (k renewalKey) {
 // anyRenewal reports whether there is a renewal for the client.
 func (c comparison) anyRenewal() bool {
 	s := c.s
-	if !s.form.WithTTL || s.fullState() && s.refusals.lastAnswer {
+	if !s.form.WithTTL || s.fullState() && s.nacks.lastWasNACK {
 		return false
 	}
 	return slices.ContainsFunc(c.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)), func(name string) bool {
@@ -60,7 +62,7 @@ func (c comparison) anyRenewal() bool {
 }
 
 // addRenewals puts the renewals of TTLs into an own response. It leaves out the names that the
-// response includes already, and those that the client refused (P15).
+// response includes already, and those that the client rejected (P15).
 func (p planner) addRenewals(included []string) {
 	s := p.s
 	if !s.form.WithTTL {
@@ -69,7 +71,7 @@ func (p planner) addRenewals(included []string) {
 	k := p.renewalKey(p.At)
 	p.content.HeartbeatVersion = k.version
 	for _, name := range p.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)) {
-		if _, is := slices.BinarySearch(included, name); is || s.refusals.includes(name) {
+		if _, is := slices.BinarySearch(included, name); is || s.nacks.includes(name) {
 			continue
 		}
 		had, was := p.had(name)
@@ -101,7 +103,7 @@ func (c *Content) renew(k renewalKey, form xds.ResourceFormat, had, has *xds.Res
 	}
 	c.Renewed++
 	if form.Heartbeats && (form.Variant == xds.Delta || k.version != "") {
-		c.Beats = append(c.Beats, has)
+		c.Heartbeats = append(c.Heartbeats, has)
 		return false
 	}
 	c.whole = append(c.whole, has)
@@ -112,14 +114,14 @@ func (c *Content) renew(k renewalKey, form xds.ResourceFormat, had, has *xds.Res
 // for a client with sub.
 func (c *Content) placeRenewals(form xds.ResourceFormat, sub *snapshot.Subscription, to *snapshot.Snapshot) {
 	if form.Variant == xds.SotW && len(c.Changed)+len(c.whole)+len(c.Errors) > 0 {
-		for _, r := range c.Beats {
+		for _, r := range c.Heartbeats {
 			if e := to.Error(sub, r.Name); e != nil && !slices.Contains(c.Errors, e) {
 				c.Errors = append(c.Errors, e) // the resource would clear it (P39)
 			}
 		}
-		c.whole, c.Beats = append(c.whole, c.Beats...), nil
+		c.whole, c.Heartbeats = append(c.whole, c.Heartbeats...), nil
 	}
-	if len(c.Beats) == 0 || form.Variant == xds.Delta {
+	if len(c.Heartbeats) == 0 || form.Variant == xds.Delta {
 		c.HeartbeatVersion = ""
 	}
 	if len(c.whole) > 0 {
@@ -129,9 +131,9 @@ func (c *Content) placeRenewals(form xds.ResourceFormat, sub *snapshot.Subscript
 	}
 }
 
-// outlives reports whether a client that counts TTLs and was sent had would keep it for longer than
-// the resource lived: the client was slow, and the resource had expired before its last TTL could
-// be sent. Then the client is sent a removal, as far as its variant has one.
+// outlives reports whether the client would keep had, which it was sent, for longer than the
+// resource lived. That happens to a slow client: the resource expired before its last TTL could be
+// sent. Then the client is sent a removal, if its variant has one.
 func outlives(form xds.ResourceFormat, full bool, had, lapsed *xds.Resource) bool {
 	return form.WithTTL && (form.Variant == xds.Delta || full) && lapsed.ExpiresBefore(had)
 }

@@ -18,7 +18,7 @@ func TestP62_ByAnAlias(t *testing.T) {
 	w.want("a")
 	w.ack()
 	w.Pass(time.Second)
-	w.Beat(false, "a")
+	w.Heartbeat(false, "a")
 	w.want("~a")
 	w.ack()
 	w.Pass(ttl)

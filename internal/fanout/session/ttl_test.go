@@ -25,13 +25,13 @@ func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
 		w.want(want)
 		w.ack("a", "b", "c")
 		w.Pass(10 * time.Second)
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("~a")
 		w.want("") // unanswered
 		w.ack("a", "b", "c")
 		w.want("")
 		w.Pass(time.Second)
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("~a")
 		w.ack("a", "b", "c")
 
@@ -39,7 +39,7 @@ func TestP62_HeartbeatToClientsThatHaveIt(t *testing.T) {
 		w.sub("b")
 		w.want("b")
 		w.ack("b")
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("")
 	})
 }
@@ -58,7 +58,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 		w.Apply(snapshot.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
 		w.want("")
 		w.Pass(20 * time.Second)
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("~a")
 		version, _ := w.wire()
 		if w.s.form.Variant == xds.SotW {
@@ -75,7 +75,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 		}
 		// The ACK of a heartbeat is one of that version.
 		w.Pass(time.Second)
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("~a")
 		if version, _ := w.wire(); w.s.form.Variant == xds.SotW && version != "v1" {
 			t.Errorf("version_info %s", version)
@@ -94,7 +94,7 @@ func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 		w.want("a b")
 		w.ack("*")
 		w.Pass(10 * time.Second)
-		w.Beat(true, "a")
+		w.Heartbeat(true, "a")
 		w.want("a b")
 		w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
 		if len(w.follow) > 0 {
@@ -125,7 +125,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 				w.wantWire(want)
 				w.ack(list...)
 				w.Pass(10 * time.Second)
-				w.Beat(wild, "a")
+				w.Heartbeat(wild, "a")
 				w.want("")
 				w.Apply(snapshot.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", 0)}})
 				w.want("")
@@ -136,7 +136,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 	}
 }
 
-// gRPC reads wrapped resources, and refuses one without a body. It is sent the whole resource
+// gRPC reads wrapped resources, and rejects one without a body. It is sent the whole resource
 // again (P62).
 func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
@@ -148,7 +148,7 @@ func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
 	w.ack("a", "b")
 	w.Pass(10 * time.Second)
-	w.Beat(false, "a")
+	w.Heartbeat(false, "a")
 	w.want("a")
 	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true})
 	w.ack("a", "b")
@@ -203,7 +203,7 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 		join(ttl)
 		w.Pass(9*time.Second + 500*time.Millisecond)
 		join(20 * time.Second)
-		w.Beat(wild, "a")
+		w.Heartbeat(wild, "a")
 		join(ttl)
 		w.Pass(ttl - time.Millisecond)
 		join(time.Second)
@@ -260,7 +260,7 @@ func TestP62_BodiesAreShared(t *testing.T) {
 	})
 }
 
-// Heartbeats that come while a response is unanswered become one, with the newest TTL (P62).
+// Heartbeats that come while an ACK is pending become one, with the newest TTL (P62).
 func TestP62_HeartbeatsAreMerged(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -269,14 +269,14 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 		w.want("a b")
 		for range 3 {
 			w.Pass(time.Second)
-			w.Beat(false, "a")
+			w.Heartbeat(false, "a")
 			w.want("")
 		}
 		if !w.s.inFlight.changeWaits {
 			t.Error("the answer would not wake the session")
 		}
 		w.Pass(time.Second)
-		w.Beat(false, "b")
+		w.Heartbeat(false, "b")
 		from := w.s.delivered.snapshot
 		if out := w.send(request{names: w.list([]string{"a", "b"}), ack: -1}); !out.Wake {
 			t.Error("the answer does not wake the session")
@@ -300,7 +300,7 @@ func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
 		w.Living(false, time.Minute, "a")
 		w.sub("a")
 		w.want("a")
-		w.Beat(false, "a")
+		w.Heartbeat(false, "a")
 		w.want("")
 		w.Pass(ackTimeout)
 		// In SotW nothing is acknowledged yet: a heartbeat has no version to use.
@@ -321,7 +321,7 @@ func TestP62_BesideAChange(t *testing.T) {
 		w.want("a b c")
 		w.ack("a", "b", "c")
 		w.Pass(time.Second)
-		w.Beat(false, "a", "c")
+		w.Heartbeat(false, "a", "c")
 		w.Living(false, ttl, "c=2")
 		w.named("b=2")
 		if w.s.form.Variant == xds.SotW {
@@ -348,7 +348,7 @@ func TestP62_TooLateForAHeartbeat(t *testing.T) {
 		w.Pass(ttl - time.Second)
 		w.named("b=2")
 		w.want("b=2")
-		w.Beat(false, "a") // unanswered, so it waits
+		w.Heartbeat(false, "a") // an ACK is pending, so it waits
 		w.want("")
 		w.Pass(time.Second)
 		w.ack("a", "b")
@@ -410,8 +410,8 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w.want("")
 }
 
-// A client that refused a resource does not have it at this version, and is sent no heartbeat.
-// A refused full-state response is not sent again for a heartbeat (P15).
+// A client that rejected a resource does not have it at this version, and is sent no heartbeat.
+// A rejected full-state response is not sent again for a heartbeat (P15).
 func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
@@ -423,7 +423,7 @@ func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 		w.want("a=2")
 		w.nack("a", "b")
 		w.Pass(time.Second)
-		w.Beat(false, "a", "b")
+		w.Heartbeat(false, "a", "b")
 		w.want("~b")
 		w.ack("a", "b")
 		w.Living(false, ttl, "a=33")
@@ -436,7 +436,7 @@ func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 	w.want("a")
 	w.nack()
 	w.Pass(time.Second)
-	w.Beat(true, "a")
+	w.Heartbeat(true, "a")
 	w.want("")
 	w.wild("b")
 	w.want("a b")
@@ -466,7 +466,7 @@ func TestP62_HeartbeatAfterReconnect(t *testing.T) {
 }
 
 // A resource expired before the client reconnected, and returns later. It is sent, although
-// the client brought that version (P27).
+// the client already had that version (P27).
 func TestP27_BroughtAndExpired(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
@@ -493,14 +493,14 @@ func TestP37_AfterAHeartbeat(t *testing.T) {
 	w.want("a b")
 	w.ack()
 	w.Pass(time.Second)
-	w.Beat(true, "a")
+	w.Heartbeat(true, "a")
 	w.want("~a")
 	if len(w.follow) > 0 {
 		t.Errorf("%v follow a heartbeat", w.follow)
 	}
-	w.wild("b=2") // unanswered, so it waits
+	w.wild("b=2") // an ACK is pending, so it waits
 	w.Pass(ttl - time.Second)
-	w.Beat(true, "a")
+	w.Heartbeat(true, "a")
 	w.Pass(time.Second)
 	w.ack()
 	w.want("a b=2")

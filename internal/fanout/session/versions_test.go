@@ -44,7 +44,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.wantWire(sent{"a", "9", ttl, true, true})
 	w.ack()
 
-	// What a client brings is compared with what was sent (P27).
+	// What a client already has is compared with what was sent (P27).
 	for version, want := range map[string]string{"9": "b ~a", "8": "a=2 b", w.Cur.Held("a").Version.String(): "a=2 b"} {
 		w.s = newSession(w.Type, xds.Delta)
 		w.theirs()

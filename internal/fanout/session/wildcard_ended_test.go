@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A client gives up the wildcard and goes on to ask for a name. It was sent the wildcard's
+// A client unsubscribes from the wildcard and goes on to ask for a name. It was sent the wildcard's
 // copy of it. If the copy of the other stream differs by then, it is sent. If it is equal,
 // nothing is sent (P50).
 func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
@@ -77,8 +77,8 @@ func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 	}
 }
 
-// What has to be sent of a refused response is sent, although the client gave up the wildcard
-// before, and although it asks by an alias (P15, P26).
+// What has to be sent of a rejected response is sent, although the client unsubscribed from the
+// wildcard before, and although it asks by an alias (P15, P26).
 func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*", "alias")
@@ -144,8 +144,8 @@ func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 	}
 }
 
-// A client drops what it brought when it gives up the wildcard. If it asks for it again, it is
-// sent (P27).
+// A client drops what it already had when it unsubscribes from the wildcard. If it asks for it
+// again, it is sent (P27).
 func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
@@ -158,8 +158,8 @@ func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 	w.want("b -c")
 }
 
-// A set that was refused under the wildcard is repeated once anything of it changes, also to a
-// client that has given up the wildcard since (P15).
+// A set that was rejected under the wildcard is repeated once anything of it changes, also to a
+// client that has unsubscribed from the wildcard since (P15).
 func TestP15_RefusedUnderTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
@@ -177,7 +177,7 @@ func TestP15_RefusedUnderTheWildcard(t *testing.T) {
 	w.want("a")
 }
 
-// What was refused changes, and the change goes out ahead, since the name is
+// What was rejected changes, and the change goes out ahead, since the name is
 // asked for (P19): the rest follows.
 func TestP15_TheRestFollowsWhatIsAnswered(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)

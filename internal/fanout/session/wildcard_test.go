@@ -58,14 +58,14 @@ func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
 	s.want("a x")
 }
 
-// Delta: a name that is subscribed while a response is unanswered does not wait for the ACK.
+// Delta: a name that is subscribed while an ACK is pending does not wait for the ACK.
 // It is not answered before there is an answer (P19).
 func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.sub("*")
 	w.want("a")
-	w.sub("x") // beside it; the response is unanswered
+	w.sub("x") // beside it; its ACK is pending
 	w.want("")
 	w.wild("b")
 	w.want("")
@@ -75,7 +75,7 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w.want("b")
 }
 
-// Delta: a client brings a name beside the wildcard. It is sent the removal once the name's
+// Delta: a client already has a name beside the wildcard. It is sent the removal once the name's
 // own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
 func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)

@@ -39,14 +39,14 @@ type Source struct {
 type Group struct {
 	key xds.Key
 
-	Mu       sync.Mutex
-	Gen      uint64
-	Builders map[xds.TypeURL]*snapshot.Builder
-	Snaps    []*snapshot.Snapshot
-	State    *snapshot.State
-	Members  map[*Member]bool
-	Subs     []*snapshot.Subscription
-	Asked    []string // names, by Member.Resubscribe
+	Mu           sync.Mutex
+	Gen          uint64
+	Builders     map[xds.TypeURL]*snapshot.Builder
+	Snaps        []*snapshot.Snapshot
+	State        *snapshot.State
+	Members      map[*Member]bool
+	Subs         []*snapshot.Subscription
+	Resubscribed []string // names of calls of Member.Resubscribe
 }
 
 // Member is a member of a Group. Its fields are under the group's lock, but for Join.
@@ -196,7 +196,7 @@ func (m *Member) Routed() {
 func (m *Member) Resubscribe(names []string) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
-	m.group.Asked = append(m.group.Asked, names...)
+	m.group.Resubscribed = append(m.group.Resubscribed, names...)
 }
 
 // Nacked implements member.Member.

@@ -123,8 +123,8 @@ func (r *Client) Send(ctx context.Context, c *http.Client, q *discoveryv3.Discov
 	return out
 }
 
-// Refuse polls with a NACK of what was given. The channel has the reply; nil: there was none.
-func (r *Client) Refuse(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *Reply {
+// Nack polls with a NACK of the version given. The channel has the reply; nil: there was none.
+func (r *Client) Nack(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *Reply {
 	r.T.Helper()
 	q := Request(Node("n"), url, "", names...)
 	q.ResponseNonce, q.ErrorDetail = given, &rpcstatus.Status{Code: 3, Message: "no"}

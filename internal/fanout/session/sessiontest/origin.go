@@ -179,8 +179,8 @@ func (o *Origin) Living(wild bool, ttl time.Duration, specs ...string) {
 	o.Apply(u)
 }
 
-// Beat has it send heartbeats.
-func (o *Origin) Beat(wild bool, names ...string) {
+// Heartbeat has it send heartbeats.
+func (o *Origin) Heartbeat(wild bool, names ...string) {
 	o.T.Helper()
 	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now, Version: o.Cur.Version}
 	for _, n := range names {
@@ -228,8 +228,8 @@ func (o *Origin) Whole() {
 func (o *Origin) Pass(d time.Duration) { o.Now = o.Now.Add(d) }
 
 // Say applies an update: "a", "b=2" are changed, "-c" is removed, "?d" could not be
-// resolved; wild says that it answers the wildcard. The group has clients that ask for asked.
-func (o *Origin) Say(wild bool, asked *xds.NameSet, specs ...string) {
+// resolved; wild says that it answers the wildcard. The group has clients that request these names.
+func (o *Origin) Say(wild bool, requested *xds.NameSet, specs ...string) {
 	u := snapshot.Update{Type: o.Type.URL, Origin: "o", Wildcard: wild, Partial: o.Partial, Received: o.Now}
 	for _, s := range specs {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
@@ -241,6 +241,6 @@ func (o *Origin) Say(wild bool, asked *xds.NameSet, specs ...string) {
 		}
 	}
 	o.Builder.Apply(u)
-	o.Builder.ResolveAliases(asked)
+	o.Builder.ResolveAliases(requested)
 	o.Publish()
 }

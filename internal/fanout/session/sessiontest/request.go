@@ -11,7 +11,7 @@ type Request struct {
 	Names, Unsubscribe []string
 	Initial            map[string]string // initial_resource_versions
 	Version            string
-	Refused            bool // it has error_detail
+	Nacked             bool // it has error_detail
 }
 
 // Wire encodes the request for the variant.
@@ -26,7 +26,7 @@ func (r Request) Wire(v xds.Variant) []byte {
 	}
 	if v == xds.SotW {
 		str(1, r.Version)
-		if r.Refused {
+		if r.Nacked {
 			str(6, detail)
 		}
 		return b
@@ -40,7 +40,7 @@ func (r Request) Wire(v xds.Variant) []byte {
 		e = protowire.AppendString(protowire.AppendTag(e, 2, protowire.BytesType), ver)
 		str(5, string(e))
 	}
-	if r.Refused {
+	if r.Nacked {
 		str(7, detail)
 	}
 	return b

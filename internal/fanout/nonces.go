@@ -1,0 +1,56 @@
+package fanout
+
+import "strconv"
+
+// nonces makes the nonces of one stream (P10). A nonce is a prefix and a number. No other stream of
+// this process has the same prefix, and one of another process is unlikely to have it. So the
+// stream recognises a nonce of another stream (P13).
+type nonces struct {
+	prefix [prefixLen]byte
+	last   uint64
+}
+
+const prefixLen = 9
+
+// nonceSize is the most that a nonce adds to a body, in bytes.
+const nonceSize = 2 + prefixLen + 13
+
+// newNonces makes the nonces of a stream. process is the process's random number, and stream the
+// stream's number in the process.
+func newNonces(process, stream uint64) nonces {
+	var n nonces
+	// Multiples of the golden ratio differ in their upper bits. With the highest bit set they have
+	// 8 digits.
+	b := strconv.AppendUint(nil, (stream*0x9e3779b97f4a7c15+process)>>24|1<<40, 36)
+	copy(n.prefix[:], b)
+	n.prefix[prefixLen-1] = '-'
+	return n
+}
+
+// next appends the next nonce to dst and returns it with its number.
+func (n *nonces) next(dst []byte) ([]byte, uint64) {
+	n.last++
+	return strconv.AppendUint(append(dst, n.prefix[:]...), n.last, 36), n.last
+}
+
+// number returns the number in a nonce; 0 if the nonce is not of this stream.
+func (n *nonces) number(nonce []byte) uint64 {
+	if len(nonce) <= prefixLen || string(nonce[:prefixLen]) != string(n.prefix[:]) {
+		return 0
+	}
+	v := uint64(0)
+	for _, c := range nonce[prefixLen:] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'z':
+			c -= 'a' - 10
+		default:
+			return 0
+		}
+		if v = v*36 + uint64(c); v > n.last {
+			return 0
+		}
+	}
+	return v
+}

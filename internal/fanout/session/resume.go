@@ -1,0 +1,154 @@
+package session
+
+import (
+	"time"
+
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+// resumed is what the client already has when its stream begins: initial_resource_versions in
+// delta, version_info in SotW. The session keeps it until everything that the client requests is
+// answered (P67): a relay that has just started may hold only a part of what the origin has. In
+// delta it is also kept until all its versions are answered (P27). A nil pointer has no versions.
+type resumed struct {
+	versions map[string]string // by name; nil in SotW
+	until    time.Time         // until when to wait for names; zero: nothing is answered yet
+	late     bool              // that time is over
+}
+
+// NamesWait is how long at most a client that resumes waits for unanswered names (P67). The time
+// starts when anything that the client requests is answered.
+const NamesWait = 5 * time.Second
+
+// resume reads the versions in a type's first request. An empty version matches nothing, but a
+// removal of that name is still sent.
+func (s *Session) resume(r *xds.Request) {
+	s.resumed = new(resumed)
+	if len(r.Initial) > 0 {
+		s.resumed.versions = make(map[string]string, len(r.Initial))
+	}
+	for _, e := range r.Initial {
+		s.resumed.versions[string(e.Name)] = string(e.Version)
+		s.forced.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
+	}
+}
+
+// initial are the versions that the client stated and that have no response yet.
+func (b *resumed) initial() map[string]string {
+	if b == nil {
+		return nil
+	}
+	return b.versions
+}
+
+// forget makes the version of a name match nothing: the client is sent the resource, whatever it
+// has, or its removal.
+func (b *resumed) forget(name string) {
+	if _, is := b.initial()[name]; is {
+		b.versions[name] = ""
+	}
+}
+
+// incomplete reports whether a client that resumes has to wait for the origin's answers. From a
+// response without them it would conclude that the resources are gone (P67).
+func (c comparison) incomplete() bool {
+	sub := c.s.sub.effective
+	switch b := c.s.resumed; {
+	case b == nil:
+		return false
+	case sub.Wildcard && !c.to.AnswersWildcard(sub):
+		return true
+	default:
+		_, all := c.originAnswered()
+		return !all && !b.late
+	}
+}
+
+// originAnswered reports whether the origin answered anything that the client requests, and whether
+// it answered all names.
+func (c comparison) originAnswered() (any, names bool) {
+	sub := c.s.sub.effective
+	any, names = sub.Wildcard && c.to.Answered, true
+	for n := range sub.Names.All() {
+		if _, is := c.look(n); is == snapshot.Pending && c.to.Error(sub, n) == nil {
+			names = false
+		} else {
+			any = true
+		}
+		if any && !names {
+			break
+		}
+	}
+	return any, names
+}
+
+// anyPending reports whether a requested name is unanswered. Its answer may be a resource of
+// another name.
+func (c comparison) anyPending() bool {
+	for n := range c.s.sub.effective.Names.All() {
+		if _, is := c.look(n); is == snapshot.Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitNames tracks how long a client that resumes waits for names. It returns when the wait ends;
+// zero: it does not wait.
+func (c comparison) awaitNames(now time.Time) time.Time {
+	b := c.s.resumed
+	if b == nil || b.late {
+		return time.Time{}
+	}
+	if any, names := c.originAnswered(); names || !any {
+		return time.Time{}
+	}
+	if b.until.IsZero() {
+		b.until = now.Add(NamesWait)
+	}
+	if b.late = !now.Before(b.until); b.late {
+		return time.Time{}
+	}
+	return b.until
+}
+
+// addResumed puts removals into the plan: of what the client already had and what is gone (P27). It
+// sets pendingVersions to the versions that stay unanswered. Nothing counts as gone before
+// everything that the client requests is answered (P67).
+func (p planner) addResumed() {
+	if p.s.resumed == nil {
+		return
+	}
+	remove := func(name string) { p.content.Removed = append(p.content.Removed, name) }
+	sub := p.s.sub.effective
+	incomplete := p.incomplete()
+	open := incomplete || p.anyPending()
+	for name, version := range p.s.resumed.initial() {
+		_, is := p.to.Look(sub, name)
+		elsewhere := is == snapshot.UnderOtherName
+		if elsewhere {
+			_, is = p.to.LookOwnName(sub, name)
+		}
+		switch {
+		// A name that is not covered came by an alias, if the client requests it at all. It is gone
+		// once no alias leads to it any more. The resources that are held need not list their aliases
+		// now.
+		case !sub.Covers(name) && is == snapshot.Present:
+		case !sub.Covers(name) && open:
+			put(&p.pendingVersions, name, version)
+		case !sub.Covers(name):
+			remove(name)
+		case is == snapshot.Absent && !elsewhere && sub.Names.Has(name): // among the changed names already
+		case is == snapshot.Absent && incomplete:
+			put(&p.pendingVersions, name, version)
+		case is == snapshot.Absent:
+			remove(name)
+		case is == snapshot.Pending:
+			put(&p.pendingVersions, name, version)
+		case is == snapshot.Expired:
+			put(&p.pendingVersions, name, "") // the client may drop it before it returns
+		}
+	}
+	sortUnique(&p.content.Removed)
+}
