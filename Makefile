@@ -134,9 +134,9 @@ SOAK     ?= 30m
 soak: build ## churn for SOAK=30m; memory, goroutines and descriptors have to end where they began
 	$(GO) run ./integration/robust -relay $(BIN) -soak $(SOAK)
 
-# The table says which bounds hold; docs/security.md has its numbers from here.
+# The table says which bounds hold; what stands in SECURITY.md is from here.
 .PHONY: hostile
-hostile: ## each threat of docs/security.md against the relay and 200 honest clients; keeps its table
+hostile: ## each threat of SECURITY.md against the relay and 200 honest clients; keeps its table
 	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
 # Which loads: see docs/performance/README.md.
