@@ -6,8 +6,9 @@
 // An attack runs in a process of its own with the lowest priority, as if it had a machine of its
 // own. So honest clients only feel its cost for the relay, and the relay's CPU use shows that cost.
 //
-// HOSTILE=full runs the long form, with the bounds that SECURITY.md states, and writes its table to
-// the file HOSTILE_TABLE; `make hostile` does. HOSTILE_SHOW prints the table in the short form too.
+// HOSTILE=full runs the long form, with the bounds that docs/security.md states, and writes its
+// table to the file HOSTILE_TABLE; `make hostile` does. HOSTILE_SHOW prints the table in the short
+// form too.
 //
 // # Concurrency
 //

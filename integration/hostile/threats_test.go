@@ -25,7 +25,7 @@ type threat struct {
 	// least is the time until the attack has an effect.
 	least time.Duration
 	// slows: neither grpc nor Go bounds the attack's CPU cost, so the p99 of honest clients has no
-	// bound. SECURITY.md has the threat and the operator's measures.
+	// bound. docs/security.md has the threat and the operator's measures.
 	slows bool
 }
 
