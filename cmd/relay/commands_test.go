@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -353,6 +354,32 @@ func TestVersion(t *testing.T) {
 	}
 	if _, out, _ := runRelay("version", "-o", "yaml"); yaml.Unmarshal([]byte(out), &b) != nil || !strings.Contains(out, "version: v9.9.9\n") {
 		t.Errorf("%s", out)
+	}
+}
+
+// The version is the linker's, or else the module's.
+func TestVersionOfTheBuild(t *testing.T) {
+	checkout := []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef0123"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: "true"},
+	}
+	of := func(version string, settings []debug.BuildSetting) *debug.BuildInfo {
+		return &debug.BuildInfo{Main: debug.Module{Version: version}, Settings: settings}
+	}
+	for _, c := range []struct {
+		name, linked string
+		info         *debug.BuildInfo
+		want         string
+	}{
+		{"make build at a tag", "v1.2.3", of("(devel)", nil), "relay v1.2.3, go"},
+		{"make build after a tag", "v1.2.3-4-g0123456-dirty", of("v1.2.4-0.20260102030405-0123456789ab+dirty", checkout), "relay v1.2.3-4-g0123456-dirty, revision 0123456789ab with changes, go"},
+		{"go install of a version", "", of("v1.2.3", nil), "relay v1.2.3, go"},
+		{"go build without a checkout", "", of("(devel)", nil), "relay dev, go"},
+		{"go build without a version", "", of("", nil), "relay dev, go"},
+		{"no information", "", nil, "relay dev, go"},
+	} {
+		if got := buildInfoOf(c.linked, c.info).String(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 

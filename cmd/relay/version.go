@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,8 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker: -X main.version=v1.2.3.
-var version = "dev"
+// version is set by the linker, as the Makefile and the Dockerfile do: -X main.version=v1.2.3.
+// Without it the version is that of the module.
+var version string
 
 func newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,12 +42,20 @@ type buildInfo struct {
 	Platform string `json:"platform" yaml:"platform"`
 }
 
-// build reads what the linker and the Go command recorded in the binary.
+// build returns what the linker and the Go command recorded in the binary.
 func build() buildInfo {
-	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if b.Version == "" && info.Main.Version != "(devel)" {
-			b.Version = info.Main.Version
+	info, _ := debug.ReadBuildInfo()
+	return buildInfoOf(version, info)
+}
+
+// buildInfoOf prefers the linker's version to the module's. The module has a version if the binary
+// was installed by go install MODULE@VERSION, or built in a checkout that the Go command can read.
+// info may be nil.
+func buildInfoOf(linked string, info *debug.BuildInfo) buildInfo {
+	b := buildInfo{Version: linked, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info != nil {
+		if info.Main.Version != "(devel)" {
+			b.Version = cmp.Or(linked, info.Main.Version)
 		}
 		for _, s := range info.Settings {
 			switch s.Key {
@@ -58,9 +68,7 @@ func build() buildInfo {
 			}
 		}
 	}
-	if b.Version == "" {
-		b.Version = "dev"
-	}
+	b.Version = cmp.Or(b.Version, "dev")
 	return b
 }
 
