@@ -8,51 +8,57 @@ import (
 	"time"
 )
 
-// docs/operations.md explains every metric and reason, and no others.
+// docs/metrics.md explains every metric, docs/operations.md every reason and state, and no others.
 func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
+	read := func(name string) string {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	doc := string(text)
+	runbook, reference := read("operations.md"), read("metrics.md")
 	m := newMetrics(t, Options{})
 	m.Origin("first")
 	m.CertificateExpires("admin.tls", time.Now())
 	families := scrape(t, m)
-	_, tables, found := strings.Cut(doc, "\n## What clients are refused for\n") // other fields are before
+	_, reasonTable, found := strings.Cut(runbook, "\n## Why clients are refused\n")
 	if !found {
 		t.Fatal("no table of reasons")
 	}
-	rows := make(map[string]bool)
-	for _, r := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(tables, -1) {
-		if rows[r[1]] {
-			t.Errorf("%s has two rows", r[1])
+	reasonTable, _, _ = strings.Cut(reasonTable, "\n## ")
+	rowsOf := func(table, pattern string) map[string]bool {
+		rows := make(map[string]bool)
+		for _, r := range regexp.MustCompile("(?m)^\\| `("+pattern+")` \\|").FindAllStringSubmatch(table, -1) {
+			if rows[r[1]] {
+				t.Errorf("%s has two rows", r[1])
+			}
+			rows[r[1]] = true
 		}
-		rows[r[1]] = true
+		return rows
 	}
+	metricRows := rowsOf(reference, DefaultPrefix+"_[a-z_]+")
 	for name := range families {
-		if strings.HasPrefix(name, DefaultPrefix) && !rows[name] {
+		if strings.HasPrefix(name, DefaultPrefix) && !metricRows[name] {
 			t.Errorf("the metric %s has no row", name)
 		}
 	}
-	known := make(map[string]bool)
+	reasonRows := rowsOf(reasonTable, "[a-z_]+")
 	for r := range reasons {
-		known[r.String()] = true
-		if !rows[r.String()] {
+		if !reasonRows[r.String()] {
 			t.Errorf("the reason %s has no row", r)
 		}
+		delete(reasonRows, r.String())
 	}
-	for s := range clientStates {
-		if !strings.Contains(doc, "| `"+s.String()+"` |") {
+	for row := range reasonRows {
+		t.Errorf("%s has a row, and is no reason", row)
+	}
+	for s := range standings {
+		if !strings.Contains(runbook, "| `"+s.String()+"` |") {
 			t.Errorf("the state %s has no row", s)
 		}
 	}
-	for row := range rows {
-		if families[row] == nil && !known[row] {
-			t.Errorf("%s has a row, and is neither a metric nor a reason", row)
-		}
-	}
-	for _, name := range regexp.MustCompile(DefaultPrefix+`_[a-z_]+`).FindAllString(doc, -1) {
+	for _, name := range regexp.MustCompile(DefaultPrefix+`_[a-z_]+`).FindAllString(runbook+reference, -1) {
 		if families[name] == nil {
 			t.Errorf("%s is no metric", name)
 		}

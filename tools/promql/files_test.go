@@ -95,15 +95,28 @@ func plain(expr string) string {
 
 var heading = regexp.MustCompile(`(?m)^### (XdsRelay\w+)$`)
 
-// Each alert links to its section of docs/operations.md, and each section belongs to an alert.
+// parts are those of a section of docs/operations.md about an alert.
+var parts = regexp.MustCompile(`(?m)^- \*\*([\w ]+):\*\* .`)
+
+// Each alert leads to its section of docs/operations.md, and each section is of an
+// alert. All have the same parts.
 func TestEachAlertHasItsSection(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sections := make(map[string]bool)
-	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
-		sections[m[1]] = true
+	for _, at := range heading.FindAllSubmatchIndex(text, -1) {
+		name := string(text[at[2]:at[3]])
+		sections[name] = true
+		section, _, _ := strings.Cut(string(text[at[1]:]), "\n##")
+		var have []string
+		for _, m := range parts.FindAllStringSubmatch(section, -1) {
+			have = append(have, m[1])
+		}
+		if got := strings.Join(have, ", "); got != "Means, Impact, First command, Next step" {
+			t.Errorf("the section %s has the parts %s", name, got)
+		}
 	}
 	rules := alerts(t)
 	for name, r := range rules {
