@@ -175,6 +175,11 @@ lint: ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
 
+# A test fails if they differ.
+.PHONY: docs
+docs: ## the tables of docs/configuration.md, from the comments of config/relay.yaml
+	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay -run TestConfigurationReference
+
 # Always: go build knows better than make what is up to date.
 .PHONY: build
 build: ## bin/relay, static
