@@ -70,14 +70,8 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, v := n.Content[i], n.Content[i+1]
 		key := prefix + name.Value
-		switch {
-		case v.Kind == yaml.MappingNode:
+		if v.Kind == yaml.MappingNode {
 			out = append(out, referenceRows(t, key+".", v)...)
-			continue
-		case v.Kind == yaml.SequenceNode && len(v.Content) > 0:
-			item := v.Content[0]
-			item.Content[0].HeadComment = cmp.Or(item.Content[0].HeadComment, item.HeadComment)
-			out = append(out, referenceRows(t, key+"[].", item)...)
 			continue
 		}
 		if name.HeadComment == "" {
@@ -85,6 +79,8 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		}
 		value := fmt.Sprintf("`%s`", v.Value)
 		switch {
+		case v.Kind == yaml.SequenceNode && len(v.Content) > 0:
+			value = "list"
 		case v.Kind == yaml.SequenceNode:
 			value = "`[]`"
 		case key == "upstream.origins[].address": // relay.yaml has an example
@@ -101,6 +97,11 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		}
 		text := strings.ReplaceAll(strings.TrimPrefix(name.HeadComment, "# "), "\n# ", " ")
 		out = append(out, referenceRow{key, fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, value, reload, strings.ReplaceAll(text, "|", `\|`))})
+		if value == "list" {
+			item := v.Content[0]
+			item.Content[0].HeadComment = cmp.Or(item.Content[0].HeadComment, item.HeadComment)
+			out = append(out, referenceRows(t, key+"[].", item)...)
+		}
 	}
 	return out
 }
