@@ -173,7 +173,12 @@ lint: ## run gofmt, go vet and staticcheck
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
 
-# Always runs: go build decides what is up to date.
+# A test fails if they differ.
+.PHONY: docs
+docs: ## the tables of docs/configuration.md, from the comments of config/relay.yaml
+	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay -run TestConfigurationReference
+
+# Always: go build knows better than make what is up to date.
 .PHONY: build
 build: ## build bin/relay, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/relay

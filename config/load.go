@@ -35,28 +35,13 @@ var removed = map[string]bool{
 	"upstream.absent_after": true,
 }
 
-// usage has the help of the flags in --help; the flags of all other keys are hidden.
-var usage = map[string]string{
-	"name":                    "name of this replica (default: the host's)",
-	"downstream.address":      "address on which clients are served",
-	"downstream.rest_address": "address on which REST-JSON is served",
-	"upstream.origins":        "origins as one YAML list, as in '[{address: \"10.0.0.1:18000\"}]'",
-	"upstream.variant":        "variant spoken to the origins: delta or sotw",
-	"aggregation.file":        "file of rules, instead of those of the configuration",
-	"admin.address":           "HTTP address for operators",
-	"log.level":               "debug, info, warn or error",
-	"log.format":              "text or json",
-}
-
 // AddFlags adds a flag for each key that is not a section, with the key's name: --upstream.variant.
-// A list is one YAML value. The caller adds --config, because its meaning differs between commands.
+// A list is one YAML value. The flags are hidden from --help, because docs/configuration.md has the
+// keys. The caller adds --config, because its meaning differs between commands.
 func AddFlags(fs *pflag.FlagSet) {
 	for _, l := range leaves() {
-		fs.String(l.key, "", usage[l.key])
-		if usage[l.key] == "" {
-			// The line above has defined the flag.
-			_ = fs.MarkHidden(l.key)
-		}
+		fs.String(l.key, "", "")
+		_ = fs.MarkHidden(l.key) // the line above has defined the flag
 	}
 }
 

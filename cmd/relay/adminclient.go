@@ -32,9 +32,9 @@ type adminFlags struct{ address, ca, token string }
 // --admin.
 func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
 	var f adminFlags
-	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of a running relay, host:port or a URL (default: "+otherwise+")")
-	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with the authorities that signed its certificate (default: the system's)")
-	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the token that it asks for (default: admin.token_file of the configuration)")
+	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of the relay (default: "+otherwise+")")
+	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with CA certificates that verify the relay (default: the system's)")
+	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
 	completeNothing(cmd, "admin")
 	return &f
 }

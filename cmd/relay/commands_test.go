@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/config"
@@ -47,6 +48,15 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		} else if s := c.Short[:1]; s != strings.ToUpper(s) { // like cobra's own
 			t.Errorf("%s: %q", c.CommandPath(), c.Short)
 		}
+		// A terminal shows each in one line.
+		if len(c.Short) >= 70 {
+			t.Errorf("%s: long: %q", c.CommandPath(), c.Short)
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if len(f.Usage) >= 100 {
+				t.Errorf("%s --%s: long: %q", c.CommandPath(), f.Name, f.Usage)
+			}
+		})
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}

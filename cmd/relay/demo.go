@@ -26,11 +26,11 @@ func newDemoCmd() *cobra.Command {
 	var length time.Duration
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the relay at work: an origin, the relay and clients in one process",
-		Long: `Runs, all in one process and with nothing to install, an origin (a directory of
-files), the relay, and simulated clients of both variants, some like Envoy and
-some like gRPC. A resource changes every few seconds. One client refuses every
-other change of the routes.`,
+		Short: "Run an origin, the relay and simulated clients in one process",
+		Long: `Run an origin, the relay and simulated clients in one process. The origin is a
+directory of files. Half of the clients use SotW, half use delta, and some behave
+like gRPC. A resource changes every few seconds. One client rejects every other
+change of the routes.`,
 		Example: `  relay demo
   relay demo --clients 500
   relay demo --for 20s`,
@@ -50,7 +50,7 @@ other change of the routes.`,
 		},
 	}
 	cmd.Flags().IntVar(&clients, "clients", 50, "number of simulated clients")
-	cmd.Flags().DurationVar(&length, "for", 0, "end after this time; 0: on a signal")
+	cmd.Flags().DurationVar(&length, "for", 0, "time after which the demo ends; 0: it ends at a signal")
 	completeNothing(cmd, "clients", "for")
 	return cmd
 }

@@ -21,20 +21,21 @@ func newDiffCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "diff --node NODE",
-		Short: "Show what a client refused or has not taken yet, against what it has",
-		Long: `Show what a client of a running relay refused, with its message, or has not taken
-yet, compared with what it has. Each resource is a diff of its YAML, without secrets.
+		Short: "Show what a client rejected or has not acknowledged, as a diff",
+		Long: `Show the resources that a client of a running relay rejected or has not acknowledged,
+as YAML diffs against the resources that it has. The output has the client's error
+message and no secrets.
 
-A relay keeps replaced resources for a while, in 4 MB for each type of a key. For
-older ones the command prints that the relay no longer holds them.`,
+The relay keeps at most 4 MB of replaced resources for each type of a key. For older
+resources the command prints that the relay no longer has them.`,
 		Example: `  relay diff --node sidecar~10.0.0.1~web-0
   relay diff --node web-0 --admin 127.0.0.1:19000 -o json`,
 		Args: cobra.NoArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&node, "node", "n", "", "the node's id")
-	markRequired(cmd, "node")
+	cmd.Flags().StringVarP(&node, "node", "n", "", "id of the node")
+	needed(cmd, "node")
 	completeNodes(cmd, flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()

@@ -17,19 +17,19 @@ func newDumpCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "dump --key KEY",
-		Short: "Print the resources that a running relay holds of a key",
-		Long: `Print the resources that a running relay holds of a key, without secrets. For a type
-that the relay does not know, type and size are printed.`,
+		Short: "Print the resources of a key from a running relay",
+		Long: `Print the resources that a running relay has for a key, without secrets. For types
+that the relay does not know, the command prints the type and the size.`,
 		Example: `  relay dump --key edge
   relay dump --key edge --type CDS --name backend -o json`,
 		Args: cobra.NoArgs,
 	}
 	format := addOutputFlag(cmd, formatYAML, formatJSON)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&key, "key", "k", "", "the key")
-	cmd.Flags().VarP(&typ, "type", "t", "only this type: a URL, or a short name such as CDS")
-	cmd.Flags().StringVar(&name, "name", "", "only the resource of this name")
-	markRequired(cmd, "key")
+	cmd.Flags().StringVarP(&key, "key", "k", "", "the key, as relay status shows it")
+	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
+	cmd.Flags().StringVar(&name, "name", "", "only the resource with this name")
+	needed(cmd, "key")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeResources(cmd, flags, &key, &typ)

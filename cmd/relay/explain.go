@@ -27,24 +27,21 @@ import (
 func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show which key a node gets, rule by rule, or which keys would change",
-		Long: `explain computes a node's aggregation key from the rules of a configuration, and
-shows what each rule made of the node, with the values that it saw.
+		Short: "Show which key a node gets, or which keys new rules change",
+		Long: `Compute the key of a node from the rules of a configuration. Show the result of each
+rule and the values that it read.
 
-The node is an envoy.config.core.v3.Node as JSON or YAML, or a whole Envoy
-bootstrap with a node in it. The peer has address, uri_sans, dns_sans and subject.
-Either file can be - for standard input. Without --type all types are shown, if
-the rules tell them apart. It exits with 1 if the node is refused for one of the
-types that are shown.
+The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
+has one. The peer has the fields address, uri_sans, dns_sans and subject. If the rules
+depend on the resource type, the command shows all types, or the one of --type. It
+exits with 1 if the rules refuse the node for one of these types.
 
-With --diff it prints instead the clients of a running relay that would have other
-keys under the rules of another configuration. If the relay took that configuration,
-it would end these clients, and they would reconnect. The relay itself computes it,
-for its present nodes and proven peers, and changes nothing. Its address is --admin,
-else the admin.address of --config, which is then the configuration that it runs
-with, else the admin.address of the new one. Rules for identity and Secrets are not
-evaluated: it only prints where they differ from those in force. The exit code does
-not depend on whether any client would move.`,
+With --diff, the command asks a running relay which of its clients get another key
+under a new configuration. If the relay loaded this configuration, it would end the
+streams of these clients, and they would reconnect. The request changes nothing in
+the relay. The command does not evaluate the new downstream.identity and secrets. It
+only prints at which listeners they differ. The exit code does not depend on the
+number of clients.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
@@ -54,11 +51,11 @@ not depend on whether any client would move.`,
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
-	nodeFile := cmd.Flags().String("node", "", "file with the node")
-	peerFile := cmd.Flags().String("peer", "", "file with the peer (default: a peer that proved nothing)")
-	typ := cmd.Flags().String("type", "", "resource type: CDS, EDS … or a URL (default: all)")
-	diff := cmd.Flags().String("diff", "", "file with a configuration, to compare the clients of a running relay with")
-	flags := addAdminFlags(cmd, "with --diff, admin.address of --config if that is given, else of the new configuration")
+	nodeFile := cmd.Flags().String("node", "", "file with the node, or - for standard input")
+	peerFile := cmd.Flags().String("peer", "", "file with the peer, or - for standard input (default: a peer without certificate)")
+	typ := cmd.Flags().String("type", "", "resource type, a short name such as CDS or a URL (default: all types)")
+	diff := cmd.Flags().String("diff", "", "file with a new configuration; show the clients of a running relay that it moves")
+	flags := addAdminFlags(cmd, "admin.address of --config, else of --diff")
 	completeTypes(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch given := cmd.Flags().Changed; {

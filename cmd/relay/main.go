@@ -70,14 +70,14 @@ func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "relay",
 		Version: build().Version, // without it cobra adds no --version
-		Short:   "An xDS relay between control planes and a fleet",
-		Long: `relay stands between xDS control planes and a fleet of Envoys and gRPC
-processes. It groups nodes by aggregation rules, subscribes at the origin once
-for each group, and passes changes on to every client of the group.
+		Short:   "An xDS relay between control planes and their clients",
+		Long: `relay is a proxy between xDS control planes (the origins) and Envoy and gRPC clients.
+Aggregation rules give each node a key. The relay subscribes at the origin once for
+each key and sends the resources to all clients with this key.
 
-Commands that read a configuration take each of its keys as a flag too, as in
---upstream.linger=5s, and from the environment, as in RELAY_UPSTREAM_LINGER=5s;
---help lists the flags that are needed most.`,
+The commands status, diff, dump and wait ask a running relay at its admin address.
+This is --admin, or else admin.address in the file of --config. If neither flag is
+given and config/relay.yaml does not exist, it is 127.0.0.1:19000.`,
 		Example: "  relay demo\n  relay serve --config relay.yaml\n  relay validate --config relay.yaml",
 		// run prints the errors, and a usage text would hide them.
 		SilenceErrors: true,
@@ -111,9 +111,15 @@ func addCompletionCmd(root *cobra.Command) {
 	}
 }
 
-// addConfigFlags adds --config and a flag for each key of the file.
+// addConfigFlags adds --config and a flag for each configuration key. The help mentions these flags
+// in one line after the flags of the command.
 func addConfigFlags(cmd *cobra.Command) *string {
 	file := cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file")
 	config.AddFlags(cmd.Flags())
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		help(cmd, args)
+		fmt.Fprintln(cmd.OutOrStdout(), "\nEach configuration key is also a flag, such as --upstream.variant=sotw: see docs/configuration.md.")
+	})
 	return file
 }

@@ -22,7 +22,7 @@ const (
 
 // addOutputFlag adds -o; the first of the formats is the default. PreRunE checks the value.
 func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
-	format := cmd.Flags().StringP("output", "o", formats[0], strings.Join(formats, ", "))
+	format := cmd.Flags().StringP("output", "o", formats[0], "output format: "+strings.Join(formats, ", "))
 	completeWith(cmd, "output", func(string) []string { return formats })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, *format) {

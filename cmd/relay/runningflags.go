@@ -24,8 +24,8 @@ type runningFlags struct {
 }
 
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
-	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of the configuration, else "+config.Default().Admin.Address), cmd: cmd}
-	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay; gives what the admin flags leave out. Not read if --admin is given alone; need not exist if neither is given")
+	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of --config, else "+config.Default().Admin.Address), cmd: cmd}
+	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address and token")
 	return f
 }
 

@@ -23,18 +23,20 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the relay until SIGTERM, then drain",
-		Long: `Run the relay until SIGTERM or SIGINT. It then refuses new streams, ends the
-present ones evenly over downstream.drain, and exits 0. A second signal ends it at
-once.
+		Long: `Run the relay until SIGTERM or SIGINT. The relay then accepts no new streams, ends
+the open streams over downstream.drain, and exits with 0. A second signal ends it
+at once.
 
-The relay follows the configuration file. Rules, limits, identity rules, the log's
-level and some times are in force as soon as the file is written, or at SIGHUP.
-Clients with another key under changed rules are ended over downstream.drain, and
-reconnect; relay explain --diff lists them beforehand. The log and /server_info name
-the keys whose changes need a restart. A file with any fault changes nothing.
+The relay reloads the configuration when the file changes, and at SIGHUP. Rules,
+limits, identity rules, the log level and some timeouts change without a restart.
+The log and /server_info name changed keys that need a restart. A file with a fault
+changes nothing.
 
-Every key of the file can also be set by a flag or an environment variable. Flags
-override the environment, and the environment overrides the file.`,
+If new rules give a client another key, the relay ends the streams of this client,
+and the client reconnects. The relay spreads this over downstream.drain. Run
+"relay explain --diff" first to see which clients that are.
+
+Flags override environment variables, which override the file.`,
 		Example: `  relay serve
   relay serve --config /etc/relay/relay.yaml
   RELAY_UPSTREAM_VARIANT=sotw relay serve --config relay.yaml`,

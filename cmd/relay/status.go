@@ -25,27 +25,23 @@ func newStatusCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what each client of a running relay has",
-		Long: `Show the clients of a running relay: for each type its state and version.
+		Short: "Show the clients of a running relay and their state",
+		Long: `Show the clients of a running relay, with the state and version of each type:
 
-  SYNCED    the client took everything of the newest version that it asks for
-  NOT SENT  nothing was sent to it yet, or the origin has not answered for some of
-            the names that it asks for, and it has all others; relay diff --node
-            lists the names
-  STALE     it has not answered, or was not sent all of the newest version, for the
-            time that is shown
-  NACKED    it refused the version; relay diff --node shows which resources
+  SYNCED    The client acknowledged the newest version of all its resources.
+  NOT SENT  The relay has sent nothing yet, or the client lacks only names for which
+            the origin has not answered. "relay diff --node" lists these names.
+  STALE     The client has not answered the last response, or the relay has not sent
+            all resources of the newest version. The column shows for how long.
+  NACKED    The client rejected the version. "relay diff --node" shows the resources.
 
---state selects the clients that are in one of the states for any type.
+A row is a node under a key. A node that has the same type on several streams has
+several rows. --state selects the clients that have one of the states for any type.
+Write a key as the column KEY shows it: a/b has two elements, "a/b" has one. An
+unknown key and a node that is not connected are errors.
 
-A row is a node under a key. A node with the same type on several streams has
-several rows. Write a key as it is shown, or, if that is no key, by its elements
-with / between them; write a node's id in full. A key that is not in use, and a node
-that is not connected, are errors.
-
-Standard error has the faults of the relay itself: an origin that is away or silent,
-files that cannot be used, types served from the last known good, and the streams
-that were refused in the last minute.`,
+Problems of the relay itself go to standard error: unreachable or silent origins,
+unusable files, types served from the store, and streams refused in the last minute.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE
@@ -54,9 +50,9 @@ that were refused in the last minute.`,
 	}
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as KEY shows it")
-	cmd.Flags().StringVarP(&node, "node", "n", "", "only this node, by its id")
-	cmd.Flags().Var(&only, "state", "only clients in one of these states: SYNCED, NOT_SENT, STALE, NACKED; several with commas, or again")
+	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as the column KEY shows it")
+	cmd.Flags().StringVarP(&node, "node", "n", "", "only the node with this id")
+	cmd.Flags().Var(&only, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
 	completeStates(cmd)

@@ -19,20 +19,21 @@ import (
 func newValidateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "Check configuration and rules without starting",
-		Long: `validate reads the configuration as serve would, with flags and environment over
-it. It compiles the rules and expressions, and reads the certificates, the token and
-the rules file. It reads every file of an origin that is a directory, and checks
-whether the store's directory can be used. It creates nothing, opens no socket and
-asks no origin. It prints each fault as "file:line: key: reason" and exits with 1 if
-there is any.
+		Short: "Check the configuration and the files that it names",
+		Long: `Check the configuration as serve would load it, with environment variables and flags.
+The command compiles the rules and expressions. It reads the certificates, the token,
+the rules file, and all files of an origin that is a directory. It checks whether the
+relay can use the directory of the store. It creates no file, opens no socket and
+contacts no origin.
 
-With a fault serve does not start and a reload changes nothing; both print the same
-text. Faults in the files of an origin are the exception: serve starts, logs them,
-and serves nothing from such files until they are repaired. Warnings, such as about a
-directory that cannot be used yet, do not change the exit code: serve starts and logs
-them. validate does not check whether another relay uses the store's directory; serve
-does, and does not start then.`,
+It prints each fault as "file:line: key: reason" and exits with 1 if there is a fault.
+With a fault, serve does not start and a reload changes nothing. Faults in the files
+of an origin are an exception: serve starts and logs them.
+
+Warnings do not change the exit code. serve starts with them and logs them.
+
+The command does not check whether another relay uses the directory of the store.
+In that case serve does not start.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
 	}

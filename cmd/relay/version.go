@@ -16,7 +16,7 @@ var version string
 func newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version and what it was built from",
+		Short:   "Print the version, the revision and the Go release",
 		Example: "  relay version\n  relay version -o json",
 		Args:    cobra.NoArgs,
 	}

@@ -21,37 +21,34 @@ func newWaitCmd() *cobra.Command {
 	var flags *runningFlags
 	cmd := &cobra.Command{
 		Use:   "wait --key KEY --type TYPE --version VERSION",
-		Short: "Wait until enough of a key's clients have a version",
-		Long: `Wait until enough of a key's clients have a version of a type. Give the version as
-the relay or the origin calls it; it need not exist yet. A client has the version if
-it acknowledged it or a later one, or if the version has nothing for the client. A
-client that refused the version counts as refusing it until it acknowledges a later
-response. Names that the origin leaves unanswered are not waited for. A node with
-several streams of the type counts once.
+		Short: "Wait until enough clients of a key acknowledged a version",
+		Long: `Wait until enough clients of a key acknowledged a version of a type. The version may
+still have to come.
 
-A version counts from when it is the newest. Later means later in time, whatever the
-name: a client that acknowledged a roll-back has the versions before it. A version
-that was replaced before the wait began does not count until it comes again; with
---or-newer it does.
+A client has the version if it acknowledged it or a later one, or if the version has
+no resources for the client. The order of versions is their order in time, not by
+name. A client that rejected the version does not have it until it acknowledges a
+later response. The command does not wait for names for which the origin has not
+answered. A node with several streams of the type counts once.
 
-A bad version may crash the clients that take it. Therefore clients that were there
-since the wait began are expected back. They count as not reached until they have
-been away for --settle. The wait fails if the version is there by then and more than
---lost percent of them are gone, however many of the others have it. Set a higher
---lost if you remove or replace clients during the wait.
+If another version replaced the version before the wait began, the version counts
+only when it comes again, or with --or-newer.
 
-It exits with
-  0  reached
-  1  an error: a flag, a token, or no relay answers
-  2  not in time
-  3  cannot be reached: too many clients refuse it, another version replaced it before
-     the wait began, or more clients than --lost left and did not come back
+A bad version may crash its clients. Clients that disconnect during the wait therefore
+still count, without the version, for the time --settle. If more than --lost percent
+of the clients have not come back by then, the wait fails. Set a higher --lost if you
+remove or replace clients during the wait.
 
-A key is taken as it is shown: a/b is a key of two elements, "a/b" one of one element.
+Exit codes:
+  0  Enough clients have the version.
+  1  Error: a wrong flag, a wrong token, or no answer of the relay at all.
+  2  Not enough clients have the version when --timeout ends.
+  3  The version cannot reach enough clients: too many clients reject it, another
+     version replaced it before the wait began, or too many clients stay away.
 
-The wait reads a renewed token again from its file. It goes on while the relay stops,
-restarts or cannot be reached. It ignores the numbers of a relay that is stopping.
-After a restart, a version that came before it has to come again.`,
+The wait continues while the relay restarts or cannot be reached, and reads a changed
+token file again. After a restart of the relay, a version from before the restart has
+to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
   relay wait --key edge --type CDS --version v42 --or-newer -o json
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
@@ -60,17 +57,17 @@ After a restart, a version that came before it has to come again.`,
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&w.key, "key", "k", "", "the key")
-	f.VarP(&w.typ, "type", "t", "the type: a URL, or a short name such as CDS")
-	f.StringVar(&w.version, "version", "", "the version")
-	f.Float64Var(&w.percent, "percent", 100, "percent of the clients that must have it")
+	f.StringVarP(&w.key, "key", "k", "", "the key, as relay status shows it")
+	f.VarP(&w.typ, "type", "t", "the resource type, a short name such as CDS or a URL")
+	f.StringVar(&w.version, "version", "", "the version, as the relay or the origin names it")
+	f.Float64Var(&w.percent, "percent", 100, "share of the clients that must have the version, in percent")
 	f.IntVar(&w.clients, "clients", 1, "least number of clients")
-	f.BoolVar(&w.newer, "or-newer", false, "count the version also if another one replaced it before the wait began")
-	f.DurationVar(&w.settle, "settle", settle, "how long clients that left are expected back")
-	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that may leave for good")
-	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
-	f.DurationVar(&w.every, "every", time.Second, "how often to ask")
-	markRequired(cmd, "key", "type", "version")
+	f.BoolVar(&w.newer, "or-newer", false, "accept the version even if another one replaced it before the wait began")
+	f.DurationVar(&w.settle, "settle", settle, "time in which disconnected clients can come back")
+	f.Float64Var(&w.lost, "lost", 10, "share of the clients that may stay away, in percent")
+	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "longest time to wait")
+	f.DurationVar(&w.every, "every", time.Second, "time between two requests to the relay")
+	needed(cmd, "key", "type", "version")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeVersions(cmd, flags, &w.key, &w.typ)
