@@ -12,13 +12,13 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The README shows the output of commands on `make demo CLIENTS=12`. README_RECORDING=1 writes it
+// The README shows the output of commands on `make demo CLIENTS=6`. README_RECORDING=1 writes it
 // again (make recording).
 const (
 	readme           = "../../README.md"
-	recordingBegins  = "```console\n$ make demo CLIENTS=12 > /dev/null &\n"
+	recordingBegins  = "```console\n$ make demo CLIENTS=6 > /dev/null &\n"
 	recordingEnds    = "```\n"
-	recordingClients = 12
+	recordingClients = 6
 )
 
 func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
