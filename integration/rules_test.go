@@ -65,9 +65,9 @@ func TestEachRuleHasATest(t *testing.T) {
 	}
 }
 
-// Every link to a rule, in any document, reaches one.
-func TestLinksToRules(t *testing.T) {
-	titles, link := ruleTitles(t), regexp.MustCompile(`(protocol\.md)?#(p\d+)\)`)
+// Every relative link in a document reaches a file, and a heading or an anchor in it.
+func TestLinksReachTheirTargets(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]*)\)`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -77,9 +77,19 @@ func TestLinksToRules(t *testing.T) {
 		case filepath.Ext(path) != ".md":
 			return nil
 		}
-		for _, m := range link.FindAllStringSubmatch(document(t, path), -1) {
-			if own := filepath.Base(path) == "protocol.md"; (own || m[1] != "") && titles[strings.ToUpper(m[2])] == "" {
-				t.Errorf("%s links to %s, which %s does not have", path, m[2], rulesFile)
+		for _, m := range link.FindAllStringSubmatch(withoutCode(document(t, path)), -1) {
+			file, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(file, ":") {
+				continue // another host
+			}
+			to := path
+			if file != "" {
+				to = filepath.Join(filepath.Dir(path), file)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s, which does not exist", path, m[1])
+			} else if anchor != "" && filepath.Ext(to) == ".md" && !anchors(t, to)[anchor] {
+				t.Errorf("%s links to %s, and there is no such heading", path, m[1])
 			}
 		}
 		return nil
@@ -87,6 +97,32 @@ func TestLinksToRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// anchors are those of a document that links can name: of headings, as GitHub makes them, and of
+// HTML ids.
+func anchors(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	found := make(map[string]bool)
+	text := withoutCode(document(t, path))
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(text, -1) {
+		found[m[1]] = true
+	}
+	var (
+		html   = regexp.MustCompile(`<[^>]*>`)
+		target = regexp.MustCompile(`\]\([^)]*\)`)
+		other  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		heading := strings.ToLower(target.ReplaceAllString(html.ReplaceAllString(m[1], ""), ""))
+		found[strings.ReplaceAll(other.ReplaceAllString(heading, ""), " ", "-")] = true
+	}
+	return found
+}
+
+// withoutCode is a document without its code blocks.
+func withoutCode(text string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
 }
 
 // ruleTitles are the titles of all rules in docs/protocol.md, by id.

@@ -35,7 +35,7 @@ resources the command prints that the relay no longer has them.`,
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&node, "node", "n", "", "id of the node")
-	needed(cmd, "node")
+	markRequired(cmd, "node")
 	completeNodes(cmd, flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()

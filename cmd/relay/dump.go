@@ -29,7 +29,7 @@ that the relay does not know, the command prints the type and the size.`,
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the key, as relay status shows it")
 	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
 	cmd.Flags().StringVar(&name, "name", "", "only the resource with this name")
-	needed(cmd, "key")
+	markRequired(cmd, "key")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeResources(cmd, flags, &key, &typ)

@@ -67,7 +67,7 @@ to come again.`,
 	f.Float64Var(&w.lost, "lost", 10, "share of the clients that may stay away, in percent")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "longest time to wait")
 	f.DurationVar(&w.every, "every", time.Second, "time between two requests to the relay")
-	needed(cmd, "key", "type", "version")
+	markRequired(cmd, "key", "type", "version")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeVersions(cmd, flags, &w.key, &w.typ)

@@ -53,7 +53,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	for row := range reasonRows {
 		t.Errorf("%s has a row, and is no reason", row)
 	}
-	for s := range standings {
+	for s := range clientStates {
 		if !strings.Contains(runbook, "| `"+s.String()+"` |") {
 			t.Errorf("the state %s has no row", s)
 		}
