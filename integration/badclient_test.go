@@ -103,7 +103,10 @@ func TestP16_BadClientsDisturbNoOthers(t *testing.T) {
 	o := origin(t, xdstest.Snapshot)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, xdstest.Config{
-		"aggregation.rules":                  []any{map[string]any{"match": `node.cluster == "edge"`, "key": "node.cluster"}},
+		"aggregation.rules": []any{
+			map[string]any{"match": `node.metadata.tenant == "no node has one"`, "key": "node.id"},
+			map[string]any{"match": `node.cluster == "edge"`, "key": "node.cluster"},
+		},
 		"downstream.limits.names_per_stream": nameLimit,
 		"downstream.limits.node_bytes":       nodeLimit,
 		"downstream.limits.types_per_stream": 8,
@@ -127,6 +130,7 @@ func TestP16_BadClientsDisturbNoOthers(t *testing.T) {
 			})
 		}
 	}
+	r.WaitMetric(1, "rule_errors_total")
 	for _, c := range neighbours {
 		if s := c.Counters().Streams; s != 1 {
 			t.Errorf("%s needed %d streams", c, s)

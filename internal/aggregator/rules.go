@@ -19,6 +19,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -42,6 +43,8 @@ type Rules struct {
 	usesType bool
 	usesPeer bool
 	text     []byte // of aggregation.file; nil: the rules are in the configuration
+
+	matchErrors telemetry.Counter // see CountErrors
 
 	// keys has its own lock. An entry is removed when its node is collected.
 	keys *lru.Cache[cacheKey, cacheEntry]
@@ -237,6 +240,9 @@ func evict(f evictedKey) {
 	}
 }
 
+// CountErrors makes the rules count errors in a match by c. Call it before the rules are used.
+func (r *Rules) CountErrors(c telemetry.Counter) { r.matchErrors = c }
+
 // answer computes a key and counts it.
 func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answer) {
 	if err := node.With(func(m *corev3.Node) error {
@@ -256,6 +262,7 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 			s.rule.matches.Add(1)
 		case matchFailed:
 			s.rule.errors.Add(1)
+			r.matchErrors.Inc()
 		}
 	}
 	return r.conclude(m, v)
