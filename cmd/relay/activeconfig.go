@@ -152,7 +152,6 @@ func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {
 
 func (r *relay) registrySettings(c *activeConfig) orchestrator.Settings {
 	u := &c.cfg.Upstream
-	c.rules.CountErrors(r.metrics.RuleErrors)
 	return orchestrator.Settings{
 		Keys: c.rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle, Limits: r.limits(c),
 	}

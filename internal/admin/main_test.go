@@ -49,7 +49,7 @@ type fakeRelay struct {
 	mu             sync.Mutex
 	clients        []inspect.ClientStatus
 	nodes          []*xds.Node // of streams with clusters, under the key "old"
-	standings      []inspect.Standing
+	states      []inspect.TypeState
 	held           map[xds.Key][]*snapshot.Snapshot
 	unacknowledged []inspect.Unacknowledged
 	differences    []keystatus.Difference // of all clients
@@ -102,11 +102,11 @@ func (f *fakeRelay) Differences(u *inspect.Unacknowledged, most int) ([]keystatu
 	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
-func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
+func (f *fakeRelay) TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := f.standings
-	return func(yield func(inspect.Standing) bool) {
+	all := f.states
+	return func(yield func(inspect.TypeState) bool) {
 		for _, s := range all {
 			if wanted(s.Key, s.Type) && !yield(s) {
 				return
@@ -115,9 +115,9 @@ func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[i
 	}
 }
 
-func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress {
+func (f *fakeRelay) Progress(of keystatus.Awaited, states func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress {
 	p := keystatus.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
-	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
+	for range states(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		p.Clients++
 	}
 	return p

@@ -41,7 +41,7 @@ func (s *Server) progress(r *http.Request) (int, any) {
 		}
 	}
 	of := keystatus.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
-	p := s.opts.Keys.Progress(of, s.opts.Clients.Standings)
+	p := s.opts.Keys.Progress(of, s.opts.Clients.TypeStates)
 	// The phase is read afterwards: if it is not draining, no client that is missing was sent away.
 	p.Draining = s.phase.Load() == draining
 	out := progress{Progress: p}

@@ -55,7 +55,7 @@ const (
 type Clients interface {
 	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
 	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
-	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]
+	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
 	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
 }
@@ -68,7 +68,7 @@ type Keys interface {
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []keystatus.Difference, more int, known bool)
-	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) keystatus.Progress
+	Progress(of keystatus.Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress
 }
 
 // Origins gives the configured origins, as upstream.Client does.
@@ -99,7 +99,7 @@ type Configuration struct {
 	RejectedFiles []RejectedFile `json:"rejected_files,omitempty"`
 }
 
-// RejectedFiles is a file, or a group of them, that cannot be used.
+// RejectedFile is a file, or a group of them, that cannot be used.
 type RejectedFile struct {
 	Of    string    `json:"of"` // the configuration key that names it
 	Error string    `json:"error"`

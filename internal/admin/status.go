@@ -110,7 +110,7 @@ func (s *Server) keys() []keystatus.Key {
 
 func (s *Server) listKeys(r *http.Request) (int, any) {
 	all := s.keys()
-	keystatus.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
+	keystatus.Count(all, s.opts.Clients.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }))
 	return paged(r, all, keyPlace, whole[keystatus.Key])
 }
 
@@ -125,7 +125,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 		return fail(http.StatusNotFound, s.notUsed(key))
 	}
 	one := []keystatus.Key{k}
-	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
+	ofKey := s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
 	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
 		history.CountNacks(ofKey).SetStillRefusing(key, k.Nacks)
@@ -192,7 +192,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if bad != nil {
 		return http.StatusBadRequest, *bad
 	}
-	now := history.CountNacks(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
+	now := history.CountNacks(s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
 		if err != nil {

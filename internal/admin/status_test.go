@@ -226,9 +226,9 @@ func TestNacks(t *testing.T) {
 		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
 	for range 3 { // one more than are kept
-		r.shown.standings = append(r.shown.standings, inspect.Standing{Key: xds.NewKey("b"), Type: "t", State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: "t", State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
-	r.shown.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
+	r.shown.states[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
@@ -270,7 +270,7 @@ func TestKeysCountTheirClients(t *testing.T) {
 		{Key: "db", Types: []keystatus.Type{{Type: string(xds.ClusterType)}}},
 		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
 	}
-	r.shown.standings = []inspect.Standing{
+	r.shown.states = []inspect.TypeState{
 		{Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 2},
 		{Key: web, Type: xds.EndpointType, State: inspect.StateSynced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: inspect.StateNacked, Stream: 3},
 	}
@@ -288,7 +288,7 @@ func TestKeysCountTheirClients(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	r := serve(t, nil)
-	r.shown.standings = []inspect.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
+	r.shown.states = []inspect.TypeState{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
 	for _, typ := range []string{"CDS", "cds", string(xds.ClusterType)} {
 		var got keystatus.Progress
 		r.get("/progress/web?version=v1&mark=m&type="+typ, &got)

@@ -240,7 +240,7 @@ func evict(f evictedKey) {
 	}
 }
 
-// CountErrors makes the rules count errors in a match by c. Call it before the rules are used.
+// CountErrors makes the rules count errors in a match by c. It must be called before Key.
 func (r *Rules) CountErrors(c telemetry.Counter) { r.matchErrors = c }
 
 // answer computes a key and counts it.

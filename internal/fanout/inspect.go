@@ -56,15 +56,15 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	return c
 }
 
-// AppendStandings implements inspect.Client.
-func (st *stream) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
+// AppendTypeStates implements inspect.Client.
+func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for _, ty := range st.order {
 		if ty.member == nil || !wanted(ty.member.Key(), ty.Type.URL) {
 			continue
 		}
-		s := ty.inspected().Standing(look)
+		s := ty.inspected().TypeState(look)
 		s.Stream, s.Node, s.Host = st.id, st.node.ID, listener.Host(st.from)
 		to = append(to, s)
 	}

@@ -298,7 +298,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	remembers := ty.NamesWeight()
 	ask := ty.RetryAliases(r, ty.snapshot())
 	nack := st.note(ty, &out, now)
-	acked := out.Answer == session.Acked && ty.NoneNacked()
+	acked := out.Answer == session.Acked && ty.RemembersNoNACK()
 	var accepted *snapshot.Snapshot
 	if acked {
 		accepted = ty.Accepted()

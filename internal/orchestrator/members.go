@@ -188,7 +188,7 @@ func (g *Group) applyMember(c memberChanges) {
 		return
 	}
 	if c.sub != nil {
-		g.resubscribed, g.applyStoredDue = append(g.resubscribed, m), true
+		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
 		before := wanted(g.views)
 		m.view.subscribe(m, c.sub)
 		now := wanted(g.views)

@@ -36,8 +36,8 @@ func (g *Group) updateReachability(now time.Time) {
 // updateRefusals tells members whether the relay has anything that they want while the origin is
 // unreachable (P53).
 func (g *Group) updateRefusals() {
-	changed := g.resubscribed
-	g.resubscribed = nil
+	changed := g.toCheck
+	g.toCheck = nil
 	if !g.unreachable {
 		g.reported = nil
 		if g.refusal.Swap(nil) != nil {

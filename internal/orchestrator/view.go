@@ -116,10 +116,10 @@ func (v *View) dropNotRequested(u *snapshot.Update) {
 		}
 		v.metrics.NotRequested.Add(len(all) - len(u.Changed))
 	}
-	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.requestedName(n) }) {
-		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.requestedName(n) })
+	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.isRequested(n) }) {
+		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.isRequested(n) })
 	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.requestedName(e.Name) })
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.isRequested(e.Name) })
 	v.dropNotRequestedAliases(u)
 }
 
@@ -147,7 +147,7 @@ func (v *View) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 // answersUnknownAlias reports whether u has an alias or a glob that was unknown before.
 func (v *View) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) bool {
 	part := was.Part(false)
-	news := func(n string) bool { return v.names.Has(n) && part.AwaitsAnswer(n) }
+	news := func(n string) bool { return v.names.Has(n) && part.Unanswered(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
@@ -156,7 +156,7 @@ func (v *View) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) b
 func (v *View) requested(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
 // requestedName reports whether name, or the resource held under it, is subscribed.
-func (v *View) requestedName(name string) bool {
+func (v *View) isRequested(name string) bool {
 	return v.held.Load().Part(false).Requested(name, v.names)
 }
 

@@ -31,9 +31,9 @@ type Type struct {
 
 	// Upstream.
 	Updates          [results]Counter          // responses of origins, by Result
-	OriginHeartbeats [heartbeatResults]Counter // heartbeats of origins, by Beat (P62)
+	OriginHeartbeats [heartbeatResults]Counter // heartbeats of origins, by HeartbeatResult (P62)
 	Failures         [failures]Counter         // resource_errors of origins, by Failure (P39)
-	NotRequested     Counter                   // resources dropped because the relay had not requested them (P65)
+	NotRequested     Counter                   // resources dropped because the relay does not request them (P65)
 }
 
 // typeLabels has the labels of the types in xds' table, then "other".
@@ -160,7 +160,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		Oversized:    m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
 		Coalesced:    m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
 		Propagation:  Histogram{to: m.propagation.With(with())},
-		NotRequested: m.counter("upstream_unasked_total", "Resources of an origin dropped because the relay had not requested them.", with()),
+		NotRequested: m.counter("upstream_unasked_total", "Resources of an origin dropped because the relay does not request them.", with()),
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
 	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())

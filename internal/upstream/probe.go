@@ -251,7 +251,7 @@ func (t *probeLimiter) enter(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// removeInterestCell releases a place.
+// leave releases a place.
 func (t *probeLimiter) leave() {
 	t.mu.Lock()
 	t.busy--

@@ -62,13 +62,13 @@ type Progress struct {
 	Draining bool      `json:"draining,omitempty"`
 }
 
-// Progress says how many clients have a version. standings returns the standings of the wanted keys
-// and types, as fanout.Server.Standings does.
-func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]) Progress {
+// Progress says how many clients have a version. states returns the states of the wanted keys
+// and types, as fanout.Server.TypeStates does.
+func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)
 	nodes := make(map[node]versionState)
-	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
+	for at := range states(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		is := pending
 		if p.Known {
 			is = versionStateOf(&at, in)
@@ -107,7 +107,7 @@ type node struct {
 	stream   uint64 // of a node without an id
 }
 
-func nodeOf(at *inspect.Standing) node {
+func nodeOf(at *inspect.TypeState) node {
 	if at.Node == "" {
 		return node{stream: at.Stream}
 	}

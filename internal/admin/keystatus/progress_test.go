@@ -23,7 +23,7 @@ type awaiting struct {
 	*fixture
 	feed *feed
 	key  xds.Key
-	now  func() inspect.Standing // a client that has the newest
+	now  func() inspect.TypeState // a client that has the newest
 }
 
 func await(t *testing.T, f func(a *awaiting)) {
@@ -35,19 +35,19 @@ func await(t *testing.T, f func(a *awaiting)) {
 	})
 }
 
-// nowOf returns the standing of a client that has the newest version.
-func nowOf(key xds.Key, c fanout.Member) func() inspect.Standing {
-	return func() inspect.Standing {
+// nowOf returns the state of a client that has the newest version.
+func nowOf(key xds.Key, c fanout.Member) func() inspect.TypeState {
+	return func() inspect.TypeState {
 		held := c.Newest()
-		return inspect.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.StateSynced, Lineage: held.Lineage, Has: held.Gen}
+		return inspect.TypeState{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.StateSynced, Lineage: held.Lineage, Has: held.Gen}
 	}
 }
 
-func (a *awaiting) ask(version, mark string, of ...inspect.Standing) Progress {
+func (a *awaiting) ask(version, mark string, of ...inspect.TypeState) Progress {
 	for i := range of {
 		of[i].Host = fmt.Sprint(i) // each is another
 	}
-	return a.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, standings(of...))
+	return a.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, states(of...))
 }
 
 func (a *awaiting) want(what string, p Progress, want string) Progress {
@@ -64,7 +64,7 @@ func TestProgressCountsClients(t *testing.T) {
 		has1 := a.now()
 		a.feed.give("v2", "a=2")
 		has2 := a.now()
-		at := func(as inspect.Standing, node string, stream uint64, refused bool) inspect.Standing {
+		at := func(as inspect.TypeState, node string, stream uint64, refused bool) inspect.TypeState {
 			as.Node, as.Stream, as.Since = node, stream, time.Unix(int64(stream), 0)
 			if refused {
 				as.Nack, as.Final = &fanout.Nack{Gen: as.Has + 1}, true
@@ -73,7 +73,7 @@ func TestProgressCountsClients(t *testing.T) {
 		}
 		none := at(has1, "none", 2, false)
 		none.Has = 0
-		all := []inspect.Standing{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
+		all := []inspect.TypeState{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
 		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 refusing, 2 pending of 4")
 		equal(t, "the one that refuses and the one that lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
 		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 refusing, 1 pending of 4")
@@ -99,7 +99,7 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 		p := a.want("v1", a.ask("v1", "", a.now()), not)
 		equal(t, "percent", p.Percent, 0)
 		a.want("v1 again", a.ask("v1", p.Mark, a.now()), not)
-		newer := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, standings(a.now()))
+		newer := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, states(a.now()))
 		a.want("or newer", newer, "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
 
 		had := a.now()
@@ -200,17 +200,17 @@ func TestProgressCountsNodes(t *testing.T) {
 		a.feed.give("v1", "a=1")
 		had := a.now()
 		a.feed.give("v2", "a=2")
-		at := func(of inspect.Standing, node, host string, stream uint64) inspect.Standing {
+		at := func(of inspect.TypeState, node, host string, stream uint64) inspect.TypeState {
 			of.Node, of.Host, of.Stream = node, host, stream
 			return of
 		}
 		has := a.now()
-		of := []inspect.Standing{
+		of := []inspect.TypeState{
 			at(has, "n", "h1", 1), at(had, "n", "h1", 2), at(has, "n", "h1", 3), // one is behind
 			at(has, "n", "h2", 4),                      // another of the name
 			at(has, "", "h3", 5), at(has, "", "h3", 6), // without names they cannot be told
 		}
-		p := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, standings(of...))
+		p := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, states(of...))
 		a.want("nodes", p, "known: 3 reached, 0 refusing, 1 pending of 4")
 	})
 }
@@ -220,7 +220,7 @@ func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 	await(t, func(a *awaiting) {
 		other := xds.NewKey("other")
 		ask := func(mark string) Progress {
-			return a.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, standings())
+			return a.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, states())
 		}
 		p := a.want("of no key", ask(""), "not known: 0 reached, 0 refusing, 0 pending of 0")
 		equal(t, "in use", p.InUse, false)

@@ -113,7 +113,7 @@ const (
 
 // versionStateOf returns the state of a version at a client. A NACK counts only if it is for the
 // version and final. Any other NACK keeps Has below the NACKed generation.
-func versionStateOf(at *inspect.Standing, of generations) versionState {
+func versionStateOf(at *inspect.TypeState, of generations) versionState {
 	switch n := at.Nack; {
 	case at.Lineage != of.lineage:
 		return pending
@@ -132,7 +132,7 @@ func (d versionState) worse(than versionState) bool {
 }
 
 // older returns the client that has been in its state for longer.
-func older(was *Laggard, at *inspect.Standing) *Laggard {
+func older(was *Laggard, at *inspect.TypeState) *Laggard {
 	if was != nil && !at.Since.Before(was.Since) {
 		return was
 	}
@@ -140,10 +140,10 @@ func older(was *Laggard, at *inspect.Standing) *Laggard {
 }
 
 // Count adds the numbers of clients to the keys, which have to be in order: how many clients
-// are in each state, and how many have each version. It reads all standings once.
-func Count(keys []Key, standings iter.Seq[inspect.Standing]) {
-	last := make([]uint64, len(keys)) // the stream that was counted last; the standings of a stream are adjacent
-	for at := range standings {
+// are in each state, and how many have each version. It reads all states once.
+func Count(keys []Key, states iter.Seq[inspect.TypeState]) {
+	last := make([]uint64, len(keys)) // the stream that was counted last; the states of a stream are adjacent
+	for at := range states {
 		name := at.Key.String()
 		i, ok := slices.BinarySearchFunc(keys, name, func(k Key, n string) int { return cmp.Compare(k.Key, n) })
 		if !ok {
@@ -161,7 +161,7 @@ func Count(keys []Key, standings iter.Seq[inspect.Standing]) {
 	}
 }
 
-func (t *Type) count(at *inspect.Standing) {
+func (t *Type) count(at *inspect.TypeState) {
 	if t.States == nil {
 		t.States = make(map[string]int)
 	}

@@ -11,10 +11,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// standings returns these, as fanout.Server does for its streams.
-func standings(all ...inspect.Standing) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
-	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing] {
-		return func(yield func(inspect.Standing) bool) {
+// states returns these, as fanout.Server does for its streams.
+func states(all ...inspect.TypeState) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState] {
+	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState] {
+		return func(yield func(inspect.TypeState) bool) {
 			for _, s := range all {
 				if wanted(s.Key, s.Type) && !yield(s) {
 					return
@@ -35,8 +35,8 @@ func TestVersionsOfAKey(t *testing.T) {
 		w.later(time.Second)
 		f.give("v2", "a=2")
 		held := c.Newest()
-		at := func(node string, stream, has uint64, refused bool) inspect.Standing {
-			s := inspect.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.StateStale,
+		at := func(node string, stream, has uint64, refused bool) inspect.TypeState {
+			s := inspect.TypeState{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.StateStale,
 				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has}
 			if refused {
 				s.Nack, s.Final = &fanout.Nack{Gen: has + 1}, true
@@ -44,7 +44,7 @@ func TestVersionsOfAKey(t *testing.T) {
 			return s
 		}
 		has1, has2, none, no := at("has1", 4, held.Gen-1, false), at("has2", 3, held.Gen, false), at("none", 2, 0, false), at("no", 1, held.Gen-1, true)
-		all := standings(has1, has2, none, no)
+		all := states(has1, has2, none, no)
 
 		st, _ := w.Key(web)
 		one := []Key{st}
@@ -71,7 +71,7 @@ func TestVersionsOfAKey(t *testing.T) {
 		also := no
 		also.Type = eds
 		one[0].Clients = 0
-		Count(one, standings(no, also)(every))
+		Count(one, states(no, also)(every))
 		equal(t, "clients, of two types", one[0].Clients, 1)
 	})
 }

@@ -19,8 +19,8 @@ type Client interface {
 	// NodeID is empty before the first request.
 	NodeID() string
 	Status(*Survey) ClientStatus
-	// AppendStandings appends the standing of each type that is wanted.
-	AppendStandings(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []Standing) []Standing
+	// AppendTypeStates appends the standing of each type that is wanted.
+	AppendTypeStates(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []TypeState) []TypeState
 	AppendUnacknowledged(look *Survey, to []Unacknowledged) []Unacknowledged
 	// Config returns false before the first request.
 	Config() (ClientConfig, bool)
@@ -61,13 +61,13 @@ func (i *Inspector) ClientsAfter(id uint64) iter.Seq[ClientStatus] {
 	}
 }
 
-// Standings yields the standings of all clients in the types that are wanted.
-func (i *Inspector) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[Standing] {
-	return func(yield func(Standing) bool) {
+// TypeStates yields the states of all clients in the types that are wanted.
+func (i *Inspector) TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[TypeState] {
+	return func(yield func(TypeState) bool) {
 		look := newSurvey()
-		var found []Standing
+		var found []TypeState
 		for _, c := range i.all() {
-			found = c.AppendStandings(look, wanted, found[:0])
+			found = c.AppendTypeStates(look, wanted, found[:0])
 			for _, f := range found {
 				if !yield(f) {
 					return
@@ -138,7 +138,7 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 
 // Count counts the clients by type and state.
 func (i *Inspector) Count() (all telemetry.ClientStates) {
-	for s := range i.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
+	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
 		all.Count(s.Type, metricOf[s.State])
 	}
 	return all

@@ -42,7 +42,7 @@ const maxNames = 10_000
 // Unacknowledged returns what the client did not acknowledge of the type, without its stream;
 // false: it acknowledged everything, or nothing is known of what it asks for.
 func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
-	at, s := t.standing(look), t.Session
+	at, s := t.state(look), t.Session
 	if t.Member == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}

@@ -30,19 +30,19 @@ func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	}
 }
 
-// AppendStandings implements inspect.Client.
-func (p *Poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
+// AppendTypeStates implements inspect.Client.
+func (p *Poller) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
 	if !wanted(p.member.Key(), p.typ.URL) {
 		return to
 	}
-	return append(to, p.standing(look.Now))
+	return append(to, p.state(look.Now))
 }
 
-// standing is the state of the poller. A client has what it was sent once it polls again with that
+// state is the state of the poller. A client has what it was sent once it polls again with that
 // version.
-func (p *Poller) standing(now time.Time) inspect.Standing {
+func (p *Poller) state(now time.Time) inspect.TypeState {
 	at, ps := p.newest(now), p.srv.pollers
-	out := inspect.Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
+	out := inspect.TypeState{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)

@@ -151,8 +151,8 @@ func (s *Server) answer(p *Poll, q *request) {
 	if s.pollers.waitsForNames(of) {
 		names = time.After(session.NamesWait)
 	}
-	patience := time.NewTimer(s.opts.LongPoll())
-	defer patience.Stop()
+	timeout := time.NewTimer(s.opts.LongPoll())
+	defer timeout.Stop()
 	for {
 		news := *of.news.Load() // loaded before the State is read
 		if refused := s.admitAgain(p); refused != nil {
@@ -169,7 +169,7 @@ func (s *Server) answer(p *Poll, q *request) {
 		case <-names:
 			names = nil
 			continue
-		case <-patience.C:
+		case <-timeout.C:
 		case <-p.drain:
 			p.w.Header().Set("Connection", "close")
 			if !current { // it has nothing yet, and should ask another replica

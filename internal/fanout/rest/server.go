@@ -126,9 +126,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies 
 	}
 	s.polls.tell()
 	if err == nil {
-		hurry, done := context.WithTimeout(context.WithoutCancel(ctx), s.times.grace)
+		grace, done := context.WithTimeout(context.WithoutCancel(ctx), s.times.grace)
 		defer done()
-		if srv.Shutdown(hurry) != nil {
+		if srv.Shutdown(grace) != nil {
 			_ = srv.Close() // what did not end in time
 		}
 		<-ended

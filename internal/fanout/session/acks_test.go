@@ -16,9 +16,9 @@ func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.T.Helper()
 	s := w.s
 	look := NewSurvey()
-	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.AnyNacked()
-	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.AnyNacked() != refusing {
-		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.AnyNacked(), behind, refusing)
+	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.NacksSomething()
+	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.NacksSomething() != refusing {
+		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.NacksSomething(), behind, refusing)
 	}
 }
 

@@ -31,7 +31,7 @@ func (w *sessionFixture) stands(acks int) string {
 	return strings.Join(out, " ")
 }
 
-func (w *sessionFixture) standing(acks int, want string) {
+func (w *sessionFixture) states(acks int, want string) {
 	w.T.Helper()
 	if got := w.stands(acks); got != want {
 		w.T.Fatalf("is\n%s, want\n%s", got, want)
@@ -42,43 +42,43 @@ func (w *sessionFixture) standing(acks int, want string) {
 func TestStanceOfNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
-		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
+		w.states(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.named("a")
-		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
+		w.states(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.want("a")
-		w.standing(0, "a:requested/STALE b:requested/NOT SENT")
+		w.states(0, "a:requested/STALE b:requested/NOT SENT")
 		w.ack("a", "b")
-		w.standing(1, "a:acked/SYNCED b:requested/NOT SENT")
+		w.states(1, "a:acked/SYNCED b:requested/NOT SENT")
 
 		w.named("a=2", "-b")
 		if w.s.form.Variant == xds.Delta {
-			w.standing(1, "a:acked/STALE b:requested/NOT SENT")
+			w.states(1, "a:acked/STALE b:requested/NOT SENT")
 			w.want("a=2 -b")
-			w.standing(1, "a:unknown/STALE b:absent/STALE")
+			w.states(1, "a:unknown/STALE b:absent/STALE")
 			w.nack()
-			w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
+			w.states(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		} else {
-			w.standing(1, "a:acked/STALE b:absent/SYNCED") // P31: in SotW an absent name has no response
+			w.states(1, "a:acked/STALE b:absent/SYNCED") // P31: in SotW an absent name has no response
 			w.want("a=2")
-			w.standing(1, "a:unknown/STALE b:absent/SYNCED")
+			w.states(1, "a:unknown/STALE b:absent/SYNCED")
 			w.nack("a", "b")
-			w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
+			w.states(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		}
 		// P15: it is sent again once it changes, and counts as rejected until that is acknowledged.
 		w.named("a=33")
-		w.standing(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
+		w.states(1, "a!a=2:nacked/NACKED b:absent/SYNCED")
 		if w.s.form.Variant == xds.Delta {
 			w.want("a=33 -b")
-			w.standing(1, "a:unknown/STALE b:absent/STALE")
+			w.states(1, "a:unknown/STALE b:absent/STALE")
 		} else {
 			w.want("a=33")
-			w.standing(1, "a:unknown/STALE b:absent/SYNCED")
+			w.states(1, "a:unknown/STALE b:absent/SYNCED")
 		}
 		w.ack("a", "b")
-		w.standing(2, "a=33:acked/SYNCED b:absent/SYNCED")
+		w.states(2, "a=33:acked/SYNCED b:absent/SYNCED")
 		if w.s.form.Variant == xds.Delta {
 			w.unsub("b")
-			w.standing(2, "a=33:acked/SYNCED")
+			w.states(2, "a=33:acked/SYNCED")
 		}
 	})
 }
@@ -96,11 +96,11 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 		} else {
 			w.sub("a", "b")
 		}
-		w.standing(1, "a:acked/SYNCED b:requested/NOT SENT")
+		w.states(1, "a:acked/SYNCED b:requested/NOT SENT")
 		w.want("b")
-		w.standing(1, "a:acked/SYNCED b:unknown/STALE")
+		w.states(1, "a:acked/SYNCED b:unknown/STALE")
 		w.ack("a", "b")
-		w.standing(2, "a:acked/SYNCED b:acked/SYNCED")
+		w.states(2, "a:acked/SYNCED b:acked/SYNCED")
 	})
 	// P12: a stale request asks for its names all the same.
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
@@ -108,26 +108,26 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 	w.sub("a")
 	w.want("a")
 	w.sub("a", "b")
-	w.standing(0, "a:requested/STALE b:requested/NOT SENT")
+	w.states(0, "a:requested/STALE b:requested/NOT SENT")
 }
 
 // A wildcard asks for all that there is. What was removed is not shown.
 func TestStanceOfAWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
-		w.standing(0, "")
+		w.states(0, "")
 		w.wild("a", "b")
-		w.standing(0, "a:requested/NOT SENT b:requested/NOT SENT")
+		w.states(0, "a:requested/NOT SENT b:requested/NOT SENT")
 		w.want("a b")
 		w.ack()
 		w.wild("c", "-b")
-		w.standing(1, "a:acked/SYNCED b:acked/STALE c:requested/NOT SENT")
+		w.states(1, "a:acked/SYNCED b:acked/STALE c:requested/NOT SENT")
 		w.next()
 		w.nack()
 		if w.s.form.Variant == xds.Delta {
-			w.standing(1, "a:acked/SYNCED c!c:nacked/NACKED")
+			w.states(1, "a:acked/SYNCED c!c:nacked/NACKED")
 		} else {
-			w.standing(1, "a!a:nacked/NACKED c!c:nacked/NACKED") // a NACK of a full set does not say which
+			w.states(1, "a!a:nacked/NACKED c!c:nacked/NACKED") // a NACK of a full set does not say which
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestStanceOfWhatWasBrought(t *testing.T) {
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
 	w.want("(empty)")
-	w.standing(0, "a:acked/SYNCED")
+	w.states(0, "a:acked/SYNCED")
 }
 
 // An error stands in place of the resource. NOT_FOUND is an absence (P39).
@@ -151,7 +151,7 @@ func TestStanceOfErrors(t *testing.T) {
 		w.Fail(false, "a", "b")
 		w.next()
 		w.ack("a", "b")
-		w.standing(2, "a:error/SYNCED b:error/SYNCED")
+		w.states(2, "a:error/SYNCED b:error/SYNCED")
 	})
 }
 
@@ -159,11 +159,11 @@ func TestStanceOfErrors(t *testing.T) {
 func TestStanceOfAliases(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
-	w.standing(0, "alias:requested/NOT SENT")
+	w.states(0, "alias:requested/NOT SENT")
 	w.named("v|alias")
 	w.next()
 	w.ack()
-	w.standing(1, "v:acked/SYNCED")
+	w.states(1, "v:acked/SYNCED")
 }
 
 // A client waits for a resource that it has no more because its TTL is over (P62), although it

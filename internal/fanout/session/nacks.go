@@ -241,7 +241,7 @@ func (ns *nacks) changed(names []string) (hit []nackedResponse) {
 }
 
 // AnyNacked reports whether the client rejected something that it still requests.
-func (s *Session) AnyNacked() bool {
+func (s *Session) NacksSomething() bool {
 	if s.sub.effective.Empty() {
 		return false
 	}
@@ -253,7 +253,7 @@ func (s *Session) AnyNacked() bool {
 }
 
 // NoneNacked reports whether the client's last answer was an ACK and the session remembers no NACK.
-func (s *Session) NoneNacked() bool { return !s.nacks.lastWasNACK && s.nacks.list == nil }
+func (s *Session) RemembersNoNACK() bool { return !s.nacks.lastWasNACK && s.nacks.list == nil }
 
 // NackedNames returns the newest generation of which the client rejected something, and the
 // rejected names that it still requests, sorted. It collects at most limit names, before it removes

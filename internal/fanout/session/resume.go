@@ -85,7 +85,7 @@ func (c comparison) originAnswered() (any, names bool) {
 
 // anyPending reports whether a requested name is unanswered. Its answer may be a resource of
 // another name.
-func (c comparison) anyPending() bool {
+func (c comparison) anyUnanswered() bool {
 	for n := range c.s.sub.effective.Names.All() {
 		if _, is := c.look(n); is == snapshot.Pending {
 			return true
@@ -117,13 +117,13 @@ func (c comparison) awaitNames(now time.Time) time.Time {
 // sets pendingVersions to the versions that stay unanswered. Nothing counts as gone before
 // everything that the client requests is answered (P67).
 func (p planner) addResumed() {
-	if p.s.resumed == nil {
+	if len(p.s.resumed.initial()) == 0 {
 		return
 	}
 	remove := func(name string) { p.content.Removed = append(p.content.Removed, name) }
 	sub := p.s.sub.effective
 	incomplete := p.incomplete()
-	open := incomplete || p.anyPending()
+	open := incomplete || p.anyUnanswered()
 	for name, version := range p.s.resumed.initial() {
 		_, is := p.to.Look(sub, name)
 		elsewhere := is == snapshot.UnderOtherName

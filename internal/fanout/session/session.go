@@ -146,7 +146,7 @@ func (s *Session) NothingToSend(p *Plan) {
 	if !s.nacks.lastWasNACK && s.acked.version != "" {
 		s.acked.version = p.To.Version
 	}
-	if !s.AnyNacked() {
+	if !s.NacksSomething() {
 		s.acked.snapshot = IDOf(p.To)
 	}
 }
@@ -239,7 +239,7 @@ func (s *Session) NamesWeight() int {
 // Accepted is the snapshot that the client has all of and acknowledged, if it rejected nothing; nil
 // otherwise. A client that already had all of it is sent nothing to acknowledge (P27).
 func (s *Session) Accepted() *snapshot.Snapshot {
-	if s.inFlight.any() || !s.NoneNacked() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
+	if s.inFlight.any() || !s.RemembersNoNACK() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
 		return nil
 	}
 	return s.delivered.snapshot

@@ -134,6 +134,6 @@ func (c *Content) placeRenewals(form xds.ResourceFormat, sub *snapshot.Subscript
 // outlives reports whether the client would keep had, which it was sent, for longer than the
 // resource lived. That happens to a slow client: the resource expired before its last TTL could be
 // sent. Then the client is sent a removal, if its variant has one.
-func outlives(form xds.ResourceFormat, full bool, had, lapsed *xds.Resource) bool {
-	return form.WithTTL && (form.Variant == xds.Delta || full) && lapsed.ExpiresBefore(had)
+func outlives(form xds.ResourceFormat, full bool, had, expired *xds.Resource) bool {
+	return form.WithTTL && (form.Variant == xds.Delta || full) && expired.ExpiresBefore(had)
 }

@@ -321,10 +321,10 @@ type nackID struct {
 	typ, version, message string
 }
 
-// CountNacks reads all standings once. The result has an entry for each different Nack among them.
-func CountNacks(standings iter.Seq[inspect.Standing]) NackCounts {
+// CountNacks reads all states once. The result has an entry for each different Nack among them.
+func CountNacks(states iter.Seq[inspect.TypeState]) NackCounts {
 	out := make(NackCounts)
-	for at := range standings {
+	for at := range states {
 		if n := at.Nack; n != nil {
 			out[nackID{at.Key, clipped(string(at.Type), maxNackName), clipped(n.Version, maxNackName), clipped(n.Message, maxNackMessage)}]++
 		}

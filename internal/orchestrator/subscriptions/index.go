@@ -14,17 +14,17 @@ import (
 type Index[M comparable] struct {
 	names  map[string]set[*chunk[M]]
 	chunks map[*xds.Chunk]*chunk[M]
-	subs   map[*snapshot.Subscription]*subscriber[M]
-	wild   set[*subscriber[M]] // subscriptions with the wildcard
+	subs   map[*snapshot.Subscription]*subscribers[M]
+	wild   set[*subscribers[M]] // subscriptions with the wildcard
 	weight int                 // of names
 	round  uint64              // counts the calls of Affected
 }
 
 // chunk is a run of names of at least one subscription.
-type chunk[M comparable] struct{ subs set[*subscriber[M]] }
+type chunk[M comparable] struct{ subs set[*subscribers[M]] }
 
 // subscriber is a subscription with its members, at least one.
-type subscriber[M comparable] struct {
+type subscribers[M comparable] struct {
 	sub     *snapshot.Subscription
 	members set[M]
 	round   uint64 // the last Affected that yielded its members
@@ -35,7 +35,7 @@ func New[M comparable]() Index[M] {
 	return Index[M]{
 		names:  make(map[string]set[*chunk[M]]),
 		chunks: make(map[*xds.Chunk]*chunk[M]),
-		subs:   make(map[*snapshot.Subscription]*subscriber[M]),
+		subs:   make(map[*snapshot.Subscription]*subscribers[M]),
 	}
 }
 
@@ -110,7 +110,7 @@ func (x *Index[M]) put(m M, sub *snapshot.Subscription, touched []string) []stri
 	}
 	s := x.subs[sub]
 	if s == nil {
-		s = &subscriber[M]{sub: sub}
+		s = &subscribers[M]{sub: sub}
 		x.subs[sub] = s
 		if sub.Wildcard {
 			x.wild.add(s)
@@ -147,7 +147,7 @@ func (x *Index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []s
 }
 
 // link adds a subscription to a chunk.
-func (x *Index[M]) link(s *subscriber[M], of *xds.Chunk, touched []string) []string {
+func (x *Index[M]) link(s *subscribers[M], of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
 	if c == nil {
 		c = new(chunk[M])
@@ -167,7 +167,7 @@ func (x *Index[M]) link(s *subscriber[M], of *xds.Chunk, touched []string) []str
 }
 
 // unlink undoes link.
-func (x *Index[M]) unlink(s *subscriber[M], of *xds.Chunk, touched []string) []string {
+func (x *Index[M]) unlink(s *subscribers[M], of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
 	if c == nil {
 		return touched

@@ -254,7 +254,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		part := s.Part(false)
 		answered := inNamed || m.isAlias(n)
 		is("an answer to "+n, part.Answers(n), answered)
-		is("an answer owed to "+n, part.AwaitsAnswer(n), !answered && m.withoutResource[n] == "")
+		is("an answer owed to "+n, part.Unanswered(n), !answered && m.withoutResource[n] == "")
 		is("the request for "+n, part.Requested(n, sub.Names), sub.Names.Has(n) || d.requestedByAlias(sub.Names))
 		share := d.r
 		if !inNamed {

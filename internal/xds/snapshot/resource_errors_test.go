@@ -141,7 +141,7 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.Same(said[of]) {
 						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
 					}
-					if s.Part(of).Known("n") != want || s.Part(of).AwaitsAnswer("n") == want {
+					if s.Part(of).Known("n") != want || s.Part(of).Unanswered("n") == want {
 						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, of, !want)
 					}
 				}

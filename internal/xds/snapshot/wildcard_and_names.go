@@ -53,7 +53,7 @@ func (p Part) isAlias(name string) (leads bool) {
 
 // AwaitsAnswer reports whether the origin still has to answer for name. The part knows nothing of
 // it, or the relay has requested it again since the origin could not resolve it (P18).
-func (p Part) AwaitsAnswer(name string) bool {
+func (p Part) Unanswered(name string) bool {
 	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
 		return true
 	}
@@ -64,7 +64,7 @@ func (p Part) AwaitsAnswer(name string) bool {
 // to answer (AwaitsAnswer), or the resource is no longer held (P62, P63).
 func (p Part) HasNoAnswer(name string) bool {
 	r := p.resource(p.snap.get(name))
-	return r.IsExpiredMark() || p.AwaitsAnswer(name)
+	return r.IsExpiredMark() || p.Unanswered(name)
 }
 
 // Requested reports whether names has name, or an alias of the part's resource of this name.

@@ -9,8 +9,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Standing says which versions of a type a client has.
-type Standing struct {
+// TypeState says which versions of a type a client has.
+type TypeState struct {
 	Key    xds.Key
 	Type   xds.TypeURL
 	Stream uint64
@@ -43,23 +43,23 @@ type Type struct {
 	*Tracker
 }
 
-// standing is the state of a type.
-type standing struct {
+// typeState is the state of a type.
+type typeState struct {
 	state        string
 	since        time.Time
 	unsent       bool // the newest snapshot has something for it that was not sent
 	lineage, has uint64
 }
 
-func (t Type) standing(look *Survey) standing {
+func (t Type) state(look *Survey) typeState {
 	newest := t.newest()
-	var at standing
+	var at typeState
 	if newest != nil {
 		at.lineage = newest.Lineage
 		at.unsent = look.Unsent(t.Session, newest)
 	}
 	s := t.Session
-	nacked := s.AnyNacked()
+	nacked := s.NacksSomething()
 	at.has = s.AckedGeneration(newest, at.unsent || nacked || s.PendingACK())
 	switch {
 	case nacked:
@@ -97,10 +97,10 @@ func (t Type) since(newest *snapshot.Snapshot) time.Time {
 	return t.began
 }
 
-// Standing returns the standing of the type, without that of its stream. The type has a member.
-func (t Type) Standing(look *Survey) Standing {
-	at := t.standing(look)
-	out := Standing{
+// TypeState returns the state of the type, without that of its stream. The type has a member.
+func (t Type) TypeState(look *Survey) TypeState {
+	at := t.state(look)
+	out := TypeState{
 		Key: t.Member.Key(), Type: t.Session.Type.URL,
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 	}

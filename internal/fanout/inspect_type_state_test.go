@@ -97,9 +97,9 @@ func (r *serverFixture) counts() string {
 	return fmt.Sprintf("%d changed, %d removed, %d sent, %d acknowledged, %d refused, %d timed", c.Changed, c.Removed, c.Sent, c.Acked, c.Nacked, took)
 }
 
-// stands is the only client's only type's standing.
-func (r *serverFixture) stands() (out inspect.Standing) {
-	for s := range r.srv.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
+// stands is the only client's only type's state.
+func (r *serverFixture) stands() (out inspect.TypeState) {
+	for s := range r.srv.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
 		out = s
 	}
 	return out
