@@ -92,6 +92,7 @@ Commands that read a configuration take each of its keys as a flag too, as in
 		newValidateCmd(),
 		newExplainCmd(),
 		newStatusCmd(),
+		newNacksCmd(),
 		newDiffCmd(),
 		newDumpCmd(),
 		newWaitCmd(),
