@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -162,7 +163,8 @@ func moveRoutes(t *testing.T, s *scene, move func(next string, old []string, b *
 // A changed EDS cluster warms until it gets its unchanged endpoints again.
 // While another cluster warms, for which the origin has no endpoints, Envoy
 // withholds the ACK of its clusters; a further cluster with a route arrives
-// all the same.
+// all the same. Behind the relay no cluster waits until Envoy's
+// init_fetch_timeout of 15 s ends its warming.
 func TestWarmingClusters(t *testing.T) {
 	underTraffic(t, keepsOldClusters, warmClusters, func(w way, opts sceneOptions) []difference {
 		return append(repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in|cluster\.further`),
@@ -208,6 +210,13 @@ func warmClusters(t *testing.T, s *scene) *envoy {
 	s.origin.Put("edge", endpoints("slow", green))
 	e.waitCluster(cluster("slow", s.way.source))
 	tr.goesOn()
+	if s.relay != nil {
+		const stat = "cluster.%s.init_fetch_timeout"
+		want := map[string]int{fmt.Sprintf(stat, "web"): 0, fmt.Sprintf(stat, "further"): 0, fmt.Sprintf(stat, "slow"): 0}
+		if got, err := e.stats(`^cluster\.(web|further|slow)\.init_fetch_timeout$`); err != nil || !maps.Equal(got, want) {
+			t.Errorf("clusters that warmed until the timeout: %v, error %v; want none", got, err)
+		}
+	}
 	return e
 }
 
