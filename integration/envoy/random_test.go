@@ -26,7 +26,7 @@ func randomChanges() int {
 	if os.Getenv("ENVOY_LONG") != "" {
 		return 200
 	}
-	return 40
+	return 25
 }
 
 // seed is ENVOY_SEED, or a new one.
