@@ -40,6 +40,7 @@ func TestCompletionAsksTheRelay(t *testing.T) {
 		{[]string{"status", "--state", ""}, "SYNCED NOT_SENT STALE NACKED"},
 		{[]string{"status", "--state", "STALE,"}, "STALE,SYNCED STALE,NOT_SENT STALE,NACKED"},
 		{[]string{"diff", "--node", "web"}, "web-0"},
+		{[]string{"nacks", "--key", ""}, "edge"},
 		{[]string{"dump", "--key", ""}, "edge"},
 		{[]string{"dump", "--key", "edge", "--name", ""}, "a b"},
 		{[]string{"dump", "--key", "edge", "--type", "CDS", "--name", "b"}, "b"},

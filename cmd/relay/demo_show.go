@@ -48,7 +48,7 @@ clients   %d, half SotW and half delta
 look      http://%[4]s/ in a browser
           %[5]s status%[6]s                  shows which client has what
           %[5]s diff --node edge-000%[6]s    what one refused, against what it has
-          curl -s http://%[4]s/nacks
+          %[5]s nacks%[6]s                   lists what clients refused
           curl -s http://%[4]s/metrics | grep xdsrelay_
 
 `, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())

@@ -112,3 +112,13 @@ func (c *adminClient) list(ctx context.Context, path string, query url.Values) (
 		q.Set("page_token", page.Next)
 	}
 }
+
+// listOfKey is list for a query that may have a key. An empty list is fine for a known key; an
+// unknown key is most likely a mistake, and an error.
+func (c *adminClient) listOfKey(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
+	items, err := c.list(ctx, path, query)
+	if err == nil && len(items) == 0 && query.Has("key") {
+		err = c.get(ctx, "/keys/"+url.PathEscape(query.Get("key")), nil, new(json.RawMessage))
+	}
+	return items, err
+}

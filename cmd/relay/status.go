@@ -69,15 +69,9 @@ unusable files, types served from the store, and streams refused in the last min
 		if cmd.Flags().Changed("key") {
 			q.Set("key", key)
 		}
-		items, err := c.list(commandContext(cmd), path, q)
+		items, err := c.listOfKey(commandContext(cmd), path, q)
 		if err != nil {
 			return err
-		}
-		if len(items) == 0 && cmd.Flags().Changed("key") {
-			// An empty list is fine for a known key; an unknown key is most likely a mistake.
-			if err := c.get(commandContext(cmd), "/keys/"+url.PathEscape(key), nil, new(json.RawMessage)); err != nil {
-				return err
-			}
 		}
 		clients := make([]inspect.ClientStatus, 0, len(items))
 		shown := items[:0]

@@ -21,8 +21,9 @@ import (
 type difference struct {
 	item   string // regular expression of the names of the items that differ
 	reason string
-	// fewer says that the number behind the relay has to be the smaller one.
-	fewer bool
+	// fewer says that the number behind the relay has to be the smaller one, more
+	// that it has to be the larger one.
+	fewer, more bool
 	// random says that the difference depends on chance and may be missing.
 	random bool
 }
@@ -133,12 +134,12 @@ func (d difference) explains(name, behind, alone string) bool {
 	if !regexp.MustCompile("^(?:" + d.item + ")$").MatchString(name) {
 		return false
 	}
-	if !d.fewer {
+	if !d.fewer && !d.more {
 		return true
 	}
 	b, errB := strconv.Atoi(behind)
 	a, errA := strconv.Atoi(alone)
-	return errB == nil && errA == nil && b < a
+	return errB == nil && errA == nil && (d.fewer && b < a || d.more && b > a)
 }
 
 // comparedStats are the stats of configuration updates.

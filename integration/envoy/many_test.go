@@ -32,8 +32,8 @@ func TestManyEndpoints(t *testing.T) {
 		}
 		opts := sceneOptions{variant: variant}
 		explained := repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in|cluster\.many-\d+`)
-		explained = append(explained, difference{item: `stat cluster\.many-\d+\.init_fetch_timeout`, random: true,
-			reason: "on a busy machine the endpoints of thousands of clusters may take longer than 15 s"})
+		explained = append(explained, difference{item: `stat cluster\.many-\d+\.init_fetch_timeout`, random: true, fewer: true,
+			reason: "on a busy machine the origin's endpoints of thousands of clusters may take longer than 15 s"})
 		if !w.delta {
 			explained = append(explained, difference{item: `stat cluster_manager\.cluster_updated`, random: true,
 				reason: "Envoy counts repeated endpoints if they come after a while"})

@@ -5,12 +5,14 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/internal/xdstest"
 )
@@ -19,8 +21,9 @@ import (
 const vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 
 // onDemandOrigin is a delta origin with resources that a wildcard does not
-// cover, and with aliases. go-control-plane has neither. It serves every node
-// alike, and answers a name that it does not have at once.
+// cover, with aliases, and with the TTL runtimeTTL of runtime layers.
+// go-control-plane has none of these in delta. It serves every node alike, and
+// answers a name that it does not have at once.
 type onDemandOrigin struct {
 	clusterservice.UnimplementedClusterDiscoveryServiceServer
 	routeservice.UnimplementedVirtualHostDiscoveryServiceServer
@@ -70,8 +73,11 @@ func (o *onDemandOrigin) set(name string, r types.Resource, onDemand bool, alias
 	o.version++
 	url := xdstest.TypeOf(r)
 	o.drop(url, name)
-	o.resources[url] = append(o.resources[url], &onDemandResource{onDemand: onDemand, Resource: &discoveryv3.Resource{
-		Name: name, Version: fmt.Sprint("v", o.version), Resource: xdstest.Pack(r), Aliases: aliases}})
+	res := &discoveryv3.Resource{Name: name, Version: fmt.Sprint("v", o.version), Resource: xdstest.Pack(r), Aliases: aliases}
+	if url == rtds {
+		res.Ttl = durationpb.New(runtimeTTL)
+	}
+	o.resources[url] = append(o.resources[url], &onDemandResource{onDemand: onDemand, Resource: res})
 	o.tell()
 }
 
@@ -143,7 +149,7 @@ type deltaType struct {
 	answered bool
 }
 
-// serve answers the requests of a stream and sends changes.
+// serve answers the requests of a stream and sends changes and heartbeats.
 func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 	changed := make(chan struct{}, 1)
 	o.mu.Lock()
@@ -172,8 +178,13 @@ func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 		}
 	}()
 	byURL := make(map[string]*deltaType)
+	ticks := time.NewTicker(runtimeTTL / 10)
+	defer ticks.Stop()
 	for {
+		heartbeat := false
 		select {
+		case <-ticks.C:
+			heartbeat = true
 		case r := <-requests:
 			if r.TypeUrl == "" {
 				r.TypeUrl = url
@@ -196,7 +207,7 @@ func (o *onDemandOrigin) serve(s deltaStream, url string) error {
 			return err
 		}
 		for _, dt := range byURL {
-			if resp := o.respond(dt); resp != nil {
+			if resp := o.respond(dt, heartbeat); resp != nil {
 				if err := s.Send(resp); err != nil {
 					return err
 				}
@@ -231,8 +242,9 @@ func (o *onDemandOrigin) subscribe(dt *deltaType, r *discoveryv3.DeltaDiscoveryR
 	}
 }
 
-// respond returns what the stream does not have yet, or nil.
-func (o *onDemandOrigin) respond(dt *deltaType) *discoveryv3.DeltaDiscoveryResponse {
+// respond returns what the stream does not have yet, with heartbeats for what it
+// has if that is asked for, or nil.
+func (o *onDemandOrigin) respond(dt *deltaType, heartbeat bool) *discoveryv3.DeltaDiscoveryResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: dt.url, SystemVersionInfo: fmt.Sprint("v", o.version)}
@@ -249,6 +261,8 @@ func (o *onDemandOrigin) respond(dt *deltaType) *discoveryv3.DeltaDiscoveryRespo
 		if dt.known[r.Name] != r.Version {
 			dt.known[r.Name] = r.Version
 			resp.Resources = append(resp.Resources, r.Resource)
+		} else if heartbeat && r.Ttl != nil {
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: r.Name, Version: r.Version, Ttl: r.Ttl})
 		}
 	}
 	for n := range dt.names {

@@ -20,12 +20,13 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// randomChanges is how many changes a run makes.
+// randomChanges is how many changes a run makes. A change that changes nothing
+// does not count.
 func randomChanges() int {
 	if os.Getenv("ENVOY_LONG") != "" {
 		return 200
 	}
-	return 40
+	return 25
 }
 
 // seed is ENVOY_SEED, or a new one.
@@ -43,9 +44,10 @@ func seed(t testing.TB) uint64 {
 }
 
 // Random changes under traffic: clusters, endpoints, routes and listeners come,
-// change and go, and the route of the requests moves. No request fails, and
-// nothing is rejected. At the end Envoy has exactly what the origin has.
-// ENVOY_SEED repeats a run.
+// change and go. The route of the listener "in" moves from cluster to cluster.
+// The listener "always" sends its requests to the EDS cluster "web". No request
+// fails, nothing is rejected, and at the end Envoy has exactly what the origin
+// has. ENVOY_SEED repeats a run.
 //
 // It is not played directly: the result is compared with the origin, and
 // without a relay each changed EDS cluster may warm for 15 s.
@@ -60,22 +62,27 @@ func TestRandomChanges(t *testing.T) {
 		s := newScene(t, w, sceneOptions{variant: variant, config: keepsOldClusters, origin: ordered})
 		m := newRandomModel(t, s, seed)
 		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "backend-0")
-		tr := startTraffic(e, "in")
-		for range randomChanges() {
+		all := make([]*traffic, 2)
+		for i, listener := range []string{"in", "always"} {
+			e.reaches(listener, "", "/", "backend-0")
+			all[i] = startTraffic(e, listener)
+		}
+		for len(m.done) <= randomChanges() { // the first is the beginning
 			m.change(e)
 			if m.rng.IntN(3) == 0 {
-				tr.goesOn()
+				all[m.rng.IntN(2)].goesOn()
 			}
 		}
 		e.mustHave(m.now)
-		tr.goesOn()
+		for _, tr := range all {
+			tr.goesOn()
+		}
 		e.mustBeClean()
 	})
 }
 
-// randomModel changes what an origin serves. The cluster "web" and the route to
-// it always exist.
+// randomModel changes what an origin serves. The cluster "web", the listeners
+// "in" and "always" and the routes to "web" always exist.
 type randomModel struct {
 	s        *scene
 	rng      *rand.Rand
@@ -91,7 +98,8 @@ func newRandomModel(t *testing.T, s *scene, seed uint64) *randomModel {
 	for i := range 3 {
 		m.backends = append(m.backends, xdstest.StartHTTPBackend(t, fmt.Sprint("backend-", i)))
 	}
-	m.put("begin", web(s.way.source, m.backends[0])...)
+	m.put("begin", append(web(s.way.source, m.backends[0]),
+		xdstest.HTTPListener("always", xdstest.Manager("always", s.way.source)), routes("always", "web"))...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the changes: %s", strings.Join(m.done, "; "))
@@ -104,11 +112,16 @@ func newRandomModel(t *testing.T, s *scene, seed uint64) *randomModel {
 func (m *randomModel) put(what string, resources ...types.Resource) { m.apply(what, resources, nil) }
 
 func (m *randomModel) apply(what string, put []types.Resource, remove map[string][]string) {
-	m.done = append(m.done, what)
+	changes := len(remove) > 0
 	for _, r := range put {
 		url, name := xdstest.NameOf(r)
+		changes = changes || !proto.Equal(m.now[url][name], r)
 		m.now[url][name] = r
 	}
+	if !changes {
+		return
+	}
+	m.done = append(m.done, what)
 	for url, names := range remove {
 		for _, n := range names {
 			delete(m.now[url], n)
@@ -139,6 +152,7 @@ func (m *randomModel) change(e *envoy) {
 		switch {
 		case name == "web":
 		case exists:
+			m.settle(e)
 			m.apply("without "+name, []types.Resource{m.routesTo(name, false)}, map[string][]string{cds: {name}, eds: {name}})
 		default:
 			m.put("with "+name, cluster(name, m.s.way.source), endpoints(name, m.someBackends()...), m.routesTo(name, true))
@@ -152,10 +166,11 @@ func (m *randomModel) change(e *envoy) {
 		// Before its clusters are acknowledged, go-control-plane sends a route
 		// before the new cluster.
 		e.mustHave(m.now)
-		m.move()
+		m.move(e)
 	default: // another listener comes, changes or goes
-		name = fmt.Sprint("in-", m.rng.IntN(3))
-		if _, exists = m.now[lds][name]; exists && m.rng.IntN(2) == 0 {
+		name = []string{"always", "in-0", "in-1", "in-2"}[m.rng.IntN(4)]
+		if _, exists = m.now[lds][name]; exists && name != "always" && m.rng.IntN(2) == 0 {
+			m.settle(e)
 			m.apply("without listener "+name, nil, map[string][]string{lds: {name}, rds: {name}})
 			return
 		}
@@ -165,25 +180,35 @@ func (m *randomModel) change(e *envoy) {
 	}
 }
 
-// move moves the requests of the traffic to a new static cluster, and deletes
-// the old one in the same snapshot. The cluster "web" stays.
-func (m *randomModel) move() {
+// settle waits until Envoy has everything, and so has asked for every name. In
+// SotW, go-control-plane's ordered cache forgets a watch if a snapshot has names
+// that were not asked for. If they go before they are asked for, it never answers.
+func (m *randomModel) settle(e *envoy) { e.mustHave(m.now) }
+
+// move moves the requests of the listener "in" to a new cluster, and deletes the
+// old one in the same snapshot. The cluster "web" stays. A new EDS cluster comes
+// before its route, because Envoy uses a route also while its cluster warms.
+func (m *randomModel) move(e *envoy) {
 	old := m.base
 	m.moves++
 	m.base = fmt.Sprint("base-", m.moves)
 	r := proto.Clone(m.now[rds]["in"]).(*routev3.RouteConfiguration)
 	all := r.GetVirtualHosts()[0].GetRoutes()
 	all[len(all)-1] = xdstest.RouteTo("/", m.base)
+	put := []types.Resource{r}
+	if m.rng.IntN(2) == 0 {
+		m.put("with "+m.base, cluster(m.base, m.s.way.source), endpoints(m.base, m.someBackends()...))
+		e.mustHave(m.now)
+	} else {
+		c := staticCluster(m.base, m.someBackends()...)
+		put = append(put, c)
+		m.now[eds][m.base] = c.GetLoadAssignment() // Envoy's dump has it there too
+	}
 	var remove map[string][]string
 	if old != "web" {
-		remove = map[string][]string{cds: {old}}
+		remove = map[string][]string{cds: {old}, eds: {old}}
 	}
-	c := staticCluster(m.base, m.someBackends()...)
-	m.apply("move to "+m.base, []types.Resource{c, r}, remove)
-	m.now[eds][m.base] = c.GetLoadAssignment() // Envoy's dump has it there too
-	if old != "web" {
-		delete(m.now[eds], old)
-	}
+	m.apply("move to "+m.base, put, remove)
 }
 
 // routesTo is the routes of the listener "in" with or without one to a cluster.

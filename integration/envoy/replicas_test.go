@@ -111,7 +111,8 @@ func (r *replicas) waitSpread(envoys int, relays ...*xdstest.Relay) {
 }
 
 // lose takes one of two relays away from six Envoys and brings it back. The
-// Envoys go to the other one, and spread again afterwards.
+// Envoys go to the other one, and spread again afterwards. No request through any
+// of them fails.
 func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r *replicas)) {
 	const n = 6
 	r := newReplicas(t, w, keepalive)
@@ -120,10 +121,7 @@ func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r
 	for _, e := range envoys {
 		e.reaches("in", "", "/", "blue")
 	}
-	var all []*traffic
-	for _, e := range envoys[:2] {
-		all = append(all, startTraffic(e, "in"))
-	}
+	tr := startTrafficInTurn("in", envoys...)
 	r.waitSpread(n, r.relays[0], r.relays[1])
 
 	if withdraw {
@@ -142,10 +140,8 @@ func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r
 	for _, e := range envoys {
 		e.reaches("in", "", "/", "red")
 	}
-	for _, tr := range all {
-		tr.goesOn()
-		tr.stop()
-	}
+	tr.goesOn()
+	tr.stop()
 	for _, e := range envoys {
 		e.lostNothing(webHeld...)
 		e.mustBeClean()

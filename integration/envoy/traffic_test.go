@@ -88,12 +88,23 @@ type traffic struct {
 // answers there. It ends with the test, which fails if any request failed.
 func startTraffic(e *envoy, listener string) *traffic {
 	e.t.Helper()
-	address, err := e.listenerAddress(listener)
-	if err != nil {
-		e.t.Fatal(err)
+	return startTrafficInTurn(listener, e)
+}
+
+// startTrafficInTurn is startTraffic through several Envoys in turn.
+func startTrafficInTurn(listener string, envoys ...*envoy) *traffic {
+	t := envoys[0].t
+	t.Helper()
+	var addresses []string
+	for _, e := range envoys {
+		address, err := e.listenerAddress(listener)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, address)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	tr := &traffic{t: e.t, cancel: cancel, by: make(map[string]int)}
+	tr := &traffic{t: t, cancel: cancel, by: make(map[string]int)}
 	began := time.Now()
 	for range 4 {
 		tr.wait.Go(func() {
@@ -102,8 +113,8 @@ func startTraffic(e *envoy, listener string) *traffic {
 			client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
 			tick := time.NewTicker(3 * time.Millisecond)
 			defer tick.Stop()
-			for ctx.Err() == nil {
-				backend, err := answered(send(ctx, client, "http://"+address+"/", "", nil))
+			for i := 0; ctx.Err() == nil; i++ {
+				backend, err := answered(send(ctx, client, "http://"+addresses[i%len(addresses)]+"/", "", nil))
 				tr.count(ctx, time.Since(began), backend, err)
 				select {
 				case <-tick.C:
@@ -112,7 +123,7 @@ func startTraffic(e *envoy, listener string) *traffic {
 			}
 		})
 	}
-	e.t.Cleanup(tr.stop)
+	t.Cleanup(tr.stop)
 	return tr
 }
 

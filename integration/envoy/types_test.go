@@ -168,7 +168,8 @@ type everything struct {
 // send to green, and the path /runtime, which goes to blue or green as RTDS
 // says. Listener "scoped" sends the scopes "blue" and "green" to these
 // backends. Listener "tls" has its certificate from SDS, and so has its cluster
-// the authority that it verifies "secure" with.
+// the authority that it verifies "secure" with. Listener "plain" sends all to
+// blue. Nothing uses the cluster "moving" yet, whose endpoints are green.
 func newEverything(t testing.TB, source *corev3.ConfigSource) *everything {
 	t.Helper()
 	ca := tlstest.NewAuthority(t)
@@ -185,9 +186,18 @@ func newEverything(t testing.TB, source *corev3.ConfigSource) *everything {
 		routeConfig("in", append(runtimeRoutes("/runtime"), routeByHeader("x-filter", "on", "green"), xdstest.RouteTo("/", "blue"))...),
 		xdstest.HTTPListener("scoped", scopedManager(source)), scope("blue", "all-blue"), scope("green", "all-green"),
 		routes("all-blue", "blue"), routes("all-green", "green"),
+		xdstest.HTTPListener("plain", xdstest.Manager("all-blue", source)), routes("moving", "moving"),
+		clusterOfService("moving", "moving-1", source), endpoints("moving-1", green), endpoints("moving-2", blue),
 		withCertificate(xdstest.HTTPListener("tls", xdstest.Manager("secure", source)), "server", source), routes("secure", "secure"),
 		certificate("server", ca.Pair(t, tlstest.DNS("in.example.com"))),
 	}}
+}
+
+// clusterOfService is an EDS cluster with the load assignment of this name.
+func clusterOfService(name, service string, source *corev3.ConfigSource) *clusterv3.Cluster {
+	c := cluster(name, source)
+	c.EdsClusterConfig.ServiceName = service
+	return c
 }
 
 // rotate replaces the authority, the listener's certificate, and the backend

@@ -49,7 +49,12 @@ func playEverything(t *testing.T, s *scene) *envoy {
 	e.answers(ask{listener: "scoped", header: [2]string{"x-scope", "blue"}}, "blue")
 	e.answers(ask{listener: "scoped", header: [2]string{"x-scope", "green"}}, "green")
 	e.answers(ask{listener: "tls", trust: x.ca}, "secure")
+	e.answers(ask{listener: "plain"}, "blue")
 
+	s.origin.Put("edge", xdstest.HTTPListener("plain", xdstest.Manager("moving", source)))
+	e.answers(ask{listener: "plain"}, "green")
+	s.origin.Put("edge", clusterOfService("moving", "moving-2", source))
+	e.answers(ask{listener: "plain"}, "blue")
 	s.origin.Put("edge", addHeader("off"))
 	e.answers(ask{listener: "in"}, "blue")
 	s.origin.Put("edge", runtimeResource(100))

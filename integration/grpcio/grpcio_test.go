@@ -46,6 +46,12 @@ func follow(t *testing.T, variant, kind string) {
 		"downstream.removal_delay": "1s",
 	})
 	r := xdstest.StartRelay(t, config)
+	noNacks := func(r *xdstest.Relay) {
+		t.Helper()
+		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
+			t.Errorf("gRPC refused %v responses", nacks)
+		}
+	}
 	c := startCaller(t, r.Address, "greeter")
 	c.reaches("blue")
 
@@ -61,6 +67,7 @@ func follow(t *testing.T, variant, kind string) {
 
 	// The relay restarts, after SIGTERM or SIGKILL. While it is away, the origin
 	// gets other endpoints.
+	noNacks(r)
 	if kind == xdstest.Linear {
 		r.Stop()
 	} else {
@@ -78,9 +85,7 @@ func follow(t *testing.T, variant, kind string) {
 	c.reaches("blue")
 	c.goesOn()
 
-	if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
-		t.Errorf("gRPC refused %v responses", nacks)
-	}
+	noNacks(r)
 	xdstest.Eventually(t, "the client in /clients", func() error { return inStep(r) })
 }
 
