@@ -18,16 +18,16 @@ func newNacksCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "nacks",
-		Short: "List the responses that clients of a running relay refused",
-		Long: `List the responses that clients of a running relay refused, the newest first. There
+		Short: "List the responses that clients of a running relay rejected",
+		Long: `List the responses that clients of a running relay rejected, the newest first. There
 is one row for each key, type, version and message.
 
-  NACKS    how often clients refused it
-  CLIENTS  how many clients refused it; NODE is the last of them
-  STILL    how many clients refuse it now
-  LAST     the time since the last refusal
+  NACKS    how often clients rejected it
+  CLIENTS  how many clients rejected it; NODE is the last of them
+  STILL    how many clients reject it now
+  LAST     the time since the last NACK
 
-relay diff --node shows which resources a client refused.`,
+relay diff --node shows which resources a client rejected.`,
 		Example: `  relay nacks
   relay nacks --key edge
   relay nacks --admin 127.0.0.1:19000 -o json`,
@@ -84,7 +84,7 @@ type keyNack struct {
 
 func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
 	if len(nacks) == 0 {
-		fmt.Fprintln(w, "no client refused anything")
+		fmt.Fprintln(w, "no client rejected a response")
 		return
 	}
 	rows := [][]cell{{{text: "KEY"}, {text: "TYPE"}, {text: "VERSION"}, {text: "NACKS"}, {text: "CLIENTS"},

@@ -15,7 +15,7 @@ func TestNacks(t *testing.T) {
 	other.take().answer("")
 	o.until([]string{"status"}, "2 SYNCED")
 	for _, args := range [][]string{{"nacks"}, {"nacks", "--key", "edge"}} {
-		if code, out := o.run(args...); code != 0 || out != "no client refused anything\n" {
+		if code, out := o.run(args...); code != 0 || out != "no client rejected a response\n" {
 			t.Errorf("%v: %d %s", args, code, out)
 		}
 	}

@@ -68,9 +68,6 @@ type nackItem struct {
 	StillRefusing int `json:"still_refusing"`
 }
 
-<<<<<<< HEAD:integration/envoy/nack_test.go
-// nackScene is a scene with CSDS, an Envoy that serves web, and traffic
-=======
 // nacksOf returns what `relay nacks` prints for the key "edge".
 func nacksOf(r *xdstest.Relay) ([]nackItem, error) {
 	text, code := r.Run("nacks", "--key", "edge", "-o", "json")
@@ -97,7 +94,6 @@ func (s *scene) rollBack(e *envoy, back func()) {
 }
 
 // nackScene is a scene with CSDS, an Envoy that serves web, and traffic
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 // through it.
 func nackScene(t *testing.T, w way, variant string, config xdstest.Config) (s *scene, e *envoy, csdsAddress string) {
 	csdsAddress = xdstest.FreeAddress(t)
@@ -110,19 +106,11 @@ func nackScene(t *testing.T, w way, variant string, config xdstest.Config) (s *s
 	return s, e, csdsAddress
 }
 
-<<<<<<< HEAD:integration/envoy/nack_test.go
-// An Envoy rejects a changed cluster, listener and route. It keeps what it had,
-// and traffic goes on. /nacks, /clients, `relay status`, `relay diff` and CSDS
-// say what it rejected and why. When the origin takes the change back, the Envoy
-// is in step again.
-func TestNacks(t *testing.T) {
-=======
 // An Envoy rejects a changed cluster, listener and route. It keeps what it had
 // and traffic goes on. `relay nacks`, /clients, `relay status`, `relay diff` and CSDS
 // say what it rejected and why. When the origin takes the change back, the Envoy
 // is in step at once.
 func TestNacks(t *testing.T) {
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, e, csdsAddress := nackScene(t, w, variant, nil)
 		tr := startTraffic(e, "in")
@@ -145,14 +133,8 @@ func TestNacks(t *testing.T) {
 			}
 			waitNacked(t, s.relay, e, csdsAddress, r)
 
-<<<<<<< HEAD:integration/envoy/nack_test.go
-			s.origin.Put("edge", r.good)
-			waitInStep(e, s.relay)
-			waitAcked(t, s.relay, e, csdsAddress, r)
-=======
 			s.rollBack(e, func() { s.origin.Put("edge", r.good) })
 			waitAcked(t, s.relay, e, csdsAddress, r)
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 		}
 		tr.stop()
 		e.lostNothing(webHeld...)
@@ -210,15 +192,9 @@ func adds(diff, text string) bool {
 	})
 }
 
-<<<<<<< HEAD:integration/envoy/nack_test.go
-// waitAcked waits until everything that the relay shows says that the Envoy
-// rejects nothing any more. /nacks keeps the NACK as history.
-func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r badResource) {
-=======
 // waitAcked waits until everything that the relay shows says that the Envoy
 // rejects nothing any more. `relay nacks` keeps the NACK as history.
 func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r badResource) {
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 	t.Helper()
 	xdstest.Eventually(t, "the relay's view after the roll-back of "+r.resource, func() error {
 		nacks, err := nacksOf(relay)
@@ -227,11 +203,7 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 		}
 		for _, n := range nacks {
 			if n.StillRefusing != 0 {
-<<<<<<< HEAD:integration/envoy/nack_test.go
-				return fmt.Errorf("/nacks: still rejected: %+v", n)
-=======
 				return fmt.Errorf("relay nacks: still rejected: %+v", n)
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 			}
 		}
 		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has all there is for it") {
@@ -252,13 +224,8 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 
 // A new cluster that the Envoy rejects comes beside a change of the endpoints.
 // The Envoy takes the endpoints. When the origin takes the cluster back, the
-<<<<<<< HEAD:integration/envoy/nack_test.go
-// Envoy is in step again.
-func TestNackOfNewCluster(t *testing.T) {
-=======
 // Envoy is in step at once.
 func TestNackOfNewCluster(t *testing.T) {
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
 		s, e, csdsAddress := nackScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "10m"})
 		tr := startTraffic(e, "in")
@@ -267,14 +234,8 @@ func TestNackOfNewCluster(t *testing.T) {
 		tr.reaches("green")
 		waitNacked(t, s.relay, e, csdsAddress, spare)
 		// P36: the roll-back does not wait for removal_delay.
-<<<<<<< HEAD:integration/envoy/nack_test.go
-		s.origin.Remove("edge", cds, "spare")
-		waitInStep(e, s.relay)
-		waitAcked(t, s.relay, e, csdsAddress, spare)
-=======
 		s.rollBack(e, func() { s.origin.Remove("edge", cds, "spare") })
 		waitAcked(t, s.relay, e, csdsAddress, spare)
->>>>>>> i17-envoy:integration/envoy/refusal_test.go
 		tr.stop()
 		// Envoy lists a new cluster that it rejected among those that warm, until
 		// the origin removes it.
