@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +11,13 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// The README shows the output of commands on `make demo CLIENTS=6`. README_RECORDING=1 writes it
+// The README shows the output of commands on `make demo CLIENTS=4`. README_RECORDING=1 writes it
 // again (make recording).
 const (
 	readme           = "../../README.md"
-	recordingBegins  = "```console\n$ make demo CLIENTS=6 > /dev/null &\n"
+	recordingBegins  = "```console\n$ make demo CLIENTS=4 > /dev/null &\n"
 	recordingEnds    = "```\n"
-	recordingClients = 6
+	recordingClients = 4
 )
 
 func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
@@ -36,19 +35,13 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 		}
 		return out
 	}
-	clusters := regexp.MustCompile(`edge-002 +edge/eu-1 +[a-z]+ +SYNCED ([0-9]+)`)
 	record := func() string {
 		now := recordingBegins
 		run := func(args ...string) {
 			now += "$ relay " + strings.Join(args, " ") + "\n" + relay(args...)
 		}
 		run("status")
-		next, err := strconv.Atoi(clusters.FindStringSubmatch(now)[1])
-		if err != nil {
-			t.Fatal(err)
-		}
 		run("diff", "--node", "edge-000")
-		run("wait", "--key", "edge/eu-1", "--type", "CDS", "--version", strconv.Itoa(next+3))
 		return now + recordingEnds
 	}
 	text, err := os.ReadFile(readme)
