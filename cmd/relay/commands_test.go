@@ -131,7 +131,7 @@ DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (co
 DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)
 `},
 		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)\nDIR/later.yaml is valid\n"},
-		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is no directory (column 32)\n"},
+		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is not a directory (column 32)\n"},
 		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: wants one token of printable ASCII without blanks (column 21)\n"},
 		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all matching rules add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {

@@ -25,7 +25,7 @@ func TestStorePath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new")); code != 0 || err == nil {
 		t.Errorf("%d %s; %v", code, out, err)
 	}
-	at := filepath.Join(dir, "bad.yaml") + ":5: store.path: warning: " + filepath.Join(dir, "bad.yaml") + " is no directory"
+	at := filepath.Join(dir, "bad.yaml") + ":5: store.path: warning: " + filepath.Join(dir, "bad.yaml") + " is not a directory"
 	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "bad.yaml")); code != 0 || !strings.Contains(out, at) {
 		t.Errorf("%d %s", code, out)
 	}

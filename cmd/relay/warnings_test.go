@@ -154,7 +154,7 @@ func TestP80_ADirectoryWithoutFilesIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
-	if want := "r.yaml:1: upstream.origins[0].address: warning: " + filepath.Join(dir, "d") + ": no file in it is served"; code != 0 || errs != "" || !strings.Contains(out, want) {
+	if want := "r.yaml:1: upstream.origins[0].address: warning: " + filepath.Join(dir, "d") + ": the directory has no file of resources"; code != 0 || errs != "" || !strings.Contains(out, want) {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 }

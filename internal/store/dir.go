@@ -164,7 +164,7 @@ func Check(path string) (othersMay string, err error) {
 	case err != nil:
 		return "", err
 	case !is.IsDir():
-		return "", fmt.Errorf("%s is no directory", path)
+		return "", fmt.Errorf("%s is not a directory", path)
 	}
 	may, _ := openToOthers(path)
 	return may, usable(path)
