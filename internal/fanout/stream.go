@@ -228,7 +228,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.metrics.Refuse(refusal.Reason)
-		st.srv.log.Warn("client type refused: the stream gets no response for it",
+		st.srv.log.Warn("client type refused; the stream gets no response for it",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
 		return st.addChecked(ty, generation) // P6: no response
 	}

@@ -94,7 +94,7 @@ func (s *Source) Reload() {
 		}
 		s.fault.Store(fault)
 		s.count(telemetry.ReloadFailed)
-		s.opts.Log.Error("certificates not reloaded, the ones before stay in force", "of", s.opts.Name, "error", err)
+		s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
 		return
 	}
 	s.fault.Store(nil)

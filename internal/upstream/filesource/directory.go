@@ -191,16 +191,16 @@ func (d *Directory) meaning(path string) string {
 		if d.neverPublished() {
 			return "origin directory not served: the relay cannot read all of it"
 		}
-		return "origin directory not readable: the resources from before stay in force"
+		return "origin directory not readable; the previous resources stay in force"
 	}
 	f := d.files[filepath.Base(path)]
 	if f.good == nil {
-		return "origin file rejected: the relay serves nothing of it"
+		return "origin file rejected; the relay serves nothing of it"
 	}
 	for _, s := range f.good {
 		d.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
 	}
-	return "origin file rejected: its last valid content stays in force"
+	return "origin file rejected; its last valid content stays in force"
 }
 
 // Faults returns the current faults, at most maxFaults.

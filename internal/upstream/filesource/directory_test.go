@@ -179,12 +179,12 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	late, _ := r.key(named(cds, "a")) // other keys get it too
 	holds(t, late, "a=3")
 	must(t, os.Mkdir(r.dir, 0o755)) // it exists and is empty, like a mount point without a mount
-	r.log.Until(t, at, "the resources from before stay in force", "the directory has no file of resources")
+	r.log.Until(t, at, "the previous resources stay in force", "the directory has no file of resources")
 	holds(t, wild, "a=3")
 	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
 	later, _ := r.key(named(cds, "a"))
 	holds(t, later, "a=3")
-	at = r.log.Until(t, 0, "the resources from before stay in force", "the directory has no file of resources")
+	at = r.log.Until(t, 0, "the previous resources stay in force", "the directory has no file of resources")
 	r.write("c.yaml", clustersFile("4", "a=4"))
 	r.log.Until(t, at, "readable again", "current")
 	holds(t, wild, "a=4")
