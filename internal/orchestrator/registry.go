@@ -196,12 +196,12 @@ func (r *Registry) admit(key xds.Key, m *member, candidate *Group) (g, evicted *
 	limits := &r.settings().Limits
 	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
-			"key %s: peer %s has more keys than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
+			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
 	}
 	if g == nil {
 		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
 		if full && r.idle.Len() == 0 {
-			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay has more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
+			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
 		}
 		if candidate == nil {
 			return nil, nil, nil

@@ -145,7 +145,7 @@ func (a *adsStream) reportSize(r *adsclient.Request) {
 	m := a.stream.client.opts.Metrics
 	if r.VersionsLeftOut > 0 {
 		m.VersionsLeftOut.Add(r.VersionsLeftOut)
-		a.stream.log.Warn("request without all versions, to stay within upstream.max_request_bytes; removals of these resources go unnoticed",
+		a.stream.log.Warn("versions left out of a request over upstream.max_request_bytes; removals of these resources may go unnoticed",
 			"type", r.Type, "versions_left_out", r.VersionsLeftOut)
 	}
 	if !r.Oversized {

@@ -215,7 +215,7 @@ func (l *originStream) Opened() {
 	l.open, l.openedAt = true, time.Now()
 	l.at.streams.Add(1)
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
-	l.log.Debug("upstream stream open", "origin", l.at.name, "probe", l.probing != nil)
+	l.log.Debug("upstream stream opened", "origin", l.at.name, "probe", l.probing != nil)
 	l.report(Status{Connected: true})
 }
 

@@ -53,11 +53,11 @@ func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	l, peer := &a.limits, c.Account
 	switch {
 	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection has more streams than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection would have more streams than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
 	case l.StreamsPerPeer > 0 && a.perPeer[peer] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s has more streams than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
 	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay has more streams than downstream.limits.streams allows (%d)", l.Streams)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
 	case a.rate != nil && !a.rate.Allow():
 		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more new streams than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
 	}
@@ -84,9 +84,9 @@ func (a *Admission) EnterPoll(account string) *refusal.Refusal {
 	l := &a.limits
 	switch {
 	case l.StreamsPerPeer > 0 && a.perPeer[account] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s has more streams than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
 	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: the relay has more streams than downstream.limits.streams allows (%d)", l.Streams)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
 	}
 	a.total++
 	a.perPeer[account]++

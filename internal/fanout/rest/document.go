@@ -265,7 +265,7 @@ func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, ver
 	}
 	if lost > 0 {
 		of.LeftOut.Add(lost)
-		s.opts.Log.Warn("JSON response lacks fields that the relay does not know; gRPC responses have them",
+		s.opts.Log.Warn("unknown fields left out of a JSON response; gRPC responses keep them",
 			"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin)
 	}
 	b = append(b, "],"...)
