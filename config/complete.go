@@ -14,7 +14,7 @@ func (c *Config) complete(file string) error {
 	if c.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("configuration: name of the host, which `name` is by default: %w", err)
+			return fmt.Errorf("configuration: name: cannot read the host's name, which is the default: %w", err)
 		}
 		c.Name = host
 	}

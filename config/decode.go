@@ -69,7 +69,7 @@ func (d *decoder) run(v reflect.Value, key string) {
 		return
 	}
 	if err := dec.Decode(&more); err == nil {
-		d.fault(&more, "", "a second document; there has to be one only")
+		d.fault(&more, "", "the file has a second YAML document, but must have only one")
 	} else if !errors.Is(err, io.EOF) {
 		d.syntax(err)
 		return
@@ -107,7 +107,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	defer func() { d.depth-- }()
 	if d.nodes++; d.depth > maxDepth || d.nodes > maxNodes {
 		if !d.over {
-			d.fault(n, key, "nested too deeply, or too much altogether")
+			d.fault(n, key, "is nested too deep, or has too many values")
 			d.over = true
 		}
 		d.nodes = maxNodes // stops decoding
@@ -156,7 +156,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 // mapping decodes a mapping into the struct v.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 	if n.Kind != yaml.MappingNode {
-		d.fault(n, key, "wants keys and values, got %s", kindOf(n))
+		d.fault(n, key, "must be a mapping, but is %s", kindOf(n))
 		return
 	}
 	fields := d.fieldsOf(v.Type())
@@ -164,7 +164,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, val := n.Content[i], n.Content[i+1]
 		if k.Kind != yaml.ScalarNode || k.ShortTag() == "!!merge" {
-			d.fault(k, key, "a key has to be a plain name; merge keys (<<) are not supported")
+			d.fault(k, key, "each key must be a plain name; merge keys (<<) are not supported")
 			continue
 		}
 		name := k.Value
@@ -173,17 +173,17 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 		}
 		sub := join(key, name)
 		if line, ok := seen[name]; ok {
-			d.fault(k, sub, "duplicate key, first given in line %d", line)
+			d.fault(k, sub, "duplicate key; line %d has it already", line)
 			continue
 		}
 		seen[name] = k.Line
 		if d.reserved[noIndices(sub)] {
-			d.fault(k, sub, "reserved for later, not supported yet")
+			d.fault(k, sub, "is not supported yet; the name is reserved")
 			continue
 		}
 		f, ok := fields[name]
 		if !ok && d.reserved != nil && removed[sub] {
-			d.places.removed = append(d.places.removed, Fault{Pos: d.pos(k), Key: sub, Reason: "is ignored: this version has no such key, and the next one refuses it"})
+			d.places.removed = append(d.places.removed, Fault{Pos: d.pos(k), Key: sub, Reason: "is ignored: the key was removed, and is an error in the next version"})
 			continue
 		}
 		if !ok {
@@ -192,7 +192,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 				d.fault(k, sub, "unknown key")
 				continue
 			}
-			d.fault(k, sub, "unknown key, did you mean %s?", near)
+			d.fault(k, sub, "unknown key; did you mean %s?", near)
 			d.faults[len(d.faults)-1].meant = join(key, near)
 			continue
 		}
@@ -220,14 +220,14 @@ func (d *decoder) fieldsOf(t reflect.Type) map[string]int {
 
 func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.SequenceNode {
-		d.fault(n, key, "wants a list, got %s", kindOf(n))
+		d.fault(n, key, "must be a list, but is %s", kindOf(n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, e := range n.Content {
 		sub := fmt.Sprintf("%s[%d]", key, i)
 		if e.Kind == yaml.ScalarNode && e.ShortTag() == "!!null" {
-			d.fault(e, sub, "an element without a value")
+			d.fault(e, sub, "the element has no value")
 			continue
 		}
 		d.value(e, v.Index(i), sub, false)
@@ -237,24 +237,24 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 // scalar decodes a string, number, bool or duration.
 func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
-		d.fault(at, key, "wants %s, got %s", wants(v.Type()), kindOf(n))
+		d.fault(at, key, "must be %s, but is %s", wants(v.Type()), kindOf(n))
 		return
 	}
 	tag := n.ShortTag()
 	switch {
 	case v.Type() == durationType && (tag == "!!str" || tag == "!!int" && n.Value == "0"):
 	case v.Type() == durationType && tag == "!!int":
-		d.fault(at, key, "wants a duration with its unit, as in %ss", n.Value)
+		d.fault(at, key, "must be a duration with a unit, such as %ss", n.Value)
 		return
 	case v.Kind() == reflect.String && tag == "!!str",
 		v.Kind() == reflect.Bool && tag == "!!bool",
 		v.CanInt() && tag == "!!int",
 		v.CanFloat() && (tag == "!!float" || tag == "!!int"):
 	case v.Kind() == reflect.String:
-		d.fault(at, key, "wants a string, got %s; put it in quotes", kindOf(n))
+		d.fault(at, key, "must be a string, but is %s; put it in quotes", kindOf(n))
 		return
 	default:
-		d.fault(at, key, "wants %s, got %s", wants(v.Type()), kindOf(n))
+		d.fault(at, key, "must be %s, but is %s", wants(v.Type()), kindOf(n))
 		return
 	}
 	if v.Type() == durationType || v.Kind() == reflect.String {
@@ -264,14 +264,14 @@ func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 		return
 	}
 	if err := n.Decode(v.Addr().Interface()); err != nil {
-		d.fault(at, key, "wants %s, got %q", wants(v.Type()), n.Value)
+		d.fault(at, key, "must be %s, but is %q", wants(v.Type()), n.Value)
 	}
 }
 
 // scan decodes a scalar by the value's UnmarshalText.
 func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
-		d.fault(at, key, "wants one value, got %s", kindOf(n))
+		d.fault(at, key, "must be one value, but is %s", kindOf(n))
 		return
 	}
 	// The caller has checked that v has the method.
@@ -286,7 +286,7 @@ func setText(v reflect.Value, s string) error {
 	case v.Type() == durationType:
 		t, err := time.ParseDuration(s)
 		if err != nil {
-			return fmt.Errorf("wants a duration such as 30s, got %q", s)
+			return fmt.Errorf("must be a duration such as 30s, but is %q", s)
 		}
 		v.SetInt(int64(t))
 	case v.Kind() == reflect.String:
@@ -294,23 +294,23 @@ func setText(v reflect.Value, s string) error {
 	case v.Kind() == reflect.Bool:
 		b, err := strconv.ParseBool(s)
 		if err != nil {
-			return fmt.Errorf("wants true or false, got %q", s)
+			return fmt.Errorf("must be true or false, but is %q", s)
 		}
 		v.SetBool(b)
 	case v.CanInt():
 		i, err := strconv.ParseInt(s, 10, v.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("wants an integer, got %q", s)
+			return fmt.Errorf("must be an integer, but is %q", s)
 		}
 		v.SetInt(i)
 	case v.CanFloat():
 		f, err := strconv.ParseFloat(s, v.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("wants a number, got %q", s)
+			return fmt.Errorf("must be a number, but is %q", s)
 		}
 		v.SetFloat(f)
 	default:
-		return fmt.Errorf("cannot be given as text")
+		return fmt.Errorf("cannot be set as text")
 	}
 	return nil
 }
@@ -357,7 +357,7 @@ func wants(t reflect.Type) string {
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return "keys and values"
+		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	}

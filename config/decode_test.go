@@ -33,13 +33,13 @@ func TestDecodeFaults(t *testing.T) {
 		text string
 		want []string
 	}{
-		"nothing":  {"", []string{`1:1: upstream.origins: has to name at least one origin, as in [{address: "127.0.0.1:18000"}]`}},
-		"comments": {"# nothing\n", []string{`1:1: upstream.origins: has to name at least one origin, as in [{address: "127.0.0.1:18000"}]`}},
-		"unknown":  {origin + "  varaint: sotw\nzzz: 1\n", []string{"3:3: upstream.varaint: unknown key, did you mean variant?", "4:1: zzz: unknown key"}},
+		"nothing":  {"", []string{`1:1: upstream.origins: must have at least one origin, such as [{address: "127.0.0.1:18000"}]`}},
+		"comments": {"# nothing\n", []string{`1:1: upstream.origins: must have at least one origin, such as [{address: "127.0.0.1:18000"}]`}},
+		"unknown":  {origin + "  varaint: sotw\nzzz: 1\n", []string{"3:3: upstream.varaint: unknown key; did you mean variant?", "4:1: zzz: unknown key"}},
 		"unknown in a list": {"upstream:\n  origins:\n  - {adress: a}\n",
-			[]string{"3:6: upstream.origins[0].adress: unknown key, did you mean address?"}},
+			[]string{"3:6: upstream.origins[0].adress: unknown key; did you mean address?"}},
 		"duplicate": {origin + "log: {level: info, level: warn}\nlog: {}\n",
-			[]string{"3:20: log.level: duplicate key, first given in line 3", "4:1: log: duplicate key, first given in line 3"}},
+			[]string{"3:20: log.level: duplicate key; line 3 has it already", "4:1: log: duplicate key; line 3 has it already"}},
 		"types": {origin + `name: 123
 downstream:
   long_poll: 30
@@ -50,37 +50,37 @@ downstream:
 metrics: {key_label: 1}
 tracing: {sample: much}
 `, []string{
-			"3:7: name: wants a string, got the integer 123; put it in quotes",
-			"5:14: downstream.long_poll: wants a duration with its unit, as in 30s",
-			`6:16: downstream.ack_timeout: wants a duration such as 30s, got "soon"`,
-			"7:12: downstream.address: wants a string, got a list",
-			`8:18: downstream.limits.keys: wants an integer, got the string "5"`,
-			"8:32: downstream.limits.streams: wants an integer, got the number 1.5",
-			"8:49: downstream.limits.node_bytes: wants an integer, got the number 99999999999999999999",
-			`9:8: downstream.tls: wants keys and values, got the string "yes"`,
-			"10:22: metrics.key_label: wants true or false, got the integer 1",
-			`11:19: tracing.sample: wants a number, got the string "much"`,
+			"3:7: name: must be a string, but is the integer 123; put it in quotes",
+			"5:14: downstream.long_poll: must be a duration with a unit, such as 30s",
+			`6:16: downstream.ack_timeout: must be a duration such as 30s, but is "soon"`,
+			"7:12: downstream.address: must be a string, but is a list",
+			`8:18: downstream.limits.keys: must be an integer, but is the string "5"`,
+			"8:32: downstream.limits.streams: must be an integer, but is the number 1.5",
+			"8:49: downstream.limits.node_bytes: must be an integer, but is the number 99999999999999999999",
+			`9:8: downstream.tls: must be a mapping, but is the string "yes"`,
+			"10:22: metrics.key_label: must be true or false, but is the integer 1",
+			`11:19: tracing.sample: must be a number, but is the string "much"`,
 		}},
 		"lists": {"upstream: {origins: {address: a}}\naggregation: {rules: [x, null, {key: [[a]]}]}\n", []string{
-			"1:21: upstream.origins: wants a list, got keys and values",
-			`2:23: aggregation.rules[0]: wants keys and values, got the string "x"`,
-			"2:26: aggregation.rules[1]: an element without a value",
-			"2:39: aggregation.rules[2].key[0]: wants a string, got a list",
+			"1:21: upstream.origins: must be a list, but is a mapping",
+			`2:23: aggregation.rules[0]: must be a mapping, but is the string "x"`,
+			"2:26: aggregation.rules[1]: the element has no value",
+			"2:39: aggregation.rules[2].key[0]: must be a string, but is a list",
 		}},
 		"reserved": {origin + "  routes: []\noverrides: []\nrollout: {}\nstore: {url: x}\n", []string{
-			"3:3: upstream.routes: reserved for later, not supported yet",
-			"4:1: overrides: reserved for later, not supported yet",
-			"5:1: rollout: reserved for later, not supported yet",
-			"6:9: store.url: reserved for later, not supported yet",
+			"3:3: upstream.routes: is not supported yet; the name is reserved",
+			"4:1: overrides: is not supported yet; the name is reserved",
+			"5:1: rollout: is not supported yet; the name is reserved",
+			"6:9: store.url: is not supported yet; the name is reserved",
 		}},
 		"reserved in a list": {"upstream: {origins: [{address: \"a:1\", variant: sotw}]}\n",
-			[]string{"1:39: upstream.origins[0].variant: reserved for later, not supported yet"}},
+			[]string{"1:39: upstream.origins[0].variant: is not supported yet; the name is reserved"}},
 		"syntax":          {"name: [\n", []string{"1: a value is missing, or a [ or { is not closed (did not find expected node content)"}},
-		"tab":             {"name:\n\tx: 1\n", []string{"2: a tab: indents are spaces (found character that cannot start any token)"}},
-		"not a mapping":   {"- a\n", []string{"1:1: wants keys and values, got a list"}},
-		"second document": {origin + "---\nname: x\n", []string{"3:1: a second document; there has to be one only"}},
-		"merge":           {"log: &l {level: warn}\n" + origin + "downstream:\n  <<: *l\n", []string{"5:3: downstream: a key has to be a plain name; merge keys (<<) are not supported"}},
-		"no name":         {origin + "? [a]\n: b\n", []string{"3:3: a key has to be a plain name; merge keys (<<) are not supported"}},
+		"tab":             {"name:\n\tx: 1\n", []string{"2: a tab: indent with spaces (found character that cannot start any token)"}},
+		"not a mapping":   {"- a\n", []string{"1:1: must be a mapping, but is a list"}},
+		"second document": {origin + "---\nname: x\n", []string{"3:1: the file has a second YAML document, but must have only one"}},
+		"merge":           {"log: &l {level: warn}\n" + origin + "downstream:\n  <<: *l\n", []string{"5:3: downstream: each key must be a plain name; merge keys (<<) are not supported"}},
+		"no name":         {origin + "? [a]\n: b\n", []string{"3:3: each key must be a plain name; merge keys (<<) are not supported"}},
 	} {
 		_, err := Load(write(t, c.text), nil)
 		if got := all(t, err); !slices.Equal(got, c.want) {
@@ -103,16 +103,16 @@ admin: {tls: {cert_file: c, key_file: [k]}}
 aggregation: {rules: [{kye: node.id}, {key: ""}]}
 `), nil)
 	want := []string{
-		"3:8: upstream.origins[0].adress: unknown key, did you mean address?",
-		`4:33: upstream.origins[1].balance: wants round_robin or pick_first, got "some"`,
-		"5:3: upstream.varaint: unknown key, did you mean variant?",
-		`6:11: upstream.linger: wants a duration such as 30s, got "soon"`,
-		"7:19: upstream.backoff.base: 1m0s is more than upstream.backoff.max, which is 30s",
-		`8:19: downstream.tls: wants keys and values, got the string "yes"`,
-		"8:37: downstream.ack_timeout: has to be more than 0s, got -1s",
-		"9:39: admin.tls.key_file: wants a string, got a list",
-		"10:24: aggregation.rules[0].kye: unknown key, did you mean key?",
-		"10:45: aggregation.rules[1].key[0]: is empty: every node would be refused",
+		"3:8: upstream.origins[0].adress: unknown key; did you mean address?",
+		`4:33: upstream.origins[1].balance: must be round_robin or pick_first, but is "some"`,
+		"5:3: upstream.varaint: unknown key; did you mean variant?",
+		`6:11: upstream.linger: must be a duration such as 30s, but is "soon"`,
+		"7:19: upstream.backoff.base: must be at most upstream.backoff.max (30s), but is 1m0s",
+		`8:19: downstream.tls: must be a mapping, but is the string "yes"`,
+		"8:37: downstream.ack_timeout: must be more than 0s, but is -1s",
+		"9:39: admin.tls.key_file: must be a string, but is a list",
+		"10:24: aggregation.rules[0].kye: unknown key; did you mean key?",
+		"10:45: aggregation.rules[1].key[0]: is empty; the relay would refuse every node",
 	}
 	if got := all(t, err); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -129,13 +129,13 @@ func TestEnvironmentAndFlagFaults(t *testing.T) {
 	t.Setenv("RELAY_DOWNSTREAM_LISTENERS", "127.0.0.1:80")
 	_, err := Load(write(t, origin), nil)
 	want := []string{
-		"RELAY_AGGREGATION_RULES:1:3: aggregation.rules[0].kye: unknown key, did you mean key?",
-		`RELAY_DOWNSTREAM_LIMITS_KEYS: downstream.limits.keys: wants an integer, got "1k"`,
-		`RELAY_DOWNSTREAM_LISTENERS:1:1: downstream.listeners: wants a list, got the string "127.0.0.1:80"`,
-		`RELAY_METRICS_KEY_LABEL: metrics.key_label: wants true or false, got "maybe"`,
-		`RELAY_TRACING_SAMPLE: tracing.sample: wants a number, got "x"`,
-		`RELAY_UPSTREAM_LINGER: upstream.linger: wants a duration such as 30s, got "10"`,
-		`RELAY_UPSTREAM_VARIANT: upstream.variant: wants delta or sotw, got "grpc"`,
+		"RELAY_AGGREGATION_RULES:1:3: aggregation.rules[0].kye: unknown key; did you mean key?",
+		`RELAY_DOWNSTREAM_LIMITS_KEYS: downstream.limits.keys: must be an integer, but is "1k"`,
+		`RELAY_DOWNSTREAM_LISTENERS:1:1: downstream.listeners: must be a list, but is the string "127.0.0.1:80"`,
+		`RELAY_METRICS_KEY_LABEL: metrics.key_label: must be true or false, but is "maybe"`,
+		`RELAY_TRACING_SAMPLE: tracing.sample: must be a number, but is "x"`,
+		`RELAY_UPSTREAM_LINGER: upstream.linger: must be a duration such as 30s, but is "10"`,
+		`RELAY_UPSTREAM_VARIANT: upstream.variant: must be delta or sotw, but is "grpc"`,
 	}
 	if got := all(t, err); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -148,7 +148,7 @@ func TestEnvironmentAndFlagFaults(t *testing.T) {
 	}
 	t.Setenv("RELAY_LOG_LEVEL", "loud")
 	_, err = Load(write(t, origin), nil)
-	want = []string{`RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got "loud"`}
+	want = []string{`RELAY_LOG_LEVEL: log.level: must be debug, info, warn or error, but is "loud"`}
 	if got := all(t, err); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -167,7 +167,7 @@ func TestAliasesAreBounded(t *testing.T) {
 	} {
 		var n nest
 		_, err := Decode("f.yaml", []byte(text), "", &n)
-		if err == nil || !strings.Contains(err.Error(), "nested too deeply") {
+		if err == nil || !strings.Contains(err.Error(), "nested too deep") {
 			t.Errorf("%s: no fault", text)
 		}
 	}
@@ -183,7 +183,7 @@ func TestDecodeProtoNames(t *testing.T) {
 		t.Errorf("%v %v", v, err)
 	}
 	_, err := DecodeProto("f.yaml", []byte("andMatch: {}\nand_match: {}\n"), &v)
-	if got := all(t, err); len(got) != 1 || got[0] != "2:1: and_match: duplicate key, first given in line 1" {
+	if got := all(t, err); len(got) != 1 || got[0] != "2:1: and_match: duplicate key; line 1 has it already" {
 		t.Errorf("%q", got)
 	}
 	if _, err := Decode("f.yaml", []byte("andMatch: {}\n"), "", &v); err == nil {

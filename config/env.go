@@ -25,7 +25,7 @@ func UnknownEnv() (out Faults) {
 		}
 		f := Fault{Pos: Pos{File: name}, Reason: "unknown variable, ignored"}
 		if near := nearest(name, known); near != "" {
-			f.Reason += ", did you mean " + near + "?"
+			f.Reason += "; did you mean " + near + "?"
 		}
 		out = append(out, f)
 	}

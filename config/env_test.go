@@ -19,7 +19,7 @@ func TestUnknownVariables(t *testing.T) {
 	t.Setenv("RELAY_COLOUR", "x")
 	want := []string{
 		"RELAY_COLOUR: unknown variable, ignored",
-		"RELAY_UPSTREM_VARIANT: unknown variable, ignored, did you mean RELAY_UPSTREAM_VARIANT?",
+		"RELAY_UPSTREM_VARIANT: unknown variable, ignored; did you mean RELAY_UPSTREAM_VARIANT?",
 	}
 	if got := all(t, UnknownEnv().Err()); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

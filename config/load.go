@@ -57,7 +57,7 @@ func EnvName(key string) string {
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && path == DefaultFile {
-		return nil, fmt.Errorf("configuration: %w; --config names another file", err)
+		return nil, fmt.Errorf("configuration: %w; use --config for another file", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)

@@ -107,7 +107,7 @@ func unclosed(src []byte, fault int) (at int, quote byte) {
 var meant = map[string]string{
 	"did not find expected ',' or ']'":               "a [ is not closed, or a comma is missing",
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
-	"mapping values are not allowed in this context": "a colon too many: what has one in it is to be in quotes, and a quote above it closed",
+	"mapping values are not allowed in this context": "a colon too many: put a value with a colon in quotes, and close each quote above it",
 	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
 	"found unexpected end of stream":                 "a quote is not closed",
 }
@@ -118,7 +118,7 @@ func plainly(reason string, src []byte, line int) string {
 	if rows := bytes.Split(src, []byte("\n")); line <= len(rows) {
 		row := rows[line-1]
 		if bytes.ContainsRune(row[:len(row)-len(bytes.TrimLeft(row, " \t"))], '\t') {
-			help = "a tab: indents are spaces"
+			help = "a tab: indent with spaces"
 		}
 	}
 	if help == "" {

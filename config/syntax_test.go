@@ -46,10 +46,10 @@ func TestTheLineOfASyntaxFault(t *testing.T) {
 	}
 	// The most common mistakes have a plain explanation.
 	for text, want := range map[string]string{
-		"log:\n\tlevel: info\n": "f:2: a tab: indents are spaces (found character that cannot start any token)",
+		"log:\n\tlevel: info\n": "f:2: a tab: indent with spaces (found character that cannot start any token)",
 		"a: [b\nc: d\n":         "a [ is not closed, or a comma is missing (did not find expected ',' or ']')",
 		"a: {b: c\nd: e\n":      "a { is not closed, or a comma is missing (did not find expected ',' or '}')",
-		"a: b: c\n":             "a colon too many: what has one in it is to be in quotes, and a quote above it closed (mapping values are not allowed in this context)",
+		"a: b: c\n":             "a colon too many: put a value with a colon in quotes, and close each quote above it (mapping values are not allowed in this context)",
 		"a: \"b\nc: d\n":        "a quote is not closed (found unexpected end of stream)",
 		"a: [\n":                "f:1: a value is missing, or a [ or { is not closed (did not find expected node content)",
 		"a: \"b\nc: \"d\"\n":    "f:1: a quote is not closed (did not find expected key)",

@@ -36,26 +36,26 @@ func (v *checks) fault(key, format string, args ...any) {
 func (v *checks) oneOf(key, got string, of ...string) {
 	if !slices.Contains(of, got) {
 		last := len(of) - 1
-		v.fault(key, "wants %s or %s, got %q", strings.Join(of[:last], ", "), of[last], got)
+		v.fault(key, "must be %s or %s, but is %q", strings.Join(of[:last], ", "), of[last], got)
 	}
 }
 
 // notNegative is for durations for which zero means none or at once.
 func (v *checks) notNegative(key string, d time.Duration) {
 	if d < 0 {
-		v.fault(key, "cannot be negative, got %v", d)
+		v.fault(key, "must not be negative, but is %v", d)
 	}
 }
 
 func (v *checks) positive(key string, d time.Duration) {
 	if d <= 0 {
-		v.fault(key, "has to be more than 0s, got %v", d)
+		v.fault(key, "must be more than 0s, but is %v", d)
 	}
 }
 
 func (v *checks) atLeast(key string, n, least int64) {
 	if n < least {
-		v.fault(key, "has to be at least %d, got %d", least, n)
+		v.fault(key, "must be at least %d, but is %d", least, n)
 	}
 }
 
@@ -64,7 +64,7 @@ func (v *checks) downstream() {
 	if len(d.Several) > 0 {
 		for _, name := range []string{"address", "tls", "identity", "secrets"} {
 			if key := "downstream." + name; v.Places.Given(key) {
-				v.fault(key, "cannot be given beside downstream.listeners, which replaces it")
+				v.fault(key, "cannot be combined with downstream.listeners, which replaces it")
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (v *checks) downstream() {
 		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsAllow, SecretsDeny)
 		v.pair(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
 		if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
-			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove an identity over TLS only")
+			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove an identity only over TLS")
 		}
 	}
 	if d.RESTAddress != "" {
@@ -118,13 +118,13 @@ func (v *checks) downstream() {
 func (v *checks) upstream() {
 	u := &v.Upstream
 	if len(u.Origins) == 0 {
-		v.fault("upstream.origins", "has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}]")
+		v.fault("upstream.origins", "must have at least one origin, such as [{address: \"127.0.0.1:18000\"}]")
 	}
 	names := map[string]int{}
 	for i := range u.Origins {
 		v.origin(fmt.Sprintf("upstream.origins[%d]", i), &u.Origins[i])
 		if first, ok := names[u.Origins[i].Name]; ok && u.Origins[i].Name != "" {
-			v.fault(fmt.Sprintf("upstream.origins[%d].name", i), "%q is the name of upstream.origins[%d] already", u.Origins[i].Name, first)
+			v.fault(fmt.Sprintf("upstream.origins[%d].name", i), "%q is already the name of upstream.origins[%d]", u.Origins[i].Name, first)
 		} else {
 			names[u.Origins[i].Name] = i
 		}
@@ -139,7 +139,7 @@ func (v *checks) upstream() {
 	v.positive("upstream.backoff.base", u.Backoff.Base)
 	v.positive("upstream.backoff.max", u.Backoff.Max)
 	if u.Backoff.Base > u.Backoff.Max {
-		v.fault("upstream.backoff.base", "%v is more than upstream.backoff.max, which is %v", u.Backoff.Base, u.Backoff.Max)
+		v.fault("upstream.backoff.base", "must be at most upstream.backoff.max (%v), but is %v", u.Backoff.Max, u.Backoff.Base)
 	}
 	v.positive("upstream.keepalive.time", u.Keepalive.Time)
 	v.positive("upstream.keepalive.timeout", u.Keepalive.Timeout)
@@ -149,16 +149,16 @@ func (v *checks) origin(key string, o *Origin) {
 	dir, isDir := o.Dir()
 	switch {
 	case o.Address == "":
-		v.fault(key+".address", "has to be given: a gRPC target, or file: and a directory")
+		v.fault(key+".address", "is missing; must be a gRPC target, or file: and a directory")
 	case o.Address == "file:" || isDir && !filepath.IsAbs(dir):
-		v.fault(key+".address", "wants file:///absolute/directory, or file:directory relative to this file, got %q", o.Address)
+		v.fault(key+".address", "must be file:///absolute/directory, or file:directory relative to this file, but is %q", o.Address)
 	case !isDir:
 		v.target(key+".address", o.Address)
 	}
 	v.oneOf(key+".balance", o.Balance, BalanceRoundRobin, BalancePickFirst)
 	v.pair(key+".tls", o.TLS.CertFile, o.TLS.KeyFile)
 	if isDir && o.TLS.Enabled() {
-		v.fault(key+".tls", "cannot be given for a directory")
+		v.fault(key+".tls", "cannot be set for a directory")
 	}
 }
 
@@ -166,13 +166,13 @@ func (v *checks) origin(key string, o *Origin) {
 // read another scheme as a host's name.
 func (v *checks) target(key, address string) {
 	if strings.ContainsAny(address, " \t\n") {
-		v.fault(key, "%q is no gRPC target: it has white space", address)
+		v.fault(key, "must be a gRPC target without white space, but is %q", address)
 		return
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || !slices.Contains(targetSchemes, u.Scheme) {
 		if scheme, _, ok := strings.Cut(address, "://"); ok {
-			v.fault(key, "gRPC knows no targets of %s:, wants host:port, or one of %s:", scheme, strings.Join(targetSchemes, ": "))
+			v.fault(key, "must be host:port, or begin with one of %s:, but begins with %s:", strings.Join(targetSchemes, ": "), scheme)
 			return
 		}
 		v.endpoint(key, address, true)
@@ -185,7 +185,7 @@ func (v *checks) target(key, address string) {
 	if u.Scheme == "dns" || u.Scheme == "passthrough" {
 		v.endpoint(key, strings.TrimPrefix(endpoint, "/"), u.Scheme == "passthrough")
 	} else if strings.Trim(endpoint, "/") == "" {
-		v.fault(key, "%q names no socket", address)
+		v.fault(key, "must name a socket, but is %q", address)
 	}
 }
 
@@ -197,9 +197,9 @@ func (v *checks) endpoint(key, endpoint string, wantsPort bool) {
 	host, port, err := net.SplitHostPort(endpoint)
 	switch {
 	case err != nil && (wantsPort || endpoint == "" || strings.Count(endpoint, ":") == 1):
-		v.fault(key, "wants a host and a port, as in xds.example:18000, got %q", endpoint)
+		v.fault(key, "must be host:port, such as xds.example:18000, but is %q", endpoint)
 	case err == nil && host == "" && port == "":
-		v.fault(key, "names no host")
+		v.fault(key, "must be host:port, but has no host")
 	case err == nil:
 		v.port(key, port)
 	}
@@ -208,7 +208,7 @@ func (v *checks) endpoint(key, endpoint string, wantsPort bool) {
 func (v *checks) aggregation() {
 	a := &v.Aggregation
 	if a.File != "" && len(a.Rules) > 0 {
-		v.fault("aggregation.file", "cannot be given beside aggregation.rules: one of the two")
+		v.fault("aggregation.file", "cannot be combined with aggregation.rules; use only one of them")
 	}
 	v.oneOf("aggregation.unmatched", a.Unmatched, UnmatchedReject, UnmatchedNode)
 	v.faults = append(v.faults, CheckRules("aggregation.rules", a.Rules, v.Places)...)
@@ -220,11 +220,11 @@ func CheckRules(key string, rules []Rule, places *Places) Faults {
 	for i, r := range rules {
 		sub := fmt.Sprintf("%s[%d]", key, i)
 		if len(r.Key) == 0 {
-			faults = append(faults, places.Fault(sub+".key", "has to be given: an expression, or a list of them"))
+			faults = append(faults, places.Fault(sub+".key", "is missing; must be an expression or a list of expressions"))
 		}
 		for j, k := range r.Key {
 			if strings.TrimSpace(k) == "" {
-				faults = append(faults, places.Fault(fmt.Sprintf("%s.key[%d]", sub, j), "is empty: every node would be refused"))
+				faults = append(faults, places.Fault(fmt.Sprintf("%s.key[%d]", sub, j), "is empty; the relay would refuse every node"))
 			}
 		}
 	}
@@ -247,14 +247,14 @@ func (v *checks) operators() {
 		}
 		v.listen(a.key, a.address)
 		if v.Admin.TokenFile == "" && !Loopback(a.address) {
-			v.fault(a.key, "%s is not a loopback address, so admin.token_file has to be given", a.address)
+			v.fault(a.key, "%s is not a loopback address; set admin.token_file", a.address)
 		}
 	}
 	v.pair("admin.tls", v.Admin.TLS.CertFile, v.Admin.TLS.KeyFile)
 	v.distinct()
 
 	if !metricName.MatchString(v.Metrics.Prefix) {
-		v.fault("metrics.prefix", "wants letters, digits and underscores, got %q", v.Metrics.Prefix)
+		v.fault("metrics.prefix", "must be letters, digits and underscores, with no digit first, but is %q", v.Metrics.Prefix)
 	}
 	if a := v.Metrics.StatsdAddress; a != "" {
 		v.listen("metrics.statsd_address", a)
@@ -263,7 +263,7 @@ func (v *checks) operators() {
 		v.collector("tracing.otlp_endpoint", e)
 	}
 	if s := v.Tracing.Sample; !(s >= 0 && s <= 1) {
-		v.fault("tracing.sample", "wants a share between 0 and 1, got %v", s)
+		v.fault("tracing.sample", "must be between 0 and 1, but is %v", s)
 	}
 	v.oneOf("log.level", v.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", v.Log.Format, FormatText, FormatJSON)
@@ -279,9 +279,9 @@ func (v *checks) collector(key, endpoint string) {
 	_, port, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
 	switch n, bad := strconv.ParseUint(port, 10, 16); {
 	case err != nil || bad != nil || n == 0 || scheme != "http" && scheme != "https":
-		v.fault(key, "wants host:port, http://host:port or https://host:port, got %q", endpoint)
+		v.fault(key, "must be host:port, http://host:port or https://host:port, but is %q", endpoint)
 	case !said && !Loopback(address):
-		v.fault(key, "%s is not a loopback address: say https:// for TLS, or http:// for plaintext", endpoint)
+		v.fault(key, "%s is not a loopback address; add https:// for TLS, or http:// for plaintext", endpoint)
 	}
 }
 
@@ -300,9 +300,9 @@ func (v *checks) distinct() {
 		case i < 0:
 			taken = append(taken, l)
 		case taken[i].address == address:
-			v.fault(key, "%s is %s already", address, taken[i].key)
+			v.fault(key, "%s is already used by %s", address, taken[i].key)
 		default:
-			v.fault(key, "%s takes the port of %s, which is %s", address, taken[i].key, taken[i].address)
+			v.fault(key, "%s has the same port as %s, which is %s", address, taken[i].key, taken[i].address)
 		}
 	}
 	for _, l := range v.Downstream.Listen() {
@@ -336,7 +336,7 @@ func overlap(a, b string) bool {
 func (v *checks) listen(key, address string) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		v.fault(key, "wants host:port, got %q", address)
+		v.fault(key, "must be host:port, but is %q", address)
 		return
 	}
 	v.port(key, port)
@@ -344,7 +344,7 @@ func (v *checks) listen(key, address string) {
 
 func (v *checks) port(key, port string) {
 	if n, err := strconv.ParseUint(port, 10, 32); err != nil || n > 65535 {
-		v.fault(key, "wants a port from 0 to 65535, got %q", port)
+		v.fault(key, "must have a port from 0 to 65535, but has %q", port)
 	}
 }
 
@@ -352,9 +352,9 @@ func (v *checks) port(key, port string) {
 func (v *checks) pair(key, cert, private string) {
 	switch {
 	case cert != "" && private == "":
-		v.fault(key+".key_file", "has to be given with cert_file")
+		v.fault(key+".key_file", "is missing; cert_file needs it")
 	case cert == "" && private != "":
-		v.fault(key+".cert_file", "has to be given with key_file")
+		v.fault(key+".cert_file", "is missing; key_file needs it")
 	}
 }
 

@@ -24,15 +24,15 @@ func TestValidate(t *testing.T) {
     - {address: "[::1]:1"}
     - {address: "unix:/run/xds.sock"}
 `, []string{
-			"3:7: upstream.origins[0].address: has to be given: a gRPC target, or file: and a directory",
-			`4:17: upstream.origins[1].address: "a b:1" is no gRPC target: it has white space`,
-			`5:17: upstream.origins[2].address: wants file:///absolute/directory, or file:directory relative to this file, got "file:"`,
-			`6:17: upstream.origins[3].address: wants file:///absolute/directory, or file:directory relative to this file, got "file://host"`,
-			`7:17: upstream.origins[4].address: wants a port from 0 to 65535, got "99999"`,
-			`8:45: upstream.origins[5].balance: wants round_robin or pick_first, got "random"`,
-			`9:30: upstream.origins[6].name: "same" is the name of upstream.origins[5] already`,
-			"10:29: upstream.origins[7].tls.key_file: has to be given with cert_file",
-			"11:32: upstream.origins[8].tls: cannot be given for a directory",
+			"3:7: upstream.origins[0].address: is missing; must be a gRPC target, or file: and a directory",
+			`4:17: upstream.origins[1].address: must be a gRPC target without white space, but is "a b:1"`,
+			`5:17: upstream.origins[2].address: must be file:///absolute/directory, or file:directory relative to this file, but is "file:"`,
+			`6:17: upstream.origins[3].address: must be file:///absolute/directory, or file:directory relative to this file, but is "file://host"`,
+			`7:17: upstream.origins[4].address: must have a port from 0 to 65535, but has "99999"`,
+			`8:45: upstream.origins[5].balance: must be round_robin or pick_first, but is "random"`,
+			`9:30: upstream.origins[6].name: "same" is already the name of upstream.origins[5]`,
+			"10:29: upstream.origins[7].tls.key_file: is missing; cert_file needs it",
+			"11:32: upstream.origins[8].tls: cannot be set for a directory",
 		}},
 		"targets": {`upstream:
   origins:
@@ -55,29 +55,29 @@ func TestValidate(t *testing.T) {
     - {address: "unix-abstract:xds"}
     - {address: "unix:///run/xds.sock"}
 `, []string{
-			"3:17: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
-			"4:17: upstream.origins[1].address: gRPC knows no targets of xds:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
-			`5:17: upstream.origins[2].address: wants a host and a port, as in xds.example:18000, got "foo"`,
-			`6:17: upstream.origins[3].address: wants a host and a port, as in xds.example:18000, got ""`,
-			`7:17: upstream.origins[4].address: wants a host and a port, as in xds.example:18000, got ""`,
-			`8:17: upstream.origins[5].address: wants a port from 0 to 65535, got "99999"`,
-			`9:17: upstream.origins[6].address: "unix:///" names no socket`,
-			`10:17: upstream.origins[7].address: wants a host and a port, as in xds.example:18000, got "foo"`,
-			"11:17: upstream.origins[8].address: names no host",
+			"3:17: upstream.origins[0].address: must be host:port, or begin with one of dns: passthrough: unix: unix-abstract:, but begins with http:",
+			"4:17: upstream.origins[1].address: must be host:port, or begin with one of dns: passthrough: unix: unix-abstract:, but begins with xds:",
+			`5:17: upstream.origins[2].address: must be host:port, such as xds.example:18000, but is "foo"`,
+			`6:17: upstream.origins[3].address: must be host:port, such as xds.example:18000, but is ""`,
+			`7:17: upstream.origins[4].address: must be host:port, such as xds.example:18000, but is ""`,
+			`8:17: upstream.origins[5].address: must have a port from 0 to 65535, but has "99999"`,
+			`9:17: upstream.origins[6].address: must name a socket, but is "unix:///"`,
+			`10:17: upstream.origins[7].address: must be host:port, such as xds.example:18000, but is "foo"`,
+			"11:17: upstream.origins[8].address: must be host:port, but has no host",
 		}},
 		"the same address twice": {"upstream: {origins: [{address: \"a:1\"}, {address: \"a:1\"}]}\n",
-			[]string{`1:40: upstream.origins[1].name: "a:1" is the name of upstream.origins[0] already`}},
+			[]string{`1:40: upstream.origins[1].name: "a:1" is already the name of upstream.origins[0]`}},
 		"enumerations": {origin + `  variant: both
 downstream: {secrets: some, versions: mine}
 aggregation: {unmatched: refuse}
 log: {level: trace, format: xml}
 `, []string{
-			`3:12: upstream.variant: wants delta or sotw, got "both"`,
-			`4:23: downstream.secrets: wants mtls, allow or deny, got "some"`,
-			`4:39: downstream.versions: wants content or origin, got "mine"`,
-			`5:26: aggregation.unmatched: wants reject or node, got "refuse"`,
-			`6:14: log.level: wants debug, info, warn or error, got "trace"`,
-			`6:29: log.format: wants text or json, got "xml"`,
+			`3:12: upstream.variant: must be delta or sotw, but is "both"`,
+			`4:23: downstream.secrets: must be mtls, allow or deny, but is "some"`,
+			`4:39: downstream.versions: must be content or origin, but is "mine"`,
+			`5:26: aggregation.unmatched: must be reject or node, but is "refuse"`,
+			`6:14: log.level: must be debug, info, warn or error, but is "trace"`,
+			`6:29: log.format: must be text or json, but is "xml"`,
 		}},
 		"durations": {origin + `  linger: -1s
   idle_ttl: 0
@@ -89,13 +89,13 @@ downstream:
   keepalive: {time: -1s}
 store: {max_age: -1h}
 `, []string{
-			"3:11: upstream.linger: cannot be negative, got -1s",
-			"5:25: upstream.first_answer_timeout: has to be more than 0s, got 0s",
-			"6:19: upstream.backoff.base: 10s is more than upstream.backoff.max, which is 5s",
-			"8:11: downstream.settle: cannot be negative, got -5ms",
-			"9:16: downstream.ack_timeout: has to be more than 0s, got 0s",
-			"10:21: downstream.keepalive.time: has to be more than 0s, got -1s",
-			"11:18: store.max_age: cannot be negative, got -1h0m0s",
+			"3:11: upstream.linger: must not be negative, but is -1s",
+			"5:25: upstream.first_answer_timeout: must be more than 0s, but is 0s",
+			"6:19: upstream.backoff.base: must be at most upstream.backoff.max (5s), but is 10s",
+			"8:11: downstream.settle: must not be negative, but is -5ms",
+			"9:16: downstream.ack_timeout: must be more than 0s, but is 0s",
+			"10:21: downstream.keepalive.time: must be more than 0s, but is -1s",
+			"11:18: store.max_age: must not be negative, but is -1h0m0s",
 		}},
 		"numbers": {origin + `  max_request_bytes: 0
   streams_per_connection: 0
@@ -104,50 +104,50 @@ downstream: {limits: {keys: -1, pinned_bytes: -1, streams: 0}}
 tracing: {sample: 1.5}
 metrics: {prefix: "a-b"}
 `, []string{
-			"3:22: upstream.max_request_bytes: has to be at least 1, got 0",
-			"4:27: upstream.streams_per_connection: has to be at least 1, got 0",
-			"5:13: upstream.max_idle: has to be at least 0, got -1",
-			"6:29: downstream.limits.keys: has to be at least 0, got -1",
-			"6:47: downstream.limits.pinned_bytes: has to be at least 0, got -1",
-			"7:19: tracing.sample: wants a share between 0 and 1, got 1.5",
-			`8:19: metrics.prefix: wants letters, digits and underscores, got "a-b"`,
+			"3:22: upstream.max_request_bytes: must be at least 1, but is 0",
+			"4:27: upstream.streams_per_connection: must be at least 1, but is 0",
+			"5:13: upstream.max_idle: must be at least 0, but is -1",
+			"6:29: downstream.limits.keys: must be at least 0, but is -1",
+			"6:47: downstream.limits.pinned_bytes: must be at least 0, but is -1",
+			"7:19: tracing.sample: must be between 0 and 1, but is 1.5",
+			`8:19: metrics.prefix: must be letters, digits and underscores, with no digit first, but is "a-b"`,
 		}},
-		"not a number": {origin + "tracing: {sample: .nan}\n", []string{"3:19: tracing.sample: wants a share between 0 and 1, got NaN"}},
+		"not a number": {origin + "tracing: {sample: .nan}\n", []string{"3:19: tracing.sample: must be between 0 and 1, but is NaN"}},
 		"addresses": {origin + `downstream: {address: nowhere, rest_address: "127.0.0.1:http"}
 admin: {address: "0.0.0.0:19000", grpc_address: "127.0.0.1:19001"}
 metrics: {statsd_address: statsd}
 tracing: {otlp_endpoint: collector}
 `, []string{
-			`3:23: downstream.address: wants host:port, got "nowhere"`,
-			`3:46: downstream.rest_address: wants a port from 0 to 65535, got "http"`,
-			"4:18: admin.address: 0.0.0.0:19000 is not a loopback address, so admin.token_file has to be given",
-			`5:27: metrics.statsd_address: wants host:port, got "statsd"`,
-			`6:26: tracing.otlp_endpoint: wants host:port, http://host:port or https://host:port, got "collector"`,
+			`3:23: downstream.address: must be host:port, but is "nowhere"`,
+			`3:46: downstream.rest_address: must have a port from 0 to 65535, but has "http"`,
+			"4:18: admin.address: 0.0.0.0:19000 is not a loopback address; set admin.token_file",
+			`5:27: metrics.statsd_address: must be host:port, but is "statsd"`,
+			`6:26: tracing.otlp_endpoint: must be host:port, http://host:port or https://host:port, but is "collector"`,
 		}},
 		"a collector elsewhere": {origin + "tracing: {otlp_endpoint: \"collector:4317\"}\n",
-			[]string{"3:26: tracing.otlp_endpoint: collector:4317 is not a loopback address: say https:// for TLS, or http:// for plaintext"}},
+			[]string{"3:26: tracing.otlp_endpoint: collector:4317 is not a loopback address; add https:// for TLS, or http:// for plaintext"}},
 		"a collector over HTTP": {origin + "tracing: {otlp_endpoint: \"ftp://collector:4317\"}\n",
-			[]string{`3:26: tracing.otlp_endpoint: wants host:port, http://host:port or https://host:port, got "ftp://collector:4317"`}},
+			[]string{`3:26: tracing.otlp_endpoint: must be host:port, http://host:port or https://host:port, but is "ftp://collector:4317"`}},
 		"a collector without a port": {origin + "tracing: {otlp_endpoint: \"https://collector\"}\n",
-			[]string{`3:26: tracing.otlp_endpoint: wants host:port, http://host:port or https://host:port, got "https://collector"`}},
+			[]string{`3:26: tracing.otlp_endpoint: must be host:port, http://host:port or https://host:port, but is "https://collector"`}},
 		"a collector over TLS":     {origin + "tracing: {otlp_endpoint: \"https://collector:4317\"}\n", nil},
 		"a collector in the clear": {origin + "tracing: {otlp_endpoint: \"http://collector:4317/\"}\n", nil},
 		"a collector beside it":    {origin + "tracing: {otlp_endpoint: \"localhost:4317\"}\n", nil},
 		"a token":                  {origin + "admin: {address: \":19000\", token_file: t}\n", nil},
 		"localhost":                {origin + "admin: {address: \"localhost:19000\", grpc_address: \"[::1]:1\"}\n", nil},
 		"the same port": {origin + "downstream: {rest_address: \"127.0.0.1:15010\"}\nadmin: {address: \"127.0.0.1:0\", grpc_address: \"127.0.0.1:0\"}\n",
-			[]string{"3:28: downstream.rest_address: 127.0.0.1:15010 is downstream.address already"}},
+			[]string{"3:28: downstream.rest_address: 127.0.0.1:15010 is already used by downstream.address"}},
 		"the same port of all addresses": {origin + `downstream: {address: "127.0.0.1:1", rest_address: "0.0.0.0:1"}
 admin: {address: "[::1]:1", grpc_address: "localhost:1"}
 `, []string{
-			"3:52: downstream.rest_address: 0.0.0.0:1 takes the port of downstream.address, which is 127.0.0.1:1",
-			"4:43: admin.grpc_address: localhost:1 takes the port of downstream.address, which is 127.0.0.1:1",
+			"3:52: downstream.rest_address: 0.0.0.0:1 has the same port as downstream.address, which is 127.0.0.1:1",
+			"4:43: admin.grpc_address: localhost:1 has the same port as downstream.address, which is 127.0.0.1:1",
 		}},
 		"one port of several addresses": {origin + `downstream: {address: "10.0.0.1:1", rest_address: "127.0.0.1:1"}
 admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
 `, nil},
 		"all addresses come first": {origin + "downstream: {address: \":1\", rest_address: \"relay.example:1\"}\n",
-			[]string{"3:43: downstream.rest_address: relay.example:1 takes the port of downstream.address, which is :1"}},
+			[]string{"3:43: downstream.rest_address: relay.example:1 has the same port as downstream.address, which is :1"}},
 		"listeners": {origin + `downstream:
   address: 127.0.0.1:1
   identity: "true"
@@ -156,12 +156,12 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
     - {address: "127.0.0.1:2", tls: {client_ca_file: ca}}
     - {identity: "true"}
 `, []string{
-			"4:12: downstream.address: cannot be given beside downstream.listeners, which replaces it",
-			"5:13: downstream.identity: cannot be given beside downstream.listeners, which replaces it",
-			`7:41: downstream.listeners[0].secrets: wants mtls, allow or deny, got "maybe"`,
-			"8:17: downstream.listeners[1].address: 127.0.0.1:2 is downstream.listeners[0].address already",
-			"8:54: downstream.listeners[1].tls.client_ca_file: needs tls.cert_file: clients prove an identity over TLS only",
-			`9:7: downstream.listeners[2].address: wants host:port, got ""`,
+			"4:12: downstream.address: cannot be combined with downstream.listeners, which replaces it",
+			"5:13: downstream.identity: cannot be combined with downstream.listeners, which replaces it",
+			`7:41: downstream.listeners[0].secrets: must be mtls, allow or deny, but is "maybe"`,
+			"8:17: downstream.listeners[1].address: 127.0.0.1:2 is already used by downstream.listeners[0].address",
+			"8:54: downstream.listeners[1].tls.client_ca_file: needs tls.cert_file: clients prove an identity only over TLS",
+			`9:7: downstream.listeners[2].address: must be host:port, but is ""`,
 		}},
 		"rules": {origin + `aggregation:
   file: rules.yaml
@@ -171,15 +171,15 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
     - {key: [node.id, " "]}
     - {key: []}
 `, []string{
-			"4:9: aggregation.file: cannot be given beside aggregation.rules: one of the two",
-			"6:7: aggregation.rules[0].key: has to be given: an expression, or a list of them",
-			"7:12: aggregation.rules[1].key[0]: is empty: every node would be refused",
-			"8:23: aggregation.rules[2].key[1]: is empty: every node would be refused",
-			"9:13: aggregation.rules[3].key: has to be given: an expression, or a list of them",
+			"4:9: aggregation.file: cannot be combined with aggregation.rules; use only one of them",
+			"6:7: aggregation.rules[0].key: is missing; must be an expression or a list of expressions",
+			"7:12: aggregation.rules[1].key[0]: is empty; the relay would refuse every node",
+			"8:23: aggregation.rules[2].key[1]: is empty; the relay would refuse every node",
+			"9:13: aggregation.rules[3].key: is missing; must be an expression or a list of expressions",
 		}},
 		"certificates": {origin + "downstream: {tls: {key_file: k}}\nadmin: {tls: {cert_file: c}}\n", []string{
-			"3:19: downstream.tls.cert_file: has to be given with key_file",
-			"4:14: admin.tls.key_file: has to be given with cert_file",
+			"3:19: downstream.tls.cert_file: is missing; key_file needs it",
+			"4:14: admin.tls.key_file: is missing; cert_file needs it",
 		}},
 	} {
 		_, err := Load(write(t, c.text), nil)

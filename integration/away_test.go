@@ -153,7 +153,7 @@ func TestSigtermDrains(t *testing.T) {
 			t.Fatal("a stream did not end")
 		}
 	}
-	if log := r.Log(); !strings.Contains(log, fmt.Sprintf("msg=drained streams=%d took=", n)) || strings.Contains(log, "ended a stream") {
+	if log := r.Log(); !strings.Contains(log, fmt.Sprintf("msg=drained streams=%d took=", n)) || strings.Contains(log, "client stream ended") {
 		t.Errorf("the log does not say in one line that the drain is over")
 	}
 	if d := last.Sub(first); d < 200*time.Millisecond {

@@ -140,7 +140,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 		t.Errorf("to ask has ended %v", got)
 	}
 
-	r.to(rules, `msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=10 refused=2 clients=32 over=1s`)
+	r.to(rules, `msg="rules, identity or secrets changed: the relay ends the affected streams" moving=10 refused=2 clients=32 over=1s`)
 	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got, _ := ended.all(); return len(got) == len(want) }))
 	got, at := ended.all()
 	if !maps.Equal(got, want) {

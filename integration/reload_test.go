@@ -172,7 +172,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	broken["log.level"] = "loud"
 	r.to(broken, `relay.yaml:`)
 	info := r.info()
-	if f := info.Configuration.Rejected; f == nil || len(f.Faults) != 1 || !strings.Contains(f.Faults[0], "log.level: wants debug") {
+	if f := info.Configuration.Rejected; f == nil || len(f.Faults) != 1 || !strings.Contains(f.Faults[0], "log.level: must be debug") {
 		t.Errorf("%+v", info)
 	}
 	if n := r.Metric("config_reloads_total", "result", "failed"); n != 1 || r.Metric("config_rejected") != 1 {

@@ -186,7 +186,7 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 		}
 		shown += string(body)
 	}
-	if !strings.Contains(shown, "may quote the Secret") {
+	if !strings.Contains(shown, "may contain the Secret") {
 		t.Error("the NACKs are not shown at all")
 	}
 	if strings.Contains(shown+r.Log(), hidden) {

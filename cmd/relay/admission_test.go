@@ -127,7 +127,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		if text := g.log.String(); !strings.Contains(text, `msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=2`) {
+		if text := g.log.String(); !strings.Contains(text, `msg="rules, identity or secrets changed: the relay ends the affected streams" moving=0 refused=1 clients=2`) {
 			t.Error(text)
 		}
 	})

@@ -119,11 +119,11 @@ aggregation:
 		want string
 	}{
 		{"good.yaml", 0, "DIR/good.yaml is valid\n"},
-		{"bad.yaml", 1, "DIR/bad.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\nDIR/bad.yaml:4: upstream.lingr: unknown key, did you mean linger? (column 3)\n"},
-		{"values.yaml", 1, "DIR/values.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\n"},
-		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
+		{"bad.yaml", 1, "DIR/bad.yaml:3: upstream.variant: must be delta or sotw, but is \"both\" (column 12)\nDIR/bad.yaml:4: upstream.lingr: unknown key; did you mean linger? (column 3)\n"},
+		{"values.yaml", 1, "DIR/values.yaml:3: upstream.variant: must be delta or sotw, but is \"both\" (column 12)\n"},
+		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: must have at least one origin, such as [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
 		{"exprs.yaml", 1, `DIR/exprs.yaml:3: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)
-DIR/exprs.yaml:6: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
+DIR/exprs.yaml:6: aggregation.rules[0].match: must give bool, but gives string (column 15)
 DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
 `},
 		{"files.yaml", 1, `DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
@@ -131,9 +131,9 @@ DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (co
 DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)
 `},
 		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)\nDIR/later.yaml is valid\n"},
-		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is no directory (column 32)\n"},
+		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is not a directory (column 32)\n"},
 		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: wants one token of printable ASCII without blanks (column 21)\n"},
-		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
+		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all matching rules add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
 		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != c.code || out != want || errs != "" {
@@ -153,7 +153,7 @@ DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such f
 func TestNoDefaultFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, cmd := range []string{"serve", "validate"} {
-		if code, out, errs := runRelay(cmd); code != 1 || out != "" || !strings.HasSuffix(errs, "no such file or directory; --config names another file\n") {
+		if code, out, errs := runRelay(cmd); code != 1 || out != "" || !strings.HasSuffix(errs, "no such file or directory; use --config for another file\n") {
 			t.Errorf("%s: %d %s%s", cmd, code, out, errs)
 		}
 	}
@@ -196,14 +196,14 @@ func TestValidateAsData(t *testing.T) {
 func TestValidateLayers(t *testing.T) {
 	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
 	t.Setenv("RELAY_LOG_LEVEL", "loud")
-	if code, out, _ := runRelay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got \"loud\"\n" {
+	if code, out, _ := runRelay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: must be debug, info, warn or error, but is \"loud\"\n" {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, _ := runRelay("validate", "-c", file, "--log.level=debug"); code != 0 {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, _ := runRelay("validate", "-c", file, "--log.level=debug", "--upstream.linger", "soon"); code != 1 ||
-		out != "--upstream.linger: upstream.linger: wants a duration such as 30s, got \"soon\"\n" {
+		out != "--upstream.linger: upstream.linger: must be a duration such as 30s, but is \"soon\"\n" {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -323,7 +323,7 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san, a peer has address, uri_sans, dns_sans and subject\n"},
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
-		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: has to name at least one origin"},
+		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: must have at least one origin"},
 	} {
 		code, out, errs := runRelay(c.args...)
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != 1 || out != "" || !strings.HasPrefix(errs, want) {

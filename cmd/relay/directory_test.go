@@ -42,7 +42,7 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	// The file is the origin's, not the configuration.
 	const key = "upstream.origins[0].address: "
 	for _, want := range []string{
-		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `the same name twice: "web", also in a.yaml` + "\n",
+		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `duplicate resource name: "web", also in a.yaml` + "\n",
 		filepath.Join(dir, "xds", "c.yaml") + ": " + key + "unreadable: document 1: yaml: line 2: ",
 		filepath.Join(dir, "xds", "d.yaml") + ": " + key + "unreadable: resources[1]: syntax error: unexpected token 5\n",
 	} {

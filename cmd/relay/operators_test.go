@@ -372,8 +372,8 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"log: {level: loud}\nupstream: {origins: []}\naggregation: {rules: [{key: nope}]}\nadmin: {address: 'ADMIN'}\n", "no clients"},
 		{"nope: 1\nadmin: {address: 'ADMIN', token_file: none}\n", "broken.yaml:2: admin.token_file: open "},
-		{"admin: {adress: 'ADMIN'}\n", "broken.yaml:1: admin.adress: unknown key, did you mean address?"},
-		{"admin: {address: [1]}\n", "broken.yaml:1: admin.address: wants a string"},
+		{"admin: {adress: 'ADMIN'}\n", "broken.yaml:1: admin.adress: unknown key; did you mean address?"},
+		{"admin: {address: [1]}\n", "broken.yaml:1: admin.address: must be a string"},
 		{"admin: {address: 'ADMIN', tls: {cert_file: x}}\nlog: {level: loud}\n", "broken.yaml:1: admin.tls"},
 		{"log: {level: loud\nadmin: {address: 'ADMIN'}\n", "broken.yaml:"},
 	} {

@@ -173,7 +173,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	for what, c := range map[string]struct{ file, text, want string }{
 		"syntax":      {"relay.yaml", "  drain: [\n", "DIR/relay.yaml:6"},
 		"unknown key": {"relay.yaml", "  drain: 1s\n  drian: 1s\n", "DIR/relay.yaml:7: downstream.drian: unknown key"},
-		"value":       {"relay.yaml", "  drain: 1s\nlog: {level: loud}\n", "DIR/relay.yaml:7: log.level: wants"},
+		"value":       {"relay.yaml", "  drain: 1s\nlog: {level: loud}\n", "DIR/relay.yaml:7: log.level: must be"},
 		"expression":  {"relay.yaml", "  drain: 1s\n  identity: nope\n", "DIR/relay.yaml:7: downstream.identity: undeclared"},
 		"rule":        {"relay.yaml", "  drain: 1s\naggregation:\n  rules:\n    - key: nope\n", "DIR/relay.yaml:9: aggregation.rules[0].key[0]: undeclared"},
 		"certificate": {"relay.yaml", "  drain: 1s\n  tls: {cert_file: token, key_file: token}\n", "downstream.tls.cert_file: no certificate in DIR/token"},

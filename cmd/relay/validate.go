@@ -131,7 +131,7 @@ func storeWarnings(cfg *config.Config) config.Faults {
 	case err != nil:
 		return config.Faults{cfg.Places.Fault("store.path", "%v: until it can be used, nothing is stored and nothing stored is served", err)}
 	case may != "":
-		return config.Faults{cfg.Places.Fault("store.path", "others may %s %s, which should have mode 0700", may, p)}
+		return config.Faults{cfg.Places.Fault("store.path", "other users may %s %s; its mode should be 0700", may, p)}
 	}
 	return nil
 }

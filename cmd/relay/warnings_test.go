@@ -35,16 +35,16 @@ admin: {token_file: none}
 	file := filepath.Join(dir, "r.yaml")
 	code, out, errs := runRelay("validate", "-c", file)
 	want := []string{
-		"2: downstream.long_pol: unknown key, did you mean long_poll? (column 3)",
-		`3: downstream.ack_timeout: wants a duration such as 30s, got "soon" (column 16)`,
+		"2: downstream.long_pol: unknown key; did you mean long_poll? (column 3)",
+		`3: downstream.ack_timeout: must be a duration such as 30s, but is "soon" (column 16)`,
 		"4: downstream.identity: undefined field 'nope' (column 17)",
 		"5: downstream.tls.cert_file: open DIR/none: no such file or directory (column 20)",
 		"5: downstream.tls.key_file: open DIR/none: no such file or directory (column 36)",
-		"7: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract: (column 23)",
-		`8: upstream.variant: wants delta or sotw, got "both" (column 12)`,
+		"7: upstream.origins[0].address: must be host:port, or begin with one of dns: passthrough: unix: unix-abstract:, but begins with http: (column 23)",
+		`8: upstream.variant: must be delta or sotw, but is "both" (column 12)`,
 		"9: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)",
-		"12: aggregation.rules[0].match: wants bool, the expression gives string (column 15)",
-		"12: aggregation.rules[0].keyy: unknown key, did you mean key? (column 29)",
+		"12: aggregation.rules[0].match: must give bool, but gives string (column 15)",
+		"12: aggregation.rules[0].keyy: unknown key; did you mean key? (column 29)",
 		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)",
 		"14: admin.token_file: open DIR/none: no such file or directory (column 21)",
 		"7: upstream.origins[1].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 46)",
@@ -154,7 +154,7 @@ func TestP80_ADirectoryWithoutFilesIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
-	if want := "r.yaml:1: upstream.origins[0].address: warning: " + filepath.Join(dir, "d") + ": no file in it is served"; code != 0 || errs != "" || !strings.Contains(out, want) {
+	if want := "r.yaml:1: upstream.origins[0].address: warning: " + filepath.Join(dir, "d") + ": the directory has no file of resources"; code != 0 || errs != "" || !strings.Contains(out, want) {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 }

@@ -226,7 +226,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 // (P53) reconnects. That may also be one that was served before, if all clients unsubscribed since.
 func (w *relayFixture) take(c *client) bool {
 	took, err := c.take(w)
-	if status.Code(err) == codes.Unavailable && (c.empty() || strings.Contains(err.Error(), "nothing is held")) {
+	if status.Code(err) == codes.Unavailable && (c.empty() || strings.Contains(err.Error(), "none of the requested resources")) {
 		w.fatal(c.reconnect(w.ctx, false, func() {}))
 		return true
 	}

@@ -43,7 +43,7 @@ func compileCEL(key string, rules []config.Rule, places *config.Places) (*celRul
 			url, ok := xds.ParseType(t)
 			if !ok {
 				faults = append(faults, places.Fault(fmt.Sprintf("%s.types[%d]", name, j),
-					"%q is no resource type: wants a URL, or one of %s", t, shortTypes()))
+					"%q is not a resource type; must be a type URL, or one of %s", t, shortTypes()))
 			}
 			c.types = append(c.types, string(url))
 		}

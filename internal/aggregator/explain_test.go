@@ -79,9 +79,9 @@ func TestExplainFragments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{"rule":"fragments[0].rules[0]","place":{"file":""},"match":"(node.locality.sub_zone == \"a\")","result":"no match, since its match failed","error":"node.locality.sub_zone: the node does not have it","values":[{"expr":"node.locality.sub_zone","error":"the node does not have it"}]},
+	want := `[{"rule":"fragments[0].rules[0]","place":{"file":""},"match":"(node.locality.sub_zone == \"a\")","result":"no match, since its match failed","error":"node.locality.sub_zone: the node has no such field","values":[{"expr":"node.locality.sub_zone","error":"the node has no such field"}]},
 {"rule":"fragments[0].rules[1]","place":{"file":""},"match":"!(type in [\"` + eds + `\"])","result":"match","values":[{"expr":"type","value":"` + cds + `"},{"expr":"node.cluster","value":"edge-eu"}],"key":[{"expr":"node.cluster.replace(/-.*/, \"\")","value":"edge"}]},
-{"rule":"fragments[1].rules[0]","place":{"file":""},"match":"true","result":"match, but its key failed","values":[{"expr":"node.metadata[\"labels\"][\"none\"]","error":"the node does not have it"}],"key":[{"expr":"node.metadata[\"labels\"][\"none\"]","error":"node.metadata[\"labels\"][\"none\"]: the node does not have it"}]},
+{"rule":"fragments[1].rules[0]","place":{"file":""},"match":"true","result":"match, but its key failed","values":[{"expr":"node.metadata[\"labels\"][\"none\"]","error":"the node has no such field"}],"key":[{"expr":"node.metadata[\"labels\"][\"none\"]","error":"node.metadata[\"labels\"][\"none\"]: the node has no such field"}]},
 {"rule":"fragments[2].rules[0]","place":{"file":""},"match":"true","result":"not tried"}]`
 	if want = strings.ReplaceAll(want, "\n", ""); string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -23,7 +23,7 @@ type fragmentRule struct {
 	result result
 }
 
-var errAddsNothing = errors.New("what the matching rules add to the key is nothing")
+var errAddsNothing = errors.New("the matching rules add nothing to the key")
 
 func (s *fragments) rules() []*rule {
 	var out []*rule
@@ -176,13 +176,13 @@ func (c *fragmentCompiler) one(key string, members map[string]bool) {
 	slices.Sort(names)
 	slices.Sort(given)
 	if len(given) != 1 {
-		c.fault(key, "wants one of %v, got %v", names, given)
+		c.fault(key, "must have exactly one of %v, but has %v", names, given)
 	}
 }
 
 func (c *fragmentCompiler) atLeast(key string, got, least int) {
 	if got < least {
-		c.fault(key, "wants at least %d, got %d", least, got)
+		c.fault(key, "must have at least %d elements, but has %d", least, got)
 	}
 }
 
@@ -208,7 +208,7 @@ func (c *fragmentCompiler) file(f *keyerFile) *fragments {
 
 func (c *fragmentCompiler) match(key string, m *matchFile) predicate {
 	if m == nil {
-		c.fault(key, "has to be given")
+		c.fault(key, "is missing")
 		return nil
 	}
 	c.one(key, map[string]bool{
@@ -224,7 +224,7 @@ func (c *fragmentCompiler) match(key string, m *matchFile) predicate {
 		return notMatch{c.match(key+".not_match", m.Not)}
 	case m.Any != nil:
 		if !*m.Any {
-			c.fault(key+".any_match", "wants true")
+			c.fault(key+".any_match", "must be true")
 		}
 		return anyMatch{}
 	case m.Type != nil:
@@ -292,7 +292,7 @@ func (c *fragmentCompiler) locality(key string, m *localityMatchFile) predicate 
 func (c *fragmentCompiler) metadata(key string, m *metadataMatchFile) predicate {
 	out := metadataMatch{field: c.path(key+".path", m.Path)}
 	if m.Match == nil {
-		c.fault(key+".match", "has to be given")
+		c.fault(key+".match", "is missing")
 		return out
 	}
 	c.one(key+".match", map[string]bool{"string_match": m.Match.String != nil, "bool_match": m.Match.Bool != nil})
@@ -310,7 +310,7 @@ func (c *fragmentCompiler) path(key string, segments []segmentFile) field {
 	var path []string
 	for i, s := range segments {
 		if s.Key == "" {
-			c.fault(fmt.Sprintf("%s[%d].key", key, i), "has to be given")
+			c.fault(fmt.Sprintf("%s[%d].key", key, i), "is missing")
 		}
 		path = append(path, s.Key)
 	}
@@ -338,7 +338,7 @@ func (c *fragmentCompiler) regex(key, text string) *regexp.Regexp {
 
 func (c *fragmentCompiler) result(key string, r *resultFile) result {
 	if r == nil {
-		c.fault(key, "has to be given")
+		c.fault(key, "is missing")
 		return nil
 	}
 	c.one(key, map[string]bool{
@@ -359,7 +359,7 @@ func (c *fragmentCompiler) result(key string, r *resultFile) result {
 	case r.Names != nil:
 		sub := key + ".resource_names_fragment"
 		if r.Names.Element < 0 {
-			c.fault(sub+".element", "cannot be negative, got %d", r.Names.Element)
+			c.fault(sub+".element", "must not be negative, but is %d", r.Names.Element)
 		}
 		c.action(sub+".action", r.Names.Action)
 		c.names = append(c.names, sub)
@@ -407,22 +407,22 @@ func (c *fragmentCompiler) localityResult(key string, r *localityActionFile) res
 		}
 	}
 	if out == (localityResult{}) {
-		c.fault(key, "wants at least one of region_action, zone_action, subzone_action: every node would be refused")
+		c.fault(key, "must have at least one of region_action, zone_action, subzone_action; the relay would refuse every node")
 	}
 	return out
 }
 
 func (c *fragmentCompiler) action(key string, a *actionFile) action {
 	if a == nil {
-		c.fault(key, "has to be given")
+		c.fault(key, "is missing")
 		return action{}
 	}
 	c.one(key, map[string]bool{"exact": a.Exact != nil, "regex_action": a.Regex != nil})
 	switch {
 	case a.Exact != nil && !*a.Exact:
-		c.fault(key+".exact", "wants true")
+		c.fault(key+".exact", "must be true")
 	case a.Regex != nil && a.Regex.Pattern == "":
-		c.fault(key+".regex_action.pattern", "has to be given")
+		c.fault(key+".regex_action.pattern", "is missing")
 	case a.Regex != nil:
 		return action{regex: c.regex(key+".regex_action.pattern", a.Regex.Pattern), replace: a.Regex.Replace}
 	}

@@ -112,18 +112,18 @@ func TestFragmentResults(t *testing.T) {
 			failed + `node.cluster.replace(/.*/, ""): the value is empty`},
 		{`{request_node_fragment: {locality_action: {zone_action: {exact: true}}}}`, `"@loc::eu-1:"`},
 		{`{request_node_fragment: {locality_action: {region_action: {exact: true}, zone_action: {regex_action: {pattern: "-", replace: ":"}}}}}`, `"@loc:eu:eu@:1:"`},
-		{`{request_node_fragment: {locality_action: {subzone_action: {exact: true}}}}`, failed + "node.locality.sub_zone: the node does not have it"},
+		{`{request_node_fragment: {locality_action: {subzone_action: {exact: true}}}}`, failed + "node.locality.sub_zone: the node has no such field"},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: labels}, {key: app}], action: {exact: true}}}}`, "x"},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: tenant}], action: {regex_action: {pattern: a, replace: b}}}}}`, "b"},
-		{`{request_node_fragment: {node_metadata_action: {path: [{key: none}], action: {exact: true}}}}`, failed + `node.metadata["none"]: the node does not have it`},
+		{`{request_node_fragment: {node_metadata_action: {path: [{key: none}], action: {exact: true}}}}`, failed + `node.metadata["none"]: the node has no such field`},
 		{`{request_node_fragment: {node_metadata_action: {path: [{key: shard}], action: {exact: true}}}}`, failed + `node.metadata["shard"]: the value is empty`},
-		{`{request_node_fragment: {node_metadata_action: {path: [{key: tenant}, {key: more}], action: {exact: true}}}}`, failed + `node.metadata["tenant"]["more"]: the node does not have it`},
+		{`{request_node_fragment: {node_metadata_action: {path: [{key: tenant}, {key: more}], action: {exact: true}}}}`, failed + `node.metadata["tenant"]["more"]: the node has no such field`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {request_node_fragment: {id_action: {exact: true}}}]}}`, `@and:p:gw-1`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {resource_names_fragment: {element: 0, action: {exact: true}}}]}}`, `@and:p`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {and_result: {result_predicates: [{string_fragment: q}, {string_fragment: r}]}}]}}`, `@and:p:@@and@:q@:r`},
 		{`{and_result: {result_predicates: [{string_fragment: p}, {request_node_fragment: {locality_action: {subzone_action: {exact: true}}}}]}}`,
-			failed + "node.locality.sub_zone: the node does not have it"},
-		{`{resource_names_fragment: {element: 0, action: {exact: true}}}`, failed + "what the matching rules add to the key is nothing"},
+			failed + "node.locality.sub_zone: the node has no such field"},
+		{`{resource_names_fragment: {element: 0, action: {exact: true}}}`, failed + "the matching rules add nothing to the key"},
 		{`{string_fragment: "@and:p:gw-1"}`, `@@and:p:gw-1`},
 		// as the schema was before
 		{`{request_node_fragment: {field: 1, action: {exact: true}}}`, "edge-eu"},
@@ -172,7 +172,7 @@ func TestFragmentsCompose(t *testing.T) {
 		{compose(t, canary, cluster), edge, xds.ClusterType, "@all:canary:all/edge-eu"},
 		{compose(t, canary, cluster), bare, xds.ClusterType, "all/c"},
 		{compose(t, byType), edge, xds.EndpointType, "no aggregation rule matches this node; tried: fragments[0].rules[0]: no match; fragments[0].rules[1]: no match"},
-		{compose(t, names), edge, xds.EndpointType, "the aggregation rule that matches this node gives no key; tried: fragments[0].rules[0]: match, but its key failed: what the matching rules add to the key is nothing"},
+		{compose(t, names), edge, xds.EndpointType, "the aggregation rule that matches this node gives no key; tried: fragments[0].rules[0]: match, but its key failed: the matching rules add nothing to the key"},
 	} {
 		if got := key(c.r, node(t, c.node), c.typ); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
@@ -249,26 +249,26 @@ func TestFragmentKeysNeverCollide(t *testing.T) {
 func TestFragmentFaults(t *testing.T) {
 	const ok = "result: {string_fragment: s}"
 	for name, c := range map[string]struct{ text, want string }{
-		"no fragments":  {"fragments: []\n", ":1:12: fragments: wants at least 1, got 0"},
-		"no rules":      {"fragments:\n- rules: []\n", ":2:10: fragments[0].rules: wants at least 1, got 0"},
-		"unknown":       {"fragments: [{rules: [{mach: {}, " + ok + "}]}]\n", ":1:23: fragments[0].rules[0].mach: unknown key, did you mean match?"},
-		"no match":      {"fragments: [{rules: [{" + ok + "}]}]\n", ":1:22: fragments[0].rules[0].match: has to be given"},
-		"no result":     {"fragments: [{rules: [{match: {any_match: true}}]}]\n", ":1:22: fragments[0].rules[0].result: has to be given"},
-		"empty match":   {"fragments: [{rules: [{match: {}, " + ok + "}]}]\n", ":1:30: fragments[0].rules[0].match: wants one of [and_match any_match not_match or_match request_node_match request_type_match], got []"},
-		"two matches":   {"fragments: [{rules: [{match: {any_match: true, not_match: {any_match: true}}, " + ok + "}]}]\n", ":1:30: fragments[0].rules[0].match: wants one of [and_match any_match not_match or_match request_node_match request_type_match], got [any_match not_match]"},
-		"any false":     {"fragments: [{rules: [{match: {any_match: false}, " + ok + "}]}]\n", ":1:42: fragments[0].rules[0].match.any_match: wants true"},
-		"and of one":    {"fragments: [{rules: [{match: {and_match: {rules: [{any_match: true}]}}, " + ok + "}]}]\n", ":1:50: fragments[0].rules[0].match.and_match.rules: wants at least 2, got 1"},
-		"types of none": {"fragments: [{rules: [{match: {request_type_match: {types: []}}, " + ok + "}]}]\n", ":1:59: fragments[0].rules[0].match.request_type_match.types: wants at least 1, got 0"},
+		"no fragments":  {"fragments: []\n", ":1:12: fragments: must have at least 1 elements, but has 0"},
+		"no rules":      {"fragments:\n- rules: []\n", ":2:10: fragments[0].rules: must have at least 1 elements, but has 0"},
+		"unknown":       {"fragments: [{rules: [{mach: {}, " + ok + "}]}]\n", ":1:23: fragments[0].rules[0].mach: unknown key; did you mean match?"},
+		"no match":      {"fragments: [{rules: [{" + ok + "}]}]\n", ":1:22: fragments[0].rules[0].match: is missing"},
+		"no result":     {"fragments: [{rules: [{match: {any_match: true}}]}]\n", ":1:22: fragments[0].rules[0].result: is missing"},
+		"empty match":   {"fragments: [{rules: [{match: {}, " + ok + "}]}]\n", ":1:30: fragments[0].rules[0].match: must have exactly one of [and_match any_match not_match or_match request_node_match request_type_match], but has []"},
+		"two matches":   {"fragments: [{rules: [{match: {any_match: true, not_match: {any_match: true}}, " + ok + "}]}]\n", ":1:30: fragments[0].rules[0].match: must have exactly one of [and_match any_match not_match or_match request_node_match request_type_match], but has [any_match not_match]"},
+		"any false":     {"fragments: [{rules: [{match: {any_match: false}, " + ok + "}]}]\n", ":1:42: fragments[0].rules[0].match.any_match: must be true"},
+		"and of one":    {"fragments: [{rules: [{match: {and_match: {rules: [{any_match: true}]}}, " + ok + "}]}]\n", ":1:50: fragments[0].rules[0].match.and_match.rules: must have at least 2 elements, but has 1"},
+		"types of none": {"fragments: [{rules: [{match: {request_type_match: {types: []}}, " + ok + "}]}]\n", ":1:59: fragments[0].rules[0].match.request_type_match.types: must have at least 1 elements, but has 0"},
 		"regex":         {"fragments:\n- rules:\n  - match: {request_node_match: {id_match: {regex_match: \"(\"}}}\n    " + ok + "\n", ":3:58: fragments[0].rules[0].match.request_node_match.id_match.regex_match: error parsing regexp: missing closing ): `(`"},
-		"no pattern":    {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {id_action: {regex_action: {replace: x}}}}}]}]\n", ":1:108: fragments[0].rules[0].result.request_node_fragment.id_action.regex_action.pattern: has to be given"},
-		"not exact":     {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {id_action: {exact: false}}}}]}]\n", ":1:101: fragments[0].rules[0].result.request_node_fragment.id_action.exact: wants true"},
-		"empty result":  {"fragments: [{rules: [{match: {any_match: true}, result: {}}]}]\n", ":1:57: fragments[0].rules[0].result: wants one of [and_result request_node_fragment resource_names_fragment string_fragment], got []"},
-		"no path":       {"fragments: [{rules: [{match: {request_node_match: {node_metadata_match: {match: {bool_match: {}}}}}, " + ok + "}]}]\n", ":1:73: fragments[0].rules[0].match.request_node_match.node_metadata_match.path: wants at least 1, got 0"},
-		"no value":      {"fragments: [{rules: [{match: {request_node_match: {node_metadata_match: {path: [{key: a}]}}}, " + ok + "}]}]\n", ":1:73: fragments[0].rules[0].match.request_node_match.node_metadata_match.match: has to be given"},
-		"no locality":   {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {locality_action: {}}}}]}]\n", ":1:99: fragments[0].rules[0].result.request_node_fragment.locality_action: wants at least one of region_action, zone_action, subzone_action: every node would be refused"},
-		"field":         {"fragments: [{rules: [{match: {request_node_match: {field: 9, exact_match: x}}, " + ok + "}]}]\n", `:1:59: fragments[0].rules[0].match.request_node_match.field: wants a NodeFieldType, 0 to 4 or NODE_ID … NODE_LOCALITY_SUBZONE, got "9"`},
-		"element":       {"fragments: [{rules: [{match: {any_match: true}, result: {resource_names_fragment: {element: -1, action: {exact: true}}}}]}]\n", ":1:93: fragments[0].rules[0].result.resource_names_fragment.element: cannot be negative, got -1"},
-		"wrong type":    {"fragments: [{rules: [{match: {request_node_match: {id_match: {exact_match: 5}}}, " + ok + "}]}]\n", ":1:76: fragments[0].rules[0].match.request_node_match.id_match.exact_match: wants a string, got the integer 5; put it in quotes"},
+		"no pattern":    {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {id_action: {regex_action: {replace: x}}}}}]}]\n", ":1:108: fragments[0].rules[0].result.request_node_fragment.id_action.regex_action.pattern: is missing"},
+		"not exact":     {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {id_action: {exact: false}}}}]}]\n", ":1:101: fragments[0].rules[0].result.request_node_fragment.id_action.exact: must be true"},
+		"empty result":  {"fragments: [{rules: [{match: {any_match: true}, result: {}}]}]\n", ":1:57: fragments[0].rules[0].result: must have exactly one of [and_result request_node_fragment resource_names_fragment string_fragment], but has []"},
+		"no path":       {"fragments: [{rules: [{match: {request_node_match: {node_metadata_match: {match: {bool_match: {}}}}}, " + ok + "}]}]\n", ":1:73: fragments[0].rules[0].match.request_node_match.node_metadata_match.path: must have at least 1 elements, but has 0"},
+		"no value":      {"fragments: [{rules: [{match: {request_node_match: {node_metadata_match: {path: [{key: a}]}}}, " + ok + "}]}]\n", ":1:73: fragments[0].rules[0].match.request_node_match.node_metadata_match.match: is missing"},
+		"no locality":   {"fragments: [{rules: [{match: {any_match: true}, result: {request_node_fragment: {locality_action: {}}}}]}]\n", ":1:99: fragments[0].rules[0].result.request_node_fragment.locality_action: must have at least one of region_action, zone_action, subzone_action; the relay would refuse every node"},
+		"field":         {"fragments: [{rules: [{match: {request_node_match: {field: 9, exact_match: x}}, " + ok + "}]}]\n", `:1:59: fragments[0].rules[0].match.request_node_match.field: must be a NodeFieldType, 0 to 4 or NODE_ID … NODE_LOCALITY_SUBZONE, but is "9"`},
+		"element":       {"fragments: [{rules: [{match: {any_match: true}, result: {resource_names_fragment: {element: -1, action: {exact: true}}}}]}]\n", ":1:93: fragments[0].rules[0].result.resource_names_fragment.element: must not be negative, but is -1"},
+		"wrong type":    {"fragments: [{rules: [{match: {request_node_match: {id_match: {exact_match: 5}}}, " + ok + "}]}]\n", ":1:76: fragments[0].rules[0].match.request_node_match.id_match.exact_match: must be a string, but is the integer 5; put it in quotes"},
 		"and rules":     {"fragments: [{rules: [{match: {any_match: true}, " + ok + "}]}]\nrules: []\n", ":2:1: rules: unknown key"},
 	} {
 		_, file, err := compileFile(t, c.text)
@@ -341,9 +341,9 @@ func TestFragmentWarnings(t *testing.T) {
 	}
 	want := []string{
 		":4:31: fragments[0].rules[0].result.string_fragment: is empty and adds nothing to the key",
-		":7:39: fragments[1].rules[0].result.resource_names_fragment: resource_names_fragment adds nothing to the key (2 in this file): what a client asks for is its subscription, not its key",
-		":8:5: fragments[1].rules[1]: is for types of the xDS v2 API only, which no client asks for: name the v3 types",
-		":10:5: fragments[1]: rules[0] and rules[2] can both match a node; all that match add to the key, as in xds-relay",
+		":7:39: fragments[1].rules[0].result.resource_names_fragment: adds nothing to the key (2 in this file): the requested names are the client's subscription",
+		":8:5: fragments[1].rules[1]: has only types of the xDS v2 API, which no client requests; use the v3 types",
+		":10:5: fragments[1]: rules[0] and rules[2] can both match a node; all matching rules add to the key, as in xds-relay",
 	}
 	var got []string
 	for _, w := range r.Warnings() {

@@ -12,7 +12,7 @@ import (
 func (s *fragments) warn(places *config.Places, names, empty []string) {
 	if len(names) > 0 {
 		s.warnings = append(s.warnings, places.Fault(names[0],
-			"resource_names_fragment adds nothing to the key (%d in this file): what a client asks for is its subscription, not its key", len(names)))
+			"adds nothing to the key (%d in this file): the requested names are the client's subscription", len(names)))
 	}
 	for _, key := range empty {
 		s.warnings = append(s.warnings, places.Fault(key, "is empty and adds nothing to the key"))
@@ -20,12 +20,12 @@ func (s *fragments) warn(places *config.Places, names, empty []string) {
 	for i, f := range s.list {
 		if a, b, ok := overlap(f); ok {
 			s.warnings = append(s.warnings, config.Fault{Pos: f[b].place, Key: fmt.Sprintf("fragments[%d]", i), Reason: fmt.Sprintf(
-				"rules[%d] and rules[%d] can both match a node; all that match add to the key, as in xds-relay", a, b)})
+				"rules[%d] and rules[%d] can both match a node; all matching rules add to the key, as in xds-relay", a, b)})
 		}
 		for _, r := range f {
 			if c := necessary(r.match); c.types != nil && !slices.ContainsFunc(c.types, func(t string) bool { return !strings.Contains(t, "/envoy.api.v2.") }) {
 				s.warnings = append(s.warnings, config.Fault{Pos: r.place, Key: r.name,
-					Reason: "is for types of the xDS v2 API only, which no client asks for: name the v3 types"})
+					Reason: "has only types of the xDS v2 API, which no client requests; use the v3 types"})
 			}
 		}
 	}

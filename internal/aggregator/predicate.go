@@ -160,7 +160,7 @@ func (f field) read(in *expr.Input, to func(expr.Value)) {
 	to(v)
 }
 
-var errNotThere = errors.New("the node does not have it")
+var errNotThere = errors.New("the node has no such field")
 
 // pattern is an exact string or a regular expression.
 type pattern struct {

@@ -179,7 +179,7 @@ func parse(file string, src []byte) (ruleset, error) {
 	if len(rules) == 0 {
 		return nil, config.Faults{{
 			Pos:    config.Pos{File: file, Line: 1, Column: 1},
-			Reason: "has no rules: wants a list of them, or an xds-relay KeyerConfiguration (fragments:)",
+			Reason: "has no rules; must be a list of rules, or an xds-relay KeyerConfiguration (fragments:)",
 		}}
 	}
 	if err := config.CheckRules("rules", rules, places).Err(); err != nil {
@@ -279,7 +279,7 @@ func (r *Rules) conclude(m *corev3.Node, v evaluation) answer {
 			n += len(e)
 		}
 		if n > maxKey {
-			return answer{err: &Error{Reason: Failed, cause: fmt.Errorf("the key would have %d bytes, and has %d at most", n, maxKey)}}
+			return answer{err: &Error{Reason: Failed, cause: fmt.Errorf("the key must have at most %d bytes, but has %d", maxKey, n)}}
 		}
 		return answer{key: xds.NewKey(v.elements...)}
 	case r.own:
@@ -299,7 +299,7 @@ func (r *Rules) conclude(m *corev3.Node, v evaluation) answer {
 // map.
 func ownKey(m *corev3.Node) (xds.Key, error) {
 	if len(m.Id) > maxKey {
-		return xds.Key{}, fmt.Errorf("the key would have a node id of %d bytes, and has %d at most", len(m.Id), maxKey)
+		return xds.Key{}, fmt.Errorf("the node id must have at most %d bytes to be a key, but has %d", maxKey, len(m.Id))
 	}
 	fixed := proto.CloneOf(m)
 	fixed.DynamicParameters = nil

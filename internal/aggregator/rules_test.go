@@ -165,7 +165,7 @@ func TestP5_KeyThatFailsRefuses(t *testing.T) {
 			{`node.locality.sub_zone`, "key[0]: the value is empty"},
 			{`[node.cluster, node.locality.sub_zone]`, "key[1]: the value is empty"},
 			{`node.metadata.none`, "key[0]: no such key: none"},
-			{`[node.id, node.metadata.shard]`, "key[1]: wants string, the expression gives double; use string()"},
+			{`[node.id, node.metadata.shard]`, "key[1]: must give string, but gives double; use string()"},
 		} {
 			r := compile(t, "  unmatched: "+unmatched+"\n  rules:\n    - key: "+c.rule+"\n    - key: node.id\n")
 			_, err := r.Key(node(t, edge), expr.Peer{}, xds.ClusterType)
@@ -369,10 +369,10 @@ func TestFaultsPointIntoTheFile(t *testing.T) {
 	_, err := Compile(cfg)
 	want := []string{
 		file + ":5:18: aggregation.rules[0].match: undefined field 'clutser'",
-		file + `:6:20: aggregation.rules[0].types[1]: "XDS" is no resource type: wants a URL, or one of CDS EDS LDS SRDS RDS VHDS SDS RTDS ECDS`,
+		file + `:6:20: aggregation.rules[0].types[1]: "XDS" is not a resource type; must be a type URL, or one of CDS EDS LDS SRDS RDS VHDS SDS RTDS ECDS`,
 		file + ":10:11: aggregation.rules[1].match: undeclared reference to 'nope' (in container 'envoy.config.core.v3')",
 		file + ":11:36: aggregation.rules[1].key[1]: found no matching overload for '_+_' applied to '(string, int)'",
-		file + ":12:12: aggregation.rules[2].key[0]: wants string, the expression gives envoy.config.core.v3.Locality",
+		file + ":12:12: aggregation.rules[2].key[0]: must give string, but gives envoy.config.core.v3.Locality",
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
@@ -393,14 +393,14 @@ func TestRulesFile(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":        {"", ":1:1: has no rules: wants a list of them, or an xds-relay KeyerConfiguration (fragments:)"},
-		"no rules":     {"rules: []\n", ":1:1: has no rules: wants a list of them, or an xds-relay KeyerConfiguration (fragments:)"},
-		"unknown":      {"- {kye: node.id}\n", ":1:4: rules[0].kye: unknown key, did you mean key?"},
-		"no key":       {"- {match: 'true'}\n", ":1:3: rules[0].key: has to be given: an expression, or a list of them"},
+		"empty":        {"", ":1:1: has no rules; must be a list of rules, or an xds-relay KeyerConfiguration (fragments:)"},
+		"no rules":     {"rules: []\n", ":1:1: has no rules; must be a list of rules, or an xds-relay KeyerConfiguration (fragments:)"},
+		"unknown":      {"- {kye: node.id}\n", ":1:4: rules[0].kye: unknown key; did you mean key?"},
+		"no key":       {"- {match: 'true'}\n", ":1:3: rules[0].key: is missing; must be an expression or a list of expressions"},
 		"expression":   {"- key: node.id\n- key: [node.id, nope]\n", ":2:18: rules[1].key[1]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')"},
 		"syntax":       {"- [\n", ":1: a value is missing, or a [ or { is not closed (did not find expected node content)"},
 		"another kind": {"listeners: []\n", ":1:1: listeners: unknown key"},
-		"a text":       {"hello\n", ":1:1: wants keys and values, got the string \"hello\""},
+		"a text":       {"hello\n", ":1:1: must be a mapping, but is the string \"hello\""},
 	} {
 		_, file, err := compileFile(t, c.text)
 		if err == nil || err.Error() != file+c.want {

@@ -135,5 +135,5 @@ func (f *nodeField) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("wants a NodeFieldType, 0 to 4 or NODE_ID … NODE_LOCALITY_SUBZONE, got %q", text)
+	return fmt.Errorf("must be a NodeFieldType, 0 to 4 or NODE_ID … NODE_LOCALITY_SUBZONE, but is %q", text)
 }

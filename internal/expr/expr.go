@@ -66,7 +66,7 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 	}
 	if t := ast.OutputType(); !t.IsExactType(want) && t.Kind() != types.DynKind {
 		return nil, &Error{Text: text, Issues: []Issue{{
-			Line: 1, Column: 1, Message: fmt.Sprintf("wants %s, the expression gives %s", name(want), name(t)),
+			Line: 1, Column: 1, Message: fmt.Sprintf("must give %s, but gives %s", name(want), name(t)),
 		}}}
 	}
 	prg, err := env.Program(ast, cel.CostLimit(CostLimit))
@@ -152,7 +152,7 @@ func (p *Predicate) Eval(in Input) (bool, error) {
 	}
 	b, ok := out.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("wants bool, the expression gives %s", out.Type().TypeName())
+		return false, fmt.Errorf("must give bool, but gives %s", out.Type().TypeName())
 	}
 	return b, nil
 }
@@ -177,7 +177,7 @@ func (p *String) Eval(in Input) (string, error) {
 	}
 	s, ok := out.Value().(string)
 	if !ok {
-		return "", fmt.Errorf("wants string, the expression gives %s; use string()", out.Type().TypeName())
+		return "", fmt.Errorf("must give string, but gives %s; use string()", out.Type().TypeName())
 	}
 	return s, nil
 }
@@ -203,7 +203,7 @@ func (p *Node) Eval(node *corev3.Node) (*corev3.Node, error) {
 	}
 	n, err := out.ConvertToNative(reflect.TypeFor[*corev3.Node]())
 	if err != nil {
-		return nil, fmt.Errorf("wants a Node, the expression gives %s", out.Type().TypeName())
+		return nil, fmt.Errorf("must give a Node, but gives %s", out.Type().TypeName())
 	}
 	return n.(*corev3.Node), nil
 }

@@ -46,7 +46,7 @@ func TestMatch(t *testing.T) {
 		{text: `has(node.metadata.none)`},
 		{text: `has(node.metadata.labels.app)`, want: true},
 		{text: `node.metadata.none == "a"`, err: "no such key"},
-		{text: `node.metadata.tenant`, err: "wants bool"},
+		{text: `node.metadata.tenant`, err: "must give bool"},
 		{text: `node.metadata.tenant > 5`, err: "no such overload"},
 		{text: `type.endsWith(".Cluster")`, want: true},
 		{text: `"spiffe://x/gw-2" in peer.uri_sans && peer.dns_sans.size() == 1 && peer.subject == "CN=gw"`, want: true},
@@ -96,7 +96,7 @@ func TestKey(t *testing.T) {
 		{text: `node.cluster`, want: "edge-eu"},
 		{text: `node.metadata.tenant`, want: "a"},
 		{text: `string(node.metadata.shard)`, want: "7"},
-		{text: `node.metadata.shard`, err: "wants string, the expression gives double; use string()"},
+		{text: `node.metadata.shard`, err: "must give string, but gives double; use string()"},
 		{text: `node.metadata.none`, err: "no such key"},
 		{text: `node.locality.sub_zone`, want: ""},
 		{text: `peer.uri_sans[0]`, want: "spiffe://x/gw-1"},
@@ -131,14 +131,14 @@ func TestErrorsHavePlaces(t *testing.T) {
 		{match, `node.clutser == "a"`, 1, 5, "undefined field 'clutser'"},
 		{match, "true &&\n  nobody.cluster == \"a\"", 2, 3, "undeclared reference to 'nobody'"},
 		{match, `node.cluster ==`, 1, 16, "Syntax error"},
-		{match, `node.cluster`, 1, 1, "wants bool, the expression gives string"},
+		{match, `node.cluster`, 1, 1, "must give bool, but gives string"},
 		{match, ``, 1, 1, "Syntax error"},
 		{match, `node.cluster.matches("[")`, 1, 22, "invalid matches argument"},
-		{key, `node.locality`, 1, 1, "wants string, the expression gives envoy.config.core.v3.Locality"},
+		{key, `node.locality`, 1, 1, "must give string, but gives envoy.config.core.v3.Locality"},
 		{key, `"é" + nope`, 1, 7, "undeclared reference"},
 		{identity, `type == "x"`, 1, 6, ""},
 		{identity, `peer.name == "x"`, 1, 5, "undefined field 'name'"},
-		{upstream, `node.id`, 1, 1, "wants a Node, the expression gives string"},
+		{upstream, `node.id`, 1, 1, "must give a Node, but gives string"},
 		{upstream, `peer`, 1, 1, "undeclared reference to 'peer'"},
 		{upstream, `Node{idd: "x"}`, 1, 9, "undefined field 'idd'"},
 	} {
@@ -175,7 +175,7 @@ func TestNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Eval(node(t, edge)); err == nil || !strings.Contains(err.Error(), "wants a Node") {
+	if _, err := p.Eval(node(t, edge)); err == nil || !strings.Contains(err.Error(), "must give a Node") {
 		t.Errorf("a map for a node: %v", err)
 	}
 }

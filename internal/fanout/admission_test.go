@@ -34,11 +34,11 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 		proven   bool
 		lacks    string
 	}{
-		"plaintext":               {nil, "", nil, false, "its connection has no TLS"},
-		"plaintext with identity": {nil, "true", nil, false, "its connection has no TLS"},
-		"TLS":                     {c.server(false), "", proves, false, "it showed no client certificate"},
-		"TLS with identity":       {c.server(false), "true", proves, false, "it showed no client certificate"},
-		"mTLS":                    {c.server(true), "", proves, false, "there is no downstream.identity rule"},
+		"plaintext":               {nil, "", nil, false, "the connection has no TLS"},
+		"plaintext with identity": {nil, "true", nil, false, "the connection has no TLS"},
+		"TLS":                     {c.server(false), "", proves, false, "the client has no certificate"},
+		"TLS with identity":       {c.server(false), "true", proves, false, "the client has no certificate"},
+		"mTLS":                    {c.server(true), "", proves, false, "without downstream.identity, a certificate does not prove the node"},
 		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
 	}
 	r := newServerFixture(t, nil)
@@ -94,7 +94,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
 						why := l.lacks
 						if mode == config.SecretsDeny {
-							why = "this listener serves none"
+							why = "the listener serves no Secrets"
 						}
 						if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
 							t.Errorf("%q does not say %q", said, why)
@@ -135,9 +135,9 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 			})
 		})
 	}
-	r.eventually(func() bool { return strings.Count(log.String(), "client refused a response") >= 2 }) // of each type; both variants have the same version
+	r.eventually(func() bool { return strings.Count(log.String(), "client rejected a response") >= 2 }) // of each type; both variants have the same version
 	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.groups.Nacks)
-	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may quote the Secret") < 3 || !strings.Contains(shown, "plainly wrong") {
+	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may contain the Secret") < 3 || !strings.Contains(shown, "plainly wrong") {
 		t.Error(shown)
 	}
 }
@@ -174,7 +174,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 			for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
 				p := r.ads(conn, v)
 				p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
-				if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: it does not hold") {
+				if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: node ") || !strings.Contains(s.Message(), "the rule is false") {
 					t.Errorf("%q: %v", other, s)
 				}
 				refused++

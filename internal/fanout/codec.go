@@ -35,7 +35,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.proto.Unmarshal(data, v)
 	}
 	if in.buffer != nil {
-		return fmt.Errorf("request: the one before was not released")
+		return fmt.Errorf("request: the previous request was not released")
 	}
 	in.buffer = buffers.One(data)
 	return nil

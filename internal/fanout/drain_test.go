@@ -80,7 +80,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
-		s.refusals.Note("ended a stream", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "10.0.0.1"})
+		s.refusals.Note("client stream ended", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "10.0.0.1"})
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
 		t.Error(text)
@@ -94,11 +94,11 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 	r.groups.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
 	c := r.HTTP("http1")
 	r.Refused(r.Ask(c, xds.ClusterType, ""), 403)
-	if n := log.Count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
+	if n := log.Count(`level=INFO msg="client poll refused" node=n peer=127.0.0.1:`); n != 1 ||
 		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("account=") != 0 {
 		t.Error(log.String())
 	}
-	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
+	for body, reason := range map[string]string{"": "the body is empty", " \n": "the body is empty", "{": "not a DiscoveryRequest in canonical JSON"} {
 		got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
 		if err != nil {
 			t.Fatal(err)
@@ -119,11 +119,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
-	s.refusals.Note("ended a stream", away, refusal.Client{Node: "n", Peer: "[::1]:5", Account: "::1"})
+	s.refusals.Note("client stream ended", away, refusal.Client{Node: "n", Peer: "[::1]:5", Account: "::1"})
 	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
 		t.Error(log.String())
 	}
-	s.refusals.Note("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "uri:spiffe://n"})
+	s.refusals.Note("client stream ended", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "uri:spiffe://n"})
 	if log.Count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
 		t.Error("no account in the line")
 	}

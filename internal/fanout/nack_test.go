@@ -41,7 +41,7 @@ func TestNacksAreLogged(t *testing.T) {
 	if len(r.groups.Nacks) != fleet {
 		t.Errorf("%d NACKs are known, of %d", len(r.groups.Nacks), fleet)
 	}
-	if n := log.Count("client refused a response"); n != fleet {
+	if n := log.Count("client rejected a response"); n != fleet {
 		t.Errorf("%d lines of %d NACKs", n, fleet)
 	}
 	if log.Count("hunter2") > 0 {

@@ -28,7 +28,7 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	if s.Code() != codes.PermissionDenied || len(s.Message()) > 1000 {
 		t.Errorf("ended with %v and %d bytes: %.200s", s.Code(), len(s.Message()), s.Message())
 	}
-	r.eventually(func() bool { return log.Count("ended a stream") > 0 })
+	r.eventually(func() bool { return log.Count("client stream ended") > 0 })
 	if n := log.Count("n"); n > 1000 {
 		t.Errorf("%d letters of the id are logged", n)
 	}
@@ -63,7 +63,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(of.node), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: of.names})
 			_ = c.ends()
 			is := of.node[:min(len(of.node), refusal.MaxNode)]
-			r.eventually(func() bool { return log.Count(`msg="ended a stream" node=`+is+" ") == 1 })
+			r.eventually(func() bool { return log.Count(`msg="client stream ended" node=`+is+" ") == 1 })
 			away := func() bool {
 				return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool { return a.Reason == of.reason.String() && a.Node == is })
 			}
@@ -71,7 +71,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 				t.Errorf("%+v", r.srv.RecentRefusals())
 			}
 			r.Refused(<-r.BeginAs(xdstest.Context(t), r.HTTP("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
-			if log.Count(`msg="refused a poll" node=`+is+" ") != 1 {
+			if log.Count(`msg="client poll refused" node=`+is+" ") != 1 {
 				t.Error(&log)
 			}
 		})

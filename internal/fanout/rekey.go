@@ -143,7 +143,7 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 		s.log.Info("rules, identity or secrets changed: every client keeps its keys", "clients", all)
 		return nil
 	}
-	s.log.Info("rules, identity or secrets changed: clients that lose their keys are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
+	s.log.Info("rules, identity or secrets changed: the relay ends the affected streams", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
 	return slices.Concat(refused, moving)
 }
 

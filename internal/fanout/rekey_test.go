@@ -104,7 +104,7 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 			publishAll(r, "b", "moved", "other")
 			stays("b")
 			next("b")
-			if log.Count("rules, identity or secrets changed: clients that lose their keys are ended") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
+			if log.Count("rules, identity or secrets changed: the relay ends the affected streams") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
 				t.Errorf("the log has no summary:\n%s", log.String())
 			}
 			// The same rules once more change nothing.
@@ -191,7 +191,7 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	c := r.opened("edge")
 	r.srv.ChangeRules([]PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
-	if log.Count(`msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
+	if log.Count(`msg="rules, identity or secrets changed: the relay ends the affected streams" moving=0 refused=1 clients=1 over=0s`) != 1 {
 		t.Error(log.String())
 	}
 

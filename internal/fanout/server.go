@@ -137,7 +137,7 @@ const staleMark = " (last known good)"
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
-		return status.Error(codes.Internal, "stream: this grpc does not know its peer")
+		return status.Error(codes.Internal, "stream: grpc gives no peer")
 	}
 	conn, caller, ok := listener.Of(gs.Context())
 	if !ok {
@@ -149,7 +149,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	}
 	if refused := s.admission.Enter(caller, conn); refused != nil {
 		s.metrics.Refuse(refused.Reason)
-		s.refusals.Note("refused a stream", refused, st.client(""))
+		s.refusals.Note("client stream refused", refused, st.client(""))
 		return refused
 	}
 	defer s.admission.Leave(caller, conn)
@@ -163,7 +163,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.metrics.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.refusals.Note("ended a stream", r, st.client(st.NodeID()))
+		s.refusals.Note("client stream ended", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
 	}
 	return err

@@ -125,12 +125,12 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 		if now.Sub(p.at) <= limit {
 			return nil
 		}
-		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit)
+		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client read nothing for downstream.send_timeout (%s)", limit)
 	}
 	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
 		return nil
 	}
-	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: did not take %d bytes in %s: send_timeout, and a second for each MiB", len(f.body), limit)
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not read %d bytes within %s (downstream.send_timeout and a second per MiB)", len(f.body), limit)
 }
 
 // sweep decides when the watcher checks all sessions for old snapshots. That depends on how many
@@ -223,6 +223,6 @@ func (s *Server) unpin(pins map[any]pin) {
 			return
 		}
 		total -= keeps[by]
-		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes in memory for itself alone, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
+		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "client: it keeps %d bytes of memory in use; all clients together keep more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
 	}
 }

@@ -141,9 +141,9 @@ func (st *stream) newType() (*streamType, *Refusal) {
 	case st.only != "" && len(url) == 0:
 		return st.join(st.only)
 	case st.only != "" && string(url) != string(st.only):
-		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s on a stream of %s", url, st.only)
+		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url must be %s on this stream, but is %s", st.only, url)
 	case len(url) == 0:
-		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
+		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: type_url is missing; an aggregated stream needs it")
 	}
 	return st.join(xds.TypeURL(url))
 }
@@ -154,7 +154,7 @@ func (st *stream) identify(first bool) *Refusal {
 	raw := st.req.Node
 	if raw == nil {
 		if first {
-			return Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: the first one has no node")
+			return Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: node is missing in the first request")
 		}
 		return nil
 	}
@@ -207,7 +207,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		limit = maxTypes
 	}
 	if len(st.types) >= limit {
-		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
+		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more types than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
 	form := st.node.ResourceFormat(st.variant)
@@ -228,7 +228,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.metrics.Refuse(refusal.Reason)
-		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
+		st.srv.log.Warn("client type refused; the stream gets no response for it",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
 		return st.addChecked(ty, generation) // P6: no response
 	}
@@ -281,7 +281,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	more := want.Names.Weight() - ty.Requested().Names.Weight()
 	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long name counts several times), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
 	}
 	if changed || first {
 		want = ty.member.Intern(want)
@@ -306,7 +306,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type stated at first or unsubscribed from, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names are unsubscribed or in initial_resource_versions, without a response yet; more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
 	if changed || first {
 		// The group wakes the type once it has indexed the subscription, so that no update

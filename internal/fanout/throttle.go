@@ -35,7 +35,7 @@ func (st *stream) throttle() {
 	}
 	if !st.throttled {
 		st.throttled = true
-		st.srv.log.Warn("a stream sends more than limits.requests_per_second, and is read more slowly",
+		st.srv.log.Warn("client stream delayed: more requests than downstream.limits.requests_per_second allows",
 			append(st.client(st.node.ID).Attrs(), "limit", limit)...)
 	}
 	st.srv.metrics.Refuse(telemetry.LimitRequestsPerSecond)

@@ -109,7 +109,7 @@ func (w *watcher) watch(paths []string) {
 		text = err.Error()
 	}
 	if text != "" && text != w.logged {
-		w.log.Warn("a change of files may be noticed late", "every", pollEvery.String(), "error", text)
+		w.log.Warn("cannot watch files; the relay notices changes later", "every", pollEvery.String(), "error", text)
 	}
 	w.logged = text
 }

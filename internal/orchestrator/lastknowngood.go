@@ -208,7 +208,7 @@ func (g *Group) countStale() {
 		}
 	}
 	if n == 0 && g.staleTypes > 0 {
-		g.log.Info("nothing is served from the last known good any more: the origin has responded")
+		g.log.Info("no longer served from the last known good: the origin has responded")
 	}
 	g.opts.Metrics.Stale.Add(n - g.staleTypes)
 	g.staleTypes = n

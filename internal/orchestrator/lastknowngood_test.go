@@ -154,8 +154,8 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		equal(t, "x to a client with state", b.sees(withState("x"), "x"), "1")
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 	})
-	if !strings.Contains(log, "served from the last known good: no origin can be reached") || strings.Contains(log, "nothing is held or stored of what clients ask for") ||
-		strings.Count(log, "any more: the origin has responded") != 1 {
+	if !strings.Contains(log, "served from the last known good: no origin can be reached") || strings.Contains(log, "the relay has none of the requested resources") ||
+		strings.Count(log, "last known good: the origin has responded") != 1 {
 		t.Errorf("log: %s", log)
 	}
 	equal(t, "stale types at the end", metrics.Stale.Value(), 0)
@@ -208,7 +208,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 		equal(t, "refused before an attempt failed", first.refusal() != nil, false)
 		f.failed()
 		r := first.refusal()
-		if r == nil || !strings.Contains(r.Error(), "key web: nothing is held or stored of what is asked for, and no origin can be reached: origin origin: connection refused") {
+		if r == nil || !strings.Contains(r.Error(), "key web: the relay has none of the requested resources, and no origin can be reached: origin origin: connection refused") {
 			t.Errorf("refusal %v", r)
 		}
 		first.leave()
@@ -227,7 +227,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 		fourth := w.join("web", xds.RouteType).want("r")
 		equal(t, "refused though the origin can be reached", fourth.refusal() != nil, false)
 	})
-	equal(t, "told", strings.Count(log, "nothing is held or stored of what clients ask for"), 1)
+	equal(t, "told", strings.Count(log, "the relay has none of the requested resources"), 1)
 }
 
 // Generations without an ACK are not stored. A key does not get what another key has stored.

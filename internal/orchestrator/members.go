@@ -196,7 +196,7 @@ func (g *Group) applyMember(c memberChanges) {
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
 			m.view.subscribe(m, snapshot.Nothing)
 			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
-				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
+				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		g.linger.frozen = false
@@ -221,7 +221,7 @@ func (g *Group) addMember(m *member) {
 	if v == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
 			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
-				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
+				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		v = newView(xds.TypeOf(m.typ), g.metrics.Type(m.typ), g.registry.history)

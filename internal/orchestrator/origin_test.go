@@ -98,7 +98,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 				t.Errorf("refused with %v", r)
 			}
 		})
-		if text := log.String(); strings.Contains(text, "connection refused") == told || !strings.Contains(text, "nothing is held or stored of what clients ask for") || !strings.Contains(text, "origin=o") {
+		if text := log.String(); strings.Contains(text, "connection refused") == told || !strings.Contains(text, "the relay has none of the requested resources") || !strings.Contains(text, "origin=o") {
 			t.Errorf("told %v: %s", told, text)
 		}
 	}

@@ -178,7 +178,7 @@ func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fan
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: another key needs the room", "limit", r.settings().Limits.Keys)
+		evicted.log.Info("key dropped: downstream.limits.keys is reached", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == candidate {
 		r.opts.Metrics.Keys.Add(1)
@@ -196,12 +196,12 @@ func (r *Registry) admit(key xds.Key, m *member, candidate *Group) (g, evicted *
 	limits := &r.settings().Limits
 	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
-			"key %s: peer %s: more than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
+			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
 	}
 	if g == nil {
 		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
 		if full && r.idle.Len() == 0 {
-			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: more than downstream.limits.keys allows (%d)", key, limits.Keys)
+			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
 		}
 		if candidate == nil {
 			return nil, nil, nil
@@ -258,7 +258,7 @@ func (r *Registry) leave(m *member) {
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", most)
+		evicted.log.Info("key dropped: upstream.max_idle is reached", "max_idle", most)
 	}
 }
 
@@ -278,7 +278,7 @@ func (r *Registry) drop(g *Group) bool {
 	r.mu.Unlock()
 	if !evicted {
 		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
+		g.log.Info("key dropped: no clients for upstream.idle_ttl", "idle_ttl", r.settings().IdleTTL)
 	}
 	return true
 }

@@ -100,7 +100,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		return r
 	}
 	s := g.reported
-	why := "no upstream stream could be opened within first_answer_timeout"
+	why := "no upstream stream was opened within upstream.first_answer_timeout"
 	if s.Err != nil {
 		why = redact.Text(s.Err.Error()) // clients and operators read it
 	}
@@ -109,7 +109,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		of = "origin " + s.Origin + ": "
 	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
-		"key %s: nothing is held or stored of what is asked for, and no origin can be reached: %s%s", g.key, of, why)
+		"key %s: the relay has none of the requested resources, and no origin can be reached: %s%s", g.key, of, why)
 	r.Key = g.key.String()
 	g.refusal.Store(r)
 	if !g.refusalLogged {
@@ -118,7 +118,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		if !s.Logged {
 			args = append(args, "error", why)
 		}
-		g.log.Warn("no origin can be reached, and nothing is held or stored of what clients ask for", args...)
+		g.log.Warn("clients refused: the relay has none of the requested resources, and no origin can be reached", args...)
 	}
 	return r
 }

@@ -64,7 +64,7 @@ func (h *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
 }
 
 // errDropped ends a stream whose group has ended.
-var errDropped = errors.New("the key was dropped")
+var errDropped = errors.New("key dropped")
 
 // Update implements upstream.Sink.
 func (h *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
@@ -103,7 +103,7 @@ func (h *upstreamHandle) run(ctx context.Context) {
 	if ctx.Err() != nil || errors.Is(err, errDropped) {
 		return
 	}
-	h.group.log.Error("upstream stream ended for good", "error", err)
+	h.group.log.Error("upstream stream failed and is not opened again", "error", err)
 	h.Status(upstream.Status{Failed: true, Err: err})
 }
 
@@ -171,5 +171,5 @@ func (g *Group) closeUpstream(h *upstreamHandle) {
 	if h.cancel != nil {
 		h.cancel()
 	}
-	g.log.Debug("upstream stream closed: it carries nothing any more")
+	g.log.Debug("upstream stream closed: no type needs it")
 }

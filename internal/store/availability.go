@@ -57,7 +57,7 @@ func (s *Store) turnOff(err error) {
 	s.mu.Unlock()
 	s.o.Metrics.Off.Set(1)
 	if first {
-		s.o.Log.Error("store: switched off: nothing is stored, and nothing that was stored is served", "path", s.o.Path, "error", err, "retry_in", retryEvery)
+		s.o.Log.Error("store: switched off; the relay neither writes nor serves stored resources", "path", s.o.Path, "error", err, "retry_in", retryEvery)
 	}
 	s.notifyRun()
 }

@@ -71,7 +71,7 @@ func openDir(path string, log *slog.Logger) (d *dir, err error) {
 		}
 	}
 	if may, mode := openToOthers(path); may != "" {
-		log.Warn("store: others may "+may+" the directory", "path", path, "mode", mode.String(), "files", "0600", "should_be", "0700")
+		log.Warn("store: other users may "+may+" the directory", "path", path, "mode", mode.String(), "files", "0600", "should_be", "0700")
 	}
 	return d, nil
 }
@@ -135,7 +135,7 @@ func lockDir(dir string) (*os.File, error) {
 		}
 		b, _ := io.ReadAll(io.LimitReader(f, 32)) // best effort: it is only shown in the error
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-			return nil, fmt.Errorf("%w, process %d", errInUse, pid)
+			return nil, fmt.Errorf("%w: process %d", errInUse, pid)
 		}
 		return nil, errInUse
 	}
@@ -164,7 +164,7 @@ func Check(path string) (othersMay string, err error) {
 	case err != nil:
 		return "", err
 	case !is.IsDir():
-		return "", fmt.Errorf("%s is no directory", path)
+		return "", fmt.Errorf("%s is not a directory", path)
 	}
 	may, _ := openToOthers(path)
 	return may, usable(path)
@@ -188,7 +188,7 @@ func openToOthers(dir string) (may string, mode fs.FileMode) {
 // usable reports whether files can be made in a directory.
 func usable(dir string) error {
 	if err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("%s cannot be read and written: %w", dir, err)
+		return fmt.Errorf("cannot read and write %s: %w", dir, err)
 	}
 	return nil
 }

@@ -162,13 +162,13 @@ type record struct {
 func decode(b []byte) (*record, error) {
 	switch {
 	case len(b) < preambleSize+sha256.Size || string(b[:len(magic)]) != magic:
-		return nil, damaged("it is no file of the store")
+		return nil, damaged("not a file of the store")
 	case binary.BigEndian.Uint32(b[len(magic):]) != formatVersion:
-		return nil, damaged("it is written in format %d, not %d", binary.BigEndian.Uint32(b[len(magic):]), formatVersion)
+		return nil, damaged("the format must be %d, but is %d", formatVersion, binary.BigEndian.Uint32(b[len(magic):]))
 	}
 	body, sum := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if is := sha256.Sum256(body); !bytes.Equal(is[:], sum) {
-		return nil, damaged("its SHA-256 is not that of its content")
+		return nil, damaged("the SHA-256 does not match the content")
 	}
 	var elements []string
 	var typ xds.Type
@@ -222,7 +222,7 @@ func decode(b []byte) (*record, error) {
 		}
 	}
 	if typ.URL == "" || typ.Secret || !utf8.ValidString(u.Version) || !utf8.ValidString(u.Origin) {
-		return nil, damaged("its header is not valid")
+		return nil, damaged("the header is not valid")
 	}
 	u.Type = typ.URL
 	builder := snapshot.NewBuilder(typ)

@@ -55,7 +55,7 @@ func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Generation])
 	}
 	s.finish(abort)
 	if err := s.Close(); err != nil { // the drain of the streams goes on
-		s.o.Log.Warn("store: the directory cannot be closed", "path", s.o.Path, "error", err)
+		s.o.Log.Warn("store: cannot close the directory", "path", s.o.Path, "error", err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (s *Store) finish(abort context.Context) {
 		for range left {
 			s.o.Metrics.Wrote(telemetry.GivenUp)
 		}
-		s.o.Log.Warn("store: the relay ends before everything was written", "types_of_keys", left)
+		s.o.Log.Warn("store: some changes are not written because the relay ends", "types_of_keys", left)
 	}
 }
 
@@ -202,7 +202,7 @@ func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, e
 	})
 	switch {
 	case errors.Is(err, errTooLarge):
-		s.o.Log.Warn("store: a type of a key is larger than store.max_bytes and is not stored", "key", at.key, "type", at.typ)
+		s.o.Log.Warn("store: type not stored: it is larger than store.max_bytes", "key", at.key, "type", at.typ)
 		return telemetry.TooBig, nil
 	case err != nil:
 		return 0, err
@@ -260,7 +260,7 @@ func (s *Store) makeRoom(name string, size int64) error {
 		s.stats.Evicted++
 		s.mu.Unlock()
 		s.o.Metrics.Evicted.Inc()
-		s.o.Log.Warn("store: a file was removed to make room (store.max_bytes)", "path", filepath.Join(s.o.Path, f.name), "confirmed", f.confirmed)
+		s.o.Log.Warn("store: file removed to make room (store.max_bytes)", "path", filepath.Join(s.o.Path, f.name), "confirmed", f.confirmed)
 	}
 }
 

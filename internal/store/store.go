@@ -198,7 +198,7 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 		rec, err = decode(b)
 	}
 	if err == nil && (rec.key != key || rec.slot.name() != f.name) {
-		rec, err = nil, damaged("it is of key %s and type %s", rec.key, rec.typ)
+		rec, err = nil, damaged("the content is of key %s and type %s", rec.key, rec.typ)
 	}
 	switch {
 	case err == nil:
@@ -206,7 +206,7 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, telemetry.NoneStored
 	case errors.Is(err, errDamaged):
-		s.o.Log.Error("store: a file is set aside", "path", path, "key", key, "error", err)
+		s.o.Log.Error("store: damaged file set aside", "path", path, "key", key, "error", err)
 		s.mu.Lock()
 		s.damaged = append(s.damaged, f)
 		s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	case errors.Is(err, ErrHangs):
 		s.turnOff(err)
 	default:
-		s.o.Log.Error("store: a file cannot be read", "path", path, "key", key, "error", err)
+		s.o.Log.Error("store: cannot read a file", "path", path, "key", key, "error", err)
 	}
 	return nil, telemetry.LoadFailed
 }

@@ -70,11 +70,11 @@ func (m *Metrics) makeClientStates(version string) {
 	if version == "" {
 		version = "dev"
 	}
-	m.gauge("build_info", "1; the label has the version that is running.", tags{"version": version}).Set(1)
-	m.Ready = m.gauge("ready", "1 while clients are served: 0 at the start and while draining.", nil)
-	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old states, unfinished messages and names to be answered that clients keep alive, measured once a second.", nil)
+	m.gauge("build_info", "1. The label version has the relay's version.", tags{"version": version}).Set(1)
+	m.Ready = m.gauge("ready", "1 while the relay serves clients. 0 at the start and while it drains.", nil)
+	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old snapshots, unfinished messages and unanswered names that clients keep in memory.", nil)
 	for l := range limits {
-		m.limits[l] = m.gauge("limit", "Limits in force, of downstream.limits; 0: none.", tags{"limit": l.String()})
+		m.limits[l] = m.gauge("limit", "Limits of downstream.limits in force. 0: no limit.", tags{"limit": l.String()})
 	}
 	m.clientStates = make([][clientStates]*Gauge, len(typeLabels))
 	for i, label := range typeLabels {

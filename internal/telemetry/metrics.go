@@ -121,7 +121,7 @@ func New(o Options) (*Metrics, error) {
 		o.Prefix = DefaultPrefix
 	}
 	if !validPrefix.MatchString(o.Prefix) {
-		return nil, fmt.Errorf("metrics.prefix: %q cannot begin a metric's name: letters, digits, _ and : only", o.Prefix)
+		return nil, fmt.Errorf("metrics.prefix: must be letters, digits, _ and :, with no digit first, but is %q", o.Prefix)
 	}
 	m := &Metrics{
 		start:    time.Now(),
@@ -158,41 +158,41 @@ func (m *Metrics) make() {
 	for v := range variants {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
-	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients with another user agent than their key's representative.", nil)
-	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each counts as no match.", nil)
-	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
-	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, for which no origin has answered since the start.", nil)
+	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent differs from that of their key's representative.", nil)
+	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule. Each error counts as no match.", nil)
+	m.Keys = m.gauge("keys", "Aggregation keys in use, with clients or without.", nil)
+	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
-	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that were dropped for lack of room, so that operators cannot compare with them.", nil)
-	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of NACKs, one for each key, type, version and message, that were dropped for lack of room.", nil)
-	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
-	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions for which a request to an origin had no room; removals of these resources in the meantime stay unnoticed.", nil)
+	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states that were dropped for lack of room. relay diff cannot compare with them.", nil)
+	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of /nacks that were dropped for lack of room. A row has one key, type, version and message.", nil)
+	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to origins larger than upstream.max_request_bytes.", nil)
+	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that did not fit into a request to an origin. Removals of these resources may go unnoticed.", nil)
 	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "Refusals of clients, streams ended by a client's fault or a limit, and delayed requests (requests_per_second), by reason.", tags{"reason": r.String()})
+		m.refused[r] = m.counter("refused_total", "Refused clients, ended streams and delayed requests, by reason. Planned ends of streams are not included.", tags{"reason": r.String()})
 		if r.Planned() {
-			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended as planned, by reason; these are no refusals.", tags{"reason": r.String()})
+			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended as planned, by reason. They do not count as refused.", tags{"reason": r.String()})
 		}
 	}
 	for f := range faults {
-		m.faults[f] = m.counter("upstream_rejected_total", "Responses of origins and files that were rejected, by their first fault.", tags{"reason": f.String()})
+		m.faults[f] = m.counter("upstream_rejected_total", "Rejected responses and files of origins, by their first fault.", tags{"reason": f.String()})
 	}
 
 	for r := range reloads {
-		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by result.", tags{"result": r.String()})
-		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's own configuration, by result.", tags{"result": r.String()})
+		m.reloads[r] = m.counter("certificate_reloads_total", "Changed certificate files, by result.", tags{"result": r.String()})
+		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's configuration, by result.", tags{"result": r.String()})
 	}
 	for s := range spans {
 		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
 	}
 	m.makeStore()
-	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's own configuration file has faults, and the configuration before it is in force.", nil)
-	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Keys of the relay's own configuration with new values that need a restart.", nil)
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's configuration file has faults. The configuration before stays in force.", nil)
+	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Configuration keys whose new values need a restart.", nil)
 
 	age := func() float64 { return m.ConfigAge().Seconds() }
 	name := m.prefix + "_config_age_seconds"
 	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: name,
-		Help: "Time since a response of any origin, changed or not, was last taken; since the start, if none was. It grows while nothing changes, and does not say how old the served resources are.",
+		Help: "Time since the last accepted response of any origin, or since the start. It grows while nothing changes, and is not the age of the resources.",
 	}, age))
 	if m.statsd != nil {
 		m.statsd.read(name, age)
@@ -204,7 +204,7 @@ func (m *Metrics) make() {
 	}
 	m.propagation = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    m.prefix + "_propagation_seconds",
-		Help:    "From an origin's response to a client's ACK of it.",
+		Help:    "Time from an origin's response to a client's ACK of it.",
 		Buckets: propagationBuckets,
 	}, labels)
 	m.register(m.propagation)
@@ -264,7 +264,7 @@ func (m *Metrics) CertificateExpires(of string, at time.Time) {
 	defer m.mu.Unlock()
 	g := m.certificates[of]
 	if g == nil {
-		g = m.gauge("certificate_expiry_timestamp_seconds", "When the relay's certificate, or the first one of its chain, expires, in seconds since 1970.", tags{"of": of})
+		g = m.gauge("certificate_expiry_timestamp_seconds", "Earliest expiry of a certificate of the chain, in seconds since 1970.", tags{"of": of})
 		m.certificates[of] = g
 	}
 	g.Set(int(at.Unix()))
@@ -292,10 +292,10 @@ func (m *Metrics) Origin(name string) *Origin {
 	o, ok := m.origins[name]
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
-			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and none has had a response since.", tags{"origin": name}),
-			Silent: m.gauge("upstream_silent_streams", "Streams to an origin that are open, and on which nothing came within first_answer_timeout.", tags{"origin": name})}
+			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and no attempt has had a response since.", tags{"origin": name}),
+			Silent: m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name})}
 		for r := range reconnects {
-			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that had to be opened again.",
+			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.",
 				tags{"origin": name, "reason": r.String()})
 		}
 		m.origins[name] = o

@@ -154,24 +154,24 @@ func (m *Metrics) makeType(index int, key string) *Type {
 	t := &Type{
 		Acks:         m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
 		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()),
-		NotModified:  m.counter("downstream_not_modified_total", "REST requests that were answered without news.", with()),
-		LeftOut:      m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that this program does not know.", with()),
-		Stale:        m.counter("downstream_stale_requests_total", "Requests ignored because of an old nonce.", with()),
-		Oversized:    m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
-		Coalesced:    m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
+		NotModified:  m.counter("downstream_not_modified_total", "REST polls that were answered without a change (304).", with()),
+		LeftOut:      m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that the relay does not know.", with()),
+		Stale:        m.counter("downstream_stale_requests_total", "Requests that the relay ignored because of an old or unknown nonce.", with()),
+		Oversized:    m.counter("downstream_oversized_total", "Responses that were not sent because they are too large.", with()),
+		Coalesced:    m.counter("coalesced_total", "Changes that a newer one replaced before they were sent to a client.", with()),
 		Propagation:  Histogram{to: m.propagation.With(with())},
-		NotRequested: m.counter("upstream_unasked_total", "Resources of an origin dropped because the relay does not request them.", with()),
+		NotRequested: m.counter("upstream_unasked_total", "Resources of origins that the relay dropped because it does not request them.", with()),
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
-	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())
+	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that a newer one replaced before they were sent to a client.", with())
 	for d := range drops {
-		t.Dropped[d] = m.counter("dropped_resources_total", "Resources dropped although no origin removed them, by reason.", with("reason", d.String()))
+		t.Dropped[d] = m.counter("dropped_resources_total", "Resources that the relay dropped although no origin removed them, by reason.", with("reason", d.String()))
 	}
 	for b := range heartbeatResults {
 		t.OriginHeartbeats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by result.", with("result", b.String()))
 	}
 	for f := range failures {
-		t.Failures[f] = m.counter("upstream_resource_errors_total", "resource_errors of origins, by result.", with("result", f.String()))
+		t.Failures[f] = m.counter("upstream_resource_errors_total", "Errors of single resources (resource_errors) of origins, by result.", with("result", f.String()))
 	}
 	for v := range variants {
 		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String()))

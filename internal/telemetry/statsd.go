@@ -139,7 +139,7 @@ func (s *statsdSink) run(ctx context.Context, every time.Duration) error {
 		// If no process listens, every second packet fails. The log has that once in statsdWarn.
 		if err := out.flush(); err != nil && time.Since(warned) >= statsdWarn {
 			warned = time.Now()
-			s.log.Warn("statsd does not take the metrics; what was counted is lost to it", "address", s.address, "error", err)
+			s.log.Warn("metrics cannot be sent to statsd, and their counts are lost", "address", s.address, "error", err)
 		}
 	}
 	return nil

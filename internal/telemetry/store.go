@@ -60,21 +60,21 @@ func (m *Metrics) makeStore() {
 	s.Bytes = m.gauge("store_bytes", "Size of all files of the store, damaged ones included.", nil)
 	s.Damaged = m.counter("store_damaged_total", "Files of the store that were found damaged and set aside.", nil)
 	s.Evicted = m.counter("store_evicted_total", "Files of the store that were removed for lack of room.", nil)
-	s.Off = m.gauge("store_off", "1 while the store is switched off, because its directory cannot be written or hangs.", nil)
+	s.Off = m.gauge("store_off", "1 while the store is switched off because its disk fails or hangs.", nil)
 	for r := range stored {
-		s.writes[r] = m.counter("store_writes_total", "Changes to be stored, by result.", tags{"result": r.String()})
+		s.writes[r] = m.counter("store_writes_total", "Changes for the store, by result.", tags{"result": r.String()})
 	}
 	for r := range loads {
-		s.loads[r] = m.counter("store_loads_total", "Files read from the store when a key comes into use, by result. served: the file may be served.", tags{"result": r.String()})
+		s.loads[r] = m.counter("store_loads_total", "Files that the store read when a key came into use, by result.", tags{"result": r.String()})
 	}
 	for u := range unstorables {
-		s.unstored[u] = m.counter("store_left_out_total", "Resources that were left out of what was stored, by reason.", tags{"reason": u.String()})
+		s.unstored[u] = m.counter("store_left_out_total", "Resources that are never stored, by reason.", tags{"reason": u.String()})
 	}
 	age := func() float64 { return s.UnwrittenAge().Seconds() }
 	name := m.prefix + "_store_unwritten_age_seconds"
 	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: name,
-		Help: "How long the oldest change that is not yet stored has waited.",
+		Help: "How long the oldest unwritten change has waited.",
 	}, age))
 	if m.statsd != nil {
 		m.statsd.read(name, age)

@@ -145,8 +145,8 @@ func (a *adsStream) reportSize(r *adsclient.Request) {
 	m := a.stream.client.opts.Metrics
 	if r.VersionsLeftOut > 0 {
 		m.VersionsLeftOut.Add(r.VersionsLeftOut)
-		a.stream.log.Warn("versions left out of a request, which would be over upstream.max_request_bytes: removals meanwhile go unnoticed",
-			"type", r.Type, "left_out", r.VersionsLeftOut)
+		a.stream.log.Warn("versions left out of a request over upstream.max_request_bytes; removals of these resources may go unnoticed",
+			"type", r.Type, "versions_left_out", r.VersionsLeftOut)
 	}
 	if !r.Oversized {
 		delete(a.oversized, r.Type)
@@ -155,7 +155,7 @@ func (a *adsStream) reportSize(r *adsclient.Request) {
 	m.OversizedRequests.Inc()
 	if !a.oversized[r.Type] {
 		a.oversized[r.Type] = true
-		a.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.Type, "bytes", len(r.Head)+len(r.Tail))
+		a.stream.log.Warn("request sent although it is larger than upstream.max_request_bytes", "type", r.Type, "bytes", len(r.Head)+len(r.Tail))
 	}
 }
 
@@ -177,7 +177,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	case d.NotRequested:
 		c.Updates[telemetry.Unchanged].Inc()
 		c.NotRequested.Add(len(r.Resources) + len(r.Removed))
-		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
+		s.log.Debug("relay ignored a response: its type was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
 	case !d.Accept:
 		c.Updates[telemetry.Rejected].Inc()
 		s.client.opts.Metrics.Reject(telemetry.FaultOf(in.fault))
@@ -185,7 +185,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		if d.NewFault {
 			level = slog.LevelWarn
 		}
-		s.log.Log(context.Background(), level, "response NACKed", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
+		s.log.Log(context.Background(), level, "relay rejected a response", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
 	}
 	return d, nil
 }
@@ -279,7 +279,7 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 	}
 	s.client.opts.Metrics.ConfigReceived(now)
 	if s.log.Enabled(ctx, slog.LevelDebug) {
-		s.log.Debug("response taken", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
+		s.log.Debug("relay accepted a response", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
 			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
 	}
 	return incoming{response: r, applied: true}

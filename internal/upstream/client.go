@@ -76,7 +76,7 @@ func New(opts Options) (*Client, error) {
 			o.Name = o.Address
 		}
 		if seen[o.Name] {
-			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
+			return nil, fmt.Errorf("upstream: two origins have the name %q", o.Name)
 		}
 		seen[o.Name] = true
 		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
@@ -94,7 +94,7 @@ func New(opts Options) (*Client, error) {
 // newOrigin makes a directory or a gRPC origin, depending on the address.
 func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, error) {
 	if o.Address == "" {
-		return nil, errors.New("no address")
+		return nil, errors.New("address is missing")
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
 		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Connected: m.Connected})

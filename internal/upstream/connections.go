@@ -160,7 +160,7 @@ type dialed struct {
 // unopened is the error of a stream that could not be opened in time.
 func (d *dialed) unopened(in time.Duration) error {
 	if d.cc.GetState() == connectivity.Ready {
-		return fmt.Errorf("connected, but no stream could be opened within %s", in)
+		return fmt.Errorf("connected, but no stream was opened within %s", in)
 	}
 	return fmt.Errorf("not connected within %s", in)
 }
@@ -175,7 +175,7 @@ func (d *dialed) explain(err error) error {
 	case strings.Contains(what, "use of closed network connection"):
 		return fmt.Errorf("connected, but no HTTP/2 within %s", d.timeout)
 	case strings.Contains(what, "http2: "):
-		return errors.New("connected, but what answers does not speak HTTP/2; if it wants TLS, give upstream.origins[].tls")
+		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls")
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 	}{
 		{"the relay gives up", silent, short, long, "not connected within 100ms"},
 		{"gRPC gives up", silent, long, short, "connected, but no HTTP/2 within 100ms"},
-		{"HTTP/1.1", http1, long, long, "connected, but what answers does not speak HTTP/2; if it wants TLS"},
+		{"HTTP/1.1", http1, long, long, "connected, but the server does not speak HTTP/2; if it needs TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address := listenWith(t, c.answer)

@@ -65,7 +65,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		o.Balance = "round_robin"
 	case "round_robin", "pick_first":
 	default:
-		return nil, fmt.Errorf("balance %q: neither round_robin nor pick_first", o.Balance)
+		return nil, fmt.Errorf("balance must be round_robin or pick_first, but is %q", o.Balance)
 	}
 	dial := o.dialer(creds, opts, connectTimeout)
 	d, err := dial() // an invalid target fails here

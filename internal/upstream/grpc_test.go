@@ -423,7 +423,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 		if d := time.Since(start); d < rounds*5*time.Millisecond {
 			t.Errorf("%d NACKs in %v", rounds, d)
 		}
-		if warn, debug := log.of("response NACKed"); warn != 1 || debug != rounds-1 {
+		if warn, debug := log.of("relay rejected a response"); warn != 1 || debug != rounds-1 {
 			t.Errorf("%d warnings and %d debug records of %d NACKs", warn, debug, rounds)
 		}
 	})

@@ -49,7 +49,7 @@ type session interface {
 }
 
 // errReopen ends a stream that could go on but cannot carry the new interest.
-var errReopen = errors.New("stream to be opened anew for another interest")
+var errReopen = errors.New("stream must be opened again for another interest")
 
 // originStream is a Subscriber's stream at one origin, which the key uses or probes. It goes on
 // through several attempts: each opens a gRPC stream, or serves a directory.
@@ -215,7 +215,7 @@ func (l *originStream) Opened() {
 	l.open, l.openedAt = true, time.Now()
 	l.at.streams.Add(1)
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
-	l.log.Debug("upstream stream open", "origin", l.at.name, "probe", l.probing != nil)
+	l.log.Debug("upstream stream opened", "origin", l.at.name, "probe", l.probing != nil)
 	l.report(Status{Connected: true})
 }
 

@@ -34,8 +34,8 @@ const (
 )
 
 var (
-	errAnswered   = errors.New("probe was answered")
-	errUnanswered = errors.New("origin does not answer every type of a probe")
+	errAnswered   = errors.New("origin answered the probe")
+	errUnanswered = errors.New("origin did not answer all types of the probe")
 )
 
 // probe probes an origin again and again, first after delay. It returns true once the
@@ -57,7 +57,7 @@ func (s *Subscriber) probe(ctx context.Context, at *originState, delay time.Dura
 			continue
 		case errors.Is(err, errUnanswered) && !warned:
 			warned = true
-			s.log.Warn("a preferred origin leaves types unanswered, and is not returned to", "origin", at.name, "types", unanswered)
+			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.name, "types", unanswered)
 		}
 		failures++
 		wait = s.client.opts.Backoff.delay(failures, upTo)

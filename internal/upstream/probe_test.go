@@ -193,7 +193,7 @@ func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 				t.Fatal("others are probed again first")
 			}
 		}
-		if got := log.Count("leaves types unanswered"); got != maxProbes {
+		if got := log.Count("does not answer all types"); got != maxProbes {
 			t.Errorf("logged %d times for %d keys", got, maxProbes)
 		}
 		if n := r.client.origins[0].status().Reconnects; n != 0 {

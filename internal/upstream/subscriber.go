@@ -215,7 +215,7 @@ func (s *Subscriber) use(ctx context.Context, at *originState, wait time.Duratio
 			inARow = 0
 		}
 		if found := (*preferred)(nil); errors.As(context.Cause(stay), &found) {
-			s.log.Debug("upstream stream goes to a preferred origin", "origin", found.at.name, "from", at.name)
+			s.log.Debug("upstream stream moves to a preferred origin", "origin", found.at.name, "from", at.name)
 			s.succeeded()
 			if s.follows() {
 				at.metrics.Reconnect(telemetry.Switched)

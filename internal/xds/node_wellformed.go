@@ -76,7 +76,7 @@ func schemaOf(d protoreflect.MessageDescriptor, known map[protoreflect.FullName]
 }
 
 var (
-	errNodeString    = errors.New("a string is no UTF-8")
+	errNodeString    = errors.New("a string is not UTF-8")
 	errNestedTooDeep = errors.New("messages are nested too deep")
 	errFieldNumber   = errors.New("a field has no valid number")
 	errPackedList    = errors.New("a list ends within a number")

@@ -18,7 +18,7 @@ const (
 )
 
 // ErrNotStorable: the resource must not be stored (see Storable).
-var ErrNotStorable = errors.New("not to be stored")
+var ErrNotStorable = errors.New("must not be stored")
 
 // Storable reports whether the resource may be stored on disk. It must have a body, be cacheable
 // (P63) and have no TTL, which only the origin can renew (P62). Whether its type may be stored is

@@ -109,8 +109,8 @@ var (
 	ErrNameless          = errors.New("resource without a name")
 	ErrLongName          = fmt.Errorf("name longer than %d bytes", MaxNameBytes)
 	ErrOtherType         = errors.New("resource of another type")
-	ErrDuplicateName     = errors.New("the same name twice")
-	ErrChangedAndRemoved = errors.New("name both in resources and in removed_resources")
+	ErrDuplicateName     = errors.New("duplicate resource name")
+	ErrChangedAndRemoved = errors.New("name is both in resources and in removed_resources")
 	ErrAliases           = fmt.Errorf("more than %d aliases", MaxAliases)
 )
 
@@ -201,7 +201,7 @@ func parseSotWResource(t Type, whole, anyWire []byte) (ParsedResource, error) {
 		return ParsedResource{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
 	}
 	if wrong != "" {
-		return ParsedResource{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
+		return ParsedResource{}, fmt.Errorf("%w: field 1 of a %s must be the name, but %s", ErrNameless, url, wrong)
 	}
 	r := ParsedResource{Name: name, body: whole}
 	return r, r.check(t, anyWire)
@@ -222,7 +222,7 @@ func parseDeltaResource(t Type, wire []byte) (ParsedResource, error) {
 				return nil
 			case resourceBody:
 				if r.body != nil {
-					return errors.New("two bodies")
+					return errors.New("resource has two bodies")
 				}
 				r.body, anyWire = whole, val
 				return nil
@@ -287,7 +287,7 @@ func nameInBody(value []byte) (name, wrong string, err error) {
 		name, wrong = string(val), ""
 		switch {
 		case typ != protowire.BytesType || !isUTF8(val):
-			wrong = "is no string"
+			wrong = "is not a string"
 		case name == "":
 			wrong = "is empty"
 		}

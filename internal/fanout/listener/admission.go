@@ -53,13 +53,13 @@ func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	l, peer := &a.limits, c.Account
 	switch {
 	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection would have more streams than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
 	case l.StreamsPerPeer > 0 && a.perPeer[peer] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s: more than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
 	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: more than downstream.limits.streams allows (%d)", l.Streams)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
 	case a.rate != nil && !a.rate.Allow():
-		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more new streams than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
 	}
 	a.total++
 	a.perPeer[peer]++
@@ -84,9 +84,9 @@ func (a *Admission) EnterPoll(account string) *refusal.Refusal {
 	l := &a.limits
 	switch {
 	case l.StreamsPerPeer > 0 && a.perPeer[account] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s: more than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
 	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: more than downstream.limits.streams allows (%d)", l.Streams)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
 	}
 	a.total++
 	a.perPeer[account]++
@@ -108,7 +108,7 @@ func (a *Admission) EnterPoller() *refusal.Refusal {
 	if a.rate == nil || a.rate.Allow() {
 		return nil
 	}
-	return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "poll: more new ones than streams_per_second (%d)", a.limits.StreamsPerSecond)
+	return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "poll: more new clients than downstream.limits.streams_per_second allows (%d)", a.limits.StreamsPerSecond)
 }
 
 func down[K comparable](counts map[K]int, k K) {

@@ -49,7 +49,7 @@ func Of(ctx context.Context) (*Conn, *Caller, bool) {
 // AuthType implements credentials.AuthInfo.
 func (a authInfo) AuthType() string { return "listener" }
 
-var errForeign = errors.New("connection: accepted by a listener that is not of the relay")
+var errForeign = errors.New("connection: not accepted by a listener of the relay")
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -75,7 +75,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.
 func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("credentials of a server")
+	return nil, nil, errors.New("credentials: only for a server")
 }
 
 // Info implements credentials.TransportCredentials.

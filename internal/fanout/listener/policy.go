@@ -96,7 +96,7 @@ func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Re
 	case fails != nil:
 		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.policy.Key, node.ID, fails)
 	case !holds:
-		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.policy.Key, node.ID)
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: the rule is false for this peer", c.policy.Key, node.ID)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {
 	case r.secrets == config.SecretsMTLS && c.verified && r.identity != nil:
 		return nil
 	}
-	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(r), c.policy.Key, r.secrets)
+	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: this client may not get Secrets: %s (%s.secrets is %s)", c.unproven(r), c.policy.Key, r.secrets)
 }
 
 // unproven says why the caller does not get Secrets.
@@ -127,11 +127,11 @@ func (c *Caller) unproven(r rules) string {
 	key := c.policy.Key
 	switch {
 	case r.secrets != config.SecretsMTLS:
-		return "this listener serves none"
+		return "the listener serves no Secrets"
 	case !c.secured:
-		return "its connection has no TLS"
+		return "the connection has no TLS"
 	case !c.verified:
-		return "it showed no client certificate, which " + key + ".tls.client_ca_file would ask for"
+		return "the client has no certificate; " + key + ".tls.client_ca_file would require one"
 	}
-	return "there is no " + key + ".identity rule, so that any certificate could go by any node's name"
+	return "without " + key + ".identity, a certificate does not prove the node"
 }

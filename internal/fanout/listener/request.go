@@ -24,7 +24,7 @@ func Scan(r *xds.Request, v xds.Variant, msg []byte, l *config.Limits) *refusal.
 func scan(r *xds.Request, v xds.Variant, msg []byte, maxNames int) *refusal.Refusal {
 	switch err := r.Scan(v, msg, maxNames); {
 	case errors.Is(err, xds.ErrTooManyNames):
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long one counts for several) than downstream.limits.names_per_stream allows (%d)", err, maxNames)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long name counts several times) than downstream.limits.names_per_stream allows (%d)", err, maxNames)
 	case errors.Is(err, xds.ErrLongRequestName), errors.Is(err, xds.ErrLongType):
 		return refusal.New(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
 	case err != nil:

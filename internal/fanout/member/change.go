@@ -38,7 +38,7 @@ func (c *Change) KeyChanged(what string) *refusal.Refusal {
 	if !c.To.IsZero() {
 		to = c.To.String()
 	}
-	return refusal.New(codes.Unavailable, telemetry.KeyChanged, "%s: the rules have changed: the key for %s is %s now", what, c.Type, to)
+	return refusal.New(codes.Unavailable, telemetry.KeyChanged, "%s: the rules changed: the key for %s is now %s", what, c.Type, to)
 }
 
 // AsRefusal returns err as the refusal of a client that has no key.

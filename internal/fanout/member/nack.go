@@ -34,7 +34,7 @@ const (
 // NackMessage redacts what looks like a secret: a cluster may have a key inline.
 func NackMessage(t xds.Type, said []byte) string {
 	if t.Secret {
-		return "(not shown, since it may quote the Secret)"
+		return "(not shown: it may contain the Secret)"
 	}
 	// Redacted before it is cut, since half of a secret may not look like one.
 	return ends(redact.Text(string(said[:min(len(said), maxRead)])), maxMessage)
@@ -54,6 +54,6 @@ func ends(text string, n int) string {
 
 // LogNack logs a client's NACK. Its message is redacted already (NackMessage).
 func LogNack(l *slog.Logger, of Member, typ xds.TypeURL, n *Nack, nonce string) {
-	l.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
+	l.Warn("client rejected a response", "node", n.Node, "key", of.Key().String(), "type", typ,
 		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
 }

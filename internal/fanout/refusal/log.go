@@ -75,7 +75,7 @@ func (l *Log) HandshakeFailed(listener, peer string, err error) {
 	l.metrics.Refuse(telemetry.Handshake)
 	r := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", listener, peer, err)}
 	l.recent.note(&r, "", time.Now())
-	l.log.Warn("a client's TLS handshake failed", "peer", peer, "listener", listener, "reason", telemetry.Handshake.String(), "error", strings.Clone(Short(err.Error(), maxText)))
+	l.log.Warn("client TLS handshake failed", "peer", peer, "listener", listener, "reason", telemetry.Handshake.String(), "error", strings.Clone(Short(err.Error(), maxText)))
 }
 
 // Recent returns what was refused or ended in the last minute, by reason, the most frequent

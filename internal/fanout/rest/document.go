@@ -205,13 +205,13 @@ func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snap
 	a.mu.Unlock()
 
 	// Set before anything can panic, so that other polls do not wait for ever.
-	a.err = fmt.Errorf("answer: it could not be made")
+	a.err = fmt.Errorf("response: cannot be encoded as JSON")
 	defer close(done)
 	s.pollers.encoders <- struct{}{}
 	defer func() { <-s.pollers.encoders }()
 	body, err := s.encode(snap, sub, a.version, of)
 	if a.body, a.err = body, err; err != nil {
-		s.opts.Log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
+		s.opts.Log.Error("response not sent: it cannot be encoded as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
 	}
 	s.opts.DocumentsOf(snap).grew(sub, a)
 	return a.body, a.err
@@ -256,7 +256,7 @@ func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, ver
 			}
 		}
 		if len(b) > listener.MaxMessage {
-			err = fmt.Errorf("answer: over %d bytes of JSON", listener.MaxMessage)
+			err = fmt.Errorf("response: larger than %d bytes in JSON", listener.MaxMessage)
 		}
 		return err == nil
 	})
@@ -265,7 +265,7 @@ func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, ver
 	}
 	if lost > 0 {
 		of.LeftOut.Add(lost)
-		s.opts.Log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
+		s.opts.Log.Warn("unknown fields left out of a JSON response; gRPC responses keep them",
 			"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin)
 	}
 	b = append(b, "],"...)
@@ -278,7 +278,7 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 	snap.Errors(sub, func(e *xds.ResourceError) bool {
 		m := new(discoveryv3.ResourceError)
 		if err = proto.Unmarshal(e.Wire(), m); err != nil {
-			err = fmt.Errorf("answer: error of %q: %w", e.Name, xds.PlainError(err))
+			err = fmt.Errorf("response: error of resource %q: %w", e.Name, xds.PlainError(err))
 			return false
 		}
 		b, failed := protojson.Marshal(m)
@@ -287,7 +287,7 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 			b, failed = protojson.Marshal(m)
 		}
 		if err = failed; err != nil {
-			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, xds.PlainError(err))
+			err = fmt.Errorf("response: error of resource %q cannot be encoded as JSON: %w", e.Name, xds.PlainError(err))
 			return false
 		}
 		out = append(out, b)
@@ -301,10 +301,10 @@ func jsonErrors(snap *snapshot.Snapshot, sub *snapshot.Subscription) (out []json
 func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
 	a := new(anypb.Any)
 	if err := proto.Unmarshal(r.Any(), a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, xds.PlainError(err))
+		return b, false, fmt.Errorf("response: resource %q: %w", r.Name, xds.PlainError(err))
 	}
 	if b, err = (protojson.MarshalOptions{}).MarshalAppend(b, a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, xds.PlainError(err))
+		return b, false, fmt.Errorf("response: resource %q cannot be encoded as JSON: %w", r.Name, xds.PlainError(err))
 	}
 	return b, !leavesOut(a), nil
 }

@@ -73,18 +73,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t, known := byPath[r.URL.Path]
 	if !known {
-		s.refuse(p, http.StatusNotFound, refusal.New(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q; those that are: %s", r.URL.Path, polled))
+		s.refuse(p, http.StatusNotFound, refusal.New(codes.NotFound, telemetry.HTTPRequest, "request: unknown path %.200q; must be one of %s", r.URL.Path, polled))
 		return
 	}
 	if r.Method != http.MethodPost {
 		head.Set("Allow", http.MethodPost)
-		s.refuse(p, http.StatusMethodNotAllowed, refusal.New(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
+		s.refuse(p, http.StatusMethodNotAllowed, refusal.New(codes.Unimplemented, telemetry.HTTPRequest, "request: %s: the method must be POST, but is %.20s", t.REST, r.Method))
 		return
 	}
 	// Strictly, since a page in a browser may send other media types without a preflight request.
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {
-		s.refuse(p, http.StatusUnsupportedMediaType, refusal.New(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
+		s.refuse(p, http.StatusUnsupportedMediaType, refusal.New(codes.InvalidArgument, telemetry.HTTPRequest, "request: must have Content-Type: application/json and no Content-Encoding"))
 		return
 	}
 	body, status, refused := s.body(p, r)
@@ -143,11 +143,11 @@ func (s *Server) body(p *Poll, r *http.Request) (body []byte, status int, refuse
 	case err == nil:
 		return body, 0, nil
 	case errors.As(err, &large):
-		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: over request_bytes (%d)", limit)
+		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows (%d)", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: its body took over %s", s.times.body)
+		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: the body did not arrive within %s", s.times.body)
 	}
-	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: its body could not be read: %w", err)
+	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: cannot read the body: %w", err)
 }
 
 // measured counts the bytes that are read.
@@ -205,7 +205,7 @@ type failure struct {
 // refusal's code.
 func (s *Server) refuse(p *Poll, status int, r *refusal.Refusal) {
 	s.opts.Metrics.Refuse(r.Reason)
-	s.opts.Refusals.Note("refused a poll", r, refusal.Client{Node: p.node, Peer: p.from, Account: p.caller.Account})
+	s.opts.Refusals.Note("client poll refused", r, refusal.Client{Node: p.node, Peer: p.from, Account: p.caller.Account})
 	w := p.w
 	switch {
 	case status != 0:

@@ -264,11 +264,11 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	}
 	r := p.refusal.Load()
 	if r == nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		r = refusal.New(codes.Unavailable, telemetry.SendTimeout, "poll: took nothing for send_timeout (%s)", listener.SendTime(s.opts.SendTimeout, len(body)))
+		r = refusal.New(codes.Unavailable, telemetry.SendTimeout, "poll: the client did not read the response within %s (downstream.send_timeout and a second per MiB)", listener.SendTime(s.opts.SendTimeout, len(body)))
 	}
 	if r != nil {
 		s.opts.Metrics.Refuse(r.Reason)
-		s.opts.Refusals.Note("cut a poll", r, refusal.Client{Node: of.node.ID, Peer: p.from, Account: of.account})
+		s.opts.Refusals.Note("client poll ended", r, refusal.Client{Node: of.node.ID, Peer: p.from, Account: of.account})
 	}
 	panic(http.ErrAbortHandler) // a partial answer is useless
 }

@@ -119,26 +119,26 @@ func maxValues(l *config.Limits) int {
 // each poll (P1, P2, P21).
 func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: the body is empty")
 	}
 	l := s.opts.Limits()
 	wire, err := decodePoll(body, maxValues(l))
 	if errors.Is(err, errManyValues) {
-		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
+		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than downstream.limits.names_per_stream (%d) and downstream.limits.node_bytes (%d) allow",
 			l.NamesPerStream, l.NodeBytes)
 	}
 	if err != nil {
-		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: the body is not a DiscoveryRequest in canonical JSON: %w", err)
 	}
 	var r xds.Request
 	if refused := listener.Scan(&r, xds.SotW, wire, l); refused != nil {
 		return nil, refused
 	}
 	if len(r.TypeURL) > 0 && string(r.TypeURL) != string(t.URL) {
-		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s at %s, which is for %s", r.TypeURL, t.REST, t.URL)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url must be %s at %s, but is %s", t.URL, t.REST, r.TypeURL)
 	}
 	if r.Node == nil {
-		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
+		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeMissing, "request: node is missing")
 	}
 	if refused := listener.CheckNode(r.Node, l); refused != nil {
 		return nil, refused

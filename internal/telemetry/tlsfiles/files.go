@@ -116,7 +116,7 @@ func expiry(c *tls.Certificate) time.Time {
 
 func read(what, path string) ([]byte, error) {
 	if path == "" {
-		return nil, &Error{what, errors.New("has to be given with the other of cert_file and key_file")}
+		return nil, &Error{what, errors.New("is missing; cert_file and key_file need each other")}
 	}
 	r, err := os.Open(path)
 	if err != nil {

@@ -94,7 +94,7 @@ func (s *Source) Reload() {
 		}
 		s.fault.Store(fault)
 		s.count(telemetry.ReloadFailed)
-		s.opts.Log.Error("certificates not reloaded, those before stay in force", "of", s.opts.Name, "error", err)
+		s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
 		return
 	}
 	s.fault.Store(nil)
@@ -141,7 +141,7 @@ func (s *Source) Server(protocols ...string) *tls.Config {
 
 func (m *material) server(protocols []string) (*tls.Config, error) {
 	if m.cert == nil {
-		return nil, fmt.Errorf("tls: no %s", CertFile)
+		return nil, fmt.Errorf("tls: %s is missing", CertFile)
 	}
 	c := &tls.Config{
 		MinVersion:   tls.VersionTLS12,

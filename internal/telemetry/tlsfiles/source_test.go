@@ -193,7 +193,7 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 		c.change()
 		r.src.Reload()
 		r.shows("first")
-		if got := r.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "those before stay in force") || !strings.Contains(got, c.says) {
+		if got := r.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the previous ones stay in force") || !strings.Contains(got, c.says) {
 			t.Errorf("%d: the log says %s", i, got)
 		}
 		if strings.Contains(r.log.String(), strings.Split(string(second.Key), "\n")[1][:20]) {

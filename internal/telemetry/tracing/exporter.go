@@ -60,7 +60,7 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpan
 		return err
 	}
 	if p := answer.GetPartialSuccess(); p.GetRejectedSpans() > 0 {
-		return fmt.Errorf("%d spans were rejected: %s", p.GetRejectedSpans(), p.GetErrorMessage())
+		return fmt.Errorf("collector rejected %d spans: %s", p.GetRejectedSpans(), p.GetErrorMessage())
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func New(o Options) (*Tracer, error) {
 	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added.
 	res, err := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("tracing: the environment's resource attributes: %w", err)
+		return nil, fmt.Errorf("tracing: resource attributes of the environment: %w", err)
 	}
 	t := &Tracer{opts: o, queue: newQueue(o.Metrics, o.Log)}
 	// The sampling is Sampled's, before a span is made.

@@ -105,7 +105,7 @@ type reply struct {
 const maxUnused = 64
 
 // errUnattributable ends the stream: a response without type or nonce cannot be NACKed.
-var errUnattributable = errors.New("a response without readable type and nonce")
+var errUnattributable = errors.New("response without a readable type_url and nonce")
 
 // maxFault bounds the message of a NACK, in bytes.
 const maxFault = 4096

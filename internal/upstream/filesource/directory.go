@@ -97,11 +97,11 @@ type Options struct {
 func New(o Options) (*Directory, error) {
 	path, _ := strings.CutPrefix(o.Path, "//")
 	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("%q: not an absolute directory", path)
+		return nil, fmt.Errorf("the directory must be an absolute path, but is %q", path)
 	}
 	path = filepath.Clean(path)
 	if is, err := os.Stat(path); err == nil && !is.IsDir() {
-		return nil, fmt.Errorf("%s is no directory", path)
+		return nil, fmt.Errorf("%s is not a directory", path)
 	}
 	return &Directory{
 		name: o.Name, dir: path,
@@ -176,9 +176,9 @@ func (d *Directory) report(faults map[string]error, dir error) {
 		if now[path] != "" {
 			continue
 		}
-		text := "readable again"
+		text := "origin file or directory readable again"
 		if path != d.dir && d.files[filepath.Base(path)] == nil {
-			text = "file of an origin is gone, and what was wrong with it"
+			text = "origin file removed, and its fault"
 		}
 		d.log.Info(text, "file", path)
 	}
@@ -189,18 +189,18 @@ func (d *Directory) report(faults map[string]error, dir error) {
 func (d *Directory) meaning(path string) string {
 	if path == d.dir {
 		if d.neverPublished() {
-			return "directory of an origin not served, until all of it can be read"
+			return "origin directory not served: the relay cannot read all of it"
 		}
-		return "directory of an origin not readable, what was read stays"
+		return "origin directory not readable; the previous resources stay in force"
 	}
 	f := d.files[filepath.Base(path)]
 	if f.good == nil {
-		return "file of an origin rejected, nothing of it is served"
+		return "origin file rejected; the relay serves nothing of it"
 	}
 	for _, s := range f.good {
 		d.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
 	}
-	return "file of an origin rejected, its last valid content stays"
+	return "origin file rejected; its last valid content stays in force"
 }
 
 // Faults returns the current faults, at most maxFaults.
@@ -258,7 +258,7 @@ func (d *Directory) read() (faults map[string]error, err error) {
 
 // ErrNoFiles is the fault of a directory without files. It is more likely that nothing is mounted
 // there than that the origin has no resources.
-var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
+var ErrNoFiles = errors.New("the directory has no file of resources (.json, .yaml, .yml, .pb, .pb_text, .textproto); a type_url without resources is enough")
 
 // list returns the names of the served files. There is at least one, or an error.
 func (d *Directory) list() (names []string, err error) {
@@ -309,7 +309,7 @@ func (d *Directory) readFile(name string, f *fileState) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return errors.New("no regular file")
+		return errors.New("not a regular file")
 	case info.Size() > maxFile:
 		return fmt.Errorf("larger than %d bytes", maxFile)
 	}

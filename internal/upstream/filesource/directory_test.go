@@ -179,12 +179,12 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	late, _ := r.key(named(cds, "a")) // other keys get it too
 	holds(t, late, "a=3")
 	must(t, os.Mkdir(r.dir, 0o755)) // it exists and is empty, like a mount point without a mount
-	r.log.Until(t, at, "what was read stays", "no file in it is served")
+	r.log.Until(t, at, "the previous resources stay in force", "the directory has no file of resources")
 	holds(t, wild, "a=3")
 	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
 	later, _ := r.key(named(cds, "a"))
 	holds(t, later, "a=3")
-	at = r.log.Until(t, 0, "what was read stays", "no file in it is served")
+	at = r.log.Until(t, 0, "the previous resources stay in force", "the directory has no file of resources")
 	r.write("c.yaml", clustersFile("4", "a=4"))
 	r.log.Until(t, at, "readable again", "current")
 	holds(t, wild, "a=4")
@@ -211,7 +211,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 		{clustersFile("2", "a=2") + "  nonsense: 1\n", "a.yaml", "line 4"},
 		{strings.Replace(clustersFile("2", "a=2"), "alt_stat_name", "alt_stat_nam", 1), "a.yaml", `resources[0]: unknown field`},
 		{"", "a.yaml", "neither type_url nor resources"},
-		{clustersFile("2", "a=2", "a=3"), "a.yaml", "the same name twice"},
+		{clustersFile("2", "a=2", "a=3"), "a.yaml", "duplicate resource name"},
 		{strings.Replace(clustersFile("2", "a=2"), "type_url: "+clusterURL, "type_url: some/thing", 1), "a.yaml", "another type"},
 	} {
 		r.write("a.yaml", c.text)
@@ -237,7 +237,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 	must(t, os.Symlink("nowhere", r.path("d.yaml")))
 	r.log.Until(t, at, "rejected", "d.yaml")
 	must(t, syscall.Mkfifo(r.path("e.yaml"), 0o644))
-	r.log.Until(t, at, "rejected", "e.yaml", "no regular file")
+	r.log.Until(t, at, "rejected", "e.yaml", "not a regular file")
 	r.write("a.yaml", clustersFile("4", "a=4"))
 	holds(t, byName, "a=4")
 }
@@ -254,14 +254,14 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	holds(t, wild, "a=1", "b=1", "x=b")
 
 	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // conflicts with b.yaml, though earlier by name
-	at := r.log.Until(t, 0, "rejected", "a.yaml", "the same name twice", "b.yaml")
+	at := r.log.Until(t, 0, "rejected", "a.yaml", "duplicate resource name", "b.yaml")
 	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
 	holds(t, wild, "a=1", "b=2", "x=b")
 	r.write("b.yaml", clustersFile("3", "b=3")) // drops x: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
 	r.log.Until(t, at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
-	r.log.Until(t, at, "rejected", "b.yaml", "the same name twice", "a.yaml")
+	r.log.Until(t, at, "rejected", "b.yaml", "duplicate resource name", "a.yaml")
 	must(t, os.Remove(r.path("a.yaml")))
 	holds(t, wild, "b=3", "x=b")
 	if slices.Contains(removedEver(wild), "x") {

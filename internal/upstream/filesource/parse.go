@@ -105,7 +105,7 @@ type section struct {
 
 // errNoResponse is also the fault of an empty file: a file that is being written is empty at
 // first.
-var errNoResponse = errors.New("no DiscoveryResponse: neither type_url nor resources")
+var errNoResponse = errors.New("not a DiscoveryResponse: it has neither type_url nor resources")
 
 // parseFile reads the content of a file. A fault of an origin's response is a fault here too (P18,
 // P28). A resource that equals the one that held returns is replaced by that one.

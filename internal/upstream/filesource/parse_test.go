@@ -142,7 +142,7 @@ func TestP80_Faults(t *testing.T) {
 		{"a bad duration", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", xds.ErrUnreadable, "unreadable: resources[0]: invalid google.protobuf.Duration"},
 		{"a list for the file", ".yaml", "- a\n", xds.ErrUnreadable, "unreadable: syntax error: unexpected token ["},
 		{"a field without its path", ".yaml", head + cluster("a") + "  lb_policy: X\n", xds.ErrUnreadable, "unreadable: resources[0]: invalid value for enum field lbPolicy"},
-		{"no name", ".yaml", head + cluster("a") + "- '@type': " + clusterURL + "\n  type: EDS\n", xds.ErrNameless, "resources[1]: resource without a name: field 1 of a " + clusterURL + ", its name, is missing"},
+		{"no name", ".yaml", head + cluster("a") + "- '@type': " + clusterURL + "\n  type: EDS\n", xds.ErrNameless, "resources[1]: resource without a name: field 1 of a " + clusterURL + " must be the name, but is missing"},
 		{"an empty JSON", ".json", "", errNoResponse, ""},
 		{"blanks alone, JSON", ".json", " \n", errNoResponse, ""},
 		{"cut binary", ".pb", "\x0a", xds.ErrUnreadable, "unreadable: "},

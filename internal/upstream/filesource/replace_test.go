@@ -116,7 +116,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			}
 			r.run()
 			wild, _ := r.key(all(cds))
-			at := r.log.Until(t, 0, "level=WARN", "rejected", "nothing of it is served", "d.yaml")
+			at := r.log.Until(t, 0, "level=WARN", "rejected", "serves nothing of it", "d.yaml")
 			r.log.Until(t, 0, "not served", "d.yaml")
 			wild.Mu.Lock()
 			if n := len(wild.Updates); n > 0 {
@@ -128,7 +128,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			r.log.Until(t, at, "level=INFO", r.dir)
 			// Later, a broken file removes nothing.
 			r.write("d.yaml", "x: [")
-			r.log.Until(t, at, "rejected", "nothing of it is served", "d.yaml")
+			r.log.Until(t, at, "rejected", "serves nothing of it", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
 			holds(t, wild, "a=2")
 			if got := removedEver(wild); len(got) > 0 {
@@ -151,10 +151,10 @@ func TestP80_DanglingLinks(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
-	at := r.log.Until(t, 0, "level=WARN", "rejected, its last valid content stays", "b.yaml")
+	at := r.log.Until(t, 0, "level=WARN", "rejected; its last valid content stays", "b.yaml")
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(r.path("b.yaml")))
-	r.log.Until(t, at, "level=INFO", "file of an origin is gone", "b.yaml")
+	r.log.Until(t, at, "level=INFO", "origin file removed", "b.yaml")
 	holds(t, wild, "a=1")
 }
 
@@ -181,9 +181,9 @@ func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1")
 	must(t, os.Rename(r.path("a.yaml"), r.path("b.gone")))
-	at := r.log.Until(t, 0, "what was read stays", "no file in it is served")
+	at := r.log.Until(t, 0, "the previous resources stay in force", "the directory has no file of resources")
 	r.write("b.yaml", "type_url: [\n")
-	r.log.Until(t, at, "what was read stays", "b.yaml")
+	r.log.Until(t, at, "the previous resources stay in force", "b.yaml")
 	holds(t, wild, "a=1")
 	late, _ := r.key(all(cds))
 	holds(t, late, "a=1")

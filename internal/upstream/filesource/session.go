@@ -37,7 +37,7 @@ type Stream interface {
 }
 
 // ErrNothingWanted is what Serve returns once the interest is empty.
-var ErrNothingWanted = errors.New("nothing is wanted any more")
+var ErrNothingWanted = errors.New("no resources are requested any more")
 
 // mergeFor is how long interest changes are gathered (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
