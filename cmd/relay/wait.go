@@ -148,7 +148,7 @@ const (
 const (
 	isReached    = "reached"
 	isLate       = "timeout"
-	isRefused    = "refused"
+	isNacked     = "nacked"
 	isSuperseded = "superseded"
 	isLost       = "lost"
 	isFailed     = "error"
@@ -187,7 +187,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			fmt.Fprintf(w.errs, "relay: %d of %d clients left since the wait began, and did not come back in %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
 			return w.end(isLost, "too many clients are gone", exitError(exitUnreachable))
 		case w.unreachable > 1:
-			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitUnreachable))
+			return w.end(isNacked, "cannot be reached: too many refuse it", exitError(exitUnreachable))
 		}
 		w.show(time.Now())
 		select {
@@ -270,7 +270,7 @@ func (w *waiter) reached() bool {
 // possible reports whether enough clients have not NACKed the version.
 func (w *waiter) possible() bool {
 	p := &w.last
-	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)
+	return p.Nacking == 0 || 100*float64(p.Clients-p.Nacking) >= w.percent*float64(p.Clients)
 }
 
 // text describes the progress.
@@ -305,13 +305,13 @@ func (w *waiter) text() string {
 			fmt.Fprintf(&b, " (%s is %s for %s)", plain(l.Node), l.State, age(time.Since(l.Since)))
 		}
 	}
-	if p.Refusing > 0 {
+	if p.Nacking > 0 {
 		verb := "refuse"
-		if p.Refusing == 1 {
+		if p.Nacking == 1 {
 			verb = "refuses"
 		}
-		fmt.Fprintf(&b, ", %d %s it", p.Refusing, verb)
-		if l := p.Refuser; l != nil {
+		fmt.Fprintf(&b, ", %d %s it", p.Nacking, verb)
+		if l := p.NackingClient; l != nil {
 			fmt.Fprintf(&b, " (%s)", plain(l.Node))
 		}
 	}

@@ -137,13 +137,13 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	first, second := now.Add(-time.Hour), now.Add(-time.Second)
 	w := &waiter{percent: 99, clients: 1, settle: settle}
-	record := func(started time.Time, clients, reached, refusing int) bool {
-		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+	record := func(started time.Time, clients, reached, nacking int) bool {
+		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Nacking: nacking, Pending: clients - reached - nacking}, now)
 		return w.reached()
 	}
 	for _, c := range []struct {
 		started                    time.Time
-		clients, reached, refusing int
+		clients, reached, nacking int
 		want                       bool
 	}{
 		{first, 0, 0, 0, false},
@@ -153,7 +153,7 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 		{second, 150, 148, 2, false},
 		{second, 150, 149, 1, true},
 	} {
-		if got := record(c.started, c.clients, c.reached, c.refusing); got != c.want {
+		if got := record(c.started, c.clients, c.reached, c.nacking); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -275,7 +275,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, last := range map[string]keystatus.Progress{
 		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
-		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
+		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Nacking: 1, Draining: true},
 		"no client is left":       {Known: true, InUse: true, Draining: true},
 	} {
 		t.Run(name, func(t *testing.T) {

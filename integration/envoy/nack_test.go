@@ -63,7 +63,7 @@ type nackItem struct {
 	Clients []struct {
 		Node string `json:"node"`
 	} `json:"clients"`
-	StillRefusing int `json:"still_refusing"`
+	StillNacking int `json:"still_nacking"`
 }
 
 // nackScene is a scene with CSDS, an Envoy that serves web, and traffic
@@ -134,7 +134,7 @@ func waitNacked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string
 			return err
 		}
 		if !slices.ContainsFunc(nacks, func(n nackItem) bool {
-			return short(n.Type) == r.typ() && strings.Contains(n.Message, r.reason) && n.StillRefusing == 1 &&
+			return short(n.Type) == r.typ() && strings.Contains(n.Message, r.reason) && n.StillNacking == 1 &&
 				len(n.Clients) == 1 && n.Clients[0].Node == e.node
 		}) {
 			return fmt.Errorf("/nacks: no %s with %q in %+v", r.typ(), r.reason, nacks)
@@ -176,7 +176,7 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 			return err
 		}
 		for _, n := range nacks {
-			if n.StillRefusing != 0 {
+			if n.StillNacking != 0 {
 				return fmt.Errorf("/nacks: still rejected: %+v", n)
 			}
 		}

@@ -128,7 +128,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
 	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
-		history.CountNacks(ofKey).SetStillRefusing(key, k.Nacks)
+		history.CountNacks(ofKey).SetStillNacking(key, k.Nacks)
 	}
 	return http.StatusOK, one[0]
 }
@@ -204,7 +204,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 					continue
 				}
 				rows := []history.Nack{n.Nack}
-				now.SetStillRefusing(n.Key, rows)
+				now.SetStillNacking(n.Key, rows)
 				n.Nack = rows[0]
 				if !yield(&n) {
 					return

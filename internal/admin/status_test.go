@@ -237,10 +237,10 @@ func TestNacks(t *testing.T) {
 	if !strings.Contains(string(body), `"<no> & no"`) {
 		t.Errorf("not readable: %s", body)
 	}
-	if all.Items[0].Message == "another" || all.Items[0].StillRefusing != 0 || all.Items[1].StillRefusing != 2 {
+	if all.Items[0].Message == "another" || all.Items[0].StillNacking != 0 || all.Items[1].StillNacking != 2 {
 		t.Errorf("%+v", all.Items)
 	}
-	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillRefusing != 2 {
+	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillNacking != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
 	var paged []nack
