@@ -86,7 +86,7 @@ func checked(cfg *config.Config, err error, running *config.Config) (*compiled, 
 		known := running != nil && slices.ContainsFunc(running.Upstream.Origins, func(r config.Origin) bool { return r.Address == o.Address })
 		if dir, ok := o.Dir(); ok && !known {
 			if is, err := os.Stat(dir); err == nil && !is.IsDir() {
-				all = all.With(config.Faults{cfg.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%s is no directory", dir)})
+				all = all.With(config.Faults{cfg.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%s is not a directory", dir)})
 			}
 		}
 	}

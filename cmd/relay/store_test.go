@@ -35,7 +35,7 @@ func TestStorePath(t *testing.T) {
 	}
 	// Access for other users is a warning.
 	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})
-	for mode, want := range map[os.FileMode]string{0o700: "", 0o750: "others may look into ", 0o707: "others may write into "} {
+	for mode, want := range map[os.FileMode]string{0o700: "", 0o750: "other users may look into ", 0o707: "other users may write into "} {
 		kept := filepath.Join(open, "kept")
 		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, mode)); err != nil {
 			t.Fatal(err)

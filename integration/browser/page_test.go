@@ -100,7 +100,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "A changed file cannot be used; its former content stays in force: admin.token_file: ", "wants one token")
+	p.shows(".alarms", "A changed file cannot be used; its former content stays in force: admin.token_file: ", "must have one token")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

@@ -180,7 +180,7 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 				return fmt.Errorf("/nacks: still rejected: %+v", n)
 			}
 		}
-		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has all there is for it") {
+		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has no rejected or missing resources") {
 			return fmt.Errorf("relay diff exits with %d and says\n%s", code, out)
 		}
 		shown, err := csds(csdsAddress, e.node)

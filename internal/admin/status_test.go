@@ -149,7 +149,7 @@ func TestKeys(t *testing.T) {
 	r.want(400, "GET", "/keys/x%20y/z", nil)
 	// A name that is a key never means another one.
 	for name, want := range map[string]string{
-		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
+		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is in use, but is another key`,
 		`"\"edge/eu\"/1"`: `key "\"edge/eu\"/1" is not in use`,
 	} {
 		var f failure
