@@ -36,7 +36,7 @@ export function differences(node, only, signal, failed) {
 function item(i, only) {
   if (i.awaits) return awaited(i);
   return h('div', { class: 'difference' },
-    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · new version ', version(i.version),
+    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), i.nack ? ' · rejected version ' : ' · new version ', version(i.version),
       ', the client has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
     !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
     i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer has the replaced resources, so it cannot compare them.'),
