@@ -213,7 +213,7 @@ func TestSecondSigtermEndsAtOnce(t *testing.T) {
 	}
 	r.Signal(syscall.SIGTERM)
 	r.Stop()
-	if log := r.Log(); !strings.Contains(log, "ending at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
+	if log := r.Log(); !strings.Contains(log, "stopping at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
 		t.Errorf("the log does not say that it ends at once, and how many streams: %s", log)
 	}
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })

@@ -167,7 +167,7 @@ func (c *activeConfig) warn(log *slog.Logger, before *activeConfig) {
 	}
 	for _, w := range c.warnings() {
 		if !said[w.Key+w.Reason] {
-			log.Warn("configuration", "warning", faultText(w))
+			log.Warn("configuration warning", "warning", faultText(w))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	address := f.address
 	if address == "" {
 		if cfg.Admin.Address == "" {
-			return nil, errors.New("--admin: wants the admin address of a running relay; the configuration has none")
+			return nil, errors.New("--admin: must be set, because the configuration has no admin.address")
 		}
 		address = reachableAddress(cfg.Admin.Address)
 	}
@@ -78,10 +78,10 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return nil, fmt.Errorf("--admin: wants host:port, or a URL of http or https, got %q", f.address)
+		return nil, fmt.Errorf("--admin: must be host:port, or a URL of http or https, but is %q", f.address)
 	}
 	if f.ca != "" && u.Scheme != "https" {
-		return nil, fmt.Errorf("--admin-ca: is for https, not for %s", address)
+		return nil, fmt.Errorf("--admin-ca: needs https, but the address is %s", address)
 	}
 	c.base = strings.TrimSuffix(u.String(), "/")
 	if err := c.readToken(); err != nil {
@@ -95,7 +95,7 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		}
 		tr.TLSClientConfig.RootCAs = x509.NewCertPool()
 		if !tr.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--admin-ca: no certificate in %s", f.ca)
+			return nil, fmt.Errorf("--admin-ca: %s has no certificate", f.ca)
 		}
 	}
 	c.http = &http.Client{
@@ -168,7 +168,7 @@ func (c *adminClient) do(req *http.Request, into any) error {
 		return c.statusError(resp, b)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
+		return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
 	}
 	return nil
 }
@@ -182,13 +182,13 @@ func (c *adminClient) unreached(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("--admin: nothing listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
 	case errors.As(err, &unknown):
-		return fmt.Errorf("--admin: %s: --admin-ca names the authorities to trust: %w", c.base, err)
+		return fmt.Errorf("--admin: %s: set --admin-ca to the CA of the relay: %w", c.base, err)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // these errors have no type
 		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // a gRPC server sends its settings first
-		return fmt.Errorf("--admin: %s is no admin address: the server there does not speak HTTP/1.1, and may speak gRPC; wants admin.address (%s by default)",
+		return fmt.Errorf("--admin: %s is not an admin address: the server does not speak HTTP/1.1, perhaps gRPC; must be admin.address, %s by default",
 			c.base, config.Default().Admin.Address)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // this error has no type
-		return fmt.Errorf("--admin: %s: there is no TLS: wants http://", c.base)
+		return fmt.Errorf("--admin: %s: the server has no TLS: must be http://", c.base)
 	}
 	return fmt.Errorf("--admin: %s: %w", c.base, err)
 }
@@ -210,7 +210,7 @@ func (c *adminClient) wrong() string {
 	if !errors.As(err, &faults) {
 		return ""
 	}
-	out := "\nno relay starts with these faults of its configuration, unless flags or environment override them:"
+	out := "\nno relay starts with these faults in its configuration, unless flags or environment variables override them:"
 	for i, f := range faults {
 		if i == maxWrong {
 			return out + fmt.Sprintf("\nand %d more: relay validate lists them", len(faults)-i)
@@ -232,20 +232,20 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 		text := strings.TrimSpace(string(body))
 		said.Error = resp.Status + " " + cut(text)
 		if strings.Contains(text, "HTTP request to an HTTPS server") {
-			said.Error = "it has TLS: wants https://"
+			said.Error = "the server has TLS: must be https://"
 		}
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		return statusErrorf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
+		return statusErrorf(resp.StatusCode, "--token-file: the relay at %s requires a token", c.base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return statusErrorf(resp.StatusCode, "%s: the relay at %s asks for another token than the one in %s", c.tokenFrom(), c.base, c.tokenFile)
+		return statusErrorf(resp.StatusCode, "%s: the relay at %s rejects the token in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusBadRequest && said.relay:
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return statusErrorf(resp.StatusCode, "--admin: %s is no relay, or is an older one that cannot do this: %s", c.base, said.Error)
+		return statusErrorf(resp.StatusCode, "--admin: %s is not a relay, or is an older version that lacks this: %s", c.base, said.Error)
 	}
 	return statusErrorf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
 }

@@ -177,28 +177,28 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			g := newReloadFixture(t, "")
 			asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
-			g.says(g.to("relay.yaml", text), "the one before stays in force")
-			g.says(g.to("token", "second"), `msg="the admin address asks for another token" file=DIR/token`)
+			g.says(g.to("relay.yaml", text), "the previous one stays in force")
+			g.says(g.to("token", "second"), `msg="admin token reloaded" file=DIR/token`)
 			if asked("first") || !asked("second") {
 				t.Error("the token that was taken back opens still")
 			}
 			g.gauges(1, 0)
 			text := g.to("token", "")
-			g.says(text, `level=WARN msg="the token in the file cannot be used; the admin address still asks for the one before" file=DIR/token error="DIR/token: wants one token of printable ASCII without blanks"`)
+			g.says(text, `level=WARN msg="admin token not reloaded; the previous token stays valid" file=DIR/token error="DIR/token: must have one token of printable ASCII characters without spaces"`)
 			if asked("") || !asked("second") {
 				t.Error("a file without a token has changed it")
 			}
 			if text := g.reload(true); strings.Contains(text, "the one before is still asked for") {
 				t.Errorf("it is said again:\n%s", text)
 			}
-			if of := g.r.configuration().RejectedFiles; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "wants one token") {
+			if of := g.r.configuration().RejectedFiles; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "must have one token") {
 				t.Errorf("%+v is not taken", of)
 			}
-			g.says(g.to("token", "second"), `msg="the token in the file is again the one in force" file=DIR/token`)
+			g.says(g.to("token", "second"), `msg="admin token file is usable again; the token has not changed" file=DIR/token`)
 			if of := g.r.configuration().RejectedFiles; of != nil {
 				t.Errorf("%+v is not taken", of)
 			}
-			if text := g.to("relay.yaml", ""); strings.Contains(text, "another token") {
+			if text := g.to("relay.yaml", ""); strings.Contains(text, "token reloaded") {
 				t.Errorf("it is said again:\n%s", text)
 			}
 		})
@@ -221,8 +221,8 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	const keep = "all 0 clients keep their keys\n"
-	const others = keep + "identity or secrets differ at 127.0.0.1:0: the clients that the new rules refuse are ended as well, and are not counted here\n"
-	const moved = "the relay has no listener at 127.0.0.2:0, and opens it only after a restart: its identity and secrets were not compared\n"
+	const others = keep + "identity or secrets differ at 127.0.0.1:0: the relay would also end the clients that the new values refuse; they are not counted\n"
+	const moved = "the relay has no listener at 127.0.0.2:0 until a restart: its identity and secrets were not compared\n"
 	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others + moved, "moved.yaml": keep + moved} {
 		if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, name), "--admin", at); code != 0 || out != want {
 			t.Errorf("%s: %d, %q %s, want %q", name, code, out, errs, want)
@@ -232,7 +232,7 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "large.yaml"), "--admin", at)
-	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to compare clients with: ") || !strings.Contains(errs, "and a running relay takes 1048576 in a request; as its own configuration file it has no such limit") {
+	if code != 1 || !strings.Contains(errs, "aggregation.file: the rules have ") || !strings.Contains(errs, "a running relay takes at most 1048576 bytes for a comparison; the configuration file of the relay has no such limit") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 }

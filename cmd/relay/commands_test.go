@@ -74,13 +74,13 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		want string
 		help string // where to find help
 	}{
-		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrelay --help says what there is\n"},
-		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrelay validate --help says what there is\n"},
-		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrelay demo --help says what there is\n"},
-		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrelay completion --help says what there is\n"},
-		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrelay validate --help says what there is\n"},
-		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`, "\n"},
-		{[]string{"explain"}, `relay: wants --node with a file, or --diff with a configuration`, "\nrelay explain --help says what there is\n"},
+		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrun \"relay --help\" for usage\n"},
+		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrun \"relay validate --help\" for usage\n"},
+		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrun \"relay demo --help\" for usage\n"},
+		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrun \"relay completion --help\" for usage\n"},
+		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrun \"relay validate --help\" for usage\n"},
+		{[]string{"version", "-o", "xml"}, `relay: --output: must be one of text, json, yaml, but is "xml"`, "\n"},
+		{[]string{"explain"}, `relay: explain: needs --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},
 		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {
 		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) || !strings.HasSuffix(err, c.help) {
@@ -128,11 +128,11 @@ DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (i
 `},
 		{"files.yaml", 1, `DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
 DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (column 21)
-DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)
+DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: the origin is away until the directory can be read (column 32)
 `},
-		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)\nDIR/later.yaml is valid\n"},
+		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: the origin is away until the directory can be read (column 32)\nDIR/later.yaml is valid\n"},
 		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is not a directory (column 32)\n"},
-		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: wants one token of printable ASCII without blanks (column 21)\n"},
+		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: must have one token of printable ASCII characters without spaces (column 21)\n"},
 		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all matching rules add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
 		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))
@@ -321,8 +321,8 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/cut.json"), "relay: --node DIR/cut.json: line 1: a value is missing, or a [ or { is not closed (did not find"},
 		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
-		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san, a peer has address, uri_sans, dns_sans and subject\n"},
-		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
+		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san; the fields are address, uri_sans, dns_sans and subject\n"},
+		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: must be a URL or a short name such as CDS, but is "XDS"`},
 		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: must have at least one origin"},
 	} {
 		code, out, errs := runRelay(c.args...)
@@ -410,8 +410,8 @@ func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		args, want string
 	}{
-		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nno relay starts with these faults of its configuration, unless flags or environment override them:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
-		{"dump --key k -c rule.yaml", "no relay starts with these faults of its configuration, unless flags or environment override them:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nno relay starts with these faults in its configuration, unless flags or environment variables override them:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
+		{"dump --key k -c rule.yaml", "no relay starts with these faults in its configuration, unless flags or environment variables override them:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{"wait --key k --type CDS --version v --timeout 50ms --every 10ms -c key.yaml", "\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
 		{"status -c good.yaml", ""},
 		{"status -c key.yaml --admin 127.0.0.1:1", ""},

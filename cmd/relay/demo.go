@@ -37,7 +37,7 @@ change of the routes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if clients < 1 {
-				return fmt.Errorf("--clients: %d: at least 1", clients)
+				return fmt.Errorf("--clients: must be at least 1, but is %d", clients)
 			}
 			ctx, abort, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
 			defer stop()
@@ -153,14 +153,14 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 		},
 		Configure: func(i int, c *fleet.ClientConfig) {
 			c.OnApplied = show.applied
-			c.OnNack = show.refused
+			c.OnNack = show.rejected
 			switch {
 			case i%demoGRPCEach == demoGRPCEach-1:
 				c.Behaviour, c.Listener = fleet.GRPC, "demo.example"
 			case i == demoNacker:
 				c.Nack = func(t xds.TypeURL, rs []fleet.Resource) error {
 					if t == xds.RouteType && show.odd() {
-						return errors.New("this client refuses every other change of the routes")
+						return errors.New("this client rejects every other change of the routes")
 					}
 					return nil
 				}

@@ -39,9 +39,9 @@ func newDemoOrigin(dir string) (*demoOrigin, error) {
 		return nil, err
 	}
 	return &demoOrigin{dir: dir, turns: []demoTurn{
-		{"endpoints.json", xds.EndpointType, regexp.MustCompile(`"load_balancing_weight": (\d+)`), "endpoints: all weights are %d now"},
-		{"routes.yaml", xds.RouteType, regexp.MustCompile(`timeout: (\d+)s`), "routes: requests time out after %d s now"},
-		{"clusters.yaml", xds.ClusterType, regexp.MustCompile(`connect_timeout: (\d+)s`), "clusters: connecting times out after %d s now"},
+		{"endpoints.json", xds.EndpointType, regexp.MustCompile(`"load_balancing_weight": (\d+)`), "endpoints: all weights are now %d"},
+		{"routes.yaml", xds.RouteType, regexp.MustCompile(`timeout: (\d+)s`), "routes: the timeout of requests is now %d s"},
+		{"clusters.yaml", xds.ClusterType, regexp.MustCompile(`connect_timeout: (\d+)s`), "clusters: the connect timeout is now %d s"},
 	}}, nil
 }
 

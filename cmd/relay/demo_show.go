@@ -41,14 +41,14 @@ func (d *demoShow) printf(format string, args ...any) {
 }
 
 func (d *demoShow) start(clients int, origin string) {
-	d.printf(`origin    %s  (files; change one by hand, if you like)
+	d.printf(`origin    %s  (a directory of files, which you may change)
 relay     %s  (gRPC: point an Envoy or a gRPC client here)
 clients   %d, half SotW and half delta
 
 look      http://%[4]s/ in a browser
-          %[5]s status%[6]s                  shows which client has what
-          %[5]s diff --node edge-000%[6]s    what one refused, against what it has
-          %[5]s nacks%[6]s                   lists what clients refused
+          %[5]s status%[6]s                  the state of each client
+          %[5]s diff --node edge-000%[6]s    the resources that a client rejected, as a diff
+          %[5]s nacks%[6]s                   the responses that clients rejected
           curl -s http://%[4]s/metrics | grep xdsrelay_
 
 `, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())
@@ -98,12 +98,12 @@ func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, recei
 	}
 }
 
-// refused is fleet's hook for a NACK.
-func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err error) {
+// rejected is fleet's hook for a NACK.
+func (d *demoShow) rejected(c *fleet.Client, t xds.TypeURL, version string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
-		d.nacks = append(d.nacks, fmt.Sprintf("%s refused it: %v", c.ID(), err))
+		d.nacks = append(d.nacks, fmt.Sprintf("%s rejected it: %v", c.ID(), err))
 	}
 }
 
@@ -118,7 +118,7 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 			late++
 		}
 	}
-	says := []string{fmt.Sprintf("%d of %d clients took it", len(took), all)}
+	says := []string{fmt.Sprintf("%d of %d clients accepted it", len(took), all)}
 	if len(took) > 0 {
 		says[0] += fmt.Sprintf(", half of them within %.1f ms, the last after %.1f ms", ms(took[len(took)/2]), ms(took[len(took)-1]))
 	}
@@ -127,7 +127,7 @@ func (d *demoShow) report(clients []inspect.ClientStatus) {
 		says = append(says, fmt.Sprintf("%d have not answered yet", late))
 	}
 	if others := all - len(took) - len(nacks) - late; others > 0 {
-		says = append(says, fmt.Sprintf("%d do not ask for what changed", others))
+		says = append(says, fmt.Sprintf("%d do not subscribe to it", others))
 	}
 	d.printf("        %s\n", strings.Join(says, "; "))
 }
@@ -140,7 +140,7 @@ func (d *demoShow) end(f *fleet.Fleet) {
 	d.mu.Lock()
 	n := d.n
 	d.mu.Unlock()
-	d.printf("\n%d changes; the clients received %d responses, took %d and refused %d\n", n, c.Responses, c.Acks, c.Nacks)
+	d.printf("\n%d changes; the clients received %d responses, acknowledged %d and rejected %d\n", n, c.Responses, c.Acks, c.Nacks)
 	for _, v := range f.Violations() {
 		d.printf("a client saw a protocol violation: %s\n", v)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,7 +52,7 @@ resources the command prints that the relay no longer has them.`,
 		items := make([]unacknowledged, len(all))
 		for i := range all {
 			if err := json.Unmarshal(all[i], &items[i]); err != nil {
-				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
+				return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
 			}
 		}
 		printUnacknowledged(cmd.OutOrStdout(), node, items, time.Now())
@@ -89,7 +88,7 @@ type unacknowledged struct {
 func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now time.Time) {
 	t := tintOf(w)
 	if len(items) == 0 {
-		fmt.Fprintf(w, "%s has all there is for it\n", plain(node))
+		fmt.Fprintf(w, "%s has no rejected or missing resources\n", plain(node))
 		return
 	}
 	for i, u := range items {
@@ -102,32 +101,36 @@ func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now t
 			printAwaited(w, u.Awaits, u.More)
 			continue
 		}
-		what := "was sent, and has not answered"
+		what, it := "the client has not answered", "it"
 		switch {
 		case u.Nack != nil:
-			what = "refused"
+			what = "the client rejected"
 		case u.Unsent:
-			what = "is not sent yet"
+			what, it = "the relay has not sent", "the client"
 		}
-		fmt.Fprintf(w, "it %s version %s; it has %s\n", what, plain(u.Version), plain(cmp.Or(u.AckedVersion, "none")))
+		has := "no version"
+		if u.AckedVersion != "" {
+			has = "version " + plain(u.AckedVersion)
+		}
+		fmt.Fprintf(w, "%s version %s; %s has %s\n", what, plain(u.Version), it, has)
 		if u.Nack != nil {
 			fmt.Fprintf(w, "%s\n", t.as(colour, onOneLine(u.Nack.Message)))
 		}
 		if u.NotHeld {
-			fmt.Fprintln(w, "the relay no longer holds that version's content: too much changed since")
+			fmt.Fprintln(w, "the relay no longer has the resources of this version")
 		}
 		for _, r := range u.Resources {
-			printDifference(w, t, r.Name, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
+			printDifference(w, t, r.Name, u.Version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
 		}
 		if u.More > 0 {
-			fmt.Fprintf(w, "and %d resources more\n", u.More)
+			fmt.Fprintf(w, "and %s\n", counted(u.More, "more resource"))
 		}
 	}
 }
 
 // printAwaited prints the names for which the client waits until the origin answers.
 func printAwaited(w io.Writer, names []string, more int) {
-	fmt.Fprintln(w, "the origin has not answered yet for")
+	fmt.Fprintln(w, "the origin has not answered these names yet:")
 	for _, n := range names {
 		fmt.Fprintf(w, "  %s\n", plain(n))
 	}
@@ -136,14 +139,14 @@ func printAwaited(w io.Writer, names []string, more int) {
 	}
 }
 
-func printDifference(w io.Writer, t tint, name, diff string, gone bool) {
+func printDifference(w io.Writer, t tint, name, version, diff string, gone bool) {
 	if gone {
-		fmt.Fprintf(w, "%s: the relay no longer holds its content\n", plain(name))
+		fmt.Fprintf(w, "%s: the relay no longer has the replaced resource\n", plain(name))
 		return
 	}
-	fmt.Fprintf(w, "--- %s as it has it\n+++ %s as it was offered\n", plain(name), plain(name))
+	fmt.Fprintf(w, "--- %s at the client\n+++ %s in version %s\n", plain(name), plain(name), plain(shortVersion(version)))
 	if diff == "" {
-		fmt.Fprintln(w, "no field that is shown differs")
+		fmt.Fprintln(w, "no visible field differs")
 	}
 	for line := range strings.Lines(diff) {
 		colour := map[byte]string{'+': green, '-': red, '@': faint}[line[0]]

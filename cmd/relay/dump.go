@@ -65,7 +65,7 @@ func (t *typeFlag) Type() string   { return "type" }
 func (t *typeFlag) Set(s string) error {
 	url, ok := xds.ParseType(s)
 	if !ok {
-		return fmt.Errorf("%q is no resource type: wants a URL, or a short name such as CDS", s)
+		return fmt.Errorf("must be a URL or a short name such as CDS")
 	}
 	*t = typeFlag(url)
 	return nil

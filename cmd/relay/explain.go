@@ -60,11 +60,11 @@ number of clients.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch given := cmd.Flags().Changed; {
 		case !given("diff") && !given("node"):
-			return usageError{errors.New("wants --node with a file, or --diff with a configuration")}
+			return usageError{errors.New("explain: needs --node FILE or --diff FILE")}
 		case given("diff"):
 			for _, of := range []string{"node", "peer", "type"} {
 				if given(of) {
-					return usageError{fmt.Errorf("--diff: is for all nodes of a running relay, so --%s has no effect", of)}
+					return usageError{fmt.Errorf("--diff: cannot be used with --%s, because it compares all clients of a running relay", of)}
 				}
 			}
 			running := ""
@@ -137,7 +137,7 @@ func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error)
 	if flag != "" {
 		t, ok := xds.ParseType(flag)
 		if !ok {
-			return nil, fmt.Errorf("--type: %q is no resource type: wants a URL, or a short name such as CDS", flag)
+			return nil, fmt.Errorf("--type: must be a URL or a short name such as CDS, but is %q", flag)
 		}
 		return []xds.TypeURL{t}, nil
 	}
@@ -166,7 +166,7 @@ func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	if err == nil && len(b) > maxInput {
-		err = errors.New("larger than 64 MiB")
+		err = errors.New("must have at most 64 MiB")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--%s %s: %w", flag, file, err)
@@ -233,7 +233,7 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(&p); err != nil {
-		text := unknownPeerField.ReplaceAllString(err.Error(), "unknown field $1, a peer has address, uri_sans, dns_sans and subject")
+		text := unknownPeerField.ReplaceAllString(err.Error(), "unknown field $1; the fields are address, uri_sans, dns_sans and subject")
 		return p, fmt.Errorf("--peer %s: %s", file, strings.TrimPrefix(text, "yaml: unmarshal errors:\n  "))
 	}
 	return p, nil
@@ -274,7 +274,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 	case x.Refused != "":
 		fmt.Fprintf(w, "refused  %s\n", x.Refused)
 	case x.Own:
-		fmt.Fprintf(w, "key      %s (no rule matched: a key of its own)\n", x.Key)
+		fmt.Fprintf(w, "key      %s (no rule matched; the node gets its own key)\n", x.Key)
 	default:
 		fmt.Fprintf(w, "key      %s\n", x.Key)
 	}

@@ -25,7 +25,7 @@ import (
 // keys under the rules of another configuration.
 type difference struct {
 	Clients int         `json:"clients" yaml:"clients"` // streams and REST clients
-	Moving  []moving    `json:"moving" yaml:"moving"`
+	Moving  []moving    `json:"moving" yaml:"moving"`   // by node
 	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
 	// Admission has the addresses of listeners with other rules for identity or Secrets. Moving
 	// does not have the clients that those rules would end.
@@ -102,7 +102,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 		if cfg.Aggregation.File != "" {
 			key = "aggregation.file"
 		}
-		return nil, config.Faults{cfg.Places.Fault(key, "too large to compare clients with: %d bytes as JSON, and a running relay takes %d in a request; as its own configuration file it has no such limit", len(body), admin.MaxBody)}
+		return nil, config.Faults{cfg.Places.Fault(key, "the rules have %d bytes as JSON, but a running relay takes at most %d bytes for a comparison; the configuration file of the relay has no such limit", len(body), admin.MaxBody)}
 	}
 	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
 	ctx := cmd.Context()
@@ -143,8 +143,11 @@ func rulesText(cfg *config.Config) ([]byte, error) {
 	return yaml.Marshal(cfg.Aggregation.Rules)
 }
 
-// count sums up the clients by pairs of keys, the most frequent first.
+// count orders the clients by node, and sums them up by pairs of keys, the most frequent first.
 func (d *difference) count() {
+	slices.SortFunc(d.Moving, func(a, b moving) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
+	})
 	type pair struct{ from, to string }
 	clients, nodes := map[pair]int{}, map[pair]map[string]bool{}
 	for _, m := range d.Moving {
@@ -214,13 +217,13 @@ func (d *difference) print(w io.Writer) error {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
-		fmt.Fprintf(w, "%d of %d clients would be ended and reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
+		fmt.Fprintf(w, "%d of %d clients would reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}
 	if len(d.Admission) > 0 {
-		fmt.Fprintf(w, "identity or secrets differ at %s: the clients that the new rules refuse are ended as well, and are not counted here\n", strings.Join(d.Admission, ", "))
+		fmt.Fprintf(w, "identity or secrets differ at %s: the relay would also end the clients that the new values refuse; they are not counted\n", strings.Join(d.Admission, ", "))
 	}
 	if len(d.Elsewhere) > 0 {
-		fmt.Fprintf(w, "the relay has no listener at %s, and opens it only after a restart: its identity and secrets were not compared\n", strings.Join(d.Elsewhere, ", "))
+		fmt.Fprintf(w, "the relay has no listener at %s until a restart: its identity and secrets were not compared\n", strings.Join(d.Elsewhere, ", "))
 	}
 	return nil
 }
@@ -236,5 +239,5 @@ func (d *difference) refusals() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d of them would then be refused for some or all types", n)
+	return fmt.Sprintf("; the relay would refuse %d of them for some or all types", n)
 }

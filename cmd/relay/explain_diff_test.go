@@ -88,17 +88,17 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{[]string{"none.yaml", "--admin", plain}, 1, "relay: configuration: open DIR/none.yaml"},
 		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nothing listens at http://127.0.0.1:1: does a relay run there?"},
-		{[]string{"relay.yaml", "--admin", "ftp://x"}, 1, `relay: --admin: wants host:port, or a URL of http or https, got "ftp://x"`},
-		{[]string{"relay.yaml", "--admin", guarded}, 1, "relay: --token-file: the relay at http://" + guarded + " asks for a token"},
-		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("wrong")}, 1, "asks for another token than the one in DIR/wrong"},
+		{[]string{"relay.yaml", "--admin", "ftp://x"}, 1, `relay: --admin: must be host:port, or a URL of http or https, but is "ftp://x"`},
+		{[]string{"relay.yaml", "--admin", guarded}, 1, "relay: --token-file: the relay at http://" + guarded + " requires a token"},
+		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("wrong")}, 1, "rejects the token in DIR/wrong"},
 		{[]string{"relay.yaml", "--admin", plain, "--token-file", in("none")}, 1, "relay: --token-file: open DIR/none"},
-		{[]string{"relay.yaml", "--admin", secured}, 1, "it has TLS: wants https://"},
-		{[]string{"relay.yaml", "--admin", "https://" + secured}, 1, "--admin-ca names the authorities to trust"},
-		{[]string{"relay.yaml", "--admin", "https://" + plain}, 1, "there is no TLS: wants http://"},
-		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: no certificate in DIR/token"},
-		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: is for https"},
-		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is no relay, or is an older one"},
-		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: is for all nodes of a running relay, so --node has no effect\nrelay explain --help"},
+		{[]string{"relay.yaml", "--admin", secured}, 1, "the server has TLS: must be https://"},
+		{[]string{"relay.yaml", "--admin", "https://" + secured}, 1, "set --admin-ca to the CA of the relay"},
+		{[]string{"relay.yaml", "--admin", "https://" + plain}, 1, "the server has no TLS: must be http://"},
+		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: DIR/token has no certificate"},
+		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: needs https"},
+		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is not a relay, or is an older version"},
+		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: cannot be used with --node, because it compares all clients of a running relay\nrun \"relay explain --help\""},
 	} {
 		args := append([]string{"explain", "--diff", in(c.args[0])}, c.args[1:]...)
 		code, out, errs := runRelay(args...)
@@ -116,14 +116,14 @@ func TestExplainDiff(t *testing.T) {
 	}
 }
 
-// A node has one line for each change of a key, for any number of streams; the totals count clients
-// and nodes.
+// The table is ordered by node. A node has one line for each change of a key, for any number of
+// streams; the totals count clients and nodes.
 func TestExplainDiffTable(t *testing.T) {
 	cds, eds := "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	d := &difference{Clients: 5, Moving: []moving{
-		{Stream: 1, Node: "a", Types: []typeChange{{Type: cds, From: "k", To: "l"}}},
-		{Stream: 2, Node: "a", Types: []typeChange{{Type: eds, From: "k", To: "l"}}},
-		{Stream: 3, Node: "b", Types: []typeChange{{Type: cds, From: "k", To: "l"}, {Type: eds, From: "k", Refused: "no rule\nmatches"}}},
+		{Stream: 1, Node: "b", Types: []typeChange{{Type: cds, From: "k", To: "l"}, {Type: eds, From: "k", Refused: "no rule\nmatches"}}},
+		{Stream: 2, Node: "a", Types: []typeChange{{Type: cds, From: "k", To: "l"}}},
+		{Stream: 3, Node: "a", Types: []typeChange{{Type: eds, From: "k", To: "l"}}},
 		{Stream: 4, Node: "", Types: []typeChange{{Type: eds, To: "k"}}},
 	}}
 	d.count()
@@ -132,17 +132,17 @@ func TestExplainDiffTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `NODE  TYPES    KEY  NEW KEY
+-     EDS      -    k
 a     CDS EDS  k    l
 b     CDS      k    l
 b     EDS      k    refused: no rule matches
--     EDS      -    k
 
 CLIENTS  NODES  KEY  NEW KEY
 3        2      k    l
 1        1      -    k
 1        1      k    refused
 
-4 of 5 clients would be ended and reconnect, over 0s; 1 of them would then be refused for some or all types
+4 of 5 clients would reconnect, over 0s; the relay would refuse 1 of them for some or all types
 `
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", &out, want)

@@ -43,7 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	default:
 		fmt.Fprintln(stderr, "relay:", strings.TrimSpace(err.Error()))
 		if misused(err) {
-			fmt.Fprintf(stderr, "%s --help says what there is\n", cmd.CommandPath())
+			fmt.Fprintf(stderr, "run \"%s --help\" for usage\n", cmd.CommandPath())
 		}
 	}
 	return 1

@@ -79,7 +79,7 @@ type keyNack struct {
 	} `json:"clients"`
 	ClientsTotal   int  `json:"clients_total"`
 	ClientsAtLeast bool `json:"clients_at_least"`
-	StillRefusing  int  `json:"still_refusing"`
+	StillNacking   int  `json:"still_nacking"`
 }
 
 func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
@@ -91,14 +91,14 @@ func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
 		{text: "STILL"}, {text: "LAST"}, {text: "NODE"}, {text: "MESSAGE"}}}
 	for i := range nacks {
 		n := &nacks[i]
-		clients, node, still := strconv.Itoa(n.ClientsTotal), "", cell{text: strconv.Itoa(n.StillRefusing)}
+		clients, node, still := strconv.Itoa(n.ClientsTotal), "", cell{text: strconv.Itoa(n.StillNacking)}
 		if n.ClientsAtLeast {
 			clients += "+"
 		}
 		if len(n.Clients) > 0 {
 			node = n.Clients[0].Node
 		}
-		if n.StillRefusing > 0 {
+		if n.StillNacking > 0 {
 			still.colour = red
 		}
 		rows = append(rows, []cell{{text: orNone(n.Key)}, {text: shortType(n.Type)}, {text: orNone(shortVersion(n.Version))},

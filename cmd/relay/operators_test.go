@@ -192,7 +192,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			o.gives("v2", "a", "two", "b", "one", "c", "new")
 			good.take().answer("")
 			bad.take().answer("cluster a: I do\nnot like it")
-			out := o.until([]string{"status"}, "SYNCED v2", "NACKED v2", "1 SYNCED, 1 NACKED", "refuses v2: cluster a: I do not like it")
+			out := o.until([]string{"status"}, "SYNCED v2", "NACKED v2", "1 SYNCED, 1 NACKED", "rejects CDS version v2: cluster a: I do not like it")
 			if strings.Contains(out, "\x1b") {
 				t.Errorf("a terminal would take it for an order: %q", out)
 			}
@@ -211,7 +211,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--state", "NACKED", "-o", "json"); code != 0 || !strings.Contains(out, "NACKED") || strings.Contains(out, `"node": "good"`) {
 				t.Errorf("%d %s", code, out)
 			}
-			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `"bad" is no state`) {
+			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `unknown state "bad"`) {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
@@ -223,7 +223,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--node", "good", "--key", `"edge"`); code != 0 || !strings.Contains(out, "1 stream; types on them: 1 SYNCED") {
 				t.Errorf("%d %s", code, out)
 			}
-			for key, want := range map[string]string{"edge/x": `relay: the node "good" has nothing of key edge/x`, "a b": `relay: key: "a b" is no key`} {
+			for key, want := range map[string]string{"edge/x": `relay: the node "good" has no type under the key edge/x`, "a b": `relay: key: must be one key as /keys shows it, but is "a b"`} {
 				if code, out := o.run("status", "--node", "good", "--key", key); code != 1 || !strings.HasPrefix(out, want) {
 					t.Errorf("%d %s", code, out)
 				}
@@ -234,12 +234,12 @@ func TestStatusDumpDiff(t *testing.T) {
 				}
 			}
 
-			out = o.until([]string{"diff", "--node", "b\x1bad"}, "CDS under edge: NACKED for ", "it refused version v2; it has v1", "cluster a: I do not like it",
-				"--- a as it has it", "+++ a as it was offered", "-alt_stat_name: one\n+alt_stat_name: two\n", "+name: c\n")
+			out = o.until([]string{"diff", "--node", "b\x1bad"}, "CDS under edge: NACKED for ", "the client rejected version v2; it has version v1", "cluster a: I do not like it",
+				"--- a at the client", "+++ a in version v2", "-alt_stat_name: one\n+alt_stat_name: two\n", "+name: c\n")
 			if strings.Contains(out, "--- b") {
 				t.Errorf("what did not change differs:\n%s", out)
 			}
-			o.until([]string{"diff", "--node", "good"}, "good has all there is for it")
+			o.until([]string{"diff", "--node", "good"}, "good has no rejected or missing resources")
 			if code, out := o.run("diff", "--node", "nobody"); code != 1 || !strings.Contains(out, "no client has the node id") {
 				t.Errorf("%d %s", code, out)
 			}
@@ -258,9 +258,9 @@ func TestStatusDumpDiff(t *testing.T) {
 			}
 			for _, c := range [][]string{
 				{"key other is not in use", "--key", "other"},
-				{"nothing is held of the type", "--key", "edge", "--type", "LDS"},
-				{`no resource is held by the name "x"`, "--key", "edge", "--name", "x"},
-				{`"XYZ" is no resource type`, "--key", "edge", "--type", "XYZ"},
+				{"the relay has no version of the type", "--key", "edge", "--type", "LDS"},
+				{`the relay has no resource with the name "x"`, "--key", "edge", "--name", "x"},
+				{`must be a URL or a short name such as CDS`, "--key", "edge", "--type", "XYZ"},
 				{`required flag(s) "key" not set`},
 			} {
 				if code, out := o.run(append([]string{"dump"}, c[1:]...)...); code != 1 || !strings.Contains(out, c[0]) {
@@ -278,12 +278,12 @@ func TestDiffOfWhatIsUnanswered(t *testing.T) {
 			o := operate(t, "")
 			slow := o.client("slow", "edge", v)
 			o.until([]string{"status"}, "STALE v1")
-			o.until([]string{"diff", "--node", "slow"}, "it was sent, and has not answered version v1; it has none", "+alt_stat_name: one")
+			o.until([]string{"diff", "--node", "slow"}, "the client has not answered version v1; it has no version", "+alt_stat_name: one")
 			slow.take().answer("")
 			o.until([]string{"status"}, "SYNCED v1")
 			o.gives("v2", "a", "two", "b", "one")
 			slow.take()
-			o.until([]string{"diff", "--node", "slow"}, "has not answered version v2; it has v1", "-alt_stat_name: one\n+alt_stat_name: two")
+			o.until([]string{"diff", "--node", "slow"}, "has not answered version v2; it has version v1", "-alt_stat_name: one\n+alt_stat_name: two")
 			o.gives("v3", "a", "three", "b", "one")
 			o.until([]string{"status", "-o", "json"}, `"unsent": true`, `"unanswered_since"`)
 		})
@@ -361,7 +361,7 @@ func TestWhichRelayIsAsked(t *testing.T) {
 func TestAdminAddressOfSomethingElse(t *testing.T) {
 	o := operate(t, "")
 	code, out, errs := runRelay("status", "--admin", o.relay.listeners[0].Addr().String())
-	if want := "relay: --admin: http://" + o.relay.listeners[0].Addr().String() + " is no admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
+	if want := "relay: --admin: http://" + o.relay.listeners[0].Addr().String() + " is not an admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 }
@@ -396,10 +396,10 @@ func TestTokenOfTheConfiguration(t *testing.T) {
 	})
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	for name, want := range map[string]string{
-		"empty":   "KEY: DIR/empty: wants one token of printable ASCII without blanks\n",
-		"damaged": "KEY: DIR/damaged: wants one token of printable ASCII without blanks\n",
+		"empty":   "KEY: DIR/empty: must have one token of printable ASCII characters without spaces\n",
+		"damaged": "KEY: DIR/damaged: must have one token of printable ASCII characters without spaces\n",
 		"none":    "KEY: open DIR/none: ",
-		"wrong":   "KEY: the relay at http://" + at + " asks for another token than the one in DIR/wrong\n",
+		"wrong":   "KEY: the relay at http://" + at + " rejects the token in DIR/wrong\n",
 	} {
 		file, token := filepath.Join(dir, "other.yaml"), filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n"), 0o600); err != nil {

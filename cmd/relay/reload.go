@@ -164,16 +164,16 @@ func (l *reloader) reload(requested bool) {
 	case len(now) > 0:
 		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
 	case repaired && len(says.NeedsRestart) > 0:
-		r.log.Info("configuration has no faults any more", "needs_restart", strings.Join(says.NeedsRestart, " "))
+		r.log.Info("configuration has no faults now; some values need a restart", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case repaired:
-		r.log.Info("configuration is again the one in force")
+		r.log.Info("configuration has no faults now; it is the one in force")
 	case requested && len(changed) == 0 && len(says.NeedsRestart) > 0:
 		r.log.Info("configuration has not changed since it was last read", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case requested && len(changed) == 0:
 		r.log.Info("configuration has not changed")
 	}
 	if len(restart) > 0 {
-		r.log.Warn("configuration: this change needs a restart", "keys", strings.Join(restart, " "))
+		r.log.Warn("configuration change needs a restart", "keys", strings.Join(restart, " "))
 	}
 }
 
@@ -191,7 +191,7 @@ func (l *reloader) takeToken() {
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
-		r.log.Warn("the token in the file cannot be used; the admin address still asks for the one before", "file", f, "error", err.Error())
+		r.log.Warn("admin token not reloaded; the previous token stays valid", "file", f, "error", err.Error())
 		now := admin.RejectedFile{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
@@ -201,9 +201,9 @@ func (l *reloader) takeToken() {
 	default:
 		l.token.Store(nil)
 		if r.admin.SetToken(token) {
-			r.log.Info("the admin address asks for another token", "file", f)
+			r.log.Info("admin token reloaded", "file", f)
 		} else if was != nil {
-			r.log.Info("the token in the file is again the one in force", "file", f)
+			r.log.Info("admin token file is usable again; the token has not changed", "file", f)
 		}
 	}
 }
@@ -243,6 +243,6 @@ func (l *reloader) reject(err error, requested bool) {
 	r.metrics.ReloadConfig(telemetry.ReloadFailed)
 	r.metrics.ConfigRejected.Set(1)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded, the one before stays in force", "fault", line)
+		r.log.Error("configuration not reloaded; the previous one stays in force", "fault", line)
 	}
 }

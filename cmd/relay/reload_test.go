@@ -139,7 +139,7 @@ func TestReload(t *testing.T) {
 	g.says(g.to("relay.yaml", "  drain: 10s # a comment\n"))
 	g.says(g.to("relay.yaml", "  drain: 5s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"),
 		`msg="configuration reloaded" changed="downstream.drain downstream.limits.keys log.level"`,
-		`level=WARN msg="configuration: this change needs a restart" keys=downstream.limits.request_bytes`)
+		`level=WARN msg="configuration change needs a restart" keys=downstream.limits.request_bytes`)
 	g.gauges(0, 1)
 	now := g.r.active.Load()
 	if l := g.r.limits(now); l.Keys != 7 || l.RequestBytes != 16<<20 || now.cfg.Downstream.Drain.Seconds() != 5 || g.r.level.Level() != slog.LevelDebug {
@@ -178,13 +178,13 @@ func TestReloadOfABrokenFile(t *testing.T) {
 		"rule":        {"relay.yaml", "  drain: 1s\naggregation:\n  rules:\n    - key: nope\n", "DIR/relay.yaml:9: aggregation.rules[0].key[0]: undeclared"},
 		"certificate": {"relay.yaml", "  drain: 1s\n  tls: {cert_file: token, key_file: token}\n", "downstream.tls.cert_file: no certificate in DIR/token"},
 		"rules file":  {"rules.yaml", "- kye: node.id\n", "DIR/rules.yaml:1: rules[0].kye: unknown key"},
-		"token":       {"token", "", "admin.token_file: DIR/token: wants one token"},
+		"token":       {"token", "", "admin.token_file: DIR/token: must have one token"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			const good = "  drain: 10s\naggregation: {file: rules.yaml}\n"
 			g := newReloadFixture(t, good)
 			before := g.r.active.Load()
-			g.says(g.to(c.file, c.text), "level=ERROR", "the one before stays in force", c.want)
+			g.says(g.to(c.file, c.text), "level=ERROR", "the previous one stays in force", c.want)
 			g.gauges(1, 0)
 			if g.r.active.Load() != before {
 				t.Error("something was put in force")
@@ -196,7 +196,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 			g.says(g.reload(true), c.want)
 			g.to("rules.yaml", "- key: node.id\n")
 			g.to("token", "first")
-			g.says(g.to("relay.yaml", good), map[bool]string{true: "is again the one in force"}[c.file == "relay.yaml"])
+			g.says(g.to("relay.yaml", good), map[bool]string{true: "it is the one in force"}[c.file == "relay.yaml"])
 			g.gauges(0, 0)
 			if g.r.active.Load() != before || g.r.configuration().Rejected != nil {
 				t.Error("the good one is another, or the broken one is still shown")
@@ -205,7 +205,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	}
 	g := newReloadFixture(t, "")
 	g.to("relay.yaml", "  drian: 1s\n")
-	if text := g.to("relay.yaml", "  limits: {request_bytes: 6}\n"); !strings.Contains(text, "has no faults any more") || strings.Contains(text, "in force again") {
+	if text := g.to("relay.yaml", "  limits: {request_bytes: 6}\n"); !strings.Contains(text, "has no faults now; some values need") || strings.Contains(text, "it is the one in force") {
 		t.Errorf("repaired, with a change that needs a restart: the log says\n%s", text)
 	}
 	if err := os.Remove(filepath.Join(g.dir, "relay.yaml")); err != nil {

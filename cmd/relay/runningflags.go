@@ -57,7 +57,7 @@ func reachable(file string) (*config.Config, error) {
 		err = faults.Of("admin.address", "admin.tls", "admin.token_file").Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\nthis command reads the file only for the relay's address: --admin ADDRESS needs no file", err)
+		return nil, fmt.Errorf("%w\nthe command reads the file only for the address of the relay; with --admin ADDRESS it needs no file", err)
 	}
 	return cfg, nil
 }

@@ -87,7 +87,7 @@ func signals(parent context.Context, log *slog.Logger) (first, second context.Co
 			return
 		}
 		signal.Stop(ch)
-		log.Warn("second signal: ending at once", "signal", got.String())
+		log.Warn("second signal: stopping at once", "signal", got.String())
 		end2()
 	}()
 	return first, second, func() {

@@ -34,7 +34,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"curl -s http://127.0.0.1:", "all 10 clients have their configuration",
-		"change 1: endpoints", "10 of 10 clients took it", "change 2: routes", "edge-000 refused it", "8 of 10 clients took it", "; 1 do not ask for what changed",
+		"change 1: endpoints", "10 of 10 clients accepted it", "change 2: routes", "edge-000 rejected it", "8 of 10 clients accepted it", "; 1 do not subscribe to it",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q:\n%s", want, out)
@@ -72,11 +72,11 @@ func TestSignals(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill() }() // it has ended, unless the test fails
 	lines := bufio.NewScanner(out)
-	for _, want := range []string{"ready", "first <nil>", "ending at once", "second"} {
+	for _, want := range []string{"ready", "first <nil>", "stopping at once", "second"} {
 		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
 			t.Fatalf("it says %q, and not %q", lines.Text(), want)
 		}
-		if want != "ending at once" {
+		if want != "stopping at once" {
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}

@@ -78,7 +78,7 @@ unusable files, types served from the store, and streams refused in the last min
 		for _, item := range items {
 			var one inspect.ClientStatus
 			if err := json.Unmarshal(item, &one); err != nil {
-				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
+				return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
 			}
 			if only.has(&one) {
 				clients, shown = append(clients, one), append(shown, item)
@@ -246,7 +246,7 @@ func printNacks(w io.Writer, t tint, rows []*statusRow) {
 				continue
 			}
 			if n++; n <= maxNacksShown {
-				fmt.Fprintf(w, "%s %s %s refuses %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
+				fmt.Fprintf(w, "%s %s rejects %s version %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
 			}
 		}
 	}

@@ -68,10 +68,10 @@ func (s *state) problems(now time.Time) (out []string) {
 	}
 	for _, o := range s.Origins {
 		if o.Away {
-			say("origin %s is away%s: %s", o.Name, since(o.AwaySince), o.LastError)
+			say("origin %s has been away%s: %s", o.Name, since(o.AwaySince), o.LastError)
 		}
 		if o.Silent > 0 {
-			say("origin %s says nothing on %s%s", o.Name, counted(o.Silent, "stream"), since(o.SilentSince))
+			say("origin %s has not answered on %s%s", o.Name, counted(o.Silent, "stream"), since(o.SilentSince))
 		}
 		if len(o.Faults) > 0 {
 			say("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; "))
@@ -82,28 +82,28 @@ func (s *state) problems(now time.Time) (out []string) {
 		if n == 1 {
 			of = "it"
 		}
-		say("%s served from the last known good: no origin has answered for %s since the start", counted(n, "type"), of)
+		say("the relay serves %s from the last known good: no origin has answered for %s since the relay started", counted(n, "type"), of)
 	}
 	if st := s.Info.Store; st != nil && st.Off {
 		say("the store %s is off; the relay tries it again each minute: %s", st.Path, st.LastError)
 	}
 	for i, a := range s.Info.RecentRefusals {
 		if i == maxRefusalsShown {
-			say("%s more for which streams were refused or ended: see /server_info", counted(len(s.Info.RecentRefusals)-i, "reason"))
+			say("the relay refused or ended streams for %s: see /server_info", counted(len(s.Info.RecentRefusals)-i, "more reason"))
 			break
 		}
-		of, node := "", ""
+		of := ""
 		switch {
 		case a.Key != "":
-			of = " of key " + a.Key
+			of = ", key " + a.Key
 		case a.Node != "":
-			node = " " + a.Node
+			of = ", last node " + a.Node
 		}
 		what := "stream"
 		if a.Reason == telemetry.Handshake.String() {
 			what = "connection"
 		}
-		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, node, age(now.Sub(a.At)), a.Error)
+		say("the relay refused or ended %s in the last minute; reason %s%s, last %s ago: %s", counted(a.Count, what), a.Reason, of, age(now.Sub(a.At)), a.Error)
 	}
 	if c := s.Info.Configuration; c != nil && len(c.NeedsRestart) > 0 {
 		say("the configuration file has new values that need a restart: %s", strings.Join(c.NeedsRestart, ", "))
@@ -113,7 +113,7 @@ func (s *state) problems(now time.Time) (out []string) {
 	}
 	if c := s.Info.Configuration; c != nil {
 		for _, f := range c.RejectedFiles {
-			say("%s: the changed file cannot be used; its former content stays in force%s: %s", f.Of, since(&f.Since), f.Error)
+			say("%s: the changed file cannot be used; its former content has stayed in force%s: %s", f.Of, since(&f.Since), f.Error)
 		}
 	}
 	return out

@@ -104,12 +104,12 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		}
 		switch {
 		case err != nil:
-			warnings = append(warnings, cfg.Places.Fault(key, "%v: until it can be read, the origin is away", err))
+			warnings = append(warnings, cfg.Places.Fault(key, "%v: the origin is away until the directory can be read", err))
 		case is.IsDir():
 			// f.File is the origin's file; the key names the directory in the configuration.
 			for _, f := range filesource.CheckDirectory(dir) {
 				if errors.Is(f.Err, filesource.ErrNoFiles) {
-					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: the origin is away until there is one", dir, f.Err))
+					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: the origin is away until the directory has a file", dir, f.Err))
 					continue
 				}
 				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File}, Key: key, Reason: f.Err.Error()})
@@ -129,7 +129,7 @@ func storeWarnings(cfg *config.Config) config.Faults {
 	may, err := store.Check(p)
 	switch {
 	case err != nil:
-		return config.Faults{cfg.Places.Fault("store.path", "%v: until it can be used, nothing is stored and nothing stored is served", err)}
+		return config.Faults{cfg.Places.Fault("store.path", "%v: the store is off until the directory can be used", err)}
 	case may != "":
 		return config.Faults{cfg.Places.Fault("store.path", "other users may %s %s; its mode should be 0700", may, p)}
 	}

@@ -75,17 +75,17 @@ to come again.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case w.percent <= 0 || w.percent > 100:
-			return fmt.Errorf("--percent: wants a number over 0 and up to 100, got %v", w.percent)
+			return fmt.Errorf("--percent: must be over 0 and at most 100, but is %v", w.percent)
 		case w.lost < 0 || w.lost > 100:
-			return fmt.Errorf("--lost: wants a number from 0 to 100, got %v", w.lost)
+			return fmt.Errorf("--lost: must be from 0 to 100, but is %v", w.lost)
 		case w.settle < 0:
-			return fmt.Errorf("--settle: wants a time, got %s", w.settle)
+			return fmt.Errorf("--settle: must not be negative, but is %s", w.settle)
 		case w.timeout <= 0:
-			return fmt.Errorf("--timeout: wants a time over 0, got %s", w.timeout)
+			return fmt.Errorf("--timeout: must be over 0, but is %s", w.timeout)
 		case w.every <= 0:
-			return fmt.Errorf("--every: wants a time over 0, got %s", w.every)
+			return fmt.Errorf("--every: must be over 0, but is %s", w.every)
 		case w.version == "":
-			return errors.New("--version: wants a version")
+			return errors.New("--version: must not be empty")
 		}
 		c, err := flags.client()
 		if err != nil {
@@ -148,7 +148,7 @@ const (
 const (
 	isReached    = "reached"
 	isLate       = "timeout"
-	isRefused    = "refused"
+	isNacked     = "nacked"
 	isSuperseded = "superseded"
 	isLost       = "lost"
 	isFailed     = "error"
@@ -184,10 +184,10 @@ func (w *waiter) wait(ctx context.Context) error {
 			return w.end(isReached, "reached", nil)
 		case err == nil && w.gone() > 0:
 			w.clear()
-			fmt.Fprintf(w.errs, "relay: %d of %d clients left since the wait began, and did not come back in %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
-			return w.end(isLost, "too many clients are gone", exitError(exitUnreachable))
+			fmt.Fprintf(w.errs, "relay: %d of %d clients left during the wait and did not come back within %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
+			return w.end(isLost, "too many clients left", exitError(exitUnreachable))
 		case w.unreachable > 1:
-			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitUnreachable))
+			return w.end(isNacked, "cannot be reached: too many clients reject the version", exitError(exitUnreachable))
 		}
 		w.show(time.Now())
 		select {
@@ -219,7 +219,7 @@ func (w *waiter) renews(status int, now time.Time) bool {
 
 // late ends a wait that ran out of time.
 func (w *waiter) late() error {
-	what := "not reached in " + w.timeout.String()
+	what := "not reached within " + w.timeout.String()
 	switch {
 	case !w.answered && !w.stopping && w.away != nil:
 		return w.fail(w.away)
@@ -270,7 +270,7 @@ func (w *waiter) reached() bool {
 // possible reports whether enough clients have not NACKed the version.
 func (w *waiter) possible() bool {
 	p := &w.last
-	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)
+	return p.Nacking == 0 || 100*float64(p.Clients-p.Nacking) >= w.percent*float64(p.Clients)
 }
 
 // text describes the progress.
@@ -280,43 +280,39 @@ func (w *waiter) text() string {
 	var b strings.Builder
 	switch {
 	case !w.answered:
-		return "no answer yet"
+		return "the relay has not answered yet"
 	case !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
 	case !p.Known && p.SupersededBy != "":
-		return fmt.Sprintf("superseded by %s before the wait began, and not seen again; %s", by, counted(p.Clients, "client"))
+		return fmt.Sprintf("superseded by %s before the wait began, and not seen since; %s", by, counted(p.Clients, "client"))
 	case !p.Known:
-		newest := "nothing is held of it"
+		newest := "the relay has no version"
 		if p.Newest != "" {
 			newest = "the newest is " + shortVersion(plain(cmp.Or(p.NewestOrigin, p.Newest)))
 		}
-		return fmt.Sprintf("the version has not come yet: %s; %s", newest, counted(p.Clients, "client"))
+		return fmt.Sprintf("the version has not arrived yet: %s; %s", newest, counted(p.Clients, "client"))
 	}
 	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, counted(p.Clients, "client"), p.Percent)
 	if p.SupersededBy != "" {
-		fmt.Fprintf(&b, ", superseded by %s, which counts as well", by)
+		fmt.Fprintf(&b, ", superseded by %s, which also counts", by)
 	}
 	if n := w.members.lately() - p.Clients; n > 0 {
-		fmt.Fprintf(&b, ", %d more were there lately", n)
+		fmt.Fprintf(&b, ", %d more left recently", n)
 	}
 	if p.Pending > 0 {
 		fmt.Fprintf(&b, ", %d pending", p.Pending)
 		if l := p.Laggard; l != nil {
-			fmt.Fprintf(&b, " (%s is %s for %s)", plain(l.Node), l.State, age(time.Since(l.Since)))
+			fmt.Fprintf(&b, " (%s has been %s for %s)", plain(l.Node), l.State, age(time.Since(l.Since)))
 		}
 	}
-	if p.Refusing > 0 {
-		verb := "refuse"
-		if p.Refusing == 1 {
-			verb = "refuses"
-		}
-		fmt.Fprintf(&b, ", %d %s it", p.Refusing, verb)
-		if l := p.Refuser; l != nil {
+	if p.Nacking > 0 {
+		fmt.Fprintf(&b, ", %d rejected it", p.Nacking)
+		if l := p.NackingClient; l != nil {
 			fmt.Fprintf(&b, " (%s)", plain(l.Node))
 		}
 	}
 	if p.Clients < w.clients {
-		fmt.Fprintf(&b, ", and --clients wants %d", w.clients)
+		fmt.Fprintf(&b, ", but --clients requires %d", w.clients)
 	}
 	return b.String()
 }
@@ -326,18 +322,18 @@ func (w *waiter) obstacle() string {
 	p := &w.last
 	switch {
 	case !w.unauthorizedSince.IsZero():
-		return "trying again with the token in the file: " + firstLine(w.away)
+		return "the relay rejects the token; trying again: " + firstLine(w.away)
 	case w.away != nil:
 		return "the relay does not answer; trying again: " + firstLine(w.away)
 	case w.stopping:
 		return "the relay is stopping; waiting for it to come back"
 	case w.answered && !p.InUse:
-		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + ": no client has it; waiting for one"
+		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + "; waiting for a client with this key"
 	case w.answered && p.SupersededBy != "" && !p.Known:
-		return fmt.Sprintf("version %s was superseded by %s before the wait began: waiting for it to come again; --or-newer would count what came after it",
+		return fmt.Sprintf("version %s was superseded by %s before the wait began; waiting until it arrives again; --or-newer would accept the newer version",
 			plain(w.version), shortVersion(plain(p.SupersededBy)))
 	case w.answered && !p.Known && w.note != "":
-		return "the version has not come: " + plain(w.note)
+		return "the version has not arrived: " + plain(w.note)
 	}
 	return ""
 }

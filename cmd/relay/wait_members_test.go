@@ -68,7 +68,7 @@ func TestWaitWhenClientsVanishUnseen(t *testing.T) {
 	if w.reached() || w.gone() > 0 {
 		t.Errorf("reached: %v, gone: %d", w.reached(), w.gone())
 	}
-	if text := w.text(); !strings.Contains(text, "60 more were there lately") {
+	if text := w.text(); !strings.Contains(text, "60 more left recently") {
 		t.Error(text)
 	}
 	w.record(w.last, now.Add(settle))
@@ -95,7 +95,7 @@ func TestWaitWhenAClientLeaves(t *testing.T) {
 	two.leave()
 	o.until([]string{"status"}, "1 stream")
 	one.answer("")
-	o.ends(ended, code, exitUnreachable, "relay: 1 of 2 clients left since the wait began, and did not come back in 300ms; --lost allows 10 %", "too many clients are gone: 1 of 1 client")
+	o.ends(ended, code, exitUnreachable, "relay: 1 of 2 clients left during the wait and did not come back within 300ms; --lost allows 10 %", "too many clients left: 1 of 1 client")
 	o.ends(may, mayCode, 0, "reached: 1 of 1 client")
 }
 
@@ -115,9 +115,9 @@ func TestWaitForAKeyThatReadsAlike(t *testing.T) {
 	o.start()
 	o.client("one", "a/b", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "1 SYNCED")
-	const want = `key a/b is not in use; "a/b" is, which is another key`
+	const want = `key a/b is not in use; "a/b" is in use, but is another key`
 	ended, code := o.waiting("--key", "a/b", "--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitLate, "relay: "+want, "not reached in 500ms: "+want)
+	o.ends(ended, code, exitLate, "relay: "+want, "not reached within 500ms: "+want)
 	if code, out := o.run("status", "--key", "a/b"); code != 1 || out != "relay: "+want+"\n" {
 		t.Errorf("%d %s", code, out)
 	}
@@ -157,10 +157,10 @@ func TestWaitWhileTheTokenIsRenewed(t *testing.T) {
 	o.relay.admin.SetToken("the-second")
 	o.gives("v2", "a", "two")
 	one.take().answer("")
-	o.until([]string{"status", "--token-file", mine}, "asks for another token")
+	o.until([]string{"status", "--token-file", mine}, "rejects the token")
 	writes(mine, "the-second\n")
 	o.ends(ended, code, 0, "reached: 1 of 1")
 	writes(mine, "the-third\n")
 	ended, code = o.waiting("--version", "v2", "--token-file", mine)
-	o.ends(ended, code, 1, "asks for another token")
+	o.ends(ended, code, 1, "rejects the token")
 }

@@ -26,7 +26,7 @@ func (w *waiter) outcome(result string) outcome {
 	switch result {
 	case isReached:
 	case isLost:
-		out.Reason = fmt.Sprintf("%d of %d clients left since the wait began, and did not come back in %s", w.gone(), w.members.peak, w.settle)
+		out.Reason = fmt.Sprintf("%d of %d clients left during the wait and did not come back within %s", w.gone(), w.members.peak, w.settle)
 	default:
 		out.Reason = cmp.Or(w.obstacle(), w.text())
 	}

@@ -82,20 +82,20 @@ func TestWait(t *testing.T) {
 			default:
 			}
 			two.answer("")
-			o.ends(ended, code, 0, "the version has not come yet: the newest is v1", "reached: 2 of 2")
+			o.ends(ended, code, 0, "the version has not arrived yet: the newest is v1", "reached: 2 of 2")
 
 			// Not in time, and never seen.
 			ended, code = o.waiting("--version", "v9", "--timeout", "500ms")
-			o.ends(ended, code, exitLate, "not reached in 500ms: the version has not come yet")
+			o.ends(ended, code, exitLate, "not reached within 500ms: the version has not arrived yet")
 			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "500ms")
-			o.ends(ended, code, exitLate, "not reached in 500ms: 2 of 2")
+			o.ends(ended, code, exitLate, "not reached within 500ms: 2 of 2")
 
 			// Refused: the wait ends, unless enough clients remain.
 			ended, code = o.waiting("--version", "v3")
 			half, halfCode = o.waiting("--version", "v3", "--percent", "50")
 			o.gives("v3", "a", "three")
 			one.take().answer("no")
-			o.ends(ended, code, exitUnreachable, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuses it (one)")
+			o.ends(ended, code, exitUnreachable, "cannot be reached: too many clients reject the version: 0 of 2 clients (0.0 %)", "1 rejected it (one)")
 			two.take().answer("")
 			o.ends(half, halfCode, 0, "reached: 1 of 2 clients (50.0 %)")
 		})
@@ -137,14 +137,14 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	first, second := now.Add(-time.Hour), now.Add(-time.Second)
 	w := &waiter{percent: 99, clients: 1, settle: settle}
-	record := func(started time.Time, clients, reached, refusing int) bool {
-		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+	record := func(started time.Time, clients, reached, nacking int) bool {
+		w.record(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Nacking: nacking, Pending: clients - reached - nacking}, now)
 		return w.reached()
 	}
 	for _, c := range []struct {
-		started                    time.Time
-		clients, reached, refusing int
-		want                       bool
+		started                   time.Time
+		clients, reached, nacking int
+		want                      bool
 	}{
 		{first, 0, 0, 0, false},
 		{first, 100, 98, 0, false},
@@ -153,7 +153,7 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 		{second, 150, 148, 2, false},
 		{second, 150, 149, 1, true},
 	} {
-		if got := record(c.started, c.clients, c.reached, c.refusing); got != c.want {
+		if got := record(c.started, c.clients, c.reached, c.nacking); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -174,13 +174,13 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 func TestWaitFaults(t *testing.T) {
 	for _, c := range [][]string{
 		{`required flag(s) "key", "type", "version" not set`},
-		{"--percent: wants a number over 0 and up to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--percent", "101"},
-		{"--timeout: wants a time over 0, got 0s", "--key", "k", "--type", "CDS", "--version", "v", "--timeout", "0"},
-		{"--lost: wants a number from 0 to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--lost", "101"},
-		{"--settle: wants a time, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--settle", "-1s"},
-		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
-		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
-		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
+		{"--percent: must be over 0 and at most 100, but is 101", "--key", "k", "--type", "CDS", "--version", "v", "--percent", "101"},
+		{"--timeout: must be over 0, but is 0s", "--key", "k", "--type", "CDS", "--version", "v", "--timeout", "0"},
+		{"--lost: must be from 0 to 100, but is 101", "--key", "k", "--type", "CDS", "--version", "v", "--lost", "101"},
+		{"--settle: must not be negative, but is -1s", "--key", "k", "--type", "CDS", "--version", "v", "--settle", "-1s"},
+		{"--every: must be over 0, but is -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
+		{"--version: must not be empty", "--key", "k", "--type", "CDS", "--version", ""},
+		{`must be a URL or a short name such as CDS`, "--key", "k", "--type", "x", "--version", "v"},
 		{"nothing listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
 	} {
 		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
@@ -197,12 +197,12 @@ func TestWaitFaults(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- guarded.Serve(l) }()
 	code, out, errs := runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String())
-	if code != 1 || !strings.Contains(out+errs, "asks for a token") {
+	if code != 1 || !strings.Contains(out+errs, "requires a token") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	code, out, errs = runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String(), "-o", "json")
-	for _, want := range []string{`"result": "error"`, `asks for a token`, `"key": "k"`} {
-		if code != 1 || !strings.Contains(out, want) || strings.Contains(out, "0001") || !strings.Contains(errs, "asks for a token") {
+	for _, want := range []string{`"result": "error"`, `requires a token`, `"key": "k"`} {
+		if code != 1 || !strings.Contains(out, want) || strings.Contains(out, "0001") || !strings.Contains(errs, "requires a token") {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
 	}
@@ -222,12 +222,12 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.take().answer("")
 	o.until([]string{"status"}, "SYNCED v2")
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitUnreachable, "relay: version v1 was superseded by v2 before the wait began: waiting for it to come again; --or-newer",
-		"not reached in 500ms: superseded by v2 before the wait began")
+	o.ends(ended, code, exitUnreachable, "relay: version v1 was superseded by v2 before the wait began; waiting until it arrives again; --or-newer",
+		"not reached within 500ms: superseded by v2 before the wait began")
 	ended, code = o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
 	o.ends(ended, code, exitUnreachable, `"result": "superseded"`, `"superseded_by": "v2"`)
 	ended, code = o.waiting("--version", "v1", "--or-newer")
-	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v2, which counts as well")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v2, which also counts")
 
 	// It comes again.
 	ended, code = o.waiting("--version", "v1")
@@ -243,7 +243,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 
 	// A roll-back is a later version.
 	ended, code = o.waiting("--version", "v2", "--or-newer")
-	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v1, which counts as well")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v1, which also counts")
 
 	// A newer version replaces it: clients that have that count.
 	ended, code = o.waiting("--version", "v4")
@@ -261,9 +261,9 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o := operate(t, "")
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
-	o.ends(ended, code, exitLate, "relay: key edge is not in use: no client has it; waiting for one\n", `"result": "timeout"`, `"key_in_use": false`)
+	o.ends(ended, code, exitLate, "relay: key edge is not in use; waiting for a client with this key\n", `"result": "timeout"`, `"key_in_use": false`)
 	ended, code = o.waiting("--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitLate, "not reached in 500ms: key edge is not in use")
+	o.ends(ended, code, exitLate, "not reached within 500ms: key edge is not in use")
 	ended, code = o.waiting("--version", "v1")
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 client")
@@ -275,7 +275,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, last := range map[string]keystatus.Progress{
 		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
-		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
+		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Nacking: 1, Draining: true},
 		"no client is left":       {Known: true, InUse: true, Draining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 			if got := errs.String(); got != "relay: the relay is stopping; waiting for it to come back\n" {
 				t.Errorf("%q", got)
 			}
-			if err := w.late(); err != exitError(exitLate) || !strings.Contains(out.String(), "not reached in 1m0s: the relay is stopping") {
+			if err := w.late(); err != exitError(exitLate) || !strings.Contains(out.String(), "not reached within 1m0s: the relay is stopping") {
 				t.Errorf("%v %q", err, out.String())
 			}
 			// It is back with one of the clients.
@@ -342,7 +342,7 @@ func TestProgressOfARelayThatDrains(t *testing.T) {
 	o.until([]string{"status"}, "SYNCED")
 	o.relay.admin.SetReady(false)
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached in 500ms: the relay is stopping")
+	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached within 500ms: the relay is stopping")
 }
 
 // A terminal has a bar in one line.
@@ -367,7 +367,7 @@ func TestBar(t *testing.T) {
 	// The line is removed before other output.
 	width = 80
 	w.last = keystatus.Progress{}
-	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use: no client has it; waiting for one" || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
+	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use; waiting for a client with this key" || errs.String() != "relay: key k is not in use; waiting for a client with this key\n" {
 		t.Errorf("%q %q", got, errs.String())
 	}
 	for _, c := range []struct {
@@ -391,9 +391,9 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--key", "nobody", "--version", "v1"}, []string{`"result": "timeout"`, `"reason": "key nobody is not in use: no client has it; waiting for one"`, `"key_in_use": false`}},
-		{[]string{"--version", "v9"}, []string{`"reason": "the version has not come yet: the newest is v1; 1 client"`}},
-		{[]string{"--version", "v1", "--clients", "2"}, []string{`"reason": "1 of 1 client (100.0 %), and --clients wants 2"`}},
+		{[]string{"--key", "nobody", "--version", "v1"}, []string{`"result": "timeout"`, `"reason": "key nobody is not in use; waiting for a client with this key"`, `"key_in_use": false`}},
+		{[]string{"--version", "v9"}, []string{`"reason": "the version has not arrived yet: the newest is v1; 1 client"`}},
+		{[]string{"--version", "v1", "--clients", "2"}, []string{`"reason": "1 of 1 client (100.0 %), but --clients requires 2"`}},
 	} {
 		ended, code := o.waiting(append(c.args, "--timeout", "200ms", "-o", "json")...)
 		o.ends(ended, code, exitLate, c.want...)
@@ -404,7 +404,7 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 	}
 	o.until([]string{"status"}, "bad.yaml")
 	ended, code := o.waiting("--version", "v9", "--timeout", "200ms", "-o", "json")
-	o.ends(ended, code, exitLate, `"reason": "the version has not come: origin file:origin has files that cannot be used: `, "bad.yaml")
+	o.ends(ended, code, exitLate, `"reason": "the version has not arrived: origin file:origin has files that cannot be used: `, "bad.yaml")
 	ended, code = o.waiting("--version", "v1", "-o", "json")
 	o.ends(ended, code, 0)
 	text := <-ended

@@ -28,23 +28,23 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 		}
 		if c != nil && c.identities[i] != nil && l.TLS.ClientCAFile == "" {
 			if proven := c.identities[i].Proven(); len(proven) > 0 {
-				warn(l.Key+".identity", "uses %s, which no client has here: clients prove an identity only where tls.client_ca_file is set", strings.Join(proven, ", "))
+				warn(l.Key+".identity", "uses %s, but clients of this listener prove no identity, because tls.client_ca_file is not set", strings.Join(proven, ", "))
 			}
 		}
 		for i, o := range cfg.Upstream.Origins {
 			if reaches(o.Address, l.Address) {
-				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is %s.address: the relay would ask itself", l.Key)
+				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is the same as %s.address: the relay would subscribe to itself", l.Key)
 			}
 		}
 	}
 	if d.MaxConnectionAge == 0 && slices.ContainsFunc(d.Listen(), func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }) {
-		warn("downstream.max_connection_age", "is 0: a connection outlives its client's certificate and its authority without bound")
+		warn("downstream.max_connection_age", "is 0: connections stay open after certificates expire")
 	}
 	if d.RESTAddress != "" && len(secured) > 0 {
-		warn("downstream.rest_address", "has no TLS, unlike %s: the relay answers any client that reaches it, if the identity rules admit a client that proves nothing", strings.Join(secured, ", "))
+		warn("downstream.rest_address", "has no TLS, unlike %s: the relay serves any client that reaches it, unless the identity rules refuse clients without a certificate", strings.Join(secured, ", "))
 	}
 	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
-		warn("admin.address", "the token travels to %s in plaintext; admin.tls would protect it", a.Address)
+		warn("admin.address", "operators send the token to %s in plaintext; set admin.tls to encrypt it", a.Address)
 	}
 	out = append(out, cfg.Places.Removed()...)
 	return append(out, config.UnknownEnv()...)
@@ -55,7 +55,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) {
 	for _, c := range certificates(cfg) {
 		if from, until, ok := tlsfiles.Validity(c.files); ok && (now.Before(from) || now.After(until)) {
-			out = append(out, cfg.Places.Fault(c.key+".cert_file", "certificate is not valid now, but from %s until %s",
+			out = append(out, cfg.Places.Fault(c.key+".cert_file", "the certificate is not valid now: it is valid from %s until %s",
 				from.Format(time.RFC3339), until.Format(time.RFC3339)))
 		}
 	}

@@ -47,7 +47,7 @@ admin: {token_file: none}
 		"12: aggregation.rules[0].keyy: unknown key; did you mean key? (column 29)",
 		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)",
 		"14: admin.token_file: open DIR/none: no such file or directory (column 21)",
-		"7: upstream.origins[1].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 46)",
+		"7: upstream.origins[1].address: warning: stat DIR/none: no such file or directory: the origin is away until the directory can be read (column 46)",
 	}
 	var got []string
 	for l := range strings.Lines(out) {
@@ -137,9 +137,9 @@ upstream:
 	}
 	for text, times := range map[string]int{
 		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1, "certificate is not valid now": 3,
-		"listeners[0], downstream.listeners[4], downstream.listeners[5]": 1,
-		"listeners[2].identity: uses peer.dns_sans, which no client":     1, "listeners[4].identity: uses peer.uri_sans, which no client": 1,
-		"admin.address: the token travels to 0.0.0.0:0 in plaintext": 1,
+		"listeners[0], downstream.listeners[4], downstream.listeners[5]":                            1,
+		"listeners[2].identity: uses peer.dns_sans, but clients of this listener prove no identity": 1, "listeners[4].identity: uses peer.uri_sans, but clients of this listener prove no identity": 1,
+		"admin.address: operators send the token to 0.0.0.0:0 in plaintext": 1,
 	} {
 		if strings.Count(log.String(), text) != times {
 			t.Errorf("the log does not say %d times %q:\n%s", times, text, log.String())

@@ -37,5 +37,5 @@ func TestWhatTheOriginSaysNothingOf(t *testing.T) {
 	p.visit("/ui/nodes/waits")
 	p.shows("main", "NOT SENT")
 	p.do(chromedp.Click("summary"))
-	p.shows(".difference", "NOT SENT", "the origin has not answered yet for what it asks for", "all there is (*)")
+	p.shows(".difference", "NOT SENT", "the origin has not answered these requested names yet", "all resources (*)")
 }

@@ -50,7 +50,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "1 stream refused or ended in the last minute for unmapped, the last one lost-1", "no aggregation rule matches this node")
+	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1, last ", "no aggregation rule matches this node")
 }
 
 // Invalid files of an origin keep the previous content, and are shown.
@@ -78,7 +78,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	p := w.open()
 	p.expect("401")
 	p.visit("/")
-	p.shows("#login", "wants a token")
+	p.shows("#login", "requires a token")
 	p.do(chromedp.SetValue("#token", "open-sesame"), chromedp.Click("button.first"))
 	p.shows(".tiles", "0")
 	text, err := os.ReadFile(w.config)
@@ -93,14 +93,14 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	}
 	renamed := strings.Replace(string(text), "relay-under-test", "another", 1)
 	write(renamed)
-	p.shows(".alarms", "other values than are in force, which need a restart: name")
+	p.shows(".alarms", "new values that need a restart: name")
 	write(renamed + "log: [\n")
-	p.shows(".alarms", "has faults, and is not in force: ", "a [ or { is not closed")
+	p.shows(".alarms", "has faults and is not in force: ", "a [ or { is not closed")
 	// So is an invalid token file. The previous token still opens the page.
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "A file changed and cannot be used, what it had before stays in force: admin.token_file: ", "wants one token")
+	p.shows(".alarms", "A changed file cannot be used; its former content stays in force: admin.token_file: ", "must have one token")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
@@ -115,7 +115,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	same := p.marked()
 	w.clusters("2", "web", "api", "new-one")
 	p.shows(".tabs a[aria-current]", "CDS 2")
-	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients in step", "The last 2 versions of CDS")
+	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients have it", "The last 2 versions of CDS")
 	p.is("document.querySelectorAll('.curve .line').length === 1 && document.querySelectorAll('.curve circle.synced').length === 2")
 	// One was changed and one removed, and all three clients accepted it.
 	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
@@ -156,14 +156,14 @@ func TestANackAppears(t *testing.T) {
 	w := serve(t, nil)
 	w.join(edge(4)...)
 	p := w.open()
-	p.visit("/ui/refusals")
-	p.shows("main", "No client refused anything")
+	p.visit("/ui/nacks")
+	p.shows("main", "No client has sent a NACK")
 	same := p.marked()
 	w.nacking("cluster web: no such transport socket")
 	w.clusters("2", "web", "api", "new")
 	p.shows(".cards", "cluster web: no such transport socket", "edge/eu-1", "CDS", "edge-000")
-	p.shows(".cards", "1 client still refuses it")
-	p.shows("#refusing", "1")
+	p.shows(".cards", "1 client still rejects it")
+	p.shows("#nacked", "1")
 	p.do(chromedp.Click(".cards summary"))
 	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
@@ -180,12 +180,12 @@ func TestANackAppears(t *testing.T) {
 	p.visit("/")
 	p.is("document.querySelector('.flow .ribbon.nacked')")
 	p.shows(".flow", "NACKED")
-	p.visit("/ui/refusals")
-	p.shows(".cards", "still refuses it")
+	p.visit("/ui/nacks")
+	p.shows(".cards", "still rejects it")
 	w.nacking("")
 	w.clusters("4", "web", "api")
-	p.shows(".cards > li:nth-child(1)", "no client refuses it any more")
-	p.shows(".cards > li:nth-child(2)", "no client refuses it any more")
+	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
+	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
 }
 
 func TestWhereANodeGoes(t *testing.T) {
@@ -196,7 +196,7 @@ func TestWhereANodeGoes(t *testing.T) {
 	p.do(chromedp.SendKeys("#node", `{"id": "a", "cluster": "edge", "locality": {"zone": "eu-9"}}`), chromedp.Click("button.first"))
 	p.shows("#explained", "edge/eu-9", "aggregation.rules[0]", `node.cluster != "nobody"`, "node.locality.zone", `"eu-9"`, "match")
 	p.do(chromedp.SetValue("#node", `{"cluster": "nobody"}`), chromedp.Click("button.first"))
-	p.shows("#explained", "refused", "no match")
+	p.shows("#explained", "the relay refuses the node", "no match")
 	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
 	p.shows("#explained [role=alert]", "The node is not JSON")
 	p.expect("400")
@@ -240,7 +240,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	p.do(chromedp.KeyEvent(kb.Enter))
 	p.shows("h1", "edge-005")
 	p.do(slash, chromedp.KeyEvent("nobody-has-this"))
-	p.shows("#found", "No key and no node")
+	p.shows("#found", "No key or node")
 	p.do(chromedp.KeyEvent(kb.Escape))
 	p.is("document.getElementById('found').hidden")
 	same()
@@ -260,8 +260,8 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},
 		{"/ui/nodes/edge-001", "main", "edge/eu-2"},
-		{"/ui/refusals", "main", "No client refused anything"},
-		{"/ui/where", "h1", "Where does this node go?"},
+		{"/ui/nacks", "main", "No client has sent a NACK"},
+		{"/ui/where", "h1", "Which key does a node get?"},
 		{"/ui/nonsense", "main", "There is no such page"},
 	} {
 		p.visit(v.path)
@@ -298,7 +298,7 @@ func TestDarkAndLight(t *testing.T) {
 	p.do(chromedp.Click("#theme"))
 	p.is(dark)
 	p.do(chromedp.Reload())
-	p.shows("h1", "Where")
+	p.shows("h1", "Which key")
 	p.is(dark)
 	p.prefers("dark")
 	p.do(chromedp.Click("#theme"))
@@ -316,7 +316,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 	p := w.open()
 	p.expect("401")
 	p.visit("/ui/keys/edge%2Feu-1")
-	p.shows("#login", "wants a token")
+	p.shows("#login", "requires a token")
 	p.do(chromedp.SendKeys("#token", "wrong"), chromedp.Click("button.first"))
 	p.shows("#wrong", "not the token")
 	p.do(chromedp.SetValue("#token", "open-sesame"), chromedp.Click("button.first"))
@@ -328,12 +328,12 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 		t.Error("something is kept longer than the tab, or sent by itself")
 	}
 	p.do(chromedp.Click("#forget"))
-	p.shows("#login", "wants a token")
+	p.shows("#login", "requires a token")
 	if kept := eval[string](p, "JSON.stringify(sessionStorage)"); strings.Contains(kept, "sesame") {
 		t.Errorf("kept after signing out: %s", kept)
 	}
 	p.do(chromedp.Reload())
-	p.shows("#login", "wants a token")
+	p.shows("#login", "requires a token")
 	// No address contains the token.
 	for _, url := range p.requests {
 		if strings.Contains(url, "sesame") {

@@ -55,8 +55,8 @@ func TestPictures(t *testing.T) {
 			p.is("document.querySelectorAll('.spark span').length > 7 && document.querySelector('.flow .nacked')")
 		}},
 		{"key", "/ui/keys/edge%2Feu-1?type=RDS", 1280, func() { p.shows(".resources", "ingress"); p.is("document.querySelector('.curve .line')") }},
-		{"refusals", "/ui/refusals", 1280, func() {
-			p.is("!document.getElementById('refusing').hidden")
+		{"nacks", "/ui/nacks", 1280, func() {
+			p.is("!document.getElementById('nacked').hidden")
 			p.do(chromedp.Click(".cards summary"))
 			p.shows(".difference", "timeout")
 		}},

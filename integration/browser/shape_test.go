@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/refusals", "/ui/where"}
+var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
 
 // No view is wider than a telephone; wide tables scroll by themselves.
 func TestItFitsATelephone(t *testing.T) {
@@ -21,7 +21,7 @@ func TestItFitsATelephone(t *testing.T) {
 			p.visit(view)
 			p.shows("#live", "live")
 			p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
-			if view == "/ui/refusals" || view == "/ui/nodes/edge-000" {
+			if view == "/ui/nacks" || view == "/ui/nodes/edge-000" {
 				p.shows("main", "a-long-message")
 			}
 			p.is("document.documentElement.scrollWidth <= innerWidth")

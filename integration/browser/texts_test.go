@@ -28,7 +28,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	w.clusters("<i>2</i>", "web", "another", strings.ReplaceAll(evilName, `"`, `\"`))
 	p := w.open()
 	p.visit("/")
-	p.shows(".tiles", "Refusing")
+	p.shows(".tiles", "NACKed")
 	p.is("document.querySelector('.flow .ribbon.nacked')")
 	key := eval[string](p, "document.querySelector('section[aria-label=Keys] tbody a').textContent")
 	if !strings.Contains(key, "<b onmouseover") {
@@ -42,7 +42,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	p.visit("/ui/keys")
 	p.shows("table", evilCluster)
 	p.unharmed()
-	p.visit("/ui/refusals")
+	p.visit("/ui/nacks")
 	p.shows(".cards", strings.SplitN(evilMessage, " {{", 2)[0], "{{7*7}}", evilNode)
 	p.unharmed()
 	p.visit("/ui/nodes/" + url.PathEscape(evilNode))
@@ -83,7 +83,7 @@ func TestThePolicyHolds(t *testing.T) {
 	w := serve(t, nil)
 	p := w.open()
 	p.visit("/ui/where")
-	p.shows("h1", "Where")
+	p.shows("h1", "Which key")
 	p.expect("Content Security Policy", "TrustedHTML", "Trusted", "blocked", "Refused", "violates", "elsewhere.invalid")
 	for what, attempt := range map[string]string{
 		"markup":          "document.querySelector('main').innerHTML = '<i>x</i>'",

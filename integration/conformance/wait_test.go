@@ -93,7 +93,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		send("v3", "a=1", "-bad") // the roll-back
 		unanswered := cl.next(cds)
 		xdstest.Eventually(t, "v3 at the second relay", func() error {
-			var p struct{ Clients, Refusing, Pending int }
+			var p struct{ Clients, Nacking, Pending int }
 			if err := second.GetJSON("/progress/"+c.key+"?type=CDS&version=v3", &p); err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ type nackItem struct {
 	Clients []struct {
 		Node string `json:"node"`
 	} `json:"clients"`
-	StillRefusing int `json:"still_refusing"`
+	StillNacking int `json:"still_nacking"`
 }
 
 // nacksOf returns what `relay nacks` prints for the key "edge".
@@ -160,7 +160,7 @@ func waitNacked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string
 			return err
 		}
 		if !slices.ContainsFunc(nacks, func(n nackItem) bool {
-			return short(n.Type) == r.typ() && strings.Contains(n.Message, r.reason) && n.StillRefusing == 1 &&
+			return short(n.Type) == r.typ() && strings.Contains(n.Message, r.reason) && n.StillNacking == 1 &&
 				len(n.Clients) == 1 && n.Clients[0].Node == e.node
 		}) {
 			return fmt.Errorf("relay nacks: no %s with %q in %+v", r.typ(), r.reason, nacks)
@@ -202,11 +202,11 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 			return err
 		}
 		for _, n := range nacks {
-			if n.StillRefusing != 0 {
+			if n.StillNacking != 0 {
 				return fmt.Errorf("relay nacks: still rejected: %+v", n)
 			}
 		}
-		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has all there is for it") {
+		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has no rejected or missing resources") {
 			return fmt.Errorf("relay diff exits with %d and says\n%s", code, out)
 		}
 		shown, err := csds(csdsAddress, e.node)

@@ -30,7 +30,7 @@ func (s *Server) live(*http.Request) (int, any) {
 // drain tells the relay to drain, and does not wait: the relay's end also ends this connection.
 func (s *Server) drain(r *http.Request) (int, any) {
 	if s.phase.Swap(draining) != draining {
-		s.opts.Log.Info("admin: told to drain", "by", r.RemoteAddr)
+		s.opts.Log.Info("drain requested", "by", r.RemoteAddr)
 		s.opts.Drain()
 	}
 	return http.StatusAccepted, struct {
@@ -57,10 +57,10 @@ func (s *Server) level(*http.Request) (int, any) {
 func (s *Server) setLevel(r *http.Request) (int, any) {
 	to, ok := levels[strings.ToLower(r.URL.Query().Get("level"))]
 	if !ok {
-		return fail(http.StatusBadRequest, "level: wants debug, info, warn or error")
+		return fail(http.StatusBadRequest, "level: must be debug, info, warn or error")
 	}
 	was := s.opts.Level.Level()
 	s.opts.Level.Set(to)
-	s.opts.Log.Info("admin: log level set", "from", levelName(was), "to", levelName(to), "by", r.RemoteAddr)
+	s.opts.Log.Info("log level changed", "from", levelName(was), "to", levelName(to), "by", r.RemoteAddr)
 	return http.StatusOK, logging{levelName(to)}
 }

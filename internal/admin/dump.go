@@ -51,7 +51,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 	case bad != nil:
 		return http.StatusBadRequest, *bad
 	case !given:
-		return fail(http.StatusBadRequest, "key: wants a key, as /keys has them")
+		return fail(http.StatusBadRequest, "key: must be a key of /keys")
 	}
 	held, ok := s.opts.Keys.Resources(key)
 	if !ok {
@@ -64,17 +64,17 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		}
 		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Type.URL != typ })
 		if len(held) == 0 {
-			return fail(http.StatusNotFound, fmt.Sprintf("key %s: nothing is held of the type %s", key, typ))
+			return fail(http.StatusNotFound, fmt.Sprintf("key %s: the relay has no version of the type %s", key, typ))
 		}
 	}
 	name, text := q.Get("name"), q.Get("find")
 	if q.Has("name") {
 		if name == "" {
-			return fail(http.StatusBadRequest, "name: wants the name of a resource")
+			return fail(http.StatusBadRequest, "name: must not be empty")
 		}
 		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Held(name) == nil })
 		if len(held) == 0 {
-			return fail(http.StatusNotFound, fmt.Sprintf("key %s: no resource is held by the name %q", key, name))
+			return fail(http.StatusNotFound, fmt.Sprintf("key %s: the relay has no resource with the name %q", key, name))
 		}
 	}
 	slices.SortFunc(held, func(a, b *snapshot.Snapshot) int { return strings.Compare(string(a.Type.URL), string(b.Type.URL)) })
@@ -128,7 +128,7 @@ func shown(r *xds.Resource) json.RawMessage {
 	}
 	a := new(anypb.Any)
 	if err := proto.Unmarshal(r.Any(), a); err != nil {
-		return said("it is no google.protobuf.Any")
+		return said("the resource is not a google.protobuf.Any")
 	}
 	b, err := redact.JSON(a)
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *Server) encode(f *format, status int, v any) answer {
 	}
 	b, err := f.encode(v)
 	if err != nil {
-		s.opts.Log.Error("admin: answer cannot be written", "error", err)
-		return answer{http.StatusInternalServerError, jsonFormat, []byte(`{"error": "the answer cannot be written"}` + "\n")}
+		s.opts.Log.Error("cannot encode an admin answer", "error", err)
+		return answer{http.StatusInternalServerError, jsonFormat, []byte(`{"error": "the relay cannot encode the answer"}` + "\n")}
 	}
 	return answer{status, f, b}
 }

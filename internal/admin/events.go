@@ -18,7 +18,7 @@ const eventTimeout = 10 * time.Second
 func (s *Server) events() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.hub.Open() {
-			s.write(w, jsonFormat, http.StatusServiceUnavailable, failure{fmt.Sprintf("%d pages are open already", overview.MaxPages)})
+			s.write(w, jsonFormat, http.StatusServiceUnavailable, failure{fmt.Sprintf("events: too many open pages: at most %d", overview.MaxPages)})
 			return
 		}
 		defer s.hub.Close()
@@ -49,7 +49,7 @@ func (s *Server) events() http.Handler {
 	})
 }
 
-var errBusy = errors.New("other requests took too long")
+var errBusy = errors.New("the relay is busy with other requests")
 
 // relay returns the relay's own state for the page.
 func (s *Server) relay() overview.Relay {

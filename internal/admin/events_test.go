@@ -115,7 +115,7 @@ func TestPagesAreNotManyAndLeaveRoomAgain(t *testing.T) {
 		}
 		all = append(all, l)
 	}
-	if res := r.want(http.StatusServiceUnavailable, http.MethodGet, "/events", nil); !strings.Contains(string(res.body), "open already") {
+	if res := r.want(http.StatusServiceUnavailable, http.MethodGet, "/events", nil); !strings.Contains(string(res.body), "too many open pages") {
 		t.Errorf("%s", res.body)
 	}
 	all[0].cancel()

@@ -53,7 +53,7 @@ func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 	if name := r.URL.Query().Get("type"); name != "" {
 		t, ok := xds.ParseType(name)
 		if !ok {
-			return nil, fmt.Errorf("type: %q is no resource type: wants a URL, or a short name such as CDS", name)
+			return nil, fmt.Errorf("type: must be a URL or a short name such as CDS, but is %q", name)
 		}
 		return []xds.TypeURL{t}, nil
 	}
@@ -73,7 +73,7 @@ func (s *Server) readNode(body []byte) (*xds.Node, expr.Peer, error) {
 	var peer expr.Peer
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, peer, fmt.Errorf("body: wants a JSON object: %w", err)
+		return nil, peer, fmt.Errorf("body: must be a JSON object: %w", err)
 	}
 	if node, ok := fields["node"]; ok {
 		body = node
@@ -87,7 +87,7 @@ func (s *Server) readNode(body []byte) (*xds.Node, expr.Peer, error) {
 			}
 		}
 		for name := range fields {
-			return nil, peer, fmt.Errorf("body: %q is not known beside node and peer", name)
+			return nil, peer, fmt.Errorf("body: unknown field %q; the fields are node and peer", name)
 		}
 	}
 	m := new(corev3.Node)

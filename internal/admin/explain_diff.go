@@ -93,7 +93,7 @@ func (s *Server) diff(r *http.Request) (int, any) {
 		}
 		b, err := marshal(showMove(&m), "")
 		if err != nil {
-			return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d cannot be written: %v", m.Stream, err))
+			return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d: cannot be encoded: %v", m.Stream, err))
 		}
 		out.Items = append(out.Items, b)
 		size += len(b)
@@ -125,11 +125,11 @@ func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
-		return nil, nil, fmt.Errorf("body: wants rules and unmatched: %w", err)
+		return nil, nil, fmt.Errorf("body: must be a JSON object with rules, unmatched and listeners: %w", err)
 	}
 	in.Unmatched = cmp.Or(in.Unmatched, config.UnmatchedReject)
 	if in.Unmatched != config.UnmatchedReject && in.Unmatched != config.UnmatchedNode {
-		return nil, nil, fmt.Errorf("unmatched: wants %s or %s, got %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
+		return nil, nil, fmt.Errorf("unmatched: must be %s or %s, but is %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
 	}
 	rules, err := aggregator.CompileText("rules", []byte(in.Rules), in.Unmatched)
 	return rules, in.Listeners, err

@@ -81,11 +81,11 @@ func TestDiff(t *testing.T) {
 func TestDiffRefuses(t *testing.T) {
 	r := serve(t, nil)
 	for body, want := range map[string]string{
-		``:                                    "body: wants rules and unmatched",
+		``:                                    "body: must be a JSON object with rules, unmatched and listeners",
 		`{"rulez": ""}`:                       `unknown field \"rulez\"`,
 		`{"rules": ""}`:                       "has no rules",
 		`{"rules": "- key: nope"}`:            "rules:1:8: rules[0].key[0]: undeclared reference to 'nope'",
-		`{"rules": "- {}", "unmatched": "x"}`: `unmatched: wants reject or node, got \"x\"`,
+		`{"rules": "- {}", "unmatched": "x"}`: `unmatched: must be reject or node, but is \"x\"`,
 	} {
 		got := r.do(http.MethodPost, "/explain/diff", body, "Content-Type", "application/json")
 		if got.StatusCode != http.StatusBadRequest || !strings.Contains(string(got.body), want) {

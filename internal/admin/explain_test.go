@@ -74,7 +74,7 @@ func TestExplainOfNoNode(t *testing.T) {
 		`{"id": 1}`:                        "node: ",
 		`{"name": "n"}`:                    `unknown field \"name\"`,
 		`{"id": "n"} x`:                    "JSON object",
-		`{"node": {"id": "n"}, "per": {}}`: `\"per\" is not known`,
+		`{"node": {"id": "n"}, "per": {}}`: `body: unknown field \"per\"`,
 		`{"node": {"id": "n"}, "peer": {"uri": 1}}`: "peer: ",
 		`{"node": []}`: "node: ",
 	} {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ type foundNode struct {
 func (s *Server) find(r *http.Request) (int, any) {
 	text := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("text")))
 	if text == "" || len(text) > maxFoundName {
-		return fail(http.StatusBadRequest, "text: wants what is looked for")
+		return fail(http.StatusBadRequest, fmt.Sprintf("text: must have 1 to %d bytes", maxFoundName))
 	}
 	out := found{Keys: []string{}, Nodes: []foundNode{}}
 	var keys []string

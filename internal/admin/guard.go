@@ -99,19 +99,19 @@ func (s *Server) guard(r *route) http.Handler {
 		refuse := func(status int, message string) { s.write(w, f, status, failure{message}) }
 		if !r.open {
 			if !s.AllowsHost(req.Host) {
-				refuse(http.StatusForbidden, "without a token this is served as localhost or an IP address only, not as "+req.Host)
+				refuse(http.StatusForbidden, "host: without admin.token_file it must be localhost or an IP address, but is "+req.Host)
 				return
 			}
 			if !s.Authorized(req.Header.Get("Authorization")) {
 				h.Set("WWW-Authenticate", `Bearer realm="relay"`)
-				refuse(http.StatusUnauthorized, "wants Authorization: Bearer and the token of admin.token_file")
+				refuse(http.StatusUnauthorized, "authorization: must be Bearer and the token of admin.token_file")
 				return
 			}
 		}
 		e := r.method(req.Method)
 		if e == nil {
 			h.Set("Allow", strings.Join(r.allow(), ", "))
-			refuse(http.StatusMethodNotAllowed, req.URL.Path+": wants "+strings.Join(r.allow(), ", ")+", not "+req.Method)
+			refuse(http.StatusMethodNotAllowed, req.URL.Path+": the method must be "+strings.Join(r.allow(), " or ")+", but is "+req.Method)
 			return
 		}
 		if err := e.checkOrigin(req); err != nil {
@@ -123,12 +123,12 @@ func (s *Server) guard(r *route) http.Handler {
 			return
 		}
 		if err == nil && !known {
-			err = errors.New("format: wants json or yaml")
+			err = errors.New("format: must be json or yaml")
 		}
 		if err == nil {
 			if err = checkQuery(query, e.query); err != nil && e == r.get && r.post != nil && checkQuery(query, r.post.query) == nil {
 				h.Set("Allow", http.MethodPost) // a GET of a path that only takes POST gets the same answer
-				refuse(http.StatusMethodNotAllowed, req.URL.Path+": the path changes the relay and needs POST, not "+req.Method)
+				refuse(http.StatusMethodNotAllowed, req.URL.Path+": the method must be POST, because the request changes the relay, but is "+req.Method)
 				return
 			}
 		}
@@ -137,7 +137,7 @@ func (s *Server) guard(r *route) http.Handler {
 			return
 		}
 		if t, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type")); e.json && t != "application/json" {
-			refuse(http.StatusUnsupportedMediaType, "wants Content-Type: application/json")
+			refuse(http.StatusUnsupportedMediaType, "content-type: must be application/json")
 			return
 		}
 		leave := func() {}
@@ -154,7 +154,7 @@ func (s *Server) guard(r *route) http.Handler {
 		}
 		if e.reads {
 			if !enter(req.Context(), s.held) {
-				refuse(http.StatusServiceUnavailable, "other requests took too long")
+				refuse(http.StatusServiceUnavailable, errBusy.Error())
 				return
 			}
 			defer func() { <-s.held }()
@@ -169,7 +169,7 @@ func (s *Server) guard(r *route) http.Handler {
 func readBody(req *http.Request) (int, error) {
 	b, err := io.ReadAll(req.Body)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return http.StatusRequestEntityTooLarge, fmt.Errorf("body: over %d bytes", large.Limit)
+		return http.StatusRequestEntityTooLarge, fmt.Errorf("body: must have at most %d bytes", large.Limit)
 	}
 	if err != nil {
 		return http.StatusBadRequest, fmt.Errorf("body: %w", err)
@@ -184,7 +184,7 @@ func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	if e.reads {
 		give, ok := s.Turn(req.Context())
 		if !ok {
-			return s.encode(f, http.StatusServiceUnavailable, failure{"other requests took too long"})
+			return s.encode(f, http.StatusServiceUnavailable, failure{errBusy.Error()})
 		}
 		defer give()
 	}
@@ -215,10 +215,10 @@ func enter(ctx context.Context, room chan struct{}) bool {
 func checkQuery(query url.Values, known []string) error {
 	for name, values := range query {
 		if name != "format" && !slices.Contains(known, name) {
-			return fmt.Errorf("query: %q is not known here", name)
+			return fmt.Errorf("query: unknown parameter %q", name)
 		}
 		if len(values) > 1 {
-			return fmt.Errorf("query: %q is there twice", name)
+			return fmt.Errorf("query: repeated parameter %q", name)
 		}
 	}
 	return nil

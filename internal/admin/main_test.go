@@ -49,7 +49,7 @@ type fakeRelay struct {
 	mu             sync.Mutex
 	clients        []inspect.ClientStatus
 	nodes          []*xds.Node // of streams with clusters, under the key "old"
-	states      []inspect.TypeState
+	states         []inspect.TypeState
 	held           map[xds.Key][]*snapshot.Snapshot
 	unacknowledged []inspect.Unacknowledged
 	differences    []keystatus.Difference // of all clients

@@ -89,7 +89,7 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 		for i := range of {
 			item, err := marshal(s.compare(&of[i], &b), "")
 			if err != nil {
-				return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d cannot be written: %v", stream, err))
+				return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d: cannot be encoded: %v", stream, err))
 			}
 			out.Items = append(out.Items, item)
 			b.bytes -= itemCost
@@ -156,7 +156,7 @@ func comparableJSON(r *xds.Resource) json.RawMessage {
 		What    string `json:"cannot_be_shown"`
 		Bytes   int64  `json:"bytes"`
 		Version string `json:"version"`
-	}{"it is too large to be compared; relay dump shows it", r.Size(), r.Version.String()}) // strings and a number
+	}{"the resource is too large for a diff; relay dump prints it", r.Size(), r.Version.String()}) // strings and a number
 	return b
 }
 

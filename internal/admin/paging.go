@@ -93,7 +93,7 @@ func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], pla
 		}
 		b, err := marshal(v, "")
 		if err != nil {
-			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q cannot be written: %v", place(row), err))
+			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q: cannot be encoded: %v", place(row), err))
 		}
 		p.Items = append(p.Items, b)
 		size += len(b)
@@ -105,7 +105,7 @@ func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], pla
 // whole shows a row as it is.
 func whole[T any](row *T) (any, bool) { return row, true }
 
-var errPageToken = errors.New("page_token: wants the next_page_token of the page before")
+var errPageToken = errors.New("page_token: must be the next_page_token of the previous page")
 
 // pageOf reads limit and page_token.
 func pageOf(r *http.Request) (limit int, after string, err error) {
@@ -113,7 +113,7 @@ func pageOf(r *http.Request) (limit int, after string, err error) {
 	q := r.URL.Query()
 	if l := q.Get("limit"); l != "" {
 		if limit, err = strconv.Atoi(l); err != nil || limit < 1 || limit > maxLimit {
-			return 0, "", fmt.Errorf("limit: wants a number from 1 to %d", maxLimit)
+			return 0, "", fmt.Errorf("limit: must be a number from 1 to %d", maxLimit)
 		}
 	}
 	after, ok := placeOf(r, q.Get("page_token"))

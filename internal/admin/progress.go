@@ -32,12 +32,12 @@ func (s *Server) progress(r *http.Request) (int, any) {
 		return fail(http.StatusBadRequest, err.Error())
 	}
 	if q.Get("version") == "" {
-		return fail(http.StatusBadRequest, "version: wants a version of the type, as /keys/{key} has them")
+		return fail(http.StatusBadRequest, "version: must be a version of the type, as in /keys/{key}")
 	}
 	newer := false
 	if v := q.Get("or_newer"); v != "" {
 		if newer, err = strconv.ParseBool(v); err != nil {
-			return fail(http.StatusBadRequest, "or_newer: wants true or false")
+			return fail(http.StatusBadRequest, "or_newer: must be true or false")
 		}
 	}
 	of := keystatus.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
@@ -66,7 +66,7 @@ func (s *Server) obstacle(key xds.Key) string {
 	case up.Failed && !up.Connected:
 		return "no origin can be reached: " + up.Error
 	case up.SilentSince != nil:
-		return fmt.Sprintf("origin %s accepts streams and sends nothing", up.Origin)
+		return fmt.Sprintf("origin %s accepts streams but does not answer", up.Origin)
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
@@ -80,7 +80,7 @@ func (s *Server) obstacle(key xds.Key) string {
 func parseType(name string) (xds.TypeURL, error) {
 	t, ok := xds.ParseType(name)
 	if !ok {
-		return "", fmt.Errorf("type: %q is no resource type: wants a URL, or a short name such as CDS", name)
+		return "", fmt.Errorf("type: must be a URL or a short name such as CDS, but is %q", name)
 	}
 	return t, nil
 }

@@ -16,52 +16,52 @@ func (s *Server) routes() []route {
 		return &endpoint{answer: answer, reads: true, query: append(query, paging...)}
 	}
 	return []route{
-		{path: "/ready", open: true, help: "200 while clients are served, 503 before and when draining",
+		{path: "/ready", open: true, help: "200 while the relay serves clients, 503 while it starts or drains",
 			get: &endpoint{answer: s.ready}},
-		{path: "/live", open: true, help: "200 while the process answers",
+		{path: "/live", open: true, help: "200 while the process runs",
 			get: &endpoint{answer: s.live}},
-		{path: "/server_info", help: "version, phase, and numbers in short",
+		{path: "/server_info", help: "version, state, configuration file, store, and summary numbers",
 			get: &endpoint{answer: s.serverInfo, reads: true}},
-		{path: "/keys", help: "the aggregation keys in use; clients are streams and REST clients, members their types under the key: a client of three types is three members",
+		{path: "/keys", help: "the aggregation keys in use; clients counts streams and REST clients, members counts their types: a client with three types is three members",
 			get: list(s.listKeys)},
-		{path: "/keys/{key...}", help: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and its NACKs",
+		{path: "/keys/{key...}", help: "one key with its versions, its upstream stream, and its NACKs; second_upstream is there if clients request a type both by wildcard and by name",
 			get: &endpoint{answer: s.oneKey, reads: true}},
-		{path: "/clients", help: "the clients' streams; ?key= those of a key",
+		{path: "/clients", help: "the streams of clients; ?key= only those of a key",
 			get: list(s.listClients, "key")},
-		{path: "/clients/{node...}", help: "those of a node's id; ?key= those of them with a type of a key",
+		{path: "/clients/{node...}", help: "the streams of the clients with this node id; ?key= only those with a type of a key",
 			get: list(s.listNode, "key")},
-		{path: "/nacks", help: "the NACKs of clients, the newest first, a row for each key, type, version and message, with how many clients still reject it; ?key= that of a key",
+		{path: "/nacks", help: "the NACKs of clients, the newest first, an item for each key, type, version and message, with the number of clients that still reject it; ?key= only those of a key",
 			get: list(s.listNacks, "key")},
-		{path: "/progress/{key...}", help: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= repeats the mark of the answer before, which says when the wait began; ?or_newer=true also accepts what replaced it before that",
+		{path: "/progress/{key...}", help: "how many clients have a version: ?type=CDS&version= takes the relay's or the origin's name; ?mark= repeats the mark of the previous answer, which says when the wait began; ?or_newer=true also accepts a version that was replaced before that",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},
-		{path: "/diff/{node...}", help: "what a node NACKed or does not have yet, against what it has, resource by resource",
+		{path: "/diff/{node...}", help: "the resources that a node NACKed or does not have yet, compared with those that it has",
 			get: list(s.nodeDiff)},
-		{path: "/config_dump", help: "the resources of ?key=, without secrets; ?type= and ?name= those, ?find= those with it in their names",
+		{path: "/config_dump", help: "the resources of ?key=, without secrets; ?type= and ?name= select resources, ?find= selects by a part of the name",
 			get: list(s.dump, "key", "type", "name", "find")},
-		{path: "/resources", help: "/config_dump without the resources' content",
+		{path: "/resources", help: "/config_dump without the content of the resources",
 			get: list(s.listNames, "key", "type", "name", "find")},
 		{path: "/origins", help: "the origins, in order of preference",
 			get: &endpoint{answer: s.listOrigins, reads: true}},
-		{path: "/events", help: "the fleet in numbers, as server-sent events, for as long as the request lasts",
+		{path: "/events", help: "summary numbers as server-sent events, until the request ends",
 			get: &endpoint{raw: s.events(), unlinked: true}},
-		{path: "/find", help: "the first few keys and nodes with ?text= in their names",
+		{path: "/find", help: "the first keys and nodes that contain ?text=",
 			get: &endpoint{answer: s.find, reads: true, query: []string{"text"}}},
-		{path: "/explain", help: `which key a node gets, rule by rule; ?type= for one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
+		{path: "/explain", help: `the key of a node, with the result of each rule; ?type= only one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.explain, reads: true, json: true, query: []string{"type"}}},
-		{path: "/explain/diff", help: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
+		{path: "/explain/diff", help: `the clients whose keys other rules would change; the body is {"rules": "the text of a rules file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.diff, reads: true, json: true, query: paging}},
-		{path: "/metrics", open: true, help: "for Prometheus",
+		{path: "/metrics", open: true, help: "metrics for Prometheus",
 			get: &endpoint{raw: s.opts.Metrics.Handler(), unlinked: true}},
 		{path: "/logging", help: "the log level; POST ?level= sets it",
 			get:  &endpoint{answer: s.level},
 			post: &endpoint{answer: s.setLevel, query: []string{"level"}}},
-		{path: "/drain", help: "drains and ends the relay",
+		{path: "/drain", help: "drain and stop the relay",
 			post: &endpoint{answer: s.drain}},
-		{path: "/debug/pprof/{profile...}", help: "Go's profiles",
+		{path: "/debug/pprof/{profile...}", help: "profiles of the Go runtime",
 			get: &endpoint{raw: s.profiles(), unlinked: true}},
-		{path: "/ui/{view...}", open: true, help: "the page for browsers, as / is for them",
+		{path: "/ui/{view...}", open: true, help: "the web page; browsers get it at / too",
 			get: &endpoint{raw: http.HandlerFunc(s.view)}},
-		{path: assetsPath, open: true, help: "the page's files",
+		{path: assetsPath, open: true, help: "the files of the web page",
 			get: &endpoint{raw: http.HandlerFunc(s.asset)}},
 	}
 }
@@ -88,7 +88,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 
 // NoSuchPath ends the error for an unknown path. Clients use it to tell that from an unknown item
 // at a known path.
-const NoSuchPath = " is not there; / has all paths"
+const NoSuchPath = ": no such path; GET / lists all paths"
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + NoSuchPath})
@@ -149,7 +149,7 @@ func index(routes []route) http.Handler {
 		}
 		fmt.Fprintf(&b, "%-16s %-18s %s\n", strings.Join(r.allow(), " "), path, r.help)
 	}
-	b.WriteString("\nA browser gets a page at /. Answers are JSON, or YAML with ?format=yaml; lists take ?limit= and ?page_token=.\n")
+	b.WriteString("\nBrowsers get a web page at /. Answers are JSON, or YAML with ?format=yaml. Lists take ?limit= and ?page_token=.\n")
 	all := b.String()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

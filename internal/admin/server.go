@@ -211,7 +211,7 @@ func ReadToken(file string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s: wants one token of printable ASCII without blanks", file)
+		return "", fmt.Errorf("%s: must have one token of printable ASCII characters without spaces", file)
 	}
 	return token, nil
 }
@@ -288,7 +288,7 @@ func (s *Server) MayServe(a net.Addr) error {
 	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("admin %s: not a loopback address, so admin.token_file has to be given", a)
+	return fmt.Errorf("admin %s: needs admin.token_file, because the address is not loopback", a)
 }
 
 // The phases of the relay, in order.

@@ -32,7 +32,7 @@ func TestWithoutTokenOnlyLoopback(t *testing.T) {
 	}
 	for _, address := range []string{"0.0.0.0:0", ":0"} {
 		err := run(newServer(t, nil), address)
-		if err == nil || !strings.Contains(err.Error(), "not a loopback address, so admin.token_file has to be given") {
+		if err == nil || !strings.Contains(err.Error(), "needs admin.token_file, because the address is not loopback") {
 			t.Errorf("%s: %v", address, err)
 		}
 		withToken := newServer(t, func(o *Options) { o.Config.TokenFile = write(t, "token", "t") })

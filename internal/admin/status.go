@@ -128,7 +128,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	ofKey := s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
 	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
-		history.CountNacks(ofKey).SetStillRefusing(key, k.Nacks)
+		history.CountNacks(ofKey).SetStillNacking(key, k.Nacks)
 	}
 	return http.StatusOK, one[0]
 }
@@ -168,7 +168,7 @@ func (s *Server) spelled(name string) (keys []xds.Key) {
 func (s *Server) notUsed(key xds.Key) string {
 	text := fmt.Sprintf("key %s is not in use", key)
 	for _, k := range s.spelled(strings.Join(key.Elements(), "/")) {
-		text += fmt.Sprintf("; %s is, which is another key", k)
+		text += fmt.Sprintf("; %s is in use, but is another key", k)
 	}
 	return text
 }
@@ -176,7 +176,7 @@ func (s *Server) notUsed(key xds.Key) string {
 func (s *Server) used(k xds.Key) bool { return s.opts.Keys.Used(k) }
 
 func notKey(name string) string {
-	return fmt.Sprintf("key: %q is no key, or means several: wants elements as /keys shows them, joined by / and percent-encoded", name)
+	return fmt.Sprintf("key: must be one key as /keys shows it, but is %q", name)
 }
 
 // nack is an item of /nacks.
@@ -204,7 +204,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 					continue
 				}
 				rows := []history.Nack{n.Nack}
-				now.SetStillRefusing(n.Key, rows)
+				now.SetStillNacking(n.Key, rows)
 				n.Nack = rows[0]
 				if !yield(&n) {
 					return
@@ -259,7 +259,7 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	})
 	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
 		if others {
-			return fail(http.StatusNotFound, fmt.Sprintf("the node %q has nothing of key %s", id, key))
+			return fail(http.StatusNotFound, fmt.Sprintf("the node %q has no type under the key %s", id, key))
 		}
 		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
 	}

@@ -149,7 +149,7 @@ func TestKeys(t *testing.T) {
 	r.want(400, "GET", "/keys/x%20y/z", nil)
 	// A name that is a key never means another one.
 	for name, want := range map[string]string{
-		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
+		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is in use, but is another key`,
 		`"\"edge/eu\"/1"`: `key "\"edge/eu\"/1" is not in use`,
 	} {
 		var f failure
@@ -237,10 +237,10 @@ func TestNacks(t *testing.T) {
 	if !strings.Contains(string(body), `"<no> & no"`) {
 		t.Errorf("not readable: %s", body)
 	}
-	if all.Items[0].Message == "another" || all.Items[0].StillRefusing != 0 || all.Items[1].StillRefusing != 2 {
+	if all.Items[0].Message == "another" || all.Items[0].StillNacking != 0 || all.Items[1].StillNacking != 2 {
 		t.Errorf("%+v", all.Items)
 	}
-	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillRefusing != 2 {
+	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillNacking != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
 	var paged []nack

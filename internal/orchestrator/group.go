@@ -81,7 +81,7 @@ type Group struct {
 	unreachable   bool             // no origin can be reached, and something is subscribed
 	reported      *upstream.Status // the status that the present refusal is about; nil: none
 	refusalLogged bool             // the log says that clients are refused, and they still are
-	toCheck  []*member        // members with a new subscription since the last updateRefusals
+	toCheck       []*member        // members with a new subscription since the last updateRefusals
 
 	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
 	serveStored        bool                          // serve the stored snapshots

@@ -54,7 +54,7 @@ var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 		if a := address.FindString(lines.Text()); a != "" && admin == "" {
 			admin = a
 		}
-		if strings.Contains(lines.Text(), "clients took it") {
+		if strings.Contains(lines.Text(), "clients accepted it") {
 			break // a change has reached all clients
 		}
 	}

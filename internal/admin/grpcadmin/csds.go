@@ -71,9 +71,9 @@ func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest)
 	case <-a.left:
 	case <-ctx.Done():
 	case <-late.C:
-		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not read its answer", "within", s.writeTimeout.String())
+		s.opts.Log.Info("connection closed", "reason", "the admin client did not read its answer", "within", s.writeTimeout.String())
 		s.opts.Close(ctx)
-		return status.Error(codes.DeadlineExceeded, "the answer was not read in time")
+		return status.Error(codes.DeadlineExceeded, "csds: the client did not read the answer in time")
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest)
 func (s *Server) compute(ctx context.Context, which *selection, contents bool) (*answer, error) {
 	give, ok := s.opts.Guard.Turn(ctx)
 	if !ok {
-		return nil, status.Error(codes.ResourceExhausted, "other requests took too long")
+		return nil, status.Error(codes.ResourceExhausted, "the relay is busy with other requests")
 	}
 	defer give()
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
@@ -95,7 +95,7 @@ func (s *Server) compute(ctx context.Context, which *selection, contents bool) (
 	for i, streams := range clients {
 		switch err := w.client(streams); {
 		case errors.Is(err, errLarge):
-			return nil, status.Errorf(codes.ResourceExhausted, "csds: the answer is over %d bytes with %d of %d clients: ask for fewer with node_matchers, or exclude_resource_contents", maxAnswer, i+1, len(clients))
+			return nil, status.Errorf(codes.ResourceExhausted, "csds: the answer exceeds %d bytes after %d of %d clients: select fewer clients with node_matchers, or set exclude_resource_contents", maxAnswer, i+1, len(clients))
 		case err != nil:
 			return nil, tooLong(err, i, len(clients))
 		}
@@ -108,7 +108,7 @@ func tooLong(err error, done, of int) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
 	}
-	return status.Errorf(codes.ResourceExhausted, "csds: the answer takes longer than %s, with %d of %d clients: ask for fewer with node_matchers", maxTime, done, of)
+	return status.Errorf(codes.ResourceExhausted, "csds: the answer took longer than %s, after %d of %d clients: select fewer clients with node_matchers", maxTime, done, of)
 }
 
 // clients returns the selected streams, grouped by node and connection.

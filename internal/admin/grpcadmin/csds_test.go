@@ -187,7 +187,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n0: large/ACKED; n1: large/ACKED; n2: large/ACKED")
 	_, err := r.fetch(&statusv3.ClientStatusRequest{})
-	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "2 of 3 clients: ask for fewer with node_matchers") {
+	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "2 of 3 clients: select fewer clients with node_matchers") {
 		t.Fatal(err)
 	}
 	got, err := r.fetch(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: exactly("n2")}}})

@@ -29,10 +29,10 @@ func (s *Server) authorize(ctx context.Context, method string) error {
 		return ""
 	}
 	if name := one(":authority"); !s.opts.Guard.AllowsHost(name) {
-		return status.Errorf(codes.PermissionDenied, "without a token this is served as localhost or an IP address only, not as %s", name)
+		return status.Errorf(codes.PermissionDenied, "host: without admin.token_file it must be localhost or an IP address, but is %s", name)
 	}
 	if !s.opts.Guard.Authorized(one("authorization")) {
-		return status.Error(codes.Unauthenticated, "wants authorization: Bearer and the token of admin.token_file")
+		return status.Error(codes.Unauthenticated, "authorization: must be Bearer and the token of admin.token_file")
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type nodeMatch struct {
 
 func newSelection(ms []*matcherv3.NodeMatcher) (*selection, error) {
 	if len(ms) > maxMatchers {
-		return nil, fmt.Errorf("node_matchers: more than %d", maxMatchers)
+		return nil, fmt.Errorf("node_matchers: must have at most %d elements", maxMatchers)
 	}
 	s := new(selection)
 	for i, m := range ms {
@@ -71,7 +71,7 @@ func (s *selection) has(n *xds.Node) bool {
 
 // errNew is the error for a field that this program does not know. Ignoring the field would select
 // other nodes.
-var errNew = errors.New("a field that is not known here")
+var errNew = errors.New("unknown field")
 
 func known(m proto.Message) error {
 	if len(m.ProtoReflect().GetUnknown()) > 0 {
@@ -97,7 +97,7 @@ func newNodeMatch(m *matcherv3.NodeMatcher) (n nodeMatch, err error) {
 		n.metadata = append(n.metadata, holds)
 	}
 	if len(n.metadata) > maxDepth {
-		return n, fmt.Errorf("node_metadatas: more than %d", maxDepth)
+		return n, fmt.Errorf("node_metadatas: must have at most %d elements", maxDepth)
 	}
 	return n, nil
 }
@@ -127,7 +127,7 @@ func newString(m *matcherv3.StringMatcher) (func(string) bool, error) {
 	case *matcherv3.StringMatcher_SafeRegex:
 		text := p.SafeRegex.GetRegex()
 		if len(text) > maxRegex {
-			return nil, fmt.Errorf("safe_regex: longer than %d bytes", maxRegex)
+			return nil, fmt.Errorf("safe_regex: must have at most %d bytes", maxRegex)
 		}
 		re, err := regexp.Compile(`\A(?:` + text + `)\z`) // anchored
 		if err != nil {
@@ -135,9 +135,9 @@ func newString(m *matcherv3.StringMatcher) (func(string) bool, error) {
 		}
 		return re.MatchString, nil
 	case *matcherv3.StringMatcher_Custom:
-		return nil, errors.New("custom: is not supported")
+		return nil, errors.New("custom: not supported")
 	}
-	return nil, errors.New("wants exact, prefix, suffix, contains or safe_regex")
+	return nil, errors.New("must be exact, prefix, suffix, contains or safe_regex")
 }
 
 // newStruct compiles the matcher of the value at a path. It matches nothing if the path has no
@@ -149,12 +149,12 @@ func newStruct(m *matcherv3.StructMatcher) (func(*structpb.Struct) bool, error) 
 	var path []string
 	for _, p := range m.GetPath() {
 		if _, key := p.GetSegment().(*matcherv3.StructMatcher_PathSegment_Key); !key {
-			return nil, errors.New("path: wants keys")
+			return nil, errors.New("path: each segment must be a key")
 		}
 		path = append(path, p.GetKey())
 	}
 	if len(path) == 0 || len(path) > maxDepth {
-		return nil, fmt.Errorf("path: wants 1 to %d keys", maxDepth)
+		return nil, fmt.Errorf("path: must have 1 to %d keys", maxDepth)
 	}
 	holds, err := newValue(m.GetValue(), 0)
 	if err != nil {
@@ -171,7 +171,7 @@ func newStruct(m *matcherv3.StructMatcher) (func(*structpb.Struct) bool, error) 
 
 func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("deeper than %d", maxDepth)
+		return nil, fmt.Errorf("must have at most %d levels", maxDepth)
 	}
 	if err := known(m); err != nil {
 		return nil, err
@@ -197,13 +197,13 @@ func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool,
 		}, nil
 	case *matcherv3.ValueMatcher_PresentMatch:
 		if !p.PresentMatch {
-			return nil, errors.New("present_match: false holds for nothing")
+			return nil, errors.New("present_match: must be true, because false matches nothing")
 		}
 		return primitive, nil
 	case *matcherv3.ValueMatcher_ListMatch:
 		one, is := p.ListMatch.GetMatchPattern().(*matcherv3.ListMatcher_OneOf)
 		if !is {
-			return nil, errors.New("list_match: wants one_of")
+			return nil, errors.New("list_match: must be one_of")
 		}
 		holds, err := newValue(one.OneOf, depth+1)
 		if err != nil {
@@ -223,7 +223,7 @@ func newValue(m *matcherv3.ValueMatcher, depth int) (func(*structpb.Value) bool,
 			return slices.ContainsFunc(any, func(holds func(*structpb.Value) bool) bool { return holds(v) })
 		}, nil
 	}
-	return nil, errors.New("wants null_match, double_match, string_match, bool_match, present_match, list_match or or_match")
+	return nil, errors.New("must be null_match, double_match, string_match, bool_match, present_match, list_match or or_match")
 }
 
 // primitive reports whether a value is neither a list, a struct nor absent.
@@ -248,5 +248,5 @@ func newDouble(m *matcherv3.DoubleMatcher) (func(*structpb.Value) bool, error) {
 	case *matcherv3.DoubleMatcher_Range:
 		return number(func(n float64) bool { return n >= p.Range.GetStart() && n < p.Range.GetEnd() }), nil
 	}
-	return nil, errors.New("double_match: wants range or exact")
+	return nil, errors.New("double_match: must be range or exact")
 }

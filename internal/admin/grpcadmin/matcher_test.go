@@ -107,19 +107,19 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 		deep = `{"list_match":{"one_of":` + deep + `}}`
 	}
 	for text, want := range map[string]string{
-		`{"node_id":{}}`:                           "node_matchers[0].node_id: wants exact, prefix, suffix, contains or safe_regex",
-		`{"node_id":{"custom":{"name":"x"}}}`:      "node_matchers[0].node_id: custom: is not supported",
+		`{"node_id":{}}`:                           "node_matchers[0].node_id: must be exact, prefix, suffix, contains or safe_regex",
+		`{"node_id":{"custom":{"name":"x"}}}`:      "node_matchers[0].node_id: custom: not supported",
 		`{"node_id":{"safe_regex":{"regex":"("}}}`: "node_matchers[0].node_id: safe_regex: ",
-		`{"node_id":{"safe_regex":{"regex":"` + strings.Repeat("x", 1025) + `"}}}`: "safe_regex: longer than 1024 bytes",
-		`{"node_metadatas":[{"value":{"bool_match":true}}]}`:                       "node_matchers[0].node_metadatas[0]: path: wants 1 to 16 keys",
-		`{"node_metadatas":[{"path":[{}],"value":{"bool_match":true}}]}`:           "path: wants keys",
-		value("a", `{}`):                                   "node_metadatas[0]: value: wants null_match",
-		value("a", `{"string_match":{}}`):                  "value: string_match: wants exact",
-		value("a", `{"double_match":{}}`):                  "value: double_match: wants range or exact",
-		value("a", `{"present_match":false}`):              "value: present_match: false holds for nothing",
-		value("a", `{"list_match":{}}`):                    "value: list_match: wants one_of",
-		value("a", `{"or_match":{"value_matchers":[{}]}}`): "value: or_match.value_matchers[0]: wants null_match",
-		value("a", deep):                                   "deeper than 16",
+		`{"node_id":{"safe_regex":{"regex":"` + strings.Repeat("x", 1025) + `"}}}`: "safe_regex: must have at most 1024 bytes",
+		`{"node_metadatas":[{"value":{"bool_match":true}}]}`:                       "node_matchers[0].node_metadatas[0]: path: must have 1 to 16 keys",
+		`{"node_metadatas":[{"path":[{}],"value":{"bool_match":true}}]}`:           "path: each segment must be a key",
+		value("a", `{}`):                                   "node_metadatas[0]: value: must be null_match",
+		value("a", `{"string_match":{}}`):                  "value: string_match: must be exact",
+		value("a", `{"double_match":{}}`):                  "value: double_match: must be range or exact",
+		value("a", `{"present_match":false}`):              "value: present_match: must be true",
+		value("a", `{"list_match":{}}`):                    "value: list_match: must be one_of",
+		value("a", `{"or_match":{"value_matchers":[{}]}}`): "value: or_match.value_matchers[0]: must be null_match",
+		value("a", deep):                                   "must have at most 16 levels",
 	} {
 		if _, err := newSelection([]*matcherv3.NodeMatcher{matching(t, text)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -147,7 +147,7 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 			n = matching(t, value("a", `{"bool_match":true}`))
 			n.NodeMetadatas[0].Value = m
 		}
-		if _, err := newSelection([]*matcherv3.NodeMatcher{n}); err == nil || !strings.Contains(fmt.Sprint(err), "not known here") {
+		if _, err := newSelection([]*matcherv3.NodeMatcher{n}); err == nil || !strings.Contains(fmt.Sprint(err), "unknown field") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -42,20 +42,20 @@ type Progress struct {
 	// Newest is the newest version, NewestOrigin the origin's name of it.
 	Newest       string `json:"newest_version,omitempty"`
 	NewestOrigin string `json:"newest_origin_version,omitempty"`
-	// Clients counts the clients of the key and type. Reached acknowledged the version or something
-	// newer, or nothing in it is for them. Refusing NACKed it, and no response that could change
-	// that is on its way. The others are Pending; all clients are if the version is not known. A
-	// node that has several streams of the type, or that polls for several lists of names, counts
-	// once, in the worst of its states.
-	Clients  int     `json:"clients"`
-	Reached  int     `json:"reached"`
-	Refusing int     `json:"refusing"`
-	Pending  int     `json:"pending"`
-	Percent  float64 `json:"percent"` // 0 without clients
-	// Laggard is the pending client that has been in its state for longest. Refuser is the same of
-	// the clients that NACKed the version.
-	Laggard *Laggard `json:"laggard,omitempty"`
-	Refuser *Laggard `json:"refuser,omitempty"`
+	// Clients counts the clients of the key and type. Reached counts those that acknowledged the
+	// version or something newer, or for which it has nothing. Nacking counts those that NACKed it,
+	// if no response that could change that is on its way. The others are Pending; all clients are
+	// if the version is not known. A node that has several streams of the type, or that polls for
+	// several lists of names, counts once, in the worst of its states.
+	Clients int     `json:"clients"`
+	Reached int     `json:"reached"`
+	Nacking int     `json:"nacking"`
+	Pending int     `json:"pending"`
+	Percent float64 `json:"percent"` // 0 without clients
+	// Laggard is the pending client that has been in its state for longest. NackingClient is the
+	// same of the clients that NACKed the version.
+	Laggard       *Laggard `json:"laggard,omitempty"`
+	NackingClient *Laggard `json:"nacking_client,omitempty"`
 	// Started is when the relay started. Draining: it ends the streams of its clients, so the
 	// remaining clients say nothing about the version.
 	Started  time.Time `json:"started,omitzero"`
@@ -75,7 +75,7 @@ func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeU
 		}
 		switch {
 		case is == nacking:
-			p.Refuser = older(p.Refuser, &at)
+			p.NackingClient = older(p.NackingClient, &at)
 		case is == pending && p.Known:
 			p.Laggard = older(p.Laggard, &at)
 		}
@@ -89,7 +89,7 @@ func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeU
 		case inStep:
 			p.Reached++
 		case nacking:
-			p.Refusing++
+			p.Nacking++
 		default:
 			p.Pending++
 		}

@@ -15,7 +15,7 @@ func (p *Progress) text() string {
 	if p.SupersededBy != "" {
 		what += ", superseded by " + p.SupersededBy
 	}
-	return fmt.Sprintf("%s: %d reached, %d refusing, %d pending of %d", what, p.Reached, p.Refusing, p.Pending, p.Clients)
+	return fmt.Sprintf("%s: %d reached, %d nacking, %d pending of %d", what, p.Reached, p.Nacking, p.Pending, p.Clients)
 }
 
 // awaiting has a key with an origin and a client, and asks for progress.
@@ -74,17 +74,17 @@ func TestProgressCountsClients(t *testing.T) {
 		none := at(has1, "none", 2, false)
 		none.Has = 0
 		all := []inspect.TypeState{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
-		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 refusing, 2 pending of 4")
-		equal(t, "the one that refuses and the one that lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
-		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 refusing, 1 pending of 4")
+		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 nacking, 2 pending of 4")
+		equal(t, "the one that refuses and the one that lags", p.NackingClient.Node+" "+p.Laggard.Node, "no none")
+		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 nacking, 1 pending of 4")
 		equal(t, "percent", p.Percent, 75)
 		st, _ := a.Key(a.key)
-		a.want("by its content", a.ask(st.Types[0].Versions[0].ContentVersion, "", has2), "known: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("by its content", a.ask(st.Types[0].Versions[0].ContentVersion, "", has2), "known: 1 reached, 0 nacking, 0 pending of 1")
 		// The version has not come yet, so no client has it.
-		p = a.want("v3", a.ask("v3", "", has2, all[3]), "not known: 0 reached, 0 refusing, 2 pending of 2")
+		p = a.want("v3", a.ask("v3", "", has2, all[3]), "not known: 0 reached, 0 nacking, 2 pending of 2")
 		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
 		// Without clients nothing is reached.
-		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 refusing, 0 pending of 0")
+		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 nacking, 0 pending of 0")
 		equal(t, "without clients", p.Percent, 0)
 	})
 }
@@ -95,20 +95,20 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1", "b=1")
 		a.feed.give("v2", "a=2")
-		const not = "not known, superseded by v2: 0 reached, 0 refusing, 1 pending of 1"
+		const not = "not known, superseded by v2: 0 reached, 0 nacking, 1 pending of 1"
 		p := a.want("v1", a.ask("v1", "", a.now()), not)
 		equal(t, "percent", p.Percent, 0)
 		a.want("v1 again", a.ask("v1", p.Mark, a.now()), not)
 		newer := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, states(a.now()))
-		a.want("or newer", newer, "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("or newer", newer, "known, superseded by v2: 1 reached, 0 nacking, 0 pending of 1")
 
 		had := a.now()
 		a.feed.give("v1", "a=1")
-		p = a.want("v1 is there again", a.ask("v1", p.Mark, had), "known: 0 reached, 0 refusing, 1 pending of 1")
-		a.want("v1 is taken", a.ask("v1", p.Mark, a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
+		p = a.want("v1 is there again", a.ask("v1", p.Mark, had), "known: 0 reached, 0 nacking, 1 pending of 1")
+		a.want("v1 is taken", a.ask("v1", p.Mark, a.now()), "known: 1 reached, 0 nacking, 0 pending of 1")
 		// And replaced by an unknown version.
 		a.feed.give("v3", "a=3")
-		a.want("v1 is superseded", a.ask("v1", p.Mark, a.now()), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("v1 is superseded", a.ask("v1", p.Mark, a.now()), "known, superseded by v3: 1 reached, 0 nacking, 0 pending of 1")
 	})
 }
 
@@ -116,14 +116,14 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 func TestProgressOfASupersededVersion(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1", "b=1")
-		begun := a.want("v2", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1").Mark
+		begun := a.want("v2", a.ask("v2", "", a.now()), "not known: 0 reached, 0 nacking, 1 pending of 1").Mark
 		a.feed.give("v2", "a=2")
 		has2 := a.now()
 		a.feed.give("v3", "b=3")
-		a.want("never asked for between", a.ask("v2", begun, has2), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
-		a.want("asked for only now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("never asked for between", a.ask("v2", begun, has2), "known, superseded by v3: 1 reached, 0 nacking, 0 pending of 1")
+		a.want("asked for only now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 nacking, 1 pending of 1")
 		a.feed.give("v1", "a=1", "b=1")
-		a.want("gone back", a.ask("v2", begun, a.now()), "known, superseded by v1: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("gone back", a.ask("v2", begun, a.now()), "known, superseded by v1: 1 reached, 0 nacking, 0 pending of 1")
 	})
 }
 
@@ -137,11 +137,11 @@ func TestProgressByItsMark(t *testing.T) {
 		for i := range 17 { // more than are remembered
 			a.feed.give(fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
 		}
-		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
-		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
+		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 nacking, 1 pending of 1")
+		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 nacking, 1 pending of 2")
 		equal(t, "mark", p.Mark, mark)
 		// Another process may use the same number for another version.
-		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 nacking, 1 pending of 1")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 		no := a.now()
 		no.State, no.Nack, no.Final = inspect.StateNacked, &fanout.Nack{Gen: no.Has}, true
 		no.Has -= 2
-		const refused, waits = "0 reached, 1 refusing, 0 pending of 1", "0 reached, 0 refusing, 1 pending of 1"
+		const refused, waits = "0 reached, 1 nacking, 0 pending of 1", "0 reached, 0 nacking, 1 pending of 1"
 		a.want("v2", a.ask("v2", "", no), "known: "+refused)
 		sent := no
 		sent.Final = false
@@ -176,20 +176,20 @@ func TestProgressByAContentThatGrows(t *testing.T) {
 		}
 		a.feed.give("v1", "a=1")
 		first := content()
-		begun := a.want("its first", a.ask(first, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1").Mark
+		begun := a.want("its first", a.ask(first, "", a.now()), "known: 1 reached, 0 nacking, 0 pending of 1").Mark
 		had := a.now()
 		a.feed.give("v1", "b=1")
 		whole := content()
 		if first == whole {
 			t.Error("more of it came, and its content is the same")
 		}
-		a.want("its first, with the mark", a.ask(first, begun, had), "known: 1 reached, 0 refusing, 0 pending of 1")
-		a.want("its first, without one", a.ask(first, "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
-		a.want("the whole", a.ask(whole, "", a.now(), had), "known: 1 reached, 0 refusing, 1 pending of 2")
+		a.want("its first, with the mark", a.ask(first, begun, had), "known: 1 reached, 0 nacking, 0 pending of 1")
+		a.want("its first, without one", a.ask(first, "", a.now()), "not known: 0 reached, 0 nacking, 1 pending of 1")
+		a.want("the whole", a.ask(whole, "", a.now(), had), "known: 1 reached, 0 nacking, 1 pending of 2")
 		a.feed.give("v2", "a=2")
-		a.want("superseded", a.ask(first, begun, had), "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("superseded", a.ask(first, begun, had), "known, superseded by v2: 1 reached, 0 nacking, 0 pending of 1")
 		a.feed.give("v3", "a=1")
-		a.want("the same content again", a.ask(whole, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("the same content again", a.ask(whole, "", a.now()), "known: 1 reached, 0 nacking, 0 pending of 1")
 	})
 }
 
@@ -211,7 +211,7 @@ func TestProgressCountsNodes(t *testing.T) {
 			at(has, "", "h3", 5), at(has, "", "h3", 6), // without names they cannot be told
 		}
 		p := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, states(of...))
-		a.want("nodes", p, "known: 3 reached, 0 refusing, 1 pending of 4")
+		a.want("nodes", p, "known: 3 reached, 0 nacking, 1 pending of 4")
 	})
 }
 
@@ -222,7 +222,7 @@ func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 		ask := func(mark string) Progress {
 			return a.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, states())
 		}
-		p := a.want("of no key", ask(""), "not known: 0 reached, 0 refusing, 0 pending of 0")
+		p := a.want("of no key", ask(""), "not known: 0 reached, 0 nacking, 0 pending of 0")
 		equal(t, "in use", p.InUse, false)
 		a.join("other", cds, "*")
 		f := a.fixture.feed(`other`)
@@ -231,7 +231,7 @@ func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 		}
 		f.give("v1", "a=1")
 		f.give("v2", "a=2")
-		a.want("with the mark", ask(p.Mark), "known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
-		a.want("without a mark", ask(""), "not known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
+		a.want("with the mark", ask(p.Mark), "known, superseded by v2: 0 reached, 0 nacking, 0 pending of 0")
+		a.want("without a mark", ask(""), "not known, superseded by v2: 0 reached, 0 nacking, 0 pending of 0")
 	})
 }

@@ -23,17 +23,18 @@ type Version struct {
 	Received       time.Time `json:"received"`
 	Changed        int64     `json:"changed"` // resources
 	Removed        int64     `json:"removed"`
-	// Sent, Acked and RefusedBy (the streams that NACKed it) count streams since the version came,
+	// Sent, Acked and NackedBy (the streams that NACKed it) count streams since the version came,
 	// each once, ended streams included. A client that it does not concern is sent nothing.
-	Sent      uint32 `json:"sent"`
-	Acked     uint32 `json:"acknowledged"`
-	RefusedBy uint32 `json:"refused"`
-	// Clients counts the present clients. InStep acknowledged it or something newer, or nothing in
-	// it is for them. Refusing NACKed it and have accepted nothing since. The others are Pending.
-	Clients  int `json:"clients"`
-	InStep   int `json:"in_step"`
-	Refusing int `json:"refusing"`
-	Pending  int `json:"pending"`
+	Sent     uint32 `json:"sent"`
+	Acked    uint32 `json:"acknowledged"`
+	NackedBy uint32 `json:"nacked"`
+	// Clients counts the present clients. InStep counts those that acknowledged it or something
+	// newer, or for which it has nothing. Nacking counts those that NACKed it and have accepted
+	// nothing since. The others are Pending.
+	Clients int `json:"clients"`
+	InStep  int `json:"in_step"`
+	Nacking int `json:"nacking"`
+	Pending int `json:"pending"`
 	// P50 and P99 are the seconds from the arrival of the version to a stream's first ACK
 	// of it, over the streams that were open then. They are computed from Took.
 	P50  float64  `json:"ack_seconds_p50,omitempty"`
@@ -70,7 +71,7 @@ func versionsOf(v *orchestrator.View) []Version {
 		s := Version{
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
-			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Nacked,
+			Sent: c.Sent, Acked: c.Acked, NackedBy: c.Nacked,
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
 			in: generationsOf(all, i),
 		}
@@ -173,7 +174,7 @@ func (t *Type) count(at *inspect.TypeState) {
 		case inStep:
 			v.InStep++
 		case nacking:
-			v.Refusing++
+			v.Nacking++
 		default:
 			v.Pending++
 			v.Laggard = older(v.Laggard, at)

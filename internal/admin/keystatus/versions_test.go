@@ -53,9 +53,9 @@ func TestVersionsOfAKey(t *testing.T) {
 		if len(vs) != 2 || vs[0].Version != "v2" || vs[1].Version != "v1" || vs[0].Changed != 1 || vs[1].Changed != 2 || !vs[0].Received.After(vs[1].Received) {
 			t.Fatalf("%+v", vs)
 		}
-		for i, want := range []string{"1 in step, 1 refusing, 2 pending of 4, none is the laggard", "3 in step, 0 refusing, 1 pending of 4, none is the laggard"} {
+		for i, want := range []string{"1 in step, 1 nacking, 2 pending of 4, none is the laggard", "3 in step, 0 nacking, 1 pending of 4, none is the laggard"} {
 			v := vs[i]
-			if got := fmt.Sprintf("%d in step, %d refusing, %d pending of %d, %s is the laggard", v.InStep, v.Refusing, v.Pending, v.Clients, v.Laggard.Node); got != want {
+			if got := fmt.Sprintf("%d in step, %d nacking, %d pending of %d, %s is the laggard", v.InStep, v.Nacking, v.Pending, v.Clients, v.Laggard.Node); got != want {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}

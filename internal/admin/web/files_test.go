@@ -102,7 +102,7 @@ func TestViewsAreThoseOfThePage(t *testing.T) {
 		t.Errorf("the page has %v, the server %v", of, views)
 	}
 	for address, want := range map[string]bool{
-		"": true, "fleet": true, "fleet/": true, "keys": true, "keys/": true, "keys/a/b": true, "nodes/x": true, "refusals": true, "where": true,
+		"": true, "fleet": true, "fleet/": true, "keys": true, "keys/": true, "keys/a/b": true, "nodes/x": true, "nacks": true, "where": true,
 		"nodes": false, "nodes/": false, "flet": false, "x/keys": false, "index.html": false,
 	} {
 		first, _, _ := strings.Cut(address, "/")

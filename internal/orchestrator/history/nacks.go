@@ -42,9 +42,9 @@ type Nack struct {
 	Clients        []NackClient `json:"clients"`
 	ClientsTotal   int          `json:"clients_total"`
 	ClientsAtLeast bool         `json:"clients_at_least,omitempty"`
-	// StillRefusing is how many clients still reject it: since their NACK they have accepted
+	// StillNacking is how many clients still reject it: since their NACK they have accepted
 	// nothing in its place. Each stream counts, and so does each client that polls.
-	StillRefusing int `json:"still_refusing"`
+	StillNacking int `json:"still_nacking"`
 }
 
 // NackClient is a node that sent a NACK.
@@ -332,11 +332,11 @@ func CountNacks(states iter.Seq[inspect.TypeState]) NackCounts {
 	return out
 }
 
-// SetStillRefusing sets StillRefusing in NACKs of a key.
-func (c NackCounts) SetStillRefusing(key xds.Key, nacks []Nack) {
+// SetStillNacking sets StillNacking in NACKs of a key.
+func (c NackCounts) SetStillNacking(key xds.Key, nacks []Nack) {
 	for i := range nacks {
 		n := &nacks[i]
-		n.StillRefusing = c[nackID{key, n.Type, n.Version, n.Message}]
+		n.StillNacking = c[nackID{key, n.Type, n.Version, n.Message}]
 	}
 }
 

@@ -16,8 +16,8 @@ type Index[M comparable] struct {
 	chunks map[*xds.Chunk]*chunk[M]
 	subs   map[*snapshot.Subscription]*subscribers[M]
 	wild   set[*subscribers[M]] // subscriptions with the wildcard
-	weight int                 // of names
-	round  uint64              // counts the calls of Affected
+	weight int                  // of names
+	round  uint64               // counts the calls of Affected
 }
 
 // chunk is a run of names of at least one subscription.

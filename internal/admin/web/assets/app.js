@@ -3,13 +3,13 @@
 import { h, put } from './dom.js';
 import { Live } from './live.js';
 import { get, hasToken, setToken, Problem } from './api.js';
-import { number, tick } from './words.js';
+import { count, number, tick } from './words.js';
 import { search } from './search.js';
 import * as fleet from './fleet.js';
 import * as keys from './keys.js';
 import * as key from './key.js';
 import * as node from './node.js';
-import * as refusals from './refusals.js';
+import * as nacks from './nacks.js';
 import * as where from './where.js';
 
 const main = document.getElementById('main');
@@ -18,7 +18,7 @@ let shown = new AbortController();
 
 const live = new Live((is, why) => {
   const el = document.getElementById('live');
-  const words = { live: 'live', lost: 'not connected, trying again', locked: 'locked' };
+  const words = { live: 'live', lost: 'not connected, trying again', locked: 'token required' };
   if (el.dataset.is !== is) {
     el.dataset.is = is;
     el.textContent = words[is];
@@ -29,7 +29,7 @@ const live = new Live((is, why) => {
 
 // The views, by the first part of an address after /ui/.
 const views = {
-  fleet, keys, refusals, where,
+  fleet, keys, nacks, where,
   key: { ...key }, node: { ...node },
 };
 
@@ -41,7 +41,7 @@ function viewOf(address) {
     case 'fleet': return { view: views.fleet, nav: '/ui/fleet' };
     case 'keys': return name ? { view: views.key, name, nav: '/ui/keys' } : { view: views.keys, nav: '/ui/keys' };
     case 'nodes': return name ? { view: views.node, name } : {};
-    case 'refusals': return { view: views.refusals, nav: '/ui/refusals' };
+    case 'nacks': return { view: views.nacks, nav: '/ui/nacks' };
     case 'where': return { view: views.where, nav: '/ui/where' };
     default: return {};
   }
@@ -59,12 +59,12 @@ async function show() {
     else a.removeAttribute('aria-current');
   }
   if (!view) {
-    document.title = 'relay: not there';
-    put(main, h('p', { class: 'empty' }, h('b', {}, 'There is no such page.'), ' ', h('a', { href: '/ui/fleet' }, 'To the fleet')));
+    document.title = 'relay: no such page';
+    put(main, h('p', { class: 'empty' }, h('b', {}, 'There is no such page.'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
     return;
   }
   document.title = `relay: ${name ? `${name}` : view.title}`;
-  put(main, h('p', { class: 'loading' }, 'Reading…'));
+  put(main, h('p', { class: 'loading' }, 'Loading…'));
   const page = { name, query: address.searchParams, signal, live, go, failed: (e) => failed(e, signal) };
   try {
     await view.show(main, page);
@@ -81,9 +81,9 @@ function failed(e, signal) {
     return;
   }
   put(main, h('div', { class: 'failed', role: 'alert' },
-    h('h1', {}, e.status === 404 ? 'Not there (any more)' : 'This could not be read'),
+    h('h1', {}, e.status === 404 ? 'Not found' : 'The page could not be loaded'),
     h('p', {}, e.message),
-    h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'To the fleet'))));
+    h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet'))));
   if (!(e instanceof Problem)) console.error(e);
 }
 
@@ -112,7 +112,7 @@ function login() {
       await get('/server_info');
     } catch (e) {
       setToken('');
-      wrong.textContent = e.status === 401 ? 'That is not the token of this relay.' : e.message;
+      wrong.textContent = e.status === 401 ? 'This is not the token of this relay.' : e.message;
       field.select();
       return;
     }
@@ -121,8 +121,8 @@ function login() {
   setToken('');
   document.getElementById('forget').hidden = true;
   put(main, h('form', { id: 'login', on: { submit: ask } },
-    h('h1', {}, 'This relay wants a token'),
-    h('p', {}, 'It is the one line of the file that ', h('code', {}, 'admin.token_file'), ' names. This tab keeps it until it is closed.'),
+    h('h1', {}, 'This relay requires a token'),
+    h('p', {}, 'The token is in the file that ', h('code', {}, 'admin.token_file'), ' names. This browser tab keeps the token until you close the tab.'),
     h('label', { for: 'token' }, 'Token'), field, wrong,
     h('button', { type: 'submit', class: 'first' }, 'Sign in')));
   field.focus();
@@ -158,10 +158,10 @@ live.on(new AbortController().signal, (o) => {
   if (replica.textContent !== o.relay.name) replica.textContent = o.relay.name;
   replica.title = `version ${o.relay.version}, ${o.relay.state}`;
   document.body.dataset.phase = o.relay.state;
-  const el = document.getElementById('refusing');
+  const el = document.getElementById('nacked');
   el.hidden = !o.states.nacked;
   el.textContent = number(o.states.nacked);
-  el.title = `${number(o.states.nacked)} clients refuse what they were sent`;
+  el.title = `${count(o.states.nacked, 'client')} in the state NACKED`;
 });
 setInterval(tick, 1000);
 search(go);

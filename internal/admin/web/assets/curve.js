@@ -31,11 +31,11 @@ export function points(buckets, total) {
 /** convergence draws the share of clients over the time since a version came, which has decades. */
 export function convergence(v) {
   const took = v.ack_seconds ?? [];
-  const total = took.reduce((sum, b) => sum + b.count, 0) + v.pending + v.refusing;
+  const total = took.reduce((sum, b) => sum + b.count, 0) + v.pending + v.nacking;
   const all = points(took, total);
   const el = h('div', { class: 'plot' });
   if (!all.length) {
-    put(el, h('p', { class: 'none' }, total ? 'No client that was here when it came has acknowledged it yet.' : 'It had nothing for the clients that were here when it came.'));
+    put(el, h('p', { class: 'none' }, total ? 'No client that was connected then has acknowledged this version yet.' : 'This version had nothing for the clients that were connected then.'));
     return el;
   }
   const draw = () => {
@@ -94,9 +94,9 @@ export function timeline(types, now) {
       const y = i * ROW + ROW / 2 + 2;
       parts.push(s('text', { x: 0, y: y + 4 }, t.short), s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y, y2: y }));
       for (const v of t.versions) {
-        const kind = v.refused || v.refusing ? 'nacked' : v.pending ? 'stale' : 'synced';
+        const kind = v.nacked || v.nacking ? 'nacked' : v.pending ? 'stale' : 'synced';
         parts.push(s('circle', { class: kind, cx: x(Date.parse(v.received)).toFixed(1), cy: y, r: 5 },
-          s('title', {}, `${t.short} ${v.version}: ${count(v.acknowledged, 'ACK')}, ${number(v.refused)} refused, ${number(v.pending)} pending`)));
+          s('title', {}, `${t.short} ${v.version}: ${count(v.acknowledged, 'ACK')}, ${count(v.nacked, 'NACK')}, ${number(v.pending)} pending`)));
       }
     });
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {
@@ -105,7 +105,7 @@ export function timeline(types, now) {
         part === 1 ? 'now' : `${span((to - t) / 1000)} ago`));
     }
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img',
-      'aria-label': `When the last ${all.length} versions came` }, parts));
+      'aria-label': `Times of the last ${all.length} versions` }, parts));
   };
   new ResizeObserver(draw).observe(el);
   return el;

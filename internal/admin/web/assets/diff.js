@@ -1,16 +1,16 @@
-// What a client refused or does not have yet, compared with what it has.
+// The resources that a client rejected or does not have yet, compared with what it has.
 import { h, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
 
 const PAGE = 20; // types of streams that are read at a time
 
-/** differences are read when they are opened; of one refusal, if it is given. */
+/** differences are read when they are opened; of one NACK, if it is given. */
 export function differences(node, only, signal, failed) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
   // shown has the items of earlier pages.
   const read = async (shown = [], token) => {
-    put(body, shown, h('p', { class: 'loading' }, 'Reading…'));
+    put(body, shown, h('p', { class: 'loading' }, 'Loading…'));
     try {
       let all = shown;
       do { // a page may have none of those that are wanted, or no streams with any
@@ -20,15 +20,15 @@ export function differences(node, only, signal, failed) {
         token = list.next_page_token;
       } while (token && all.length === shown.length);
       put(body, all.length ? all
-        : h('p', { class: 'none' }, only ? 'The client has answered a newer response since, so these differences are out of date.' : 'Nothing differs now.'),
-      token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'More')));
+        : h('p', { class: 'none' }, only ? 'The client has answered a newer response since then, so these differences are out of date.' : 'There are no differences now.'),
+      token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'Show more')));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) failed(e);
       else put(body, h('p', { class: 'wrong', role: 'alert' }, e.status === 404 ? 'No stream of this node is open now.' : e.message));
     }
   };
-  const el = h('details', {}, h('summary', {}, only ? ['What ', h('span', { class: 'long' }, node || 'it'), ' refused, against what it has'] : 'What it refused or does not have yet, against what it has'), body);
+  const el = h('details', {}, h('summary', {}, only ? ['Differences at ', h('span', { class: 'long' }, node || 'a client without an id')] : 'Rejected and missing resources, compared with what the client has'), body);
   el.addEventListener('toggle', () => el.open && read());
   return el;
 }
@@ -36,25 +36,25 @@ export function differences(node, only, signal, failed) {
 function item(i, only) {
   if (i.awaits) return awaited(i);
   return h('div', { class: 'difference' },
-    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · offered ', version(i.version),
-      ', has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
+    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), i.nack ? ' · rejected version ' : ' · new version ', version(i.version),
+      ', the client has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
     !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
-    i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer holds enough history to know which resources differ.'),
+    i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer has the replaced resources, so it cannot compare them.'),
     i.resources.map(resource),
     i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
 }
 
-/** awaited is what a client asks for and the origin says nothing of: there is nothing to take yet. */
+/** awaited lists the pending names of a client: the origin has not answered them yet. */
 function awaited(i) {
   return h('div', { class: 'difference' },
     h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since),
-      ' · the origin has not answered yet for what it asks for:'),
-    h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all there is (*)' : h('code', { class: 'long', title: n }, n))),
+      ' · the origin has not answered these requested names yet:'),
+    h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all resources (*)' : h('code', { class: 'long', title: n }, n))),
       i.more > 0 && h('li', {}, `and ${number(i.more)} more`)));
 }
 
 function resource(r) {
-  const what = r.offered_not_held_any_more ? 'What it was offered is not held any more.' : r.has_not_held_any_more ? 'What it has is not held any more.'
+  const what = r.offered_not_held_any_more ? 'The relay no longer has the new resource.' : r.has_not_held_any_more ? 'The relay no longer has the resource of the client.'
     : r.has === null ? 'new' : r.offered === null ? 'removed' : 'changed';
   return h('div', { class: 'panel' }, h('h3', {}, r.name, h('small', {}, what)),
     r.diff ? h('pre', { class: 'diff' }, h('code', {}, lines(r.diff)))

@@ -14,7 +14,7 @@ export async function show(main, page) {
   const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
   const alarms = h('div', { class: 'alarms', role: 'status' });
   put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), h('div', { class: 'two' }, keys, side));
-  put(tiles, h('p', { class: 'loading' }, 'Waiting for the first numbers…'));
+  put(tiles, h('p', { class: 'loading' }, 'Waiting for data…'));
   const flow = new Flow(drawing, page.signal);
   const rate = new Rate();
 
@@ -34,18 +34,17 @@ function alarm(o) {
   if (o.relay.state !== 'serving') out.push(h('p', {}, `The relay is ${o.relay.state}.`));
   for (const x of o.origins) {
     if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
-    if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} says nothing on ${count(x.silent_streams, 'stream')}`));
+    if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} does not answer on ${count(x.silent_streams, 'stream')}`));
     if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that cannot be used: ${x.faults.join('; ')}`));
   }
-  if (o.relay.stale_types) out.push(h('p', {}, `${count(o.relay.stale_types, 'type')} served from the last known good`));
-  if (o.relay.needs_restart) out.push(h('p', {}, `The configuration’s file has other values than are in force, which need a restart: ${o.relay.needs_restart.join(', ')}`));
-  if (o.relay.faults) out.push(h('p', {}, `The configuration’s file has faults, and is not in force: ${o.relay.faults.join('; ')}`));
-  for (const x of o.relay.rejected_files ?? []) out.push(h('p', {}, `A file changed and cannot be used, what it had before stays in force: ${x}`));
+  if (o.relay.stale_types) out.push(h('p', {}, `The relay serves ${count(o.relay.stale_types, 'type')} from the last known good`));
+  if (o.relay.needs_restart) out.push(h('p', {}, `The configuration file has new values that need a restart: ${o.relay.needs_restart.join(', ')}`));
+  if (o.relay.faults) out.push(h('p', {}, `The configuration file has faults and is not in force: ${o.relay.faults.join('; ')}`));
+  for (const x of o.relay.rejected_files ?? []) out.push(h('p', {}, `A changed file cannot be used; its former content stays in force: ${x}`));
   for (const x of o.recent_refusals ?? []) {
-    const key = x.key === undefined ? '' : ` of key ${x.key}`;
-    const last = !key && x.node ? `${x.node} ` : '';
+    const of = x.key !== undefined ? `, key ${x.key}` : x.node ? `, last node ${x.node}` : '';
     const what = x.reason === 'tls_handshake' ? 'connection' : 'stream';
-    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${last}`, ago(x.at), `: ${x.error}`));
+    out.push(h('p', {}, `The relay refused or ended ${count(x.count, what)} in the last minute; reason ${x.reason}${of}, last `, ago(x.at), `: ${x.error}`));
   }
   return out;
 }
@@ -60,9 +59,9 @@ function tileRow(o, rate) {
   const away = o.origins.filter((x) => x.away).length;
   return [
     tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
-    tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
-    tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
-    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'no client', st.nacked ? 'bad' : ''),
+    tile('Synced', o.clients ? `${share} %` : '–', `${number(st.synced)} acknowledged the newest version`, o.clients && share < 99 ? 'warn' : 'good'),
+    tile('Waiting', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
+    tile('NACKed', number(st.nacked), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
     tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
     tile('ACKs', rate.text(), rate.curve()),
@@ -108,25 +107,25 @@ class Rate {
 function keyTable(o) {
   if (!o.top.length) {
     return [h('h2', {}, 'Keys'), empty('No key is in use.',
-      'Point a client at this relay’s downstream address; the rules give its node a key. ',
-      h('a', { href: '/ui/where' }, 'See which'), '.')];
+      'Connect a client to the downstream address of this relay. The rules give its node a key. ',
+      h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
   }
   const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
-    k.states.nacked ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
-  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they have sent no request yet' }, 'no key')
-    : k.cut ? h('span', { class: 'long', title: 'too long for a link' }, k.key) : keyLink(k.key)));
+    k.states.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
+  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
+    : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));
   return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: '/ui/keys' }, 'all')),
-    table(`The ${count(o.top.length, 'key')} with the most clients, and those that refuse`, [
+    table(`The ${count(o.top.length, 'key')} with the most clients or with NACKs`, [
       { name: 'Key', head: true }, { name: 'Clients by state' }, { name: 'Clients', class: 'n' }, { name: 'Origin' },
-      { name: 'Resources', class: 'n' }, { name: 'Changed' }, { name: 'Refusing', class: 'n' }], rows)];
+      { name: 'Resources', class: 'n' }, { name: 'Changed' }, { name: 'NACKed', class: 'n' }], rows)];
 }
 
 function typeTable(o) {
   if (!o.types?.length) return null;
-  return [h('h2', {}, 'Types'), table('Each type on each stream', [
+  return [h('h2', {}, 'Types'), table('States of each type on all streams', [
     { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Stale', class: 'n' },
-    { name: 'Not sent', class: 'n' }, { name: 'Refused', class: 'n' }],
+    { name: 'Not sent', class: 'n' }, { name: 'NACKed', class: 'n' }],
   o.types.map((t) => [t.type, bar(t.states), number(t.states.synced), number(t.states.stale), number(t.states.not_sent),
     t.states.nacked ? h('span', { class: 'bad' }, number(t.states.nacked)) : '0']))];
 }
@@ -136,9 +135,9 @@ function originTable(o) {
     { name: 'Origin', head: true }, { name: 'State' }, { name: 'Streams', class: 'n' }, { name: 'Address' }],
   o.origins.map((x) => [h('span', { class: 'long' }, x.name),
     x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'went away ', ago(x.away_since))
-      : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
+      : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${count(x.silent_streams, 'stream')}`)
         : x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached')
-          : h('span', { class: 'state', title: 'No key uses it now, so the relay does not know its state' }, 'not in use'),
+          : h('span', { class: 'state', title: 'No key uses this origin now, so the relay does not know its state' }, 'not in use'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
-  h('p', { class: 'foot' }, 'The relay was started ', ago(o.relay.started), '.')];
+  h('p', { class: 'foot' }, 'The relay started ', ago(o.relay.started), '.')];
 }

@@ -70,7 +70,7 @@ export function layout(o, width) {
       const part = from.all ? from.h * (k.h / from.all) : 0;
       ribbons.push({
         id: `${from.id}>${k.id}`, class: `up ${k.connected ? 'connected' : 'lost'}`,
-        title: `${from.name} → ${k.name}: ${k.connected ? 'connected' : 'not connected'}${k.stale ? ', the last known good is served' : ''}`,
+        title: `${from.name} → ${k.name}: ${k.connected ? 'connected' : 'not connected'}${k.stale ? ', serves the last known good' : ''}`,
         d: ribbon(labels.origin, from.fill, from.fill + part, column.key, k.y, k.y + k.h),
       });
       from.fill += part;

@@ -52,13 +52,13 @@ function head(key) {
     fact('Representative', key.node && nodeLink(key.node)), fact('Members', `${number(key.members)} (types of streams)`),
     fact('Other user agents', key.other_user_agents && number(key.other_user_agents)), fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
-    fact('Refusals', key.nacks_total && h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
-    fact('Clients are sent elsewhere', key.refused && h('span', { class: 'bad' }, key.refused)));
+    fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
+    fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
 }
 
 function tab(key, t, on) {
   return h('a', { href: keyHref(key.key, { type: name(t) }), 'aria-current': on ? 'true' : undefined }, name(t), ' ',
-    h('small', {}, t.version || 'nothing yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients that refuse' }, number(t.states.NACKED)) : null);
+    h('small', {}, t.version || 'no version yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients in the state NACKED' }, number(t.states.NACKED)) : null);
 }
 
 /** versionsOf are the versions of a type that the relay remembers, the newest first. */
@@ -67,27 +67,27 @@ const versionsOf = (t) => t.versions ?? [];
 function versions(key, type) {
   const all = versionsOf(type);
   const facts = h('dl', { class: 'facts' },
-    fact('Version', type.version ? version(type.version) : 'nothing yet'), fact('The origin’s', type.origin_version && version(type.origin_version)),
-    fact('From', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
-    fact('Asked for', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
+    fact('Version', type.version ? version(type.version) : 'none yet'), fact('Origin version', type.origin_version && version(type.origin_version)),
+    fact('Origin', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
+    fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
     fact('Clients', number(type.members)), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
-  const step = newest.clients ? `${Math.floor((newest.in_step / newest.clients) * 1000) / 10} % of ${count(newest.clients, 'client')} in step` : 'no clients';
+  const step = newest.clients ? `${Math.floor((newest.in_step / newest.clients) * 1000) / 10} % of ${count(newest.clients, 'client')} have it` : 'no clients';
   return [facts,
     h('div', { class: 'two even' },
       h('div', { class: 'panel' }, h('h3', {}, `Convergence of version ${newest.version}`, h('small', {}, ` ${step}`)), convergence(newest)),
       h('div', { class: 'panel' }, h('h3', {}, 'Versions over time'), timeline(types, now()))),
     table(`The last ${count(all.length, 'version')} of ${name(type)}, the newest first`, [
-      { name: 'Version', head: true }, { name: 'The origin’s' }, { name: 'Came' }, { name: 'Changed', class: 'n', title: 'resources' },
-      { name: 'Removed', class: 'n', title: 'resources' }, { name: 'Sent', class: 'n', title: 'streams, those that have gone included' },
-      { name: 'ACKs', class: 'n', title: 'streams, those that have gone included' }, { name: 'Refused', class: 'n', title: 'streams, those that have gone included' },
-      { name: 'Pending', class: 'n', title: 'clients that are here' }, { name: 'p50', class: 'n', title: 'from its coming to the ACK' },
-      { name: 'p99', class: 'n', title: 'from its coming to the ACK' }, { name: 'Clients now' }, { name: 'Oldest laggard' }],
+      { name: 'Version', head: true }, { name: 'Origin version' }, { name: 'Received' }, { name: 'Changed', class: 'n', title: 'resources' },
+      { name: 'Removed', class: 'n', title: 'resources' }, { name: 'Sent', class: 'n', title: 'streams, including closed ones' },
+      { name: 'ACKs', class: 'n', title: 'streams, including closed ones' }, { name: 'NACKs', class: 'n', title: 'streams, including closed ones' },
+      { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: 'time from the arrival of the version to the ACK' },
+      { name: 'p99', class: 'n', title: 'time from the arrival of the version to the ACK' }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.refused ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(key.key)}` }, number(v.refused)) : '0', number(v.pending),
-      span(v.ack_seconds_p50), span(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.refusing }),
+      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', number(v.pending),
+      span(v.ack_seconds_p50), span(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }
 
@@ -113,9 +113,9 @@ function resources(el, page, key, type) {
     const find = field.value.trim();
     get('/resources', { ...ask, find, limit: RESOURCES, page_token: token }, AbortSignal.any([asked.signal, page.signal]))
       .then((found) => put(list, found.items.length ? h('ul', { class: 'resources' }, found.items.map(one))
-        : empty(find ? 'No resource has this in its name.' : 'The origin has given none yet.'),
+        : empty(find ? 'No resource has this in its name.' : 'The origin has sent no resource of this type yet.'),
       found.next_page_token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(found.next_page_token) } }, 'Next page »'))))
-      .catch((e) => (e.status === 404 ? put(list, empty('The origin has given none yet.')) : failed(list)(e)));
+      .catch((e) => (e.status === 404 ? put(list, empty('The origin has sent no resource of this type yet.')) : failed(list)(e)));
   };
   const one = (r) => {
     const body = h('div');
@@ -138,15 +138,15 @@ function resources(el, page, key, type) {
   });
   put(el, h('div', { class: 'line' }, h('h2', {}, `Resources of ${name(type)}`), field), list);
   if (type.resources > 0) read();
-  else put(list, empty('The origin has given none yet.'));
+  else put(list, empty('The origin has sent no resource of this type yet.'));
 }
 
 function memberTable(page, key, list) {
-  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'The relay keeps it for a while, and answers returning clients at once.')];
+  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'The relay keeps the key for a while, and serves returning clients at once.')];
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Members'),
-    table(`${count(list.items.length, 'client')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order of their coming`, [
+    table(`${count(list.items.length, 'client')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in the order in which they connected`, [
       { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
     list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),
       h('ul', { class: 'chips' }, c.types.filter((t) => t.key === key.key).map((t) => h('li', {}, short(t.type), ' ', state(t.state))))])),

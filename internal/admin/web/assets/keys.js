@@ -11,20 +11,20 @@ export async function show(main, page) {
   const list = await get('/keys', { limit: PAGE, page_token: page.query.get('page_token') }, page.signal);
   const head = h('h1', {}, 'Keys');
   if (!list.items.length) {
-    put(main, head, empty('No key is in use.', 'Point a client at this relay’s downstream address; the rules give its node a key. ',
-      h('a', { href: '/ui/where' }, 'See which'), '.'));
+    put(main, head, empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
+      h('a', { href: '/ui/where' }, 'Try the rules'), '.'));
     return;
   }
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
-  const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refused')
+  const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refuses clients')
     : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
   put(main, head,
     table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order`, [
-      { name: 'Key', head: true }, { name: 'Members', class: 'n', title: 'types of streams' }, { name: 'Representative' }, { name: 'Origin' },
-      { name: 'Types and versions' }, { name: 'In use' }, { name: 'Refusals', class: 'n' }],
+      { name: 'Key', head: true }, { name: 'Members', class: 'n', title: 'types of all streams; a stream with three types counts three times' }, { name: 'Representative' }, { name: 'Origin' },
+      { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
     list.items.map((k) => [keyLink(k.key), number(k.members), nodeLink(k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
-      k.nacks_total ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
+      k.nacks_total ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
     pages('/ui/keys', page.query, list.next_page_token));
 }
 

@@ -9,7 +9,7 @@ export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
-  const diff = h('section', { 'aria-label': 'What differs' }, differences(page.name, null, page.signal, page.failed));
+  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, null, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
   await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
     (list) => {
@@ -21,9 +21,9 @@ export async function show(main, page) {
 }
 
 function draw(list) {
-  if (!list.items.length) return empty('No stream of this node is open.', 'It may be reconnecting: this page updates by itself.');
-  return [h('p', { class: 'help' }, `${count(list.items.length, 'stream')}${list.next_page_token ? ' of many' : ''} open. `,
-    list.items.length > 1 && 'Several clients may have one id.'), list.items.map(stream)];
+  if (!list.items.length) return empty('No stream of this node is open.', 'The client may be reconnecting. This page updates by itself.');
+  return [h('p', { class: 'help' }, `${list.next_page_token ? 'The first ' : ''}${count(list.items.length, 'open stream')}. `,
+    list.items.length > 1 && 'Several clients can have the same node id.'), list.items.map(stream)];
 }
 
 function stream(c) {
@@ -31,18 +31,18 @@ function stream(c) {
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
       fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
     c.types?.length ? table('Types on this stream', [
-      { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Asks for' }, { name: 'Sent' }, { name: 'Acknowledged' },
+      { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Requested' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
     c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key) : h('span', { class: 'none' }, 'none'),
       t.wildcard ? (t.names ? `all, and ${count(t.names, 'name')}` : 'all') : count(t.names, 'name'), version(t.sent), version(t.acked),
       number(t.responses), number(t.acks), t.nacks ? h('span', { class: 'bad' }, number(t.nacks)) : '0']))
-      : empty('It has sent no request yet.'),
-    (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'refusal' },
-      h('p', {}, h('b', {}, short(t.type)), ' refused ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
-        h('span', { class: 'message' }, t.last_nack.message || 'without a message')),
-      t.key && h('p', {}, h('a', { href: `/ui/refusals?${new URLSearchParams({ key: t.key })}` }, 'All refusals of this key')))),
+      : empty('The client has sent no request on this stream yet.'),
+    (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'nack' },
+      h('p', {}, h('b', {}, short(t.type)), ': the client rejected version ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
+        h('span', { class: 'message' }, t.last_nack.message || 'no message')),
+      t.key && h('p', {}, h('a', { href: `/ui/nacks?${new URLSearchParams({ key: t.key })}` }, 'All NACKs of this key')))),
     (c.types ?? []).filter((t) => t.oversized).map((t) => h('p', { class: 'wrong' },
-      `${short(t.type)}: version ${t.oversized.version} is not sent because it is too large: ${number(t.oversized.bytes)} bytes`))];
+      `The relay does not send version ${t.oversized.version} of ${short(t.type)}: the response is too large (${number(t.oversized.bytes)} bytes)`))];
 }
 
 export const fact = (name, value) => (value ? h('div', {}, h('dt', {}, name), h('dd', {}, value)) : null);

@@ -68,10 +68,10 @@ export function search(go) {
         ...found.keys.map((k, i) => option(`key-${i}`, keyHref(k), 'key', k)),
         ...found.nodes.map((n, i) => option(`node-${i}`, nodeHref(n.node), 'node', n.node, n.state && state(n.state))),
       ];
-      if (!all.length) open(h('li', { class: 'note' }, 'No key and no node has this in its name.'));
-      else open(...all, found.more && h('li', { class: 'note' }, 'There are more: type on.'));
+      if (!all.length) open(h('li', { class: 'note' }, 'No key or node has this text in its name.'));
+      else open(...all, found.more && h('li', { class: 'note' }, 'There are more: type further.'));
     } catch (e) {
-      if (e.name !== 'AbortError') open(h('li', { class: 'note' }, `Not found out: ${e.message}`));
+      if (e.name !== 'AbortError') open(h('li', { class: 'note' }, `The search failed: ${e.message}`));
     }
   }
 

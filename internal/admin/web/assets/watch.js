@@ -32,7 +32,7 @@ export async function watch(page, read, draw, say) {
     } catch (e) {
       if (e.name === 'AbortError' || page.signal.aborted) return;
       if (e.status === 401) page.failed(e);
-      else say?.(`What is shown may be old: ${e.message}`);
+      else say?.(`The page may be out of date: ${e.message}`);
     }
     if (waiting) soon();
   };

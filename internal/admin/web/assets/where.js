@@ -1,9 +1,9 @@
-// The key of a node: each rule, with the values that it used.
+// The key of a node: each rule, with the values that it read.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
 import { keyLink, short } from './words.js';
 
-export const title = 'where does a node go?';
+export const title = 'key of a node';
 
 const TYPES = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
 
@@ -15,7 +15,7 @@ export async function show(main, page) {
   const node = h('textarea', { id: 'node', rows: 12, spellcheck: 'false', required: true, 'aria-describedby': 'node-help',
     placeholder: JSON.stringify(EXAMPLE, null, 2) });
   const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
-  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all that the rules tell apart'), TYPES.map((t) => h('option', { value: t }, t)));
+  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), TYPES.map((t) => h('option', { value: t }, t)));
   const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
   const ask = async (event) => {
     event?.preventDefault();
@@ -34,17 +34,17 @@ export async function show(main, page) {
     ask();
   };
   const hurry = (event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) ask(event); };
-  put(main, h('h1', {}, 'Where does this node go?'),
+  put(main, h('h1', {}, 'Which key does a node get?'),
     h('div', { class: 'two where' },
       h('form', { class: 'ask', on: { submit: ask, keydown: hurry } },
         h('label', { for: 'node' }, 'Node, as JSON'), node,
-        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, as in the bootstrap. It is sent to this relay only, and not kept. ',
-          h('button', { type: 'button', class: 'plain', on: { click: example } }, 'Take an example')),
-        h('label', { for: 'peer' }, 'Peer, if rules look at it'), peer,
+        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, as in the bootstrap. The page sends it only to this relay, and the relay does not keep it. ',
+          h('button', { type: 'button', class: 'plain', on: { click: example } }, 'Use an example')),
+        h('label', { for: 'peer' }, 'Peer, if rules use it'), peer,
         h('label', { for: 'type' }, 'Type'), type,
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
       out));
-  put(out, h('p', { class: 'empty' }, 'Paste a node to see each rule with the values that it used, and the resulting key.'));
+  put(out, h('p', { class: 'empty' }, 'Paste a node to see its key, and each rule with the values that it read.'));
 }
 
 function parsed(what, text) {
@@ -58,9 +58,9 @@ function parsed(what, text) {
 function result(x) {
   return x.types.flatMap((t) => [
     h('h2', {}, t.type ? `${short(t.type)}: ` : '',
-      t.refused ? h('span', { class: 'bad' }, 'refused') : ['key ', keyLink(t.key)]),
+      t.refused ? h('span', { class: 'bad' }, 'the relay refuses the node') : ['key ', keyLink(t.key)]),
     t.refused && h('p', { class: 'wrong' }, t.refused),
-    t.own && h('p', {}, 'No rule matched: it gets a key of its own.'),
+    t.own && h('p', {}, 'No rule matched. The node gets its own key.'),
     h('ol', { class: 'rules' }, t.rules.map((r) => rule(r))),
   ]);
 }
@@ -72,11 +72,11 @@ function rule(r) {
   const place = [r.place?.file, r.place?.line].filter(Boolean).join(':');
   return h('li', { class: mark(r.result) },
     h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `result ${mark(r.result)}` }, r.result)),
-    r.types?.length ? h('p', {}, `for ${r.types.map(short).join(', ')} only`) : null,
+    r.types?.length ? h('p', {}, `only for ${r.types.map(short).join(', ')}`) : null,
     h('p', {}, h('code', {}, r.match)),
     r.error && h('p', { class: 'wrong' }, r.error),
-    r.values?.length ? table('What it saw', [{ name: 'Expression', head: true }, { name: 'Value' }],
+    r.values?.length ? table('Values that the rule read', [{ name: 'Expression', head: true }, { name: 'Value' }],
       r.values.map((v) => [h('code', {}, v.expr), v.error ? h('span', { class: 'bad' }, v.error) : h('code', {}, JSON.stringify(v.value))])) : null,
-    r.key?.length ? table('The key that it gives', [{ name: 'Element', head: true }, { name: 'Value' }],
+    r.key?.length ? table('Elements of the key', [{ name: 'Element', head: true }, { name: 'Value' }],
       r.key.map((v) => [h('code', {}, v.expr), v.error ? h('span', { class: 'bad' }, v.error) : h('code', {}, v.value ?? '')])) : null);
 }

@@ -62,10 +62,10 @@ export function tick() {
 
 // States, the worst first. Each has a shape as well as a colour.
 export const states = [
-  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'refused the last it answered' },
-  { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest' },
-  { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'nothing was sent yet, or the origin has said nothing of some of what it asks for' },
-  { name: 'SYNCED', field: 'synced', mark: '●', says: 'has the newest, and took it' },
+  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has accepted nothing in its place' },
+  { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest version' },
+  { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'was sent nothing yet, or lacks only names that the origin has not answered' },
+  { name: 'SYNCED', field: 'synced', mark: '●', says: 'acknowledged the newest version' },
 ];
 
 const byName = new Map(states.map((s) => [s.name, s]));

@@ -1,4 +1,4 @@
-// What clients refused: one row for each key, type, version and message.
+// The NACKs of clients: one row for each key, type, version and message.
 import { empty, h, put, update } from './dom.js';
 import { get } from './api.js';
 import { differences } from './diff.js';
@@ -6,13 +6,13 @@ import { pages } from './keys.js';
 import { watch } from './watch.js';
 import { ago, count, keyLink, nodeLink, number, short, version } from './words.js';
 
-export const title = 'refusals';
+export const title = 'NACKs';
 
 export async function show(main, page) {
   const only = page.query.get('key');
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
-  put(main, h('h1', {}, 'Refusals', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/refusals' }, 'of all keys')]), note, body);
+  put(main, h('h1', {}, 'NACKs', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/nacks' }, 'all keys')]), note, body);
   // A row keeps its element, so that its open parts stay open.
   const rows = new Map();
   const list = h('ul', { class: 'cards' });
@@ -36,9 +36,9 @@ export async function show(main, page) {
         update(el.firstChild, row(r));
         if (list.children[i] !== el) list.insertBefore(el, list.children[i] ?? null);
       });
-      if (!items.length) put(body, empty('No client refused anything.', 'A client that answers a response with an error is shown here, with its message.'));
+      if (!items.length) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
       else if (list.parentNode !== body) put(body, list, rest);
-      update(rest, pages('/ui/refusals', page.query, found.next_page_token, only ? { key: only } : {}));
+      update(rest, pages('/ui/nacks', page.query, found.next_page_token, only ? { key: only } : {}));
     },
     (what) => update(note, what && h('p', {}, what)));
 }
@@ -46,10 +46,10 @@ export async function show(main, page) {
 function row(r) {
   const more = r.clients_total - r.clients.length;
   return [
-    h('p', { class: 'message' }, r.message || 'without a message'),
+    h('p', { class: 'message' }, r.message || 'no message'),
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
       count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last), ' · ',
-      r.still_refusing ? h('b', { class: 'bad' }, count(r.still_refusing, 'client still refuses it', 'clients still refuse it')) : 'no client refuses it any more'),
+      r.still_nacking ? h('b', { class: 'bad' }, count(r.still_nacking, 'client still rejects it', 'clients still reject it')) : 'no client rejects it any more'),
     h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
       r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
 }
