@@ -104,7 +104,8 @@ func TestP5_Unmapped(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
-	if u := r.unacknowledged("n"); len(u) != 1 || u[0].Type.URL != xds.RouteType || u[0].NoKey != "unmapped_later_type" {
+	u := r.unacknowledged("n") // the ACK of the clusters may be pending
+	if last := u[len(u)-1]; last.Type.URL != xds.RouteType || last.NoKey != "unmapped_later_type" {
 		t.Errorf("%+v", u)
 	}
 }
