@@ -77,6 +77,7 @@ type unacknowledged struct {
 	NotHeld      bool         `json:"not_held_any_more"`
 	Awaits       []string     `json:"awaits"`
 	More         int          `json:"more"`
+	NoKey        string       `json:"no_key"`
 	Resources    []struct {
 		Name           string `json:"name"`
 		OfferedNotHeld bool   `json:"offered_not_held_any_more"`
@@ -94,6 +95,10 @@ func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now t
 	for i, u := range items {
 		if i > 0 {
 			fmt.Fprintln(w)
+		}
+		if u.NoKey != "" {
+			fmt.Fprintf(w, "%s %s has no key and gets no response: reason %s\n", plain(node), shortType(u.Type), plain(u.NoKey))
+			continue
 		}
 		colour := stateColours[u.State]
 		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", plain(u.Node), shortType(u.Type), plain(u.Key), t.as(colour, u.State), age(now.Sub(u.Since)))

@@ -184,6 +184,12 @@ func TestDiffOfANode(t *testing.T) {
 	if r.get("/diff/"+escape(odd), &got); !got.Items[0].NotHeld || got.Items[0].Resources == nil {
 		t.Errorf("%+v", got)
 	}
+	// A type without a key has nothing to compare.
+	r.shown.unacknowledged = []inspect.Unacknowledged{{Stream: 3, Node: odd, Type: xds.TypeOf(xds.ClusterType), State: inspect.StateNotSent, NoKey: "unmapped_later_type"}}
+	var none struct{ Items []unacknowledged }
+	if r.get("/diff/"+escape(odd), &none); len(none.Items) != 1 || none.Items[0].NoKey != "unmapped_later_type" || none.Items[0].NotHeld || none.Items[0].Key != "" {
+		t.Errorf("%+v", none)
+	}
 	if body := string(r.get("/diff/fine", nil).body); body != "{\n  \"items\": []\n}\n" {
 		t.Errorf("%s", body)
 	}

@@ -48,6 +48,8 @@ type unacknowledged struct {
 	// there is nothing to compare.
 	Awaits []string `json:"awaits,omitempty"`
 	More   int      `json:"more,omitempty"`
+	// NoKey is the reason why the type has no key and gets no response.
+	NoKey string `json:"no_key,omitempty"`
 }
 
 // differing is a resource that the client has in another version, or not at all.
@@ -113,7 +115,10 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
 	out := unacknowledged{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
-		Resources: []differing{},
+		Resources: []differing{}, NoKey: u.NoKey,
+	}
+	if u.NoKey != "" {
+		return out
 	}
 	if u.Unanswered != nil {
 		out.Awaits = u.Unanswered[:min(len(u.Unanswered), maxDifferences)]

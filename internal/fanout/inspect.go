@@ -104,5 +104,5 @@ func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 
 // inspected is the type as package inspect reads it. The stream's lock is held.
 func (t *streamType) inspected() inspect.Type {
-	return inspect.Type{Session: &t.Session, Member: t.member, Tracker: &t.track}
+	return inspect.Type{Session: &t.Session, Member: t.member, NoKey: t.noKey, Tracker: &t.track}
 }

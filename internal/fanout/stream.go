@@ -230,6 +230,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		st.srv.metrics.Refuse(refusal.Reason)
 		st.srv.log.Warn("client type refused; the stream gets no response for it",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
+		ty.noKey = refusal.Reason.String()
 		return st.addChecked(ty, generation) // P6: no response
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
@@ -243,6 +244,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.metrics.Refuse(telemetry.UnmappedLater)
+		ty.noKey = telemetry.UnmappedLater.String()
 		return st.addChecked(ty, generation)
 	}
 	ty.member, ty.typeMetrics = member, st.srv.metricsOf(member.Key(), url)

@@ -104,6 +104,10 @@ func TestP5_Unmapped(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
+	u := r.unacknowledged("n") // the ACK of the clusters may be pending
+	if last := u[len(u)-1]; last.Type.URL != xds.RouteType || last.NoKey != "unmapped_later_type" {
+		t.Errorf("%+v", u)
+	}
 }
 
 // One client's NACK, silence and slowness change nothing for another.

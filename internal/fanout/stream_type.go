@@ -19,6 +19,7 @@ type streamType struct {
 	node   *xds.Node // as it was at the type's first request (P1)
 	bit    uint64
 	member Member // nil: the type gets no response (P5, P6)
+	noKey  string // the reason why member is nil
 	typeMetrics
 
 	// Under the stream's lock.

@@ -1,8 +1,13 @@
 package telemetry
 
 import (
+	"go/scanner"
+	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -62,5 +67,85 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 		if families[name] == nil {
 			t.Errorf("%s is no metric", name)
 		}
+	}
+}
+
+// texts are all string literals of the program.
+func texts(t *testing.T) (out []string) {
+	for _, root := range []string{"../../cmd", "../../internal"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			code, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			var s scanner.Scanner
+			files := token.NewFileSet()
+			s.Init(files.AddFile(path, -1, len(code)), code, nil, 0)
+			for _, tok, lit := s.Scan(); tok != token.EOF; _, tok, lit = s.Scan() {
+				if tok != token.STRING {
+					continue
+				}
+				text, err := strconv.Unquote(lit)
+				if err != nil {
+					return err
+				}
+				out = append(out, text)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// Each log message in the table of docs/metrics.md begins a text of the program. So does each that
+// docs/operations.md quotes after "log" or "logged", and a text has each pattern that it looks for in the log.
+func TestQuotedLogMessagesExist(t *testing.T) {
+	program := texts(t)
+	exists := func(where, quoted string, is func(text, part string) bool) {
+		first, _, _ := strings.Cut(quoted, "…")
+		for _, text := range program {
+			if is(text, first) {
+				return
+			}
+		}
+		t.Errorf("%s quotes %q, which the program does not log", where, quoted)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	_, table, found := strings.Cut(read("metrics.md"), "\n| message | level | means |\n")
+	if !found {
+		t.Fatal("no table of log messages")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	quotes := regexp.MustCompile("`([^`]+)`")
+	n := 0
+	for _, row := range strings.Split(table, "\n")[1:] {
+		for _, m := range quotes.FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			exists("metrics.md", m[1], strings.HasPrefix)
+			n++
+		}
+	}
+	runbook := read("operations.md")
+	for _, m := range regexp.MustCompile("(?:logs|logged\\s+as|log\\s+(?:then\\s+)?has|line|of its log\\.)\\s+`([a-z][^`]+ [^`]+)`").FindAllStringSubmatch(runbook, -1) {
+		exists("operations.md", strings.Join(strings.Fields(m[1]), " "), strings.HasPrefix)
+		n++
+	}
+	for _, m := range regexp.MustCompile("kubectl logs POD \\| grep '([^']+)'").FindAllStringSubmatch(runbook, -1) {
+		exists("operations.md", m[1], strings.Contains)
+		n++
+	}
+	if n < 30 {
+		t.Errorf("only %d messages were found", n)
 	}
 }

@@ -130,11 +130,44 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
+func newEngine() *engine.Engine {
+	return engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+}
+
+// longest returns for how long an expression has a result without a break in the last 70 minutes,
+// and the labels of that result; a negative time: it has none. The expression is evaluated each
+// minute.
+func (h history) longest(t *testing.T, expr string) (of labels.Labels, lasts time.Duration) {
+	t.Helper()
+	end := time.UnixMilli(minutes * 60_000)
+	q, err := newEngine().NewRangeQuery(t.Context(), h, nil, expr, end.Add(-70*time.Minute), end, time.Minute)
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	defer q.Close()
+	m, err := q.Exec(t.Context()).Matrix()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	lasts = -1
+	for _, s := range m {
+		began := s.Floats[0].T
+		for i, p := range s.Floats {
+			if i > 0 && p.T-s.Floats[i-1].T > time.Minute.Milliseconds() {
+				began = p.T
+			}
+			if d := time.Duration(p.T-began) * time.Millisecond; d > lasts {
+				of, lasts = s.Metric, d
+			}
+		}
+	}
+	return of, lasts
+}
+
 // ask puts a query to a history, at its end.
 func (h history) ask(t *testing.T, expr string) engine.Vector {
 	t.Helper()
-	e := engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
-	q, err := e.NewInstantQuery(t.Context(), h, nil, expr, time.UnixMilli(minutes*60_000))
+	q, err := newEngine().NewInstantQuery(t.Context(), h, nil, expr, time.UnixMilli(minutes*60_000))
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}

@@ -40,6 +40,7 @@ func newSurvey() *Survey { return &Survey{session.NewSurvey(), time.Now()} }
 type Type struct {
 	Session *session.Session
 	Member  member.Member // nil: the type gets no response
+	NoKey   string        // the reason why Member is nil; empty: it has no request yet
 	*Tracker
 }
 

@@ -32,6 +32,8 @@ type Unacknowledged struct {
 	// Unanswered are names that the origin has not answered yet, "*" for the wildcard. They are
 	// bounded like Names. nil: there is something to acknowledge.
 	Unanswered []string
+	// NoKey is the reason why the type has no key and gets no response; empty: it has a key.
+	NoKey string
 
 	unanswered iter.Seq[string] // from which collect makes Unanswered; nil: none
 }
@@ -43,6 +45,9 @@ const maxNames = 10_000
 // false: it acknowledged everything, or nothing is known of what it asks for.
 func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	at, s := t.state(look), t.Session
+	if t.NoKey != "" {
+		return Unacknowledged{Type: s.Type, State: at.state, Since: at.since, NoKey: t.NoKey}, true
+	}
 	if t.Member == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}

@@ -240,7 +240,7 @@ func (ns *nacks) changed(names []string) (hit []nackedResponse) {
 	return hit
 }
 
-// AnyNacked reports whether the client rejected something that it still requests.
+// NacksSomething reports whether the client rejected something that it still requests.
 func (s *Session) NacksSomething() bool {
 	if s.sub.effective.Empty() {
 		return false
@@ -252,7 +252,7 @@ func (s *Session) NacksSomething() bool {
 	return slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return now.requestsAny(&r) })
 }
 
-// NoneNacked reports whether the client's last answer was an ACK and the session remembers no NACK.
+// RemembersNoNACK reports whether the client's last answer was an ACK and the session remembers no NACK.
 func (s *Session) RemembersNoNACK() bool { return !s.nacks.lastWasNACK && s.nacks.list == nil }
 
 // NackedNames returns the newest generation of which the client rejected something, and the
