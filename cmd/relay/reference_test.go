@@ -80,10 +80,10 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		value := fmt.Sprintf("`%s`", v.Value)
 		switch {
 		case v.Kind == yaml.SequenceNode && len(v.Content) > 0:
-			value = "list"
+			value = cmp.Or(map[string]string{"upstream.origins": "required", "aggregation.rules": "`[{key: node.cluster}]`"}[key], "list")
 		case v.Kind == yaml.SequenceNode:
 			value = "`[]`"
-		case key == "upstream.origins[].address": // relay.yaml has an example
+		case key == "upstream.origins[].address", key == "aggregation.rules[].key": // relay.yaml has examples
 			value = "required"
 		case v.Value == "":
 			value = "`\"\"`"
@@ -97,7 +97,7 @@ func referenceRows(t *testing.T, prefix string, n *yaml.Node) (out []referenceRo
 		}
 		text := strings.ReplaceAll(strings.TrimPrefix(name.HeadComment, "# "), "\n# ", " ")
 		out = append(out, referenceRow{key, fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, value, reload, strings.ReplaceAll(text, "|", `\|`))})
-		if value == "list" {
+		if v.Kind == yaml.SequenceNode && len(v.Content) > 0 {
 			item := v.Content[0]
 			item.Content[0].HeadComment = cmp.Or(item.Content[0].HeadComment, item.HeadComment)
 			out = append(out, referenceRows(t, key+"[].", item)...)
