@@ -141,7 +141,7 @@ func TestQuotedLogMessagesExist(t *testing.T) {
 		exists("operations.md", strings.Join(strings.Fields(m[1]), " "), strings.HasPrefix)
 		n++
 	}
-	for _, m := range regexp.MustCompile("kubectl logs POD \\| grep '([^']+)'").FindAllStringSubmatch(runbook, -1) {
+	for _, m := range regexp.MustCompile(`kubectl logs POD \| grep '([^']+)'`).FindAllStringSubmatch(runbook, -1) {
 		exists("operations.md", m[1], strings.Contains)
 		n++
 	}
