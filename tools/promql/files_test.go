@@ -96,7 +96,7 @@ func plain(expr string) string {
 var heading = regexp.MustCompile(`(?m)^### (XdsRelay\w+)$`)
 
 // parts are those of a section of docs/operations.md about an alert.
-var parts = regexp.MustCompile(`(?m)^- \*\*([\w ]+):\*\* .`)
+var parts = regexp.MustCompile(`(?m)^- \*\*([\w ]+):\*\*\s+\S`)
 
 // Each alert leads to its section of docs/operations.md, and each section is of an
 // alert. All have the same parts.
