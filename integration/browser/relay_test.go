@@ -138,12 +138,3 @@ func edge(n int) []*corev3.Node {
 	}
 	return slices.Clip(out)
 }
-
-// mesh returns n nodes of another cluster.
-func mesh(n int) []*corev3.Node {
-	var out []*corev3.Node
-	for i := range n {
-		out = append(out, node(fmt.Sprintf("mesh-%03d", i), "mesh", "eu-1"))
-	}
-	return out
-}
