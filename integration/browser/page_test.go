@@ -53,6 +53,17 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "These clients keep", "Look up the reason unmapped")
 }
 
+// An origin that the relay cannot reach is shown before any client comes.
+func TestAWrongOriginIsShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, xdstest.Config{"upstream.origins": []map[string]any{{"address": "127.0.0.1:1", "name": "wrong"}}})
+	p := w.open()
+	p.visit("/")
+	p.shows(".alarms", "Origin wrong has never been reached: dial tcp 127.0.0.1:1: connect: connection refused", "The relay refuses new clients")
+	p.shows("#origins", "wrong", "never reached")
+	p.shows(".tiles", "0 of 1")
+}
+
 // Invalid files of an origin keep the previous content, and are shown.
 func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
