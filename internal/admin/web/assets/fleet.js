@@ -124,7 +124,7 @@ function originTable(o) {
     x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), x.reached ? ['went away ', ago(x.away_since)] : 'never reached')
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${count(x.silent_streams, 'stream')}`)
         : x.connections || x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'connected')
-          : h('span', { class: 'state' }, 'connecting'),
+          : h('span', { class: 'state' }, x.reached ? 'not connected' : 'connecting'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
   h('p', { class: 'foot' }, 'The relay started ', ago(o.relay.started), '.')];
 }
