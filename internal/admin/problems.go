@@ -120,6 +120,9 @@ func (o *observed) away(at *origin) overview.Problem {
 		p.Text = fmt.Sprintf("origin %s has never been reached: %s", at.Name, at.LastError)
 		p.Next = "Check the address " + at.Address + " and the tls of this origin in the configuration. Then check that the origin runs."
 	}
+	if strings.HasPrefix(at.Address, "file:") {
+		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
+	}
 	refused, others := 0, slices.ContainsFunc(o.origins, func(x origin) bool { return !x.Away })
 	for _, r := range o.refusals {
 		if r.Reason == telemetry.OriginUnreachable.String() {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,10 @@ func TestAwayOrigin(t *testing.T) {
 		return k
 	}
 	refused := []refusal.Recent{{Reason: "unmapped", Count: 9}, {Reason: "origin_unreachable", Count: 4}}
+	directory := observed{state: "serving", origins: []origin{{Name: "one", Address: "file:///xds", Away: true}}}
+	if next := directory.problems()[0].Next; !strings.HasPrefix(next, "Check that the directory exists") {
+		t.Errorf("of a directory: %s", next)
+	}
 	for _, c := range []struct {
 		name         string
 		o            observed
