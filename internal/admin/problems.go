@@ -2,9 +2,11 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
@@ -20,6 +22,9 @@ type observed struct {
 	origins       []origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
+	// withoutOrigin counts, by the origin that was tried last, the clients of keys without a stream
+	// to an origin. It is filled in only while an origin is away.
+	withoutOrigin map[string]int
 }
 
 // problems lists the relay's own problems. The states of clients do not show them: all clients may
@@ -32,7 +37,28 @@ func (s *Server) problems() []overview.Problem {
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
+	if slices.ContainsFunc(o.origins, func(x origin) bool { return x.Away }) {
+		o.withoutOrigin = withoutOrigin(s.keys())
+	}
 	return o.problems()
+}
+
+// withoutOrigin counts the clients of keys without a stream to an origin, by the origin that was
+// tried last. It takes the type that most clients of a key request, and counts those clients.
+func withoutOrigin(keys []keystatus.Key) map[string]int {
+	out := make(map[string]int)
+	for i := range keys {
+		k := &keys[i]
+		if k.Upstream.Connected {
+			continue
+		}
+		most := 0
+		for j := range k.Types {
+			most = max(most, k.Types[j].Members)
+		}
+		out[k.Upstream.Origin] += most
+	}
+	return out
 }
 
 // problems returns the problems in the order in which an operator should look at them: those that
@@ -52,6 +78,9 @@ func (o *observed) problems() []overview.Problem {
 	o.fileProblems(say)
 	o.certificateProblems(say) // before the refusals of clients that reject the certificate
 	for i := range o.origins {
+		if o.origins[i].Away {
+			say(o.away(&o.origins[i]))
+		}
 		o.origins[i].problems(say)
 	}
 	if n := o.staleTypes; n > 0 {
@@ -115,12 +144,42 @@ func rejecters(of string) string {
 	return "clients cannot connect. Connected ones are disconnected at downstream.max_connection_age."
 }
 
-func (o *origin) problems(say func(overview.Problem)) {
-	if o.Away {
-		say(overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", o.Name, o.LastError), Since: o.AwaySince,
-			Impact: "Clients keep their configuration. Unless another origin serves, no changes arrive.",
-			Next:   "Check that the origin runs, and that this host reaches " + o.Address + "."})
+// away is the problem of an origin that is away. Its impact says how many clients are served
+// without an origin, and how many were refused.
+func (o *observed) away(at *origin) overview.Problem {
+	p := overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", at.Name, at.LastError), Since: at.AwaySince,
+		Next: "Check that the origin runs, and that this host reaches " + at.Address + "."}
+	if at.Reached == nil {
+		p.Text = fmt.Sprintf("origin %s has never been reached: %s", at.Name, at.LastError)
+		p.Next = "Check the address " + at.Address + " and the tls of this origin in the configuration. Then check that the origin runs."
 	}
+	if strings.HasPrefix(at.Address, "file:") {
+		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
+	}
+	refused, others := 0, slices.ContainsFunc(o.origins, func(x origin) bool { return !x.Away })
+	for _, r := range o.refusals {
+		if r.Reason == telemetry.OriginUnreachable.String() {
+			refused = r.Count
+		}
+	}
+	var impact []string
+	if n := o.withoutOrigin[at.Name]; n > 0 {
+		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", counted(n, "client"), them(n)))
+	}
+	switch {
+	case others && impact == nil:
+		impact = append(impact, "None for clients now: the relay uses another origin.")
+	case others:
+	case refused > 0:
+		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", counted(refused, "time")))
+	default:
+		impact = append(impact, "The relay refuses new clients for which it has nothing.")
+	}
+	p.Impact = strings.Join(impact, " ")
+	return p
+}
+
+func (o *origin) problems(say func(overview.Problem)) {
 	if o.Silent > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",

@@ -297,10 +297,13 @@ func (s *Server) clients(r *http.Request, wanted func(*inspect.ClientStatus) boo
 
 // origin is an item of /origins.
 type origin struct {
-	Name        string     `json:"name"`
-	Address     string     `json:"address"`
-	Away        bool       `json:"away"`
-	AwaySince   *time.Time `json:"away_since,omitempty"`
+	Name      string     `json:"name"`
+	Address   string     `json:"address"`
+	Away      bool       `json:"away"`
+	AwaySince *time.Time `json:"away_since,omitempty"`
+	// Reached is when the relay last connected to it, or got the first response of a stream; absent:
+	// never.
+	Reached     *time.Time `json:"reached,omitempty"`
 	Streams     int        `json:"streams"`
 	Connections int        `json:"connections"`
 	Reconnects  uint64     `json:"reconnects"`
@@ -319,6 +322,9 @@ func show(o upstream.OriginStatus) origin {
 	}
 	if o.Away {
 		out.AwaySince = &o.AwaySince
+	}
+	if !o.Reached.IsZero() {
+		out.Reached = &o.Reached
 	}
 	if o.LastError != nil {
 		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt

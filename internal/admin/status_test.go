@@ -316,14 +316,14 @@ func TestOrigins(t *testing.T) {
 	r := serve(t, nil)
 	at := time.Unix(1700000000, 0).UTC()
 	r.shown.origins = []upstream.OriginStatus{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: at, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
 	var got list[origin]
 	r.get("/origins", &got)
 	want := []origin{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}
 	if !reflect.DeepEqual(got.Items, want) {
