@@ -108,6 +108,13 @@ func (p *pool) release(c *conn) {
 	}
 }
 
+// unused reports whether no key uses a connection.
+func (p *pool) unused(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.leases == 0
+}
+
 // opened and ended count the streams on a connection. setReady records whether the connection is
 // ready. Each reports whether the connection is up now and was not, or the reverse.
 func (p *pool) opened(c *conn) bool { return p.change(c, func() { c.open++ }) }

@@ -158,6 +158,10 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 			if err := c.failure(ctx); err != nil {
 				o.state.unreachable(err)
 			}
+			if o.pool.unused(c) {
+				// The first client that comes should not find the longest pause.
+				c.cc.ResetConnectBackoff()
+			}
 			wait, cancel = context.WithTimeout(ctx, failureEvery)
 		}
 		c.cc.WaitForStateChange(wait, state)
