@@ -55,6 +55,8 @@ func (s *Server) routes() []route {
 		{path: "/logging", help: "the log level; POST ?level= sets it",
 			get:  &endpoint{answer: s.level},
 			post: &endpoint{answer: s.setLevel, query: []string{"level"}}},
+		{path: "/reload", help: "read the configuration file again; ?force=true ignores aggregation.max_rekeyed; the status is 422 if the file is rejected",
+			post: &endpoint{answer: s.reload, query: []string{"force"}}},
 		{path: "/drain", help: "drain and stop the relay",
 			post: &endpoint{answer: s.drain}},
 		{path: "/debug/pprof/{profile...}", help: "profiles of the Go runtime",

@@ -112,7 +112,25 @@ type Rejection struct {
 	Faults []string  `json:"faults"`
 }
 
-// Options of a Server. All but Admitted, Store, Configuration and Log are required.
+// Reload is the answer to POST /reload.
+type Reload struct {
+	Result string `json:"result"` // ReloadDone, ReloadUnchanged or ReloadRejected
+	// Changed are the keys whose new values apply now.
+	Changed []string `json:"changed"`
+	// NeedsRestart are all keys with new values that need a restart.
+	NeedsRestart []string `json:"needs_restart"`
+	// Faults are why the files were rejected. Nothing has changed then.
+	Faults []string `json:"faults"`
+}
+
+// Results of a Reload.
+const (
+	ReloadDone      = "reloaded"
+	ReloadUnchanged = "unchanged" // the files are as they were when they were last read
+	ReloadRejected  = "rejected"
+)
+
+// Options of a Server. All but Admitted, Store, Configuration, Reload and Log are required.
 type Options struct {
 	// Config has the files of token and certificate. Run's listener has the address.
 	Config config.Admin
@@ -136,6 +154,9 @@ type Options struct {
 	Drain func()
 	// Configuration returns the state of the configuration file; nil: no file is followed.
 	Configuration func() Configuration
+	// Reload reads the configuration file again. With force it ignores aggregation.max_rekeyed. It
+	// returns false if no file is followed; nil: likewise.
+	Reload func(force bool) (Reload, bool)
 
 	Log *slog.Logger // nil: slog.Default
 }
