@@ -68,6 +68,10 @@ func TestP5_MaxRekeyed(t *testing.T) {
 	if r := g.info().Configuration.Rejected; r == nil || len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], g.path+":") || !strings.Contains(r.Faults[0], fault) {
 		t.Errorf("/server_info has %+v", r)
 	}
+	if out, err := xdstest.Command(t, "status", "--admin", g.Admin).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "! the configuration file is not in force: ") || !strings.Contains(string(out), fault) {
+		t.Errorf("relay status does not show it: %v\n%s", err, out)
+	}
 	if g.Metric("config_rejected") != 1 {
 		t.Error("the gauge is not set")
 	}

@@ -125,7 +125,8 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 	cfg, err := l.load()
 	next, err := r.prepare(cfg, err)
 	var changed []string
-	if err == nil {
+	valid := err == nil
+	if valid {
 		changed = next.changes(before)
 		if !force {
 			err = r.checkRekeyed(next, changed)
@@ -133,7 +134,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 	}
 	if err != nil {
 		l.follow.Store(l.followed(cfg, true))
-		l.reject(err, requested)
+		l.reject(err, valid, requested)
 		return admin.Reload{Result: admin.ReloadRejected, Faults: l.status.Load().Rejected.Faults}
 	}
 	repaired := l.failed != ""
@@ -251,8 +252,8 @@ func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 const maxFaults = 20
 
 // reject keeps the configuration in force and logs the faults. It logs the same faults again only
-// with requested.
-func (l *reloader) reject(err error, requested bool) {
+// with requested. needsForce: the files are valid.
+func (l *reloader) reject(err error, needsForce, requested bool) {
 	r := l.relay
 	if err.Error() == l.failed && !requested {
 		return
@@ -266,7 +267,7 @@ func (l *reloader) reject(err error, requested bool) {
 		}
 	}
 	says := *l.status.Load()
-	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines}
+	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines, NeedsForce: needsForce}
 	l.status.Store(&says)
 	r.metrics.ReloadConfig(telemetry.ReloadFailed)
 	r.metrics.ConfigRejected.Set(1)

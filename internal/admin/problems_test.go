@@ -43,6 +43,9 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},
+		{"rules that need --force", observed{state: "serving", configuration: Configuration{Rejected: &Rejection{At: at, NeedsForce: true, Faults: []string{"relay.yaml:3: aggregation: many clients"}}}}, []string{
+			"error: the configuration file is not in force: relay.yaml:3: aggregation: many clients",
+		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},

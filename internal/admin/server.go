@@ -110,6 +110,9 @@ type RejectedFile struct {
 type Rejection struct {
 	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`
+	// NeedsForce: the file is valid, but changes the key of too many clients. Reload applies it with
+	// force, and so does a restart.
+	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
 // Reload is the answer to POST /reload.
