@@ -67,15 +67,15 @@ func (s *Server) setLevel(r *http.Request) (int, any) {
 
 // reload makes the relay read its configuration file again. The status of a rejected file is 422.
 func (s *Server) reload(r *http.Request) (int, any) {
-	force := r.URL.Query().Get("force")
-	if force != "" && force != "true" && force != "false" {
-		return fail(http.StatusBadRequest, "force: must be true or false")
+	force, err := boolParam(r, "force")
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
 	}
 	var out Reload
 	followed := false
 	if s.opts.Reload != nil {
-		s.opts.Log.Info("reload requested", "by", r.RemoteAddr, "force", force == "true")
-		out, followed = s.opts.Reload(force == "true")
+		s.opts.Log.Info("reload requested", "by", r.RemoteAddr, "force", force)
+		out, followed = s.opts.Reload(force)
 	}
 	switch {
 	case !followed:

@@ -67,7 +67,7 @@ type Keys interface {
 	Used(xds.Key) bool
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
-	Differences(u *inspect.Unacknowledged, most int) (out []keystatus.Difference, more int, known bool)
+	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
 	Progress(of keystatus.Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress
 }
 
