@@ -176,7 +176,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards", "1 client still rejects it")
 	p.shows("#nacked", "1")
 	p.do(chromedp.Click(".cards summary"))
-	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
+	p.shows(".cards .difference", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
 	// A new row leaves open rows as they are.
 	w.nacking("cluster web: another reason")
@@ -197,6 +197,11 @@ func TestANackAppears(t *testing.T) {
 	w.clusters("4", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
 	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
+	// The resources are still there, although the client has accepted newer ones.
+	p.do(chromedp.Click(".cards > li:nth-child(1) summary"))
+	p.shows(".cards > li:nth-child(1) .difference", "newer", `+name: newer`)
+	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
+	p.shows(".cards > li:nth-child(2) .difference", `+name: new`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {

@@ -104,7 +104,13 @@ func (o *observed) problems() []overview.Problem {
 
 // fileProblems are those of the configuration file and of the files that it names.
 func (o *observed) fileProblems(say func(overview.Problem)) {
-	if r := o.configuration.Rejected; r != nil {
+	switch r := o.configuration.Rejected; {
+	case r == nil:
+	case r.NeedsForce:
+		say(overview.Problem{Text: "the configuration file is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
+			Impact: "The previous configuration stays in force. A restart would apply the file.",
+			Next:   "List these clients with relay explain --diff. Correct the rules, or run relay reload --force."})
+	default:
 		say(overview.Problem{Text: "the configuration file has faults and is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
 			Impact: "The previous configuration stays in force. A restart would fail.", Next: "Repair the file. Test it with relay validate."})
 	}

@@ -49,6 +49,9 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},
+		{"rules that need --force", observed{state: "serving", configuration: Configuration{Rejected: &Rejection{At: at, NeedsForce: true, Faults: []string{"relay.yaml:3: aggregation: many clients"}}}}, []string{
+			"error: the configuration file is not in force: relay.yaml:3: aggregation: many clients",
+		}},
 		{"certificates", observed{
 			now: at, state: "serving", refusals: []refusal.Recent{{Reason: "tls_handshake", Count: 1, Error: "remote error: tls: expired certificate"}},
 			configuration: Configuration{Certificates: []Certificate{

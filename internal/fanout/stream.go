@@ -334,7 +334,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
-		ty.member.Nacked(*nack)
+		ty.member.Nacked(*nack, out.Rejected)
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
