@@ -50,7 +50,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1, last ", "no aggregation rule matches this node")
+	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "These clients keep", "Look up the reason unmapped")
 }
 
 // Invalid files of an origin keep the previous content, and are shown.
@@ -100,7 +100,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "A changed file cannot be used; its former content stays in force: admin.token_file: ", "must have one token")
+	p.shows(".alarms", "Admin.token_file: the changed file cannot be used: ", "must have one token")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

@@ -51,23 +51,9 @@ func (s *Server) events() http.Handler {
 
 var errBusy = errors.New("the relay is busy with other requests")
 
-// relay returns the relay's own state for the page.
+// relay describes the relay for the page.
 func (s *Server) relay() overview.Relay {
-	r := overview.Relay{
-		Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started,
-		Stale: s.opts.Metrics.Stale.Value(),
-	}
-	if s.opts.Configuration != nil {
-		c := s.opts.Configuration()
-		r.NeedsRestart = c.NeedsRestart
-		for _, f := range c.RejectedFiles {
-			r.RejectedFiles = append(r.RejectedFiles, f.Of+": "+f.Error)
-		}
-		if c.Rejected != nil {
-			r.Faults = c.Rejected.Faults
-		}
-	}
-	return r
+	return overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started}
 }
 
 // overview computes an event when no other request reads. It returns the time of the computation,
@@ -80,18 +66,16 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	defer give()
 	began := time.Now()
 	in := overview.In{
-		Relay:   s.relay(),
-		Clients: s.opts.Clients.ClientsAfter(0),
-		Keys:    s.keys(),
-		Origins: []overview.Origin{},
-
-		RecentRefusals: s.opts.Clients.RecentRefusals(),
+		Relay:    s.relay(),
+		Problems: s.problems(),
+		Clients:  s.opts.Clients.ClientsAfter(0),
+		Keys:     s.keys(),
+		Origins:  []overview.Origin{},
 	}
-	for _, o := range s.opts.Origins.Origins() {
-		shown := show(o)
+	for _, o := range s.origins() {
 		in.Origins = append(in.Origins, overview.Origin{
-			Name: shown.Name, Address: shown.Address, Away: shown.Away, AwaySince: shown.AwaySince,
-			Streams: shown.Streams, Silent: shown.Silent, Error: shown.LastError, Faults: shown.Faults,
+			Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince,
+			Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
 		})
 	}
 	b, err := marshal(overview.Of(&in), "")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
@@ -35,6 +36,8 @@ type serverInfo struct {
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
+	// Problems are the relay's own problems, the first to look at first.
+	Problems []overview.Problem `json:"problems"`
 	// RecentRefusals has the streams that were refused, or ended by a fault, in the last minute.
 	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 
@@ -92,7 +95,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
-		Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
+		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
@@ -328,11 +331,16 @@ func show(o upstream.OriginStatus) origin {
 
 // listOrigins answers with one page: there are only as many as are configured.
 func (s *Server) listOrigins(*http.Request) (int, any) {
-	out := struct {
+	return http.StatusOK, struct {
 		Items []origin `json:"items"`
-	}{Items: []origin{}}
+	}{s.origins()}
+}
+
+// origins returns the origins, in order of preference.
+func (s *Server) origins() []origin {
+	out := []origin{}
 	for _, o := range s.opts.Origins.Origins() {
-		out.Items = append(out.Items, show(o))
+		out = append(out, show(o))
 	}
-	return http.StatusOK, out
+	return out
 }

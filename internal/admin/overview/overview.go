@@ -9,7 +9,6 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
 )
 
@@ -22,9 +21,10 @@ const (
 // Overview is the fleet at one moment. It has times instead of ages, so that it stays equal while
 // nothing changes.
 type Overview struct {
-	Relay    Relay    `json:"relay"`
-	Clients  int      `json:"clients"` // streams and REST clients
-	Variants Variants `json:"variants"`
+	Relay    Relay     `json:"relay"`
+	Problems []Problem `json:"problems"` // the first to look at first
+	Clients  int       `json:"clients"`  // streams and REST clients
+	Variants Variants  `json:"variants"`
 	// States counts each client once, by the worst of its types.
 	States States    `json:"states"`
 	Types  []TypeRow `json:"types"`
@@ -41,9 +41,6 @@ type Overview struct {
 	Top     []KeyRow `json:"top"`
 	Rest    *KeyRow  `json:"rest,omitempty"`
 	Origins []Origin `json:"origins"`
-	// RecentRefusals has the refusals of the last minute by reason. No other field shows these
-	// clients.
-	RecentRefusals []refusal.Recent `json:"recent_refusals,omitempty"`
 }
 
 // Relay describes the relay itself.
@@ -52,15 +49,6 @@ type Relay struct {
 	Version string    `json:"version"`
 	State   string    `json:"state"`
 	Started time.Time `json:"started"`
-	// Stale counts the types of keys that are served from the last known good.
-	Stale int `json:"stale_types,omitempty"`
-	// NeedsRestart are the keys with new values that need a restart. Faults are those of a
-	// configuration file that is not in force.
-	NeedsRestart []string `json:"needs_restart,omitempty"`
-	Faults       []string `json:"faults,omitempty"`
-	// RejectedFiles are files of certificates and of the token that cannot be used, with the
-	// reason.
-	RejectedFiles []string `json:"rejected_files,omitempty"`
 }
 
 // Variants counts streams by variant.
@@ -113,17 +101,15 @@ type Origin struct {
 	Streams   int        `json:"streams"`
 	Silent    int        `json:"silent_streams"`
 	Error     string     `json:"error,omitempty"`
-	Faults    []string   `json:"faults,omitempty"` // files that cannot be used
 }
 
 // In has the input of Of.
 type In struct {
-	Relay   Relay
-	Clients iter.Seq[inspect.ClientStatus]
-	Keys    []keystatus.Key
-	Origins []Origin
-
-	RecentRefusals []refusal.Recent
+	Relay    Relay
+	Problems []Problem
+	Clients  iter.Seq[inspect.ClientStatus]
+	Keys     []keystatus.Key
+	Origins  []Origin
 }
 
 // state orders the states from good to bad.
@@ -171,7 +157,7 @@ func (s *States) sum(other *States) {
 // Of computes the Overview.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins, RecentRefusals: in.RecentRefusals},
+		Overview: Overview{Relay: in.Relay, Problems: in.Problems, Keys: len(in.Keys), Origins: in.Origins},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}

@@ -29,24 +29,11 @@ export async function show(main, page) {
   });
 }
 
+// alarm is a banner for each problem, with its consequence and the next step.
 function alarm(o) {
-  const out = [];
-  if (o.relay.state !== 'serving') out.push(h('p', {}, `The relay is ${o.relay.state}.`));
-  for (const x of o.origins) {
-    if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
-    if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} does not answer on ${count(x.silent_streams, 'stream')}`));
-    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that cannot be used: ${x.faults.join('; ')}`));
-  }
-  if (o.relay.stale_types) out.push(h('p', {}, `The relay serves ${count(o.relay.stale_types, 'type')} from the last known good`));
-  if (o.relay.needs_restart) out.push(h('p', {}, `The configuration file has new values that need a restart: ${o.relay.needs_restart.join(', ')}`));
-  if (o.relay.faults) out.push(h('p', {}, `The configuration file has faults and is not in force: ${o.relay.faults.join('; ')}`));
-  for (const x of o.relay.rejected_files ?? []) out.push(h('p', {}, `A changed file cannot be used; its former content stays in force: ${x}`));
-  for (const x of o.recent_refusals ?? []) {
-    const of = x.key !== undefined ? `, key ${x.key}` : x.node ? `, last node ${x.node}` : '';
-    const what = x.reason === 'tls_handshake' ? 'connection' : 'stream';
-    out.push(h('p', {}, `The relay refused or ended ${count(x.count, what)} in the last minute; reason ${x.reason}${of}, last `, ago(x.at), `: ${x.error}`));
-  }
-  return out;
+  return o.problems.map((p) => h('p', { class: p.severity },
+    h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
+    p.since ? [' (since ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '', h('br'), p.impact, ' ', p.next));
 }
 
 function tile(name, value, more, kind) {

@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+)
+
+// observed is what the relay's problems are found in.
+type observed struct {
+	state         string // one of phases
+	staleTypes    int    // types of keys that are served from the last known good
+	configuration Configuration
+	origins       []origin
+	store         *storeInfo // nil: nothing is stored
+	refusals      []refusal.Recent
+}
+
+// problems lists the relay's own problems. The states of clients do not show them: all clients may
+// be SYNCED while an origin is away.
+func (s *Server) problems() []overview.Problem {
+	o := observed{
+		state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
+		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
+	}
+	if s.opts.Configuration != nil {
+		o.configuration = s.opts.Configuration()
+	}
+	return o.problems()
+}
+
+// problems returns the problems in the order in which an operator should look at them: those that
+// explain others come first.
+func (o *observed) problems() []overview.Problem {
+	out := []overview.Problem{}
+	say := func(p overview.Problem) {
+		if p.Severity == "" {
+			p.Severity = overview.Error
+		}
+		out = append(out, p)
+	}
+	if o.state != phases[serving] {
+		say(overview.Problem{Severity: overview.Warning, Text: "the relay is " + o.state,
+			Impact: "It accepts no new clients.", Next: "If this lasts for minutes, read the relay's log."})
+	}
+	o.fileProblems(say)
+	for i := range o.origins {
+		o.origins[i].problems(say)
+	}
+	if n := o.staleTypes; n > 0 {
+		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", counted(n, "type"), them(n)),
+			Impact: "Clients get stored configuration, which may be old.", Next: "Find out why the origins do not answer."})
+	}
+	if st := o.store; st != nil && st.Off {
+		say(overview.Problem{Text: fmt.Sprintf("the store %s is off: %s", st.Path, st.LastError),
+			Impact: "The relay stores no changes. After a restart it may have old configuration or none until an origin answers.",
+			Next:   "Repair the directory. The relay tries it again each minute."})
+	}
+	for _, r := range o.refusals {
+		say(refusalProblem(&r))
+	}
+	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
+		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
+			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
+	}
+	return out
+}
+
+// fileProblems are those of the configuration file and of the files that it names.
+func (o *observed) fileProblems(say func(overview.Problem)) {
+	if r := o.configuration.Rejected; r != nil {
+		say(overview.Problem{Text: "the configuration file has faults and is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
+			Impact: "The previous configuration stays in force. A restart would fail.", Next: "Repair the file. Test it with relay validate."})
+	}
+	for _, f := range o.configuration.RejectedFiles {
+		say(overview.Problem{Text: fmt.Sprintf("%s: the changed file cannot be used: %s", f.Of, f.Error), Since: &f.Since,
+			Impact: "The previous content stays in force. A certificate stays in use until it expires.", Next: "Repair the file. The relay reads it again by itself."})
+	}
+}
+
+func (o *origin) problems(say func(overview.Problem)) {
+	if o.Away {
+		say(overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", o.Name, o.LastError), Since: o.AwaySince,
+			Impact: "Clients keep their configuration. Unless another origin serves, no changes arrive.",
+			Next:   "Check that the origin runs, and that this host reaches " + o.Address + "."})
+	}
+	if o.Silent > 0 {
+		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
+			Impact: "Clients of these keys get no changes. New clients may wait.",
+			Next:   "Read the origin's log: it accepted the streams."})
+	}
+	if len(o.Faults) > 0 {
+		say(overview.Problem{Text: fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; ")),
+			Impact: "The previous content of these files stays in force.", Next: "Repair the files. The relay reads them again by itself."})
+	}
+}
+
+func refusalProblem(r *refusal.Recent) overview.Problem {
+	of := ""
+	switch {
+	case r.Key != "":
+		of = ", key " + r.Key
+	case r.Node != "":
+		of = ", last node " + r.Node
+	}
+	what := "stream"
+	if r.Reason == telemetry.Handshake.String() {
+		what = "connection"
+	}
+	p := overview.Problem{
+		Text:   fmt.Sprintf("the relay refused or ended %s in the last minute; reason %s%s: %s", counted(r.Count, what), r.Reason, of, r.Error),
+		Impact: "These clients keep the configuration that they have and get no changes from this relay.",
+		Next:   fmt.Sprintf("Look up the reason %s in docs/operations.md, \"Why clients are refused\".", r.Reason),
+	}
+	if at := r.At; at != (time.Time{}) {
+		p.Last = &at
+	}
+	return p
+}
+
+// counted writes a number and a noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// them is the pronoun for n things.
+func them(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}

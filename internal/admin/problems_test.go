@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/refusal"
+)
+
+// Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
+func TestProblems(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		o    observed
+		want []string // severity, text
+	}{
+		{"none", observed{state: "serving", origins: []origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
+		{"all", observed{
+			state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
+			configuration: Configuration{
+				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
+				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
+			},
+			origins: []origin{{Name: "one", Away: true, AwaySince: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			refusals: []refusal.Recent{
+				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "no origin", At: at},
+				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
+				{Reason: "tls_handshake", Count: 1, Error: "x", At: at},
+			},
+		}, []string{
+			"warning: the relay is draining",
+			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
+			"error: admin.token_file: the changed file cannot be used: token: empty",
+			"error: origin one is away: refused",
+			"error: origin two does not answer on 2 streams",
+			"error: origin two has files that cannot be used: a.yaml: gone; b.yaml: bad",
+			"error: the relay serves 4 types from the last known good: no origin has answered for them since the relay started",
+			"error: the store /store is off: no space left on device",
+			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
+			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
+			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
+			"warning: the configuration file has new values that need a restart: name, store.path",
+		}},
+		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
+			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := c.o.problems()
+			for i, p := range got {
+				if i >= len(c.want) || p.Severity+": "+p.Text != c.want[i] {
+					t.Errorf("%d: %s: %s", i, p.Severity, p.Text)
+				}
+				if p.Impact == "" || p.Next == "" {
+					t.Errorf("%s: no impact or no next step", p.Text)
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("%d problems, want %d", len(got), len(c.want))
+			}
+		})
+	}
+}
+
+// The time of a problem is the time of its source.
+func TestProblemTimes(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	o := observed{state: "serving", origins: []origin{{Name: "one", Away: true, AwaySince: &at}}, refusals: []refusal.Recent{{Reason: "unmapped", At: at}}}
+	got := o.problems()
+	if len(got) != 2 || got[0].Since == nil || !got[0].Since.Equal(at) || got[1].Last == nil || !got[1].Last.Equal(at) || got[1].Severity != overview.Error {
+		t.Errorf("%+v", got)
+	}
+}
