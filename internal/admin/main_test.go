@@ -200,6 +200,8 @@ func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	}
 }
 
+func (f *fakeRelay) UserAgents() []inspect.UserAgentCount { return []inspect.UserAgentCount{} }
+
 func (f *fakeRelay) RecentRefusals() []refusal.Recent { return f.away }
 
 func (f *fakeRelay) Origins() []upstream.OriginStatus { return f.origins }

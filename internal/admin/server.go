@@ -58,6 +58,7 @@ type Clients interface {
 	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
 	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
+	UserAgents() []inspect.UserAgentCount
 }
 
 // Keys gives the keys in use, as keystatus.Reader does.
