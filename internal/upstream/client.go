@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
@@ -172,6 +173,17 @@ type OriginStatus struct {
 	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
 	// force.
 	Faults []filesource.Fault
+}
+
+// Certificates returns the sources of the certificates that the relay shows to origins, or by which
+// it trusts them. Any goroutine.
+func (c *Client) Certificates() (out []*tlsfiles.Source) {
+	for _, s := range c.origins {
+		if g, ok := s.origin.(*grpcOrigin); ok && g.certs != nil {
+			out = append(out, g.certs)
+		}
+	}
+	return out
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
