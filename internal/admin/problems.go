@@ -25,6 +25,7 @@ type observed struct {
 	// withoutOrigin counts, by the origin that was tried last, the clients of keys without a stream
 	// to an origin. It is filled in only while an origin is away.
 	withoutOrigin map[string]int
+	mixed         keystatus.Mixed
 }
 
 // problems lists the relay's own problems. The states of clients do not show them: all clients may
@@ -33,6 +34,7 @@ func (s *Server) problems() []overview.Problem {
 	o := observed{
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
+		mixed: s.opts.Keys.Mixed(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
@@ -94,6 +96,16 @@ func (o *observed) problems() []overview.Problem {
 	}
 	for _, r := range o.refusals {
 		say(refusalProblem(&r))
+	}
+	if m := &o.mixed; m.Keys > 0 {
+		have := "have"
+		if m.Keys == 1 {
+			have = "has"
+		}
+		say(overview.Problem{Severity: overview.Warning, Since: &m.Since,
+			Text:   fmt.Sprintf("%s %s clients of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
+			Impact: "Clients of one kind may get the resources of the other kind, or none.",
+			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 	}
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),

@@ -35,6 +35,7 @@ func TestProblems(t *testing.T) {
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
 				{Reason: "tls_handshake", Count: 1, Error: "x", At: at},
 			},
+			mixed: keystatus.Mixed{Keys: 2, Key: "shop/cart", Names: [2]string{"envoy", "gRPC Go"}, Since: at},
 		}, []string{
 			"warning: the relay is draining",
 			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
@@ -47,6 +48,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
+			"warning: 2 keys have clients of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},
 		{"rules that need --force", observed{state: "serving", configuration: Configuration{Rejected: &Rejection{At: at, NeedsForce: true, Faults: []string{"relay.yaml:3: aggregation: many clients"}}}}, []string{
@@ -66,6 +68,9 @@ func TestProblems(t *testing.T) {
 		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
+		}},
+		{"one mixed key", observed{state: "serving", mixed: keystatus.Mixed{Keys: 1, Key: "a", Names: [2]string{"x", "y"}, Since: at}}, []string{
+			"warning: 1 key has clients of different kinds, for example key a: x and y",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

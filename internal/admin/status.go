@@ -36,6 +36,9 @@ type serverInfo struct {
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
+	// UserAgents counts the clients by the user agent that their nodes name, the most frequent first.
+	UserAgents []inspect.UserAgentCount `json:"user_agents"`
+
 	// Problems are the relay's own problems, the first to look at first.
 	Problems []overview.Problem `json:"problems"`
 	// RecentRefusals has the streams that were refused, or ended by a fault, in the last minute.
@@ -94,7 +97,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
-		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
+		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
 		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {

@@ -44,15 +44,15 @@ type Options struct {
 // others.
 type Metrics struct {
 	// Downstream.
-	Streams         [variants]*Gauge // open streams, by Variant
-	MixedUserAgents Counter          // members unlike their key's representative (P58)
-	RuleErrors      Counter          // errors in a rule's match; each counts as no match
+	Streams    [variants]*Gauge // open streams, by Variant
+	RuleErrors Counter          // errors in a rule's match; each counts as no match
 
 	PinnedBytes *Gauge // kept alive by slow clients
 	Ready       *Gauge // 1: clients are served
 
 	// Keys.
-	Keys *Gauge
+	Keys               *Gauge
+	MixedUserAgentKeys *Gauge // keys whose clients differ in user agent (P58)
 	// HistoryDropped counts replaced states that were dropped for lack of room. A NACK of such a
 	// state cannot be compared any more.
 	HistoryDropped Counter
@@ -158,9 +158,9 @@ func (m *Metrics) make() {
 	for v := range variants {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
-	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent differs from that of their key's representative.", nil)
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule. Each error counts as no match.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys in use, with clients or without.", nil)
+	m.MixedUserAgentKeys = m.gauge("mixed_user_agent_keys", "Aggregation keys whose clients differ in the name of their user agent.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states that were dropped for lack of room. relay diff cannot compare with them.", nil)

@@ -35,6 +35,7 @@ var fires = map[string][]string{
 	"XdsRelayPropagationSlow":             {`xdsrelay_propagation_seconds_bucket{type="CDS",le="30"} 0+5x60`, `xdsrelay_propagation_seconds_bucket{type="CDS",le="+Inf"} 0+5x60`},
 	"XdsRelayOriginUnreachableForClients": {`xdsrelay_refused_total{reason="origin_unreachable"} 0 0 1x60`},
 	"XdsRelayUnmapped":                    {`xdsrelay_refused_total{reason="key_error"} 0 0 1x60`},
+	"XdsRelayMixedUserAgents":             {`xdsrelay_mixed_user_agent_keys 1x60`},
 	"XdsRelayMalformedRequests":           {`xdsrelay_refused_total{reason="request_invalid"} 0+60x60`},
 	"XdsRelayNotAllowed":                  {`xdsrelay_refused_total{reason="identity"} 0+60x60`},
 	"XdsRelayHostileClients":              {`xdsrelay_refused_total{reason="requests_per_second"} 0+600x60`},
