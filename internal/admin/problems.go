@@ -93,6 +93,14 @@ func (o *origin) problems(say func(overview.Problem)) {
 			Impact: "Clients of these keys get no changes. New clients may wait.",
 			Next:   "Read the origin's log: it accepted the streams."})
 	}
+	for _, r := range o.Rejected {
+		more := ""
+		if r.Keys > 1 {
+			more = " and " + counted(r.Keys-1, "other")
+		}
+		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Since: &r.Since,
+			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
+	}
 	if len(o.Faults) > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; ")),
 			Impact: "The previous content of these files stays in force.", Next: "Repair the files. The relay reads them again by itself."})

@@ -23,7 +23,9 @@ func TestProblems(t *testing.T) {
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
 			},
-			origins: []origin{{Name: "one", Away: true, AwaySince: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			origins: []origin{{Name: "one", Away: true, AwaySince: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []rejected{
+				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
+			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			refusals: []refusal.Recent{
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
@@ -35,6 +37,8 @@ func TestProblems(t *testing.T) {
 			"error: admin.token_file: the changed file cannot be used: token: empty",
 			"error: origin one is away: refused",
 			"error: origin two does not answer on 2 streams",
+			"error: the relay rejects CDS responses of origin two for key edge: no name",
+			"error: the relay rejects EDS responses of origin two for key web and 2 others: wrong type",
 			"error: origin two has files that cannot be used: a.yaml: gone; b.yaml: bad",
 			"error: the relay serves 4 types from the last known good: no origin has answered for them since the relay started",
 			"error: the store /store is off: no space left on device",

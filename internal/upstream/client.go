@@ -97,7 +97,7 @@ func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, err
 		return nil, errors.New("address is missing")
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
-		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Connected: m.Connected})
+		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Origin: m})
 		if err != nil {
 			return nil, err
 		}
@@ -172,6 +172,9 @@ type OriginStatus struct {
 	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
 	// force.
 	Faults []filesource.Fault
+	// Rejected has the types whose newest response the relay rejected for a key, the longest rejected
+	// first.
+	Rejected []Rejected
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.

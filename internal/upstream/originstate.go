@@ -32,6 +32,8 @@ type originState struct {
 
 	silent      int       // silent streams
 	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
+
+	rejected map[rejectedOf]rejection // the types whose newest response was rejected
 }
 
 // ended counts the end of a stream or attempt.
@@ -164,5 +166,6 @@ func (s *originState) status() OriginStatus {
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
+		Rejected: rejectedByType(s.rejected),
 	}
 }

@@ -54,6 +54,7 @@ func Open(f Files, o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{files: f, opts: o}
+	s.setFault(nil)
 	s.inForce.Store(m)
 	s.checkValidity(m, time.Now())
 	return s, nil
@@ -92,12 +93,12 @@ func (s *Source) Reload() {
 		if was := s.fault.Load(); was != nil {
 			fault.Since = was.Since
 		}
-		s.fault.Store(fault)
+		s.setFault(fault)
 		s.count(telemetry.ReloadFailed)
 		s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
 		return
 	}
-	s.fault.Store(nil)
+	s.setFault(nil)
 	if m.sum == s.inForce.Load().sum {
 		return
 	}
@@ -105,6 +106,14 @@ func (s *Source) Reload() {
 	s.count(telemetry.Reloaded)
 	s.opts.Log.Info("certificates reloaded", "of", s.opts.Name)
 	s.checkValidity(m, now)
+}
+
+// setFault sets the fault of the files' present content; nil: none.
+func (s *Source) setFault(f *Fault) {
+	s.fault.Store(f)
+	if s.opts.Metrics != nil {
+		s.opts.Metrics.CertificateReloadFailed(s.opts.Name, f != nil)
+	}
 }
 
 // checkValidity sets the metric of when the certificate expires. It logs a certificate that is not

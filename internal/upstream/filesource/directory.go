@@ -25,7 +25,7 @@ type Directory struct {
 	name, dir string
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
-	connected *telemetry.Gauge
+	origin    *telemetry.Origin
 
 	mu      sync.Mutex
 	now     *contents
@@ -85,11 +85,11 @@ type fileState struct {
 
 // Options of a Directory; all are required.
 type Options struct {
-	Name      string // the origin's name
-	Path      string // path of a file: URL, with or without its empty host
-	Log       *slog.Logger
-	Metrics   *telemetry.Metrics
-	Connected *telemetry.Gauge // set to 1 while the directory is readable
+	Name    string // the origin's name
+	Path    string // path of a file: URL, with or without its empty host
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Origin  *telemetry.Origin // the origin's; Connected is 1 while the directory is readable
 }
 
 // New makes the origin of a directory. A directory that does not exist yet is no error: it is an
@@ -105,14 +105,14 @@ func New(o Options) (*Directory, error) {
 	}
 	return &Directory{
 		name: o.Name, dir: path,
-		log: o.Log.With("origin", o.Name), metrics: o.Metrics, connected: o.Connected,
+		log: o.Log.With("origin", o.Name), metrics: o.Metrics, origin: o.Origin,
 		changed: make(chan struct{}), files: make(map[string]*fileState), reported: make(map[string]string),
 	}, nil
 }
 
 // Run follows the directory until ctx ends. It returns nil then.
 func (d *Directory) Run(ctx context.Context) error {
-	defer d.connected.Set(0)
+	defer d.origin.Connected.Set(0)
 	return filewatch.Run(ctx, d.log, d.paths, d.scan)
 }
 
@@ -138,10 +138,10 @@ func (d *Directory) scan() {
 	d.report(faults, err)
 	if err == nil {
 		d.publish(all)
-		d.connected.Set(1)
+		d.origin.Connected.Set(1)
 		return
 	}
-	d.connected.Set(0)
+	d.origin.Connected.Set(0)
 	if d.neverPublished() {
 		d.publish(&contents{failed: err})
 	}
@@ -163,6 +163,7 @@ func (d *Directory) report(faults map[string]error, dir error) {
 	d.mu.Lock()
 	d.faults = list[:min(len(list), maxFaults)]
 	d.mu.Unlock()
+	d.origin.FaultyFiles.Set(len(list))
 	now := make(map[string]string, len(list))
 	for _, f := range list {
 		now[f.File] = f.Err.Error()
@@ -451,4 +452,4 @@ func (d *Directory) load() (*contents, <-chan struct{}) {
 }
 
 // Connections is 1 while the directory is readable, else 0.
-func (d *Directory) Connections() int { return d.connected.Value() }
+func (d *Directory) Connections() int { return d.origin.Connected.Value() }

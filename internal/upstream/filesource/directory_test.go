@@ -401,7 +401,7 @@ func TestP80_Addresses(t *testing.T) {
 		"//" + dir: true, dir: true, "//" + dir + "/missing": true, "//" + dir + "/": true,
 		"relative": false, "//host/dir": false, "": false, "//" + dir + "/file": false,
 	} {
-		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
+		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Origin: m.Origin("files")})
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", path, err)
 		}
