@@ -163,10 +163,12 @@ func TestRuleFaultsUntilRepaired(t *testing.T) {
 	gets(t, s, xdstest.Cluster("web", 1))
 	s.Ask(nil, resource.ListenerType)
 	f.waitGauge(1, "rules_with_errors")
+	f.problem(true, "the match of these rules fails for some nodes: aggregation.rules[0] (")
 	f.waitGauge(1, "downstream_unanswered_types", "reason", "unmapped_later_type")
 	f.waitGauge(0, "downstream_unanswered_types", "reason", "secrets")
 	f.to(rules(`has(node.metadata.absent)`), reloaded)
 	f.waitGauge(0, "rules_with_errors")
+	f.problem(false, "fails for some nodes")
 	f.waitGauge(1, "downstream_unanswered_types", "reason", "unmapped_later_type")
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 )
@@ -18,6 +19,8 @@ type observed struct {
 	origins       []origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
+	rules         []aggregator.Stat
+	oversized     []telemetry.TypeCount
 }
 
 // problems lists the relay's own problems. The states of clients do not show them: all clients may
@@ -26,6 +29,7 @@ func (s *Server) problems() []overview.Problem {
 	o := observed{
 		state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
+		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
@@ -63,11 +67,32 @@ func (o *observed) problems() []overview.Problem {
 	for _, r := range o.refusals {
 		say(refusalProblem(&r))
 	}
+	for _, t := range o.oversized {
+		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
+			Impact: "These clients keep the version that they have. New clients do not get the type.",
+			Next:   "Make the response smaller at the origin, or use delta clients."})
+	}
+	o.ruleProblems(say)
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
 			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
 	}
 	return out
+}
+
+// ruleProblems is that rules fail for some nodes.
+func (o *observed) ruleProblems(say func(overview.Problem)) {
+	var failing []string
+	for _, r := range o.rules {
+		if r.Errors > 0 {
+			failing = append(failing, fmt.Sprintf("%s (%s)", r.Rule, r.Place))
+		}
+	}
+	if len(failing) > 0 {
+		say(overview.Problem{Severity: overview.Warning, Text: "the match of these rules fails for some nodes: " + strings.Join(failing, ", "),
+			Impact: "The rule does not match these nodes. They may get another key, and so other resources.",
+			Next:   "Test the field with has() in the rule."})
+	}
 }
 
 // fileProblems are those of the configuration file and of the files that it names.

@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
 )
 
 // Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
@@ -26,6 +29,10 @@ func TestProblems(t *testing.T) {
 			origins: []origin{{Name: "one", Away: true, AwaySince: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []rejected{
 				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
 			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			rules: []aggregator.Stat{
+				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2}, {Rule: "aggregation.rules[1]"},
+			},
+			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}},
 			refusals: []refusal.Recent{
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
@@ -45,6 +52,8 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
+			"error: EDS responses are too large to be sent to 2 clients",
+			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{

@@ -56,6 +56,23 @@ func (m *Metrics) SetClientStates(s ClientStates) {
 	}
 }
 
+// TypeCount is a number of clients of a type.
+type TypeCount struct {
+	Type    string // the label
+	Clients int
+}
+
+// Oversized returns the types whose newest response is too large for clients, as of the last
+// SetClientStates.
+func (m *Metrics) Oversized() (out []TypeCount) {
+	for i := range m.clientStates {
+		if n := m.clientStates[i].oversized.Value(); n > 0 {
+			out = append(out, TypeCount{typeLabels[i], n})
+		}
+	}
+	return out
+}
+
 // Limit is a configured limit with a gauge, to compare a number with.
 type Limit uint8
 

@@ -135,7 +135,7 @@ func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{o
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
 // faults are those of the certificates that the connections use. A bad response is not among them:
-// it is NACKed and counted.
+// see Rejected.
 func (o *grpcOrigin) faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil
