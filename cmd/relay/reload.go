@@ -57,6 +57,11 @@ func (r *relay) configuration() admin.Configuration {
 			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
 		}
 	}
+	for _, c := range append(r.certs(), r.origins.Certificates()...) {
+		if v, ok := c.Validity(); ok {
+			out.Certificates = append(out.Certificates, admin.Certificate{Of: c.Name(), Validity: v})
+		}
+	}
 	return out
 }
 

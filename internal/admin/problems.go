@@ -9,10 +9,12 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // observed is what the relay's problems are found in.
 type observed struct {
+	now           time.Time
 	state         string // one of phases
 	staleTypes    int    // types of keys that are served from the last known good
 	configuration Configuration
@@ -27,7 +29,7 @@ type observed struct {
 // be SYNCED while an origin is away.
 func (s *Server) problems() []overview.Problem {
 	o := observed{
-		state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
+		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
 		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
 	}
@@ -52,6 +54,7 @@ func (o *observed) problems() []overview.Problem {
 			Impact: "It accepts no new clients.", Next: "If this lasts for minutes, read the relay's log."})
 	}
 	o.fileProblems(say)
+	o.certificateProblems(say) // before the refusals of clients that reject the certificate
 	for i := range o.origins {
 		o.origins[i].problems(say)
 	}
@@ -105,6 +108,36 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 		say(overview.Problem{Text: fmt.Sprintf("%s: the changed file cannot be used: %s", f.Of, f.Error), Since: &f.Since,
 			Impact: "The previous content stays in force. A certificate stays in use until it expires.", Next: "Repair the file. The relay reads it again by itself."})
 	}
+}
+
+// certificateProblems are those of certificates that have expired or expire soon.
+func (o *observed) certificateProblems(say func(overview.Problem)) {
+	for _, c := range o.configuration.Certificates {
+		p := overview.Problem{Next: "Renew its files. The relay reads them by itself."}
+		at := c.Expires.Format(time.RFC3339)
+		switch {
+		case c.Expired(o.now):
+			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
+			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires
+		case !o.now.Before(c.Expires.Add(-tlsfiles.Soon)):
+			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s", c.Name(), c.Of, at)
+			p.Impact = "From then on " + rejecters(c.Of)
+		default:
+			continue
+		}
+		say(p)
+	}
+}
+
+// rejecters says which programs reject an expired certificate.
+func rejecters(of string) string {
+	switch {
+	case of == "admin.tls":
+		return "the relay's commands and browsers reject the admin address."
+	case strings.HasPrefix(of, "origin "):
+		return "the origin rejects the relay, and no changes arrive from it."
+	}
+	return "clients cannot connect. Connected ones are disconnected at downstream.max_connection_age."
 }
 
 func (o *origin) problems(say func(overview.Problem)) {

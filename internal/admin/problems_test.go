@@ -9,11 +9,15 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
 func TestProblems(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	certificate := func(of string, expiresIn time.Duration, issuer string) Certificate {
+		return Certificate{of, tlsfiles.Validity{Expires: at.Add(expiresIn), Issuer: issuer}}
+	}
 	for _, c := range []struct {
 		name string
 		o    observed
@@ -55,6 +59,18 @@ func TestProblems(t *testing.T) {
 			"error: EDS responses are too large to be sent to 2 clients",
 			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
+		}},
+		{"certificates", observed{
+			now: at, state: "serving", refusals: []refusal.Recent{{Reason: "tls_handshake", Count: 1, Error: "remote error: tls: expired certificate"}},
+			configuration: Configuration{Certificates: []Certificate{
+				certificate("downstream.tls", 0, ""), certificate("downstream.listeners[1].tls", tlsfiles.Soon+time.Second, ""),
+				certificate("admin.tls", tlsfiles.Soon, ""), certificate("origin one", time.Second, "CN=ca"),
+			}},
+		}, []string{
+			"error: the certificate of downstream.tls expired at 2026-01-02T03:04:05Z",
+			"warning: the certificate of admin.tls expires at 2026-02-01T03:04:05Z",
+			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z",
+			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: remote error: tls: expired certificate",
 		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",

@@ -98,6 +98,14 @@ type Configuration struct {
 	// RejectedFiles are files that the configuration names and that cannot be used now. Their
 	// former content is in force.
 	RejectedFiles []RejectedFile `json:"rejected_files,omitempty"`
+	// Certificates are the relay's own certificates in force.
+	Certificates []Certificate `json:"certificates,omitempty"`
+}
+
+// Certificate is a certificate that the relay shows to clients, operators or origins.
+type Certificate struct {
+	Of string `json:"of"` // the configuration key that names it, or "origin NAME"
+	tlsfiles.Validity
 }
 
 // RejectedFile is a file, or a group of them, that cannot be used.

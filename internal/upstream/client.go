@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
@@ -175,6 +176,17 @@ type OriginStatus struct {
 	// Rejected has the types whose newest response the relay rejected for a key, the longest rejected
 	// first.
 	Rejected []Rejected
+}
+
+// Certificates returns the sources of the certificates that the relay shows to origins, or by which
+// it trusts them. Any goroutine.
+func (c *Client) Certificates() (out []*tlsfiles.Source) {
+	for _, s := range c.origins {
+		if g, ok := s.origin.(*grpcOrigin); ok && g.certs != nil {
+			out = append(out, g.certs)
+		}
+	}
+	return out
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
