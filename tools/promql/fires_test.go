@@ -24,9 +24,9 @@ var fires = map[string][]string{
 	"XdsRelayConfigRejected":              {`xdsrelay_config_rejected 1x60`},
 	"XdsRelayNeedsRestart":                {`xdsrelay_config_needs_restart 2x60`},
 	"XdsRelayCertificateNotReloaded":      {`xdsrelay_certificate_reload_failed{of="downstream.tls"} 1x60`},
-	"XdsRelayCertificateExpiresIn30Days":  {`xdsrelay_certificate_expiry_timestamp_seconds{of="admin.tls"} 2592000x60`},
+	"XdsRelayCertificateExpiresIn30Days":  {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 2592000x60`},
 	"XdsRelayCertificateExpiresIn7Days":   {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 604800x60`},
-	"XdsRelayCertificateExpiresIn1Day":    {`xdsrelay_certificate_expiry_timestamp_seconds{of="origin one"} 86400x60`},
+	"XdsRelayCertificateExpiresIn1Day":    {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 86400x60`},
 	"XdsRelayRuleErrors":                  {`xdsrelay_rules_with_errors 1x60`},
 	"XdsRelayNoOrigin":                    {`xdsrelay_upstream_away{origin="ORIGIN"} 1x60`},
 	"XdsRelayOriginAway":                  {`xdsrelay_upstream_away{origin="second"} 1x60`},
@@ -137,6 +137,29 @@ func TestAlertsFire(t *testing.T) {
 		rule := rules[also.alert]
 		if _, lasts := healthy(all).fire(t, &rule, []string{also.series}); lasts < time.Duration(rule.For) {
 			t.Errorf("%s does not fire for %s", also.alert, also.series)
+		}
+	}
+}
+
+// A certificate of a day that is renewed at half of its lifetime raises no alert. One that is not
+// renewed raises the alerts one after the other.
+func TestShortLivedCertificates(t *testing.T) {
+	rules := alerts(t)
+	names := []string{"XdsRelayCertificateExpiresIn30Days", "XdsRelayCertificateExpiresIn7Days", "XdsRelayCertificateExpiresIn1Day"}
+	for _, c := range []struct {
+		hours float64 // left
+		fire  int
+	}{{12, 0}, {6, 1}, {2.5, 2}, {0.5, 3}, {-1, 3}} {
+		h := healthy(families(t))
+		of := func(name string) labels.Labels {
+			return relabelled(labels.FromStrings(labels.MetricName, name, "of", "downstream.tls"))
+		}
+		h.put(of("xdsrelay_certificate_lifetime_seconds"), slices.Repeat([]float64{86400}, minutes+1))
+		h.put(of("xdsrelay_certificate_expiry_timestamp_seconds"), slices.Repeat([]float64{minutes*60 + c.hours*3600}, minutes+1))
+		for i, name := range names {
+			if fires := len(h.ask(t, rules[name].Expr)) > 0; fires != (i < c.fire) {
+				t.Errorf("%v h before the expiry: %s is %v", c.hours, name, fires)
+			}
 		}
 	}
 }
