@@ -127,7 +127,7 @@ func (o *observed) problems() []overview.Problem {
 func (o *observed) ruleProblems(say func(overview.Problem)) {
 	var failing []string
 	for _, r := range o.rules {
-		if r.Errors > 0 {
+		if r.Failing(o.now) {
 			failing = append(failing, fmt.Sprintf("%s (%s)", r.Rule, r.Place))
 		}
 	}

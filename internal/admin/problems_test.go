@@ -28,7 +28,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"none", observed{state: "serving", origins: []origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
 		{"all", observed{
-			state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
+			now: at, state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
 			configuration: Configuration{
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
@@ -37,7 +37,8 @@ func TestProblems(t *testing.T) {
 				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
 			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			rules: []aggregator.Stat{
-				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2}, {Rule: "aggregation.rules[1]"},
+				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2, Failed: at}, {Rule: "aggregation.rules[1]"},
+				{Rule: "aggregation.rules[2]", Errors: 1, Failed: at.Add(-time.Hour)},
 			},
 			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}},
 			refusals: []refusal.Recent{

@@ -394,7 +394,7 @@ func (m *Metrics) read(name, help string, value func() float64) {
 // ReadRulesWithErrors makes the gauge of rules with errors, which reads their number from n. It is
 // called once, before Run.
 func (m *Metrics) ReadRulesWithErrors(n func() int) {
-	m.read("rules_with_errors", "Aggregation rules in force whose match has failed for a node since they came into force.", func() float64 { return float64(n()) })
+	m.read("rules_with_errors", "Aggregation rules in force whose match failed for a client within the last hour.", func() float64 { return float64(n()) })
 }
 
 func (m *Metrics) register(c prometheus.Collector) {
