@@ -5,14 +5,12 @@ import (
 	"iter"
 	"net/http"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
-	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
@@ -232,67 +230,6 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 		return key, true, &failure{notKey(q.Get("key"))}
 	}
 	return key, true, nil
-}
-
-// clientPlace is the stream's number. A node's id would not do: the client chooses it, and it may
-// be longer than a URL.
-func clientPlace(c *inspect.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
-
-func (s *Server) listClients(r *http.Request) (int, any) {
-	key, given, bad := s.keyParam(r)
-	if bad != nil {
-		return http.StatusBadRequest, *bad
-	}
-	return s.clients(r, func(c *inspect.ClientStatus) bool { return !given || ofKey(c, key) })
-}
-
-func (s *Server) listNode(r *http.Request) (int, any) {
-	key, given, bad := s.keyParam(r)
-	if bad != nil {
-		return http.StatusBadRequest, *bad
-	}
-	id, others := r.PathValue("node"), false
-	status, p := s.clients(r, func(c *inspect.ClientStatus) bool {
-		if c.Node != id {
-			return false
-		}
-		is := !given || ofKey(c, key)
-		others = others || !is
-		return is
-	})
-	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
-		if others {
-			return fail(http.StatusNotFound, fmt.Sprintf("the node %q has no type under the key %s", id, key))
-		}
-		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
-	}
-	return status, p
-}
-
-// ofKey reports whether a client has a type under the key.
-func ofKey(c *inspect.ClientStatus, key xds.Key) bool {
-	name := key.String()
-	return slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return t.Key == name })
-}
-
-// clients answers with the wanted clients. It examines only as many as the page needs.
-func (s *Server) clients(r *http.Request, wanted func(*inspect.ClientStatus) bool) (int, any) {
-	_, after, err := pageOf(r)
-	from := uint64(0) // numbers begin at 1
-	if after != "" && err == nil {
-		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
-			return fail(http.StatusBadRequest, errPageToken.Error())
-		}
-	}
-	return pagedFrom(r, func(string) iter.Seq[*inspect.ClientStatus] {
-		return func(yield func(*inspect.ClientStatus) bool) {
-			for c := range s.opts.Clients.ClientsAfter(from) {
-				if wanted(&c) && !yield(&c) {
-					return
-				}
-			}
-		}
-	}, clientPlace, whole)
 }
 
 // origin is an item of /origins.
