@@ -92,10 +92,12 @@ given and config/relay.yaml does not exist, it is 127.0.0.1:19000.`,
 		newValidateCmd(),
 		newExplainCmd(),
 		newStatusCmd(),
+		newKeysCmd(),
 		newNacksCmd(),
 		newDiffCmd(),
 		newDumpCmd(),
 		newWaitCmd(),
+		newHealthCmd(),
 		newVersionCmd(),
 	)
 	return root

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -12,11 +8,7 @@ import (
 )
 
 func newNacksCmd() *cobra.Command {
-	var (
-		flags *runningFlags
-		key   string
-	)
-	cmd := &cobra.Command{
+	return newListCmd(&cobra.Command{
 		Use:   "nacks",
 		Short: "List the responses that clients of a running relay rejected",
 		Long: `List the responses that clients of a running relay rejected, the newest first. There
@@ -27,43 +19,11 @@ is one row for each key, type, version and message.
   STILL    how many clients reject it now
   LAST     the time since the last NACK
 
-relay diff --node shows which resources a client rejected.`,
+"relay diff NODE" shows which resources a client rejected.`,
 		Example: `  relay nacks
   relay nacks --key edge
   relay nacks --admin 127.0.0.1:19000 -o json`,
-		Args: cobra.NoArgs,
-	}
-	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
-	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&key, "key", "k", "", "only those of this key, as KEY shows it")
-	completeKeys(cmd, flags)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		q := url.Values{}
-		if cmd.Flags().Changed("key") {
-			q.Set("key", key)
-		}
-		items, err := c.listOfKey(commandContext(cmd), "/nacks", q)
-		if err != nil {
-			return err
-		}
-		if *format != formatTable {
-			return printData(cmd.OutOrStdout(), *format, map[string]any{"items": items})
-		}
-		nacks := make([]keyNack, len(items))
-		for i := range items {
-			if err := json.Unmarshal(items[i], &nacks[i]); err != nil {
-				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
-			}
-		}
-		printNackList(cmd.OutOrStdout(), nacks, time.Now())
-		return nil
-	}
-	return cmd
+	}, list[keyNack]{path: "/nacks", byKey: true, empty: "no client rejected a response", columns: nackColumns})
 }
 
 // keyNack is an item of /nacks.
@@ -82,28 +42,34 @@ type keyNack struct {
 	StillNacking   int  `json:"still_nacking"`
 }
 
-func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
-	if len(nacks) == 0 {
-		fmt.Fprintln(w, "no client rejected a response")
-		return
+func nackColumns(now time.Time) []column[keyNack] {
+	return []column[keyNack]{
+		textColumn("KEY", func(n *keyNack) string { return n.Key }),
+		textColumn("TYPE", func(n *keyNack) string { return shortType(n.Type) }),
+		textColumn("VERSION", func(n *keyNack) string { return shortVersion(n.Version) }),
+		textColumn("NACKS", func(n *keyNack) string { return strconv.FormatUint(n.Count, 10) }),
+		textColumn("CLIENTS", func(n *keyNack) string {
+			if n.ClientsAtLeast {
+				return strconv.Itoa(n.ClientsTotal) + "+"
+			}
+			return strconv.Itoa(n.ClientsTotal)
+		}),
+		{"STILL", func(n *keyNack) cell { return alarming(n.StillNacking, red) }},
+		textColumn("LAST", func(n *keyNack) string { return age(now.Sub(n.Last)) }),
+		textColumn("NODE", func(n *keyNack) string {
+			if len(n.Clients) == 0 {
+				return ""
+			}
+			return n.Clients[0].Node
+		}),
+		textColumn("MESSAGE", func(n *keyNack) string { return onOneLine(n.Message) }),
 	}
-	rows := [][]cell{{{text: "KEY"}, {text: "TYPE"}, {text: "VERSION"}, {text: "NACKS"}, {text: "CLIENTS"},
-		{text: "STILL"}, {text: "LAST"}, {text: "NODE"}, {text: "MESSAGE"}}}
-	for i := range nacks {
-		n := &nacks[i]
-		clients, node, still := strconv.Itoa(n.ClientsTotal), "", cell{text: strconv.Itoa(n.StillNacking)}
-		if n.ClientsAtLeast {
-			clients += "+"
-		}
-		if len(n.Clients) > 0 {
-			node = n.Clients[0].Node
-		}
-		if n.StillNacking > 0 {
-			still.colour = red
-		}
-		rows = append(rows, []cell{{text: orNone(n.Key)}, {text: shortType(n.Type)}, {text: orNone(shortVersion(n.Version))},
-			{text: strconv.FormatUint(n.Count, 10)}, {text: clients}, still, {text: age(now.Sub(n.Last))},
-			{text: orNone(node)}, {text: onOneLine(n.Message)}})
+}
+
+// alarming is a number that has a colour unless it is 0.
+func alarming(n int, colour string) cell {
+	if n == 0 {
+		colour = ""
 	}
-	tintOf(w).table(w, rows)
+	return cell{strconv.Itoa(n), colour}
 }

@@ -223,7 +223,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--node", "good", "--key", `"edge"`); code != 0 || !strings.Contains(out, "1 stream; types on them: 1 SYNCED") {
 				t.Errorf("%d %s", code, out)
 			}
-			for key, want := range map[string]string{"edge/x": `relay: the node "good" has no type under the key edge/x`, "a b": `relay: key: must be one key as /keys shows it, but is "a b"`} {
+			for key, want := range map[string]string{"edge/x": `relay: the node "good" is connected, but the filter does not select it`, "a b": `relay: key: must be one key as /keys shows it, but is "a b"`} {
 				if code, out := o.run("status", "--node", "good", "--key", key); code != 1 || !strings.HasPrefix(out, want) {
 					t.Errorf("%d %s", code, out)
 				}
@@ -293,7 +293,7 @@ func TestDiffOfWhatIsUnanswered(t *testing.T) {
 // A terminal has colours.
 func TestColours(t *testing.T) {
 	var out bytes.Buffer
-	(tint{true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
+	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
 	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\n" {
 		t.Errorf("%q", got)
 	}
