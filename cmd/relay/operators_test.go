@@ -250,7 +250,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			good.take().answer("")
 			o.until([]string{"diff", "--node", "b\x1bad"}, "-alt_stat_name: one\n+alt_stat_name: t")
 
-			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "resources:\n  - type: type.googleapis.com/envoy.config.cluster.v3.Cluster\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") || !strings.Contains(out, "\n    type_version: v3\n") {
+			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "items:\n  - type: type.googleapis.com/envoy.config.cluster.v3.Cluster\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") || !strings.Contains(out, "\n    type_version: v3\n") {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("dump", "--key", "edge", "-o", "json"); code != 0 || strings.Count(out, `"@type"`) != 3 {
