@@ -26,7 +26,8 @@ as YAML diffs against the resources that it has. The output has the client's err
 message and no secrets.
 
 The relay keeps at most 4 MB of replaced resources for each type of a key. For older
-resources the command prints that the relay no longer has them.`,
+resources the command prints that the relay no longer has them. "relay nacks --diff"
+shows what clients rejected earlier.`,
 		Example: `  relay diff sidecar~10.0.0.1~web-0
   relay diff web-0 --admin 127.0.0.1:19000 -o json`,
 	}
@@ -107,12 +108,17 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 		if u.NotHeld {
 			fmt.Fprintln(w, "the relay no longer has the resources of this version")
 		}
-		for _, r := range u.Resources {
-			printDifference(w, t, r.Name, u.Version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
-		}
-		if u.More > 0 {
-			fmt.Fprintf(w, "and %s\n", counted(u.More, "more resource"))
-		}
+		printDifferences(w, t, u.Version, u.Resources, u.More)
+	}
+}
+
+// printDifferences prints the diffs of resources in a version, and how many more there are.
+func printDifferences(w io.Writer, t tint, version string, all []admin.DifferingResource, more int) {
+	for _, r := range all {
+		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "and %s\n", counted(more, "more resource"))
 	}
 }
 

@@ -52,6 +52,8 @@ type list[T any] struct {
 	byKey   bool   // the command has --key
 	empty   string // printed if the list is empty
 	columns func(now time.Time) []column[T]
+	// diffs prints the rows with their differences; nil: the command has no --diff.
+	diffs func(w io.Writer, rows []T, now time.Time)
 }
 
 // newListCmd completes a command that prints a list of a running relay as a table, JSON or YAML.
@@ -65,6 +67,10 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		cmd.Flags().StringVarP(key, "key", "k", "", "only those of this key, as KEY shows it")
 		completeKeys(cmd, flags)
 	}
+	diff := new(bool)
+	if l.diffs != nil {
+		cmd.Flags().BoolVar(diff, "diff", false, "show the rejected resources")
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
 		if err != nil {
@@ -74,6 +80,9 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		q := url.Values{}
 		if l.byKey && cmd.Flags().Changed("key") {
 			q.Set("key", *key)
+		}
+		if *diff {
+			q.Set("diff", "true")
 		}
 		items, err := c.listOfKey(commandContext(cmd), l.path, q)
 		if err != nil {
@@ -87,6 +96,8 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		switch {
 		case err != nil:
 			return err
+		case len(rows) > 0 && *diff:
+			l.diffs(out, rows, time.Now())
 		case len(rows) > 0:
 			printTable(out, tintOf(out), l.columns(time.Now()), rows, *noHeaders)
 		case !*noHeaders:

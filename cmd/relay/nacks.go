@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/admin"
 )
 
 func newNacksCmd() *cobra.Command {
@@ -19,11 +23,13 @@ is one row for each key, type, version and message.
   STILL    how many clients reject it now
   LAST     the time since the last NACK
 
-"relay diff NODE" shows which resources a client rejected.`,
+--diff shows the rejected resources as YAML diffs against those that the client had,
+for the last 16 rows of each key. These diffs stay when the client accepts something
+newer. The output has no secrets.`,
 		Example: `  relay nacks
-  relay nacks --key edge
+  relay nacks --key edge --diff
   relay nacks --admin 127.0.0.1:19000 -o json`,
-	}, list[keyNack]{path: "/nacks", byKey: true, empty: "no client rejected a response", columns: nackColumns})
+	}, list[keyNack]{path: "/nacks", byKey: true, empty: "no client rejected a response", columns: nackColumns, diffs: printNackDiffs})
 }
 
 // keyNack is an item of /nacks.
@@ -40,6 +46,19 @@ type keyNack struct {
 	ClientsTotal   int  `json:"clients_total"`
 	ClientsAtLeast bool `json:"clients_at_least"`
 	StillNacking   int  `json:"still_nacking"`
+
+	// With ?diff=true.
+	Resources []admin.DifferingResource `json:"resources"`
+	NotHeld   bool           `json:"not_held_any_more"`
+	More      int            `json:"more"`
+}
+
+// lastNode returns the id of the client that rejected it last.
+func (n *keyNack) lastNode() string {
+	if len(n.Clients) == 0 {
+		return ""
+	}
+	return n.Clients[0].Node
 }
 
 func nackColumns(now time.Time) []column[keyNack] {
@@ -56,12 +75,7 @@ func nackColumns(now time.Time) []column[keyNack] {
 		}),
 		{"STILL", func(n *keyNack) cell { return alarming(n.StillNacking, red) }},
 		textColumn("LAST", func(n *keyNack) string { return age(now.Sub(n.Last)) }),
-		textColumn("NODE", func(n *keyNack) string {
-			if len(n.Clients) == 0 {
-				return ""
-			}
-			return n.Clients[0].Node
-		}),
+		textColumn("NODE", (*keyNack).lastNode),
 		textColumn("MESSAGE", func(n *keyNack) string { return onOneLine(n.Message) }),
 	}
 }
@@ -72,4 +86,26 @@ func alarming(n int, colour string) cell {
 		colour = ""
 	}
 	return cell{strconv.Itoa(n), colour}
+}
+
+// printNackDiffs prints each row with its rejected resources.
+func printNackDiffs(w io.Writer, nacks []keyNack, now time.Time) {
+	t := tintOf(w)
+	for i := range nacks {
+		n := &nacks[i]
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		of := "of " + counted(n.ClientsTotal, "client")
+		if n.ClientsAtLeast {
+			of = "of more than " + counted(n.ClientsTotal, "client")
+		}
+		fmt.Fprintf(w, "%s under %s: version %s: %s %s, the last %s ago of %s; rejected now by %d\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
+			counted(int(n.Count), "NACK"), of, age(now.Sub(n.Last)), plain(orNone(n.lastNode())), n.StillNacking)
+		fmt.Fprintf(w, "%s\n", t.as(red, onOneLine(n.Message)))
+		if n.NotHeld {
+			fmt.Fprintln(w, "the relay has not kept the resources of this version")
+		}
+		printDifferences(w, t, n.Version, n.Resources, n.More)
+	}
 }

@@ -27,7 +27,7 @@ func TestTheFleetIsLive(t *testing.T) {
 	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 delta")
 	p.shows(".flow", "files", "edge/eu-1", "SYNCED")
 	p.is("document.querySelectorAll('.flow .ribbon.synced').length === 2 && document.querySelectorAll('.flow .up.connected').length === 2")
-	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "reached")
+	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "connected")
 
 	same := p.marked()
 	leave := w.join(node("new-1", "mesh", "eu-1"), node("new-2", "mesh", "eu-1"))
@@ -45,12 +45,23 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p := w.open()
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
-	p.shows("#origins", "not in use") // no client has used it yet
+	p.shows("#origins", "connected") // before a client uses it
 	away := &client{node: node("lost-1", "nobody", ""), nack: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "These clients keep", "Look up the reason unmapped")
+}
+
+// An origin that the relay cannot reach is shown before any client comes.
+func TestAWrongOriginIsShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, xdstest.Config{"upstream.origins": []map[string]any{{"address": "127.0.0.1:1", "name": "wrong"}}})
+	p := w.open()
+	p.visit("/")
+	p.shows(".alarms", "Origin wrong has never been reached: dial tcp 127.0.0.1:1: connect: connection refused", "The relay refuses new clients")
+	p.shows("#origins", "wrong", "never reached")
+	p.shows(".tiles", "0 of 1")
 }
 
 // Invalid files of an origin keep the previous content, and are shown.
@@ -60,7 +71,7 @@ func TestUnusableFilesAreShown(t *testing.T) {
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
-	p.shows("#origins", "reached")
+	p.shows("#origins", "connected")
 	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +176,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards", "1 client still rejects it")
 	p.shows("#nacked", "1")
 	p.do(chromedp.Click(".cards summary"))
-	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
+	p.shows(".cards .difference", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
 	// A new row leaves open rows as they are.
 	w.nacking("cluster web: another reason")
@@ -186,6 +197,11 @@ func TestANackAppears(t *testing.T) {
 	w.clusters("4", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
 	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
+	// The resources are still there, although the client has accepted newer ones.
+	p.do(chromedp.Click(".cards > li:nth-child(1) summary"))
+	p.shows(".cards > li:nth-child(1) .difference", "newer", `+name: newer`)
+	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
+	p.shows(".cards > li:nth-child(2) .difference", `+name: new`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -75,7 +76,15 @@ func (m *member) Resubscribe(names []string) {
 	})
 }
 
-func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()) }
+// Nacked implements fanout.Member. The relay keeps no Secrets that were replaced.
+func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
+	m.group.nacks.Note(m.typ, n, time.Now(), func() *history.Rejected {
+		if offer == nil || xds.TypeOf(m.typ).Secret {
+			return nil
+		}
+		return history.NewRejected(m.group.Differences(m.typ, offer, history.MaxRejectedNames))
+	})
+}
 
 // Acked implements fanout.Member.
 func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {

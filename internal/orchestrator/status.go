@@ -92,6 +92,16 @@ func (g *Group) Nacks() *history.Nacks { return g.nacks }
 // View returns the view of a type; nil if there is none.
 func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
 
+// Differences returns what differs between what a client was offered of a type and what it has: see
+// snapshot.Past. Any goroutine may call it.
+func (g *Group) Differences(typ xds.TypeURL, o *snapshot.Offer, most int) (out []snapshot.Difference, more int, known bool) {
+	v := g.View(typ)
+	if v == nil {
+		return nil, 0, false
+	}
+	return v.history.Past(v.Held()).Differences(o, most)
+}
+
 // Held returns the newest snapshot of each type, in the order in which the types were first used.
 // It copies nothing.
 func (g *Group) Held() (out []*snapshot.Snapshot) {

@@ -272,9 +272,10 @@ func (m *Metrics) CertificateExpires(of string, at time.Time) {
 
 // Origin has the metrics of one origin.
 type Origin struct {
-	// Connected is the number of open connections to it.
+	// Connected is the number of connections to it that are up.
 	Connected *Gauge
-	// Away is 1 while it is away: an attempt failed, and none had a response since.
+	// Away is 1 while it is away: the relay cannot connect to it, or it ends every stream without a
+	// response.
 	Away *Gauge
 	// Silent is the number of open streams to it without a response.
 	Silent     *Gauge
@@ -292,7 +293,7 @@ func (m *Metrics) Origin(name string) *Origin {
 	o, ok := m.origins[name]
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
-			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and no attempt has had a response since.", tags{"origin": name}),
+			Away:   m.gauge("upstream_away", "1 while an origin is away: the relay cannot connect to it, or it ends every stream without a response.", tags{"origin": name}),
 			Silent: m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name})}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.",

@@ -121,8 +121,8 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	ps.mu.Lock()
 	t := p.status(&at)
 	u := inspect.Unacknowledged{
-		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since, Sub: p.sub,
-		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Names: []string{},
+		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since,
+		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Offer: snapshot.Offer{Sub: p.sub, Names: []string{}},
 	}
 	ps.mu.Unlock()
 	if at.newest != nil {

@@ -9,7 +9,7 @@ export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
-  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, null, page.signal, page.failed));
+  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
   await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
     (list) => {
