@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
@@ -58,6 +59,34 @@ func TestKeyProblem(t *testing.T) {
 		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
 	} {
 		if got := keyProblem(&c.key, now); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	o := operate(t, "")
+	code, out := o.run("origins")
+	lines := strings.Split(out, "\n")
+	if code != 0 || len(lines) != 3 || strings.Join(strings.Fields(lines[0]), " ") != "ORIGIN STATE STREAMS SILENT CONNECTIONS RECONNECTS ADDRESS PROBLEM" ||
+		!strings.HasPrefix(lines[1], "file:origin  connected  0 ") {
+		t.Errorf("%d %q", code, lines)
+	}
+	now := time.Now()
+	then := now.Add(-time.Minute)
+	for _, c := range []struct {
+		origin admin.Origin
+		want   string
+	}{
+		{admin.Origin{Reached: &then, Connections: 1, LastError: "lost"}, "connected -"},
+		{admin.Origin{Reached: &then, LastError: "lost"}, "not connected -"},
+		{admin.Origin{}, "connecting -"},
+		{admin.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
+		{admin.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
+		{admin.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
+	} {
+		columns := originColumns(now)
+		if got := columns[1].cell(&c.origin).text + " " + columns[len(columns)-1].cell(&c.origin).text; got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

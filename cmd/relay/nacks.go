@@ -29,54 +29,33 @@ newer. The output has no secrets.`,
 		Example: `  relay nacks
   relay nacks --key edge --diff
   relay nacks --admin 127.0.0.1:19000 -o json`,
-	}, list[keyNack]{path: "/nacks", byKey: true, empty: "no client rejected a response", columns: nackColumns, diffs: printNackDiffs})
-}
-
-// keyNack is an item of /nacks.
-type keyNack struct {
-	Key     string    `json:"key"`
-	Type    string    `json:"type"`
-	Version string    `json:"version"`
-	Message string    `json:"message"`
-	Count   uint64    `json:"count"`
-	Last    time.Time `json:"last"`
-	Clients []struct {
-		Node string `json:"node"`
-	} `json:"clients"`
-	ClientsTotal   int  `json:"clients_total"`
-	ClientsAtLeast bool `json:"clients_at_least"`
-	StillNacking   int  `json:"still_nacking"`
-
-	// With ?diff=true.
-	Resources []admin.DifferingResource `json:"resources"`
-	NotHeld   bool           `json:"not_held_any_more"`
-	More      int            `json:"more"`
+	}, list[admin.Nack]{path: "/nacks", byKey: true, empty: "no client rejected a response", columns: nackColumns, diffs: printNackDiffs})
 }
 
 // lastNode returns the id of the client that rejected it last.
-func (n *keyNack) lastNode() string {
+func lastNode(n *admin.Nack) string {
 	if len(n.Clients) == 0 {
 		return ""
 	}
 	return n.Clients[0].Node
 }
 
-func nackColumns(now time.Time) []column[keyNack] {
-	return []column[keyNack]{
-		textColumn("KEY", func(n *keyNack) string { return n.Key }),
-		textColumn("TYPE", func(n *keyNack) string { return shortType(n.Type) }),
-		textColumn("VERSION", func(n *keyNack) string { return shortVersion(n.Version) }),
-		textColumn("NACKS", func(n *keyNack) string { return strconv.FormatUint(n.Count, 10) }),
-		textColumn("CLIENTS", func(n *keyNack) string {
+func nackColumns(now time.Time) []column[admin.Nack] {
+	return []column[admin.Nack]{
+		textColumn("KEY", func(n *admin.Nack) string { return n.Key }),
+		textColumn("TYPE", func(n *admin.Nack) string { return shortType(n.Type) }),
+		textColumn("VERSION", func(n *admin.Nack) string { return shortVersion(n.Version) }),
+		textColumn("NACKS", func(n *admin.Nack) string { return strconv.FormatUint(n.Count, 10) }),
+		textColumn("CLIENTS", func(n *admin.Nack) string {
 			if n.ClientsAtLeast {
 				return strconv.Itoa(n.ClientsTotal) + "+"
 			}
 			return strconv.Itoa(n.ClientsTotal)
 		}),
-		{"STILL", func(n *keyNack) cell { return alarming(n.StillNacking, red) }},
-		textColumn("LAST", func(n *keyNack) string { return age(now.Sub(n.Last)) }),
-		textColumn("NODE", (*keyNack).lastNode),
-		textColumn("MESSAGE", func(n *keyNack) string { return onOneLine(n.Message) }),
+		{"STILL", func(n *admin.Nack) cell { return alarming(n.StillNacking, red) }},
+		textColumn("LAST", func(n *admin.Nack) string { return age(now.Sub(n.Last)) }),
+		textColumn("NODE", lastNode),
+		textColumn("MESSAGE", func(n *admin.Nack) string { return onOneLine(n.Message) }),
 	}
 }
 
@@ -89,7 +68,7 @@ func alarming(n int, colour string) cell {
 }
 
 // printNackDiffs prints each row with its rejected resources.
-func printNackDiffs(w io.Writer, nacks []keyNack, now time.Time) {
+func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
 	t := tintOf(w)
 	for i := range nacks {
 		n := &nacks[i]
@@ -101,8 +80,11 @@ func printNackDiffs(w io.Writer, nacks []keyNack, now time.Time) {
 			of = "of more than " + counted(n.ClientsTotal, "client")
 		}
 		fmt.Fprintf(w, "%s under %s: version %s: %s %s, the last %s ago of %s; rejected now by %d\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
-			counted(int(n.Count), "NACK"), of, age(now.Sub(n.Last)), plain(orNone(n.lastNode())), n.StillNacking)
+			counted(int(n.Count), "NACK"), of, age(now.Sub(n.Last)), plain(orNone(lastNode(n))), n.StillNacking)
 		fmt.Fprintf(w, "%s\n", t.as(red, onOneLine(n.Message)))
+		if n.Rejected == nil { // an older relay
+			continue
+		}
 		if n.NotHeld {
 			fmt.Fprintln(w, "the relay has not kept the resources of this version")
 		}

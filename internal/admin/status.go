@@ -180,23 +180,23 @@ func notKey(name string) string {
 	return fmt.Sprintf("key: must be one key as /keys shows it, but is %q", name)
 }
 
-// nack is an item of /nacks.
-type nack struct {
+// Nack is an item of /nacks.
+type Nack struct {
 	Key string `json:"key"`
 	history.Nack
-	*rejected // with ?diff=true
+	*Rejected // with ?diff=true
 }
 
-// rejected has the resources of a NACK, beside those that its first client had. They are there also
+// Rejected has the resources of a NACK, beside those that its first client had. They are there also
 // when the client has accepted something newer.
-type rejected struct {
+type Rejected struct {
 	Resources []DifferingResource `json:"resources"`
 	NotHeld   bool                `json:"not_held_any_more,omitempty"` // they are not kept
 	More      int                 `json:"more,omitempty"`              // further resources
 }
 
-func showRejected(r *history.Rejected) *rejected {
-	out := &rejected{Resources: []DifferingResource{}, NotHeld: r == nil || r.Unknown}
+func showRejected(r *history.Rejected) *Rejected {
+	out := &Rejected{Resources: []DifferingResource{}, NotHeld: r == nil || r.Unknown}
 	if r == nil {
 		return out
 	}
@@ -240,9 +240,9 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	}, func(n *history.KeyNack) string {
 		return strconv.FormatUint(n.Place, 10)
 	}, func(n *history.KeyNack) (any, bool) {
-		out := nack{Key: n.Key.String(), Nack: n.Nack}
+		out := Nack{Key: n.Key.String(), Nack: n.Nack}
 		if diff {
-			out.rejected = showRejected(n.Rejected)
+			out.Rejected = showRejected(n.Rejected)
 		}
 		return out, true
 	})
@@ -273,8 +273,8 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 	return key, true, nil
 }
 
-// origin is an item of /origins.
-type origin struct {
+// Origin is an item of /origins.
+type Origin struct {
 	Name      string     `json:"name"`
 	Address   string     `json:"address"`
 	Away      bool       `json:"away"`
@@ -291,10 +291,12 @@ type origin struct {
 	SilentSince *time.Time `json:"silent_since,omitempty"`
 	// Faults of the origin's files.
 	Faults []string `json:"faults,omitempty"`
+
+	place int // in the order of preference
 }
 
-func show(o upstream.OriginStatus) origin {
-	out := origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
+func show(o upstream.OriginStatus) Origin {
+	out := Origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
 	if !o.SilentSince.IsZero() {
 		out.SilentSince = &o.SilentSince
 	}
@@ -313,18 +315,17 @@ func show(o upstream.OriginStatus) origin {
 	return out
 }
 
-// listOrigins answers with one page: there are only as many as are configured.
-func (s *Server) listOrigins(*http.Request) (int, any) {
-	return http.StatusOK, struct {
-		Items []origin `json:"items"`
-	}{s.origins()}
+// listOrigins answers with the origins, in order of preference.
+func (s *Server) listOrigins(r *http.Request) (int, any) {
+	return paged(r, s.origins(), func(o *Origin) string { return fmt.Sprintf("%06d", o.place) }, whole[Origin])
 }
 
 // origins returns the origins, in order of preference.
-func (s *Server) origins() []origin {
-	out := []origin{}
-	for _, o := range s.opts.Origins.Origins() {
+func (s *Server) origins() []Origin {
+	out := []Origin{}
+	for i, o := range s.opts.Origins.Origins() {
 		out = append(out, show(o))
+		out[i].place = i
 	}
 	return out
 }
