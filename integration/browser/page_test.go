@@ -10,6 +10,9 @@ import (
 
 	"xdsrelay/internal/xdstest"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -112,6 +115,28 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "Admin.token_file: the changed file cannot be used: ", "must have one token")
+}
+
+// A node's view has the version of its program. A key with programs of two kinds is a problem.
+func TestUserAgents(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	envoy, grpc := node("envoy-1", "edge", "eu-1"), node("grpc-1", "edge", "eu-1")
+	envoy.UserAgentName, grpc.UserAgentName = "envoy", "gRPC Go"
+	envoy.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{
+		Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40, Patch: 2}}}
+	grpc.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}
+	w.join(envoy)
+	p := w.open()
+	p.visit("/ui/nodes/envoy-1")
+	p.shows(".facts", "User agent", "envoy 1.40.2")
+	leave := w.join(grpc)
+	p.visit("/ui/nodes/grpc-1")
+	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
+	p.visit("/")
+	p.shows(".alarms", "1 key has clients of different kinds, for example key edge/eu-1: envoy and gRPC Go")
+	leave()
+	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

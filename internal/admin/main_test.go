@@ -141,6 +141,8 @@ func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fano
 	}
 }
 
+func (f *fakeRelay) Mixed() keystatus.Mixed { return keystatus.Mixed{} }
+
 func (f *fakeRelay) Keys() []keystatus.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,6 +199,8 @@ func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 		}
 	}
 }
+
+func (f *fakeRelay) UserAgents() []inspect.UserAgentCount { return []inspect.UserAgentCount{} }
 
 func (f *fakeRelay) RecentRefusals() []refusal.Recent { return f.away }
 

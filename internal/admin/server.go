@@ -58,6 +58,7 @@ type Clients interface {
 	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
 	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
+	UserAgents() []inspect.UserAgentCount
 }
 
 // Keys gives the keys in use, as keystatus.Reader does.
@@ -65,6 +66,7 @@ type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
+	Mixed() keystatus.Mixed
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
@@ -82,6 +84,7 @@ type Store interface{ Status() store.Status }
 // Rules give nodes their keys, as aggregator.Rules do.
 type Rules interface {
 	UsesType() bool
+	Stats() []aggregator.Stat
 	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
@@ -33,6 +35,9 @@ type serverInfo struct {
 	StaleTypes      int         `json:"stale_types"` // of keys, served from the last known good
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
+
+	// UserAgents counts the clients by the user agent that their nodes name, the most frequent first.
+	UserAgents []inspect.UserAgentCount `json:"user_agents"`
 
 	// Problems are the relay's own problems, the first to look at first.
 	Problems []overview.Problem `json:"problems"`
@@ -92,7 +97,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
-		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
+		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
 		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
@@ -291,9 +296,25 @@ type Origin struct {
 	SilentSince *time.Time `json:"silent_since,omitempty"`
 	// Faults of the origin's files.
 	Faults []string `json:"faults,omitempty"`
+	// Rejected has the types whose newest response the relay rejected, at most maxRejected.
+	Rejected []RejectedType `json:"rejected,omitempty"`
 
 	place int // in the order of preference
 }
+
+// RejectedType is a type whose newest response from an origin the relay rejected. Keys is for how many
+// keys; the other fields are about the one that has been rejecting for longest.
+type RejectedType struct {
+	Type    string    `json:"type"`
+	Keys    int       `json:"keys"`
+	Key     string    `json:"key"`
+	Version string    `json:"version,omitempty"`
+	Error   string    `json:"error"`
+	Since   time.Time `json:"since"`
+}
+
+// maxRejected bounds the rejected types that are shown of an origin.
+const maxRejected = 20
 
 func show(o upstream.OriginStatus) Origin {
 	out := Origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
@@ -311,6 +332,10 @@ func show(o upstream.OriginStatus) Origin {
 	}
 	for _, f := range o.Faults {
 		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))
+	}
+	for _, r := range o.Rejected[:min(len(o.Rejected), maxRejected)] {
+		out.Rejected = append(out.Rejected, RejectedType{Type: cmp.Or(xds.TypeOf(r.Type).Short, string(r.Type)), Keys: r.Keys, Key: r.Key,
+			Version: r.Version, Error: redact.Text(r.Err.Error()), Since: r.Since})
 	}
 	return out
 }

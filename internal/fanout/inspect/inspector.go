@@ -18,6 +18,8 @@ type Client interface {
 	ID() uint64
 	// NodeID is empty before the first request.
 	NodeID() string
+	// UserAgent is empty before the first request.
+	UserAgent() UserAgent
 	Status(*Survey) ClientStatus
 	// AppendTypeStates appends the standing of each type that is wanted.
 	AppendTypeStates(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []TypeState) []TypeState
@@ -137,9 +139,10 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 }
 
 // Count counts the clients by type and state.
-func (i *Inspector) Count() (all telemetry.ClientStates) {
+func (i *Inspector) Count() telemetry.ClientStates {
+	all := telemetry.NewClientStates()
 	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
-		all.Count(s.Type, metricOf[s.State])
+		all.Count(s.Type, metricOf[s.State], s.Oversized)
 	}
 	return all
 }

@@ -19,13 +19,18 @@ func (p *Poller) ID() uint64 { return p.id }
 // NodeID implements inspect.Client.
 func (p *Poller) NodeID() string { return p.node.ID }
 
+// UserAgent implements inspect.Client.
+func (p *Poller) UserAgent() inspect.UserAgent {
+	return inspect.UserAgent{Name: p.node.UserAgent, Version: p.node.UserAgentVersion}
+}
+
 // Status implements inspect.Client: a poller is shown as a stream of one type.
 func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return inspect.ClientStatus{
-		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
+		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent, UserAgentVersion: p.node.UserAgentVersion,
 		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)},
 	}
 }

@@ -29,7 +29,7 @@ function draw(list) {
 function stream(c) {
   return [h('h2', {}, `Stream ${c.stream}`),
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
-      fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
+      fact('User agent', [c.user_agent, c.user_agent_version].filter(Boolean).join(' ')), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
     c.types?.length ? table('Types on this stream', [
       { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Requested' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
