@@ -54,7 +54,9 @@ func operate(t testing.TB, address string) *operated {
 
 func (o *operated) start() {
 	o.Helper()
-	o.relay = load(o, filepath.Join(o.dir, "relay.yaml"))
+	file := filepath.Join(o.dir, "relay.yaml")
+	o.relay = load(o, file)
+	o.relay.reloads = newReloader(o.relay, func() (*config.Config, error) { return config.Load(file, nil) }, nil)
 	o.admin = o.relay.adminListener.Addr().String()
 	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
 }
@@ -315,7 +317,7 @@ func TestStatusRows(t *testing.T) {
 	}
 	for wide, want := range map[bool]string{false: "[a2 b2 b1]", true: "[a2 b1 b1 b1]"} {
 		var got []string
-		for _, r := range statusRows(clients, wide) {
+		for _, r := range statusRows(clients, "", wide) {
 			got = append(got, fmt.Sprint(r.client.Node, len(r.types)))
 		}
 		if fmt.Sprint(got) != want {
@@ -328,11 +330,11 @@ func TestWideStatus(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	types := []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: "k", State: inspect.StateSynced, Acked: "7"}}
 	var out bytes.Buffer
-	printStatus(&out, []inspect.ClientStatus{
+	newStatusTable([]inspect.ClientStatus{
 		{Stream: 12, Node: "a", Variant: "delta", UserAgent: "envoy", UserAgentVersion: "1.40.0", Peer: "10.0.0.1:5", Since: now.Add(-90 * time.Second), Types: types},
 		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
 		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
-	}, true, now)
+	}, "", true).print(&out, false, now)
 	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
 -     -    sotw     -         -             14      10.0.0.3:5  0s
 a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s

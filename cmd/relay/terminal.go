@@ -32,8 +32,17 @@ func tintOf(w io.Writer) tint {
 	return tint{os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", terminalWidth(w)}
 }
 
-func isTerminal(w io.Writer) bool {
+// fileOf returns the file behind w, or that of the terminal that a screen is for.
+func fileOf(w io.Writer) (*os.File, bool) {
+	if s, ok := w.(*screen); ok {
+		w = s.terminal
+	}
 	f, ok := w.(*os.File)
+	return f, ok
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := fileOf(w)
 	if !ok {
 		return false
 	}
@@ -44,14 +53,19 @@ func isTerminal(w io.Writer) bool {
 // redrawn reports whether w is a terminal on which a line can be overwritten.
 func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// terminalWidth is the width of w in characters; 80 if it is unknown.
-func terminalWidth(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			return int(size.Col)
+// terminalSize is the size of w in characters; 80 by 24 if it is unknown.
+func terminalSize(w io.Writer) (width, height int) {
+	if f, ok := fileOf(w); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+			return int(size.Col), int(size.Row)
 		}
 	}
-	return 80
+	return 80, 24
+}
+
+func terminalWidth(w io.Writer) int {
+	width, _ := terminalSize(w)
+	return width
 }
 
 // cutTo cuts a line so that it fits into one line of the terminal. The carriage return that
