@@ -83,6 +83,7 @@ func TestOrigins(t *testing.T) {
 		{admin.Origin{}, "connecting -"},
 		{admin.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
 		{admin.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
+		{admin.Origin{Reached: &then, Connections: 1, Rejected: []admin.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
 		{admin.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
 	} {
 		columns := originColumns(now)

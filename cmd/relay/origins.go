@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ func newOriginsCmd() *cobra.Command {
   STREAMS     open streams, one or two for each key that uses the origin
   SILENT      streams without any response
   RECONNECTS  how often a stream to it ended or could not be opened
-  PROBLEM     the last error of an origin that is away, or the faults of its files`,
+  PROBLEM     the last error of an origin that is away, which of its responses the
+              relay rejects, and the faults of its files`,
 		Example: `  relay origins
   relay origins --admin 127.0.0.1:19000 -o json`,
 	}, list[admin.Origin]{path: "/origins", empty: "no origins", columns: originColumns})
@@ -38,14 +40,20 @@ func originColumns(now time.Time) []column[admin.Origin] {
 		textColumn("CONNECTIONS", func(o *admin.Origin) string { return strconv.Itoa(o.Connections) }),
 		textColumn("RECONNECTS", func(o *admin.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
 		textColumn("ADDRESS", func(o *admin.Origin) string { return o.Address }),
-		{"PROBLEM", func(o *admin.Origin) cell {
-			var says []string
-			if o.Away {
-				says = append(says, o.LastError)
-			}
-			return cell{orNone(onOneLine(strings.Join(append(says, o.Faults...), "; "))), yellow}
-		}},
+		{"PROBLEM", func(o *admin.Origin) cell { return cell{orNone(originProblem(o)), yellow} }},
 	}
+}
+
+// originProblem says what is wrong with an origin; empty: nothing is.
+func originProblem(o *admin.Origin) string {
+	var says []string
+	if o.Away {
+		says = append(says, o.LastError)
+	}
+	for _, r := range o.Rejected {
+		says = append(says, fmt.Sprintf("the relay rejects %s of %s: %s", r.Type, counted(r.Keys, "key"), r.Error))
+	}
+	return onOneLine(strings.Join(append(says, o.Faults...), "; "))
 }
 
 // originState is the state of an origin, with its age if it should not last.
