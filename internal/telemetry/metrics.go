@@ -192,7 +192,7 @@ func (m *Metrics) make() {
 		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
 	}
 	m.makeStore()
-	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's configuration file has faults. The configuration before stays in force.", nil)
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The configuration before stays in force.", nil)
 	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Configuration keys whose new values need a restart.", nil)
 
 	m.read("config_age_seconds", "Time since the last accepted response of any origin, or since the start. It grows while nothing changes, and is not the age of the resources.",
