@@ -140,9 +140,10 @@ const demoCluster = "edge"
 // demoNode is the node of the i-th simulated client. Clients alternate between two zones.
 func demoNode(i int, cluster string) *corev3.Node {
 	return &corev3.Node{
-		Id:       fmt.Sprintf("%s-%03d", cluster, i),
-		Cluster:  cluster,
-		Locality: &corev3.Locality{Region: "eu", Zone: fmt.Sprintf("eu-%d", i%2+1)},
+		Id:            fmt.Sprintf("%s-%03d", cluster, i),
+		Cluster:       cluster,
+		Locality:      &corev3.Locality{Region: "eu", Zone: fmt.Sprintf("eu-%d", i%2+1)},
+		UserAgentName: "envoy",
 	}
 }
 
@@ -154,7 +155,7 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 		Nodes: func(i int) *corev3.Node {
 			node := demoNode(i, demoCluster)
 			if i%demoGRPCEach == demoGRPCEach-1 {
-				node.Id, node.Cluster = fmt.Sprintf("grpc-%03d", i), "mesh"
+				node.Id, node.Cluster, node.UserAgentName = fmt.Sprintf("grpc-%03d", i), "mesh", "gRPC Go"
 			}
 			return node
 		},

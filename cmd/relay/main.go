@@ -66,6 +66,9 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// The help lists commands in the order of newRootCmd.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "relay",

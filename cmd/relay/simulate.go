@@ -29,8 +29,9 @@ func newSimulateCmd() *cobra.Command {
 		Short: "Connect simulated clients to a relay",
 		Long: `Connect simulated clients to a relay, or to any other xDS server with the aggregated
 service. The clients behave like Envoys and accept every response. Their nodes have
-the ids edge-000, edge-001 and so on. They are in the cluster edge, and in turn in
-the zones eu-1 and eu-2. --cluster changes "edge".
+the ids edge-000, edge-001 and so on, and the user agent envoy without a version.
+They are in the cluster edge, and in turn in the zones eu-1 and eu-2. --cluster
+changes "edge".
 
 The command prints a line every few seconds:
 
