@@ -216,7 +216,20 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `unknown state "bad"`) {
 				t.Errorf("%d %s", code, out)
 			}
-			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
+			for _, more := range [][]string{nil, {"--state", "STALE"}, {"--summary"}} {
+				if code, out := o.run(append([]string{"status", "--key", "nobody"}, more...)...); code != 1 || out != "relay: key nobody is not in use\n" {
+					t.Errorf("%v: %d %s", more, code, out)
+				}
+			}
+			for _, format := range []string{"table", "json"} {
+				if code, out := o.run("status", "--node", "nobody", "--type", "CDS", "-o", format); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {
+					t.Errorf("%d %s", code, out)
+				}
+			}
+			if code, out := o.run("status", "--node", "good", "--type", "LDS"); code != 0 || !strings.HasPrefix(out, "none of 1 stream is selected\n") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--node", "good", "--state", "STALE", "-o", "json"); code != 0 || out != "{\n  \"items\": []\n}\n" {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("status", "--node", "nobody"); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {

@@ -124,7 +124,8 @@ func (s *statusRun) print(ctx context.Context, out, errs io.Writer, tableLast bo
 	}
 	path, all, filter := s.query()
 	items, err := s.relay.listOfKey(ctx, path, filter)
-	if len(items) == 0 && len(filter) > len(all) {
+	// That the filters select no stream of a node is an error of the relay.
+	if len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")) {
 		return s.printNone(ctx, out, errs, path, all)
 	}
 	if err != nil {
