@@ -16,8 +16,10 @@ import (
 
 func TestKeys(t *testing.T) {
 	o := operate(t, "")
-	if code, out := o.run("keys"); code != 0 || out != "no keys\n" {
-		t.Errorf("%d %s", code, out)
+	for command, want := range map[string]string{"keys": "no keys\n", "status": "no clients\n", "status --summary": "no clients\n", "status --state STALE": "no clients\n"} {
+		if code, out := o.run(strings.Fields(command)...); code != 0 || out != want {
+			t.Errorf("%s: %d %s", command, code, out)
+		}
 	}
 	o.client("web-0", "edge", xds.SotW).take().answer("")
 	o.client("web-1", "mesh", xds.Delta).take().answer("no")

@@ -54,7 +54,11 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 		}
 	}
 	t := tintOf(out)
-	fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(t, states))
+	if sum.Clients == 0 {
+		fmt.Fprintln(out, "no clients")
+	} else {
+		fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(t, states))
+	}
 	keys := sum.Keys[:min(len(sum.Keys), maxKeysShown)]
 	for _, table := range []struct {
 		rows    []statesOf
