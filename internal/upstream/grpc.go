@@ -151,6 +151,9 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 		switch state {
 		case connectivity.Ready:
 			o.state.connected()
+			if o.state.isAway() { // its streams failed; if no key uses it any more, it is back later
+				wait, cancel = context.WithTimeout(ctx, awayKnownFor)
+			}
 		case connectivity.Idle: // pick_first, after the origin closed the connection
 			sleep(ctx, upTo(reopenWithin))
 			c.cc.Connect()

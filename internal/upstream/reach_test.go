@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -133,6 +136,56 @@ func TestASilentOriginIsNotAway(t *testing.T) {
 		if st := r.client.Origins()[0]; st.Away || !st.AwaySince.IsZero() || st.Silent != 1 {
 			t.Errorf("once it is silent: %+v", st)
 		}
+	})
+}
+
+// An origin that ends each stream stays away, however often its connection is made again. It is back
+// at a response, or if no stream failed for a while.
+func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		var log xdstest.Log
+		f := n.origin("one", grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Minute, MaxConnectionAgeGrace: time.Second}))
+		r := startRelay(t, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one"}}, Variant: v, Dialer: n.dial, Backoff: steep, Log: log.Logger()})
+		synctest.Wait()
+		says := func(away, back int) {
+			t.Helper()
+			synctest.Wait()
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is back"`); a != away || b != back {
+				t.Fatalf("away %d and back %d times, want %d and %d:\n%s", a, b, away, back, &log)
+			}
+			if is, want := r.counted(`upstream_away{origin="one"}`), away-back; is != want {
+				t.Fatalf("the metric is %d, want %d", is, want)
+			}
+		}
+		fails := func(d time.Duration) {
+			for end := time.After(d); ; {
+				select {
+				case s := <-f.streams:
+					s.done <- status.Error(codes.Unimplemented, "unknown service")
+				case <-end:
+					return
+				}
+			}
+		}
+		ctx, cancel := context.WithCancel(r.ctx)
+		r.ctx = ctx
+		_, sink := r.stream(named(rds, "a"))
+		fails(30 * time.Minute)
+		says(1, 0)
+		n.mu.Lock()
+		if len(n.dials) < 20 {
+			t.Errorf("only %d connections", len(n.dials))
+		}
+		n.mu.Unlock()
+		f.opens().send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
+		says(1, 1)
+		fails(30 * time.Minute)
+		says(2, 1)
+
+		cancel()
+		time.Sleep(5 * time.Minute)
+		says(2, 2)
 	})
 }
 
