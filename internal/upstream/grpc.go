@@ -327,5 +327,5 @@ func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("origin ended the stream")
 	}
-	return fmt.Errorf("stream: %w", err)
+	return withoutLocalAddress(fmt.Errorf("stream: %w", err))
 }

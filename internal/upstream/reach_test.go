@@ -208,6 +208,31 @@ func TestAnOldFailureMeansNothing(t *testing.T) {
 	})
 }
 
+// The relay's port differs in each attempt. It is not part of an error, so that the error stays the
+// same.
+func TestAnErrorHasNoLocalAddress(t *testing.T) {
+	reset := listenWith(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	})
+	ca := tlstest.File(t, t.TempDir(), "ca", tlstest.NewAuthority(t).PEM())
+	r := startRelay(t, Options{Origins: []OriginOptions{{Address: reset, TLS: TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
+	at := r.client.origins[0]
+	r.until("the origin to be away", func() bool { return at.status().Away })
+	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, err := range []error{
+		new(dialed).explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
+		ended(status.Error(codes.Unavailable, "error reading from server: read tcp [::1]:40000->[::2]:18000: connection reset by peer")),
+	} {
+		if strings.Contains(err.Error(), "40000") {
+			t.Errorf("%q has the relay's port", err)
+		}
+	}
+}
+
 // addresses is a resolver.ClientConn that accepts every result.
 type addresses struct{ resolver.ClientConn }
 
