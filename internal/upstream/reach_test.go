@@ -139,8 +139,8 @@ func TestASilentOriginIsNotAway(t *testing.T) {
 	})
 }
 
-// An origin that ends each stream stays away, however often its connection is made again. It is back
-// at a response, or if no stream failed for a while.
+// An origin that ends each stream stays away, however often its connection is made again. It is
+// back at a response, or if no stream failed for a while.
 func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		var log xdstest.Log
