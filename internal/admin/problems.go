@@ -106,8 +106,8 @@ func (o *observed) problems() []overview.Problem {
 			have = "has"
 		}
 		say(overview.Problem{Severity: overview.Warning, Since: &m.Since,
-			Text:   fmt.Sprintf("%s %s clients of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
-			Impact: "Clients of one kind may get the resources of the other kind, or none.",
+			Text:   fmt.Sprintf("%s %s nodes of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
+			Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
 			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 	}
 	for _, t := range o.oversized {

@@ -61,7 +61,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
-			"warning: 2 keys have clients of different kinds, for example key shop/cart: envoy and gRPC Go",
+			"warning: 2 keys have nodes of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"error: EDS responses are too large to be sent to 2 clients",
 			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
@@ -87,7 +87,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},
 		{"one mixed key", observed{state: "serving", mixed: keystatus.Mixed{Keys: 1, Key: "a", Names: [2]string{"x", "y"}, Since: at}}, []string{
-			"warning: 1 key has clients of different kinds, for example key a: x and y",
+			"warning: 1 key has nodes of different kinds, for example key a: x and y",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
