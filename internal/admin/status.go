@@ -201,15 +201,16 @@ type rejected struct {
 	More      int         `json:"more,omitempty"`              // further resources
 }
 
-func showRejected(r *history.Rejected) *rejected {
+// showRejected returns the resources of a NACK for which the budget suffices.
+func showRejected(r *history.Rejected, b *budget) *rejected {
 	out := &rejected{Resources: []differing{}, NotHeld: r == nil || r.Unknown}
 	if r == nil {
 		return out
 	}
 	out.More = r.More
-	for i := range r.Differences {
-		out.Resources = append(out.Resources, differ(&r.Differences[i]))
-	}
+	var more int
+	out.Resources, more = b.differ(r.Differences)
+	out.More += more
 	return out
 }
 
@@ -224,6 +225,16 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
+	q := r.URL.Query()
+	var typ xds.TypeURL
+	if q.Has("type") {
+		if typ, err = parseType(q.Get("type")); err != nil {
+			return fail(http.StatusBadRequest, err.Error())
+		}
+	}
+	wanted := func(n *history.KeyNack) bool {
+		return (!isOnly || n.Key == only) && (typ == "" || n.Type == string(typ)) && (!q.Has("version") || n.Version == q.Get("version"))
+	}
 	now := history.CountNacks(s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
@@ -232,7 +243,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 		}
 		return func(yield func(*history.KeyNack) bool) {
 			for n := range s.opts.Keys.Nacks(before) {
-				if isOnly && n.Key != only {
+				if !wanted(&n) {
 					continue
 				}
 				rows := []history.Nack{n.Nack}
@@ -248,7 +259,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	}, func(n *history.KeyNack) (any, bool) {
 		out := nack{Key: n.Key.String(), Nack: n.Nack}
 		if diff {
-			out.rejected = showRejected(n.Rejected)
+			out.rejected = showRejected(n.Rejected, newBudget())
 		}
 		return out, true
 	})
