@@ -99,7 +99,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
-		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
+		Problems: s.problems(s.keys(), s.origins()), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
