@@ -53,14 +53,17 @@ func (r *replicas) start(i int) {
 	r.relays[i] = xdstest.StartRelay(r.t, r.config[i])
 }
 
-// envoys starts Envoys that find the relays by their name.
+// envoys starts Envoys that find the relays by their name, as in config/clients/envoy-replicas.yaml.
 func (r *replicas) envoys(n int) []*envoy {
 	r.t.Helper()
 	var out []*envoy
 	for i := range n {
-		b := r.way.bootstrap(r.t, net.JoinHostPort(relayDNSName, r.port))
+		b := r.way.bootstrap(r.t)
+		sample := readBootstrap(r.t, "envoy-replicas.yaml")
+		sample.connectTo(net.JoinHostPort(relayDNSName, r.port))
+		b["static_resources"] = sample["static_resources"]
 		c := b.cluster("relay")
-		c["type"], c["dns_lookup_family"], c["dns_refresh_rate"] = "STRICT_DNS", "V4_ONLY", "0.3s"
+		c["dns_lookup_family"], c["dns_refresh_rate"] = "V4_ONLY", "0.3s"
 		c["typed_dns_resolver_config"] = bootstrap{
 			"name": "envoy.network.dns_resolver.cares",
 			"typed_config": bootstrap{

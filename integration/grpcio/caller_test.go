@@ -26,31 +26,39 @@ type caller struct {
 	last   string // the backend that answered last
 }
 
-// startCaller runs testdata/caller.py with the bootstrap of
-// config/clients/grpc.json, in which server replaces the relay's address.
+// startCaller runs testdata/caller.py with the bootstrap of config/clients/grpc.json, in which
+// server replaces the relay's address.
 func startCaller(t testing.TB, server, service string) *caller {
+	t.Helper()
+	return startCallerBy(t, bootstrap(t, "grpc.json", map[string]string{"127.0.0.1:15010": server}), service)
+}
+
+// startCallerBy is startCaller with this bootstrap.
+func startCallerBy(t testing.TB, bootstrap, service string) *caller {
 	t.Helper()
 	c := &caller{t: t}
 	cmd := exec.Command(filepath.Join(xdstest.PythonEnv(t), "bin", "python"), filepath.Join("testdata", "caller.py"), service)
-	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrap(t, server), "no_grpc_proxy=127.0.0.1")
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrap, "no_grpc_proxy=127.0.0.1")
 	c.Process = xdstest.StartProcess(t, "caller.py", cmd, c.line)
 	t.Cleanup(c.check) // runs before the process is killed
 	return c
 }
 
-// bootstrap writes the client's bootstrap and returns the file's path.
-func bootstrap(t testing.TB, server string) string {
+// bootstrap writes a file of config/clients in which some texts are replaced. It returns the path.
+func bootstrap(t testing.TB, file string, replaced map[string]string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "config", "clients", "grpc.json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "config", "clients", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const relay = `"127.0.0.1:15010"`
-	if bytes.Count(text, []byte(relay)) != 1 {
-		t.Fatalf("grpc.json does not name %s once", relay)
+	for sample, here := range replaced {
+		if bytes.Count(text, []byte(sample)) != 1 {
+			t.Fatalf("%s does not have %q once", file, sample)
+		}
+		text = bytes.Replace(text, []byte(sample), []byte(here), 1)
 	}
-	path := filepath.Join(t.TempDir(), "grpc.json")
-	if err := os.WriteFile(path, bytes.Replace(text, []byte(relay), []byte(`"`+server+`"`), 1), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), file)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -10,6 +10,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -87,6 +88,28 @@ func follow(t *testing.T, variant, kind string) {
 
 	noNacks(r)
 	xdstest.Eventually(t, "the client in /clients", func() error { return inStep(r) })
+}
+
+// C-core reaches the relay over mutual TLS with config/clients/grpc-mtls.json. The relay's identity
+// rule binds the node to its certificate.
+func TestMutualTLS(t *testing.T) {
+	xdstest.PythonEnv(t)
+	t.Parallel()
+	ca, dir := tlstest.NewAuthority(t), t.TempDir()
+	authority := tlstest.File(t, dir, "ca.crt", ca.PEM())
+	serverCert, serverKey := ca.Pair(t, tlstest.Loopback()).Write(t, dir, "relay")
+	clientCert, clientKey := ca.Pair(t, tlstest.URI("spiffe://example.com/"+node)).Write(t, dir, "client")
+	o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
+	o.Put(key, service("greeter", xdstest.StartGRPCBackend(t, "blue"))...)
+	r := xdstest.StartRelay(t, xdstest.QuickConfig().With(xdstest.Config{
+		"upstream.origins":    xdstest.Origins(o.Address),
+		"downstream.tls":      map[string]any{"cert_file": serverCert, "key_file": serverKey, "client_ca_file": authority},
+		"downstream.identity": `("spiffe://example.com/" + node.id) in peer.uri_sans`,
+	}))
+	startCallerBy(t, bootstrap(t, "grpc-mtls.json", map[string]string{
+		"relay.example.com:15010": r.Address, "/etc/grpc/tls/ca.crt": authority,
+		"/etc/grpc/tls/client.crt": clientCert, "/etc/grpc/tls/client.key": clientKey,
+	}), "greeter").reaches("blue")
 }
 
 // A client that starts while the origin is away gets answers once the origin is

@@ -25,6 +25,8 @@ const (
 type page struct {
 	Items []json.RawMessage `json:"items"`
 	Next  string            `json:"next_page_token,omitempty"`
+	// Total is the length of the whole list; nil: not counted.
+	Total *int `json:"total,omitempty"`
 }
 
 // lines returns a large page with one item a line, without decoding it; false if the page is small
@@ -51,6 +53,9 @@ func (p page) lines() ([]byte, bool) {
 		b = append(b, bytes.TrimSuffix(item, []byte{'\n'})...)
 	}
 	b = append(b, "\n]"...)
+	if p.Total != nil {
+		b = fmt.Appendf(b, ",\n\"total\": %d", *p.Total)
+	}
 	if p.Next != "" {
 		b = append(append(b, ",\n\"next_page_token\": "...), next...)
 	}

@@ -206,6 +206,7 @@ func TestClients(t *testing.T) {
 	streams("/clients?key="+url.QueryEscape(key), 10)
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
+	r.want(404, "GET", "/clients/b?key=nobody", nil)
 	for i, id := range []string{"spiffe://cluster.local/ns/a/sa/b", "a/../b", "./x//", "..", "//"} {
 		r.shown.set(func() { r.shown.clients = []inspect.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
 		streams("/clients/"+url.PathEscape(id), uint64(i)+1)
@@ -230,7 +231,7 @@ func TestNacks(t *testing.T) {
 		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: xds.ClusterType, State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.states[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
-	var all list[nack]
+	var all list[Nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
 		t.Fatalf("%+v", all)
@@ -244,9 +245,9 @@ func TestNacks(t *testing.T) {
 	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillNacking != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
-	var paged []nack
+	var paged []Nack
 	for token := ""; ; {
-		var p list[nack]
+		var p list[Nack]
 		r.get("/nacks?limit=1&page_token="+token, &p)
 		paged = append(paged, p.Items...)
 		if token = p.Next; token == "" {
@@ -264,7 +265,7 @@ func TestNacks(t *testing.T) {
 	})
 	var diffs struct {
 		Items []struct {
-			Resources []differing
+			Resources []DifferingResource
 			NotHeld   bool `json:"not_held_any_more"`
 			More      int
 		}
@@ -284,7 +285,7 @@ func TestNacks(t *testing.T) {
 		}
 	}
 	r.want(400, "GET", "/nacks?diff=1", nil)
-	var of list[nack]
+	var of list[Nack]
 	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != string(xds.EndpointType) {
 		t.Errorf("of one key %+v", of)
 	}
@@ -355,9 +356,9 @@ func TestOrigins(t *testing.T) {
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
-	var got list[origin]
+	var got list[Origin]
 	r.get("/origins", &got)
-	want := []origin{
+	want := []Origin{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}

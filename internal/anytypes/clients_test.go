@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -35,9 +36,10 @@ const relayPort = 15010
 // needs: keepalives on both layers, and a connection for each stream.
 func TestEnvoyBootstraps(t *testing.T) {
 	for file, variant := range map[string]corev3.ApiConfigSource_ApiType{
-		"envoy-sotw.yaml":  corev3.ApiConfigSource_GRPC,
-		"envoy-delta.yaml": corev3.ApiConfigSource_DELTA_GRPC,
-		"envoy-mtls.yaml":  corev3.ApiConfigSource_DELTA_GRPC,
+		"envoy-sotw.yaml":     corev3.ApiConfigSource_GRPC,
+		"envoy-delta.yaml":    corev3.ApiConfigSource_DELTA_GRPC,
+		"envoy-mtls.yaml":     corev3.ApiConfigSource_DELTA_GRPC,
+		"envoy-replicas.yaml": corev3.ApiConfigSource_DELTA_GRPC,
 	} {
 		t.Run(file, func(t *testing.T) {
 			b := new(bootstrapv3.Bootstrap)
@@ -61,7 +63,11 @@ func TestEnvoyBootstraps(t *testing.T) {
 			}
 			relay := clusters[0]
 			at := relay.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress()
-			if at.Address != "127.0.0.1" || at.GetPortValue() != relayPort {
+			host := "127.0.0.1"
+			if relay.GetType() == clusterv3.Cluster_STRICT_DNS {
+				host = "relay.xds.svc.cluster.local"
+			}
+			if at.Address != host || at.GetPortValue() != relayPort {
 				t.Errorf("the relay is looked for at %s:%d", at.Address, at.GetPortValue())
 			}
 			if relay.GetUpstreamConnectionOptions().GetTcpKeepalive() == nil {

@@ -1,0 +1,196 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/xds"
+)
+
+// clientFilter selects clients for /clients. A zero field selects all.
+type clientFilter struct {
+	node      *string
+	key       string      // as in xds.Key.String
+	typ       xds.TypeURL // the client has this type
+	states    []string    // a type of the client that key and typ select has one of these states
+	userAgent string      // its name, or its name and version with a space between them
+}
+
+// clientQuery are the query parameters of /clients besides paging.
+var clientQuery = []string{"state", "key", "type", "user_agent", "sort"}
+
+// states are the states of types, the worst first.
+var states = []string{inspect.StateNacked, inspect.StateStale, inspect.StateNotSent, inspect.StateSynced}
+
+// clientFilter reads the filter of a request.
+func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
+	key, given, bad := s.keyParam(r)
+	if bad != nil {
+		return f, bad
+	}
+	if given {
+		f.key = key.String()
+	}
+	q := r.URL.Query()
+	if name := q.Get("type"); name != "" {
+		typ, err := parseType(name)
+		if err != nil {
+			return f, &failure{err.Error()}
+		}
+		f.typ = typ
+	}
+	if list := q.Get("state"); list != "" {
+		for name := range strings.SplitSeq(list, ",") {
+			is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(name))
+			if !slices.Contains(states, is) {
+				return f, &failure{fmt.Sprintf("state: must be SYNCED, NOT_SENT, STALE or NACKED, or several with commas between them, but has %q", name)}
+			}
+			f.states = append(f.states, is)
+		}
+	}
+	f.userAgent = q.Get("user_agent")
+	return f, nil
+}
+
+// has reports whether the filter selects a client. rank is the place in states of the worst state of
+// the types that it selects, and since is when that state began.
+func (f *clientFilter) has(c *inspect.ClientStatus) (rank int, since time.Time, ok bool) {
+	if f.node != nil && c.Node != *f.node || !f.hasUserAgent(c) {
+		return 0, since, false
+	}
+	for i := range c.Types {
+		t := &c.Types[i]
+		if f.key != "" && t.Key != f.key || f.typ != "" && t.Type != string(f.typ) || !f.hasState(t.State) {
+			continue
+		}
+		at := slices.Index(states, t.State)
+		if !ok || at < rank || at == rank && t.Since.Before(since) {
+			rank, since, ok = at, t.Since, true
+		}
+	}
+	if len(c.Types) == 0 { // it was sent nothing yet
+		return slices.Index(states, inspect.StateNotSent), c.Since, f.key == "" && f.typ == "" && f.hasState(inspect.StateNotSent)
+	}
+	return rank, since, ok
+}
+
+func (f *clientFilter) hasUserAgent(c *inspect.ClientStatus) bool {
+	return f.userAgent == "" || f.userAgent == c.UserAgent || f.userAgent == strings.TrimSpace(c.UserAgent+" "+c.UserAgentVersion)
+}
+
+func (f *clientFilter) hasState(state string) bool {
+	return len(f.states) == 0 || slices.Contains(f.states, state)
+}
+
+// clientPlace is the stream's number. A node's id would not do: the client chooses it, and it may
+// be longer than a URL.
+func clientPlace(c *inspect.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
+
+func (s *Server) listClients(r *http.Request) (int, any) {
+	f, bad := s.clientFilter(r)
+	if bad != nil {
+		return http.StatusBadRequest, *bad
+	}
+	return s.clients(r, &f)
+}
+
+func (s *Server) listNode(r *http.Request) (int, any) {
+	f, bad := s.clientFilter(r)
+	if bad != nil {
+		return http.StatusBadRequest, *bad
+	}
+	id := r.PathValue("node")
+	f.node = &id
+	status, p := s.clients(r, &f)
+	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
+		for c := range s.opts.Clients.ClientsAfter(0) {
+			if c.Node == id {
+				return fail(http.StatusNotFound, fmt.Sprintf("the node %q is connected, but the filter does not select it", id))
+			}
+		}
+		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
+	}
+	return status, p
+}
+
+// clients answers with the clients that the filter selects: in the order of their streams, or with
+// ?sort=worst those in the worst state first.
+func (s *Server) clients(r *http.Request, f *clientFilter) (int, any) {
+	switch by := r.URL.Query().Get("sort"); by {
+	case "":
+		return s.clientsByStream(r, f)
+	case "worst":
+		return s.worstClients(r, f)
+	default:
+		return fail(http.StatusBadRequest, fmt.Sprintf("sort: must be worst or absent, but is %q", by))
+	}
+}
+
+// clientsByStream examines only as many clients as the page needs.
+func (s *Server) clientsByStream(r *http.Request, f *clientFilter) (int, any) {
+	_, after, err := pageOf(r)
+	from := uint64(0) // numbers begin at 1
+	if after != "" && err == nil {
+		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
+			return fail(http.StatusBadRequest, errPageToken.Error())
+		}
+	}
+	return pagedFrom(r, func(string) iter.Seq[*inspect.ClientStatus] {
+		return func(yield func(*inspect.ClientStatus) bool) {
+			for c := range s.opts.Clients.ClientsAfter(from) {
+				if _, _, ok := f.has(&c); ok && !yield(&c) {
+					return
+				}
+			}
+		}
+	}, clientPlace, whole)
+}
+
+// ranked is a client with its place in the order of worstClients.
+type ranked struct {
+	place string
+	inspect.ClientStatus
+}
+
+// worstClients answers with the clients in the worst state first, and among these with those that
+// have been in it for longest. It examines all clients, and counts them. Between two pages a client
+// may change its state; then it may be on both pages or on none.
+func (s *Server) worstClients(r *http.Request, f *clientFilter) (int, any) {
+	limit, after, err := pageOf(r)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	// rows are the first limit+1 rows behind after: the page, and whether another one follows.
+	var rows []ranked
+	order := func(a, b ranked) int { return cmp.Compare(a.place, b.place) }
+	total := 0
+	for c := range s.opts.Clients.ClientsAfter(0) {
+		rank, since, ok := f.has(&c)
+		if !ok {
+			continue
+		}
+		total++
+		place := fmt.Sprintf("%d %020d %020d", rank, since.UnixNano(), c.Stream)
+		if place <= after {
+			continue
+		}
+		if rows = append(rows, ranked{place, c}); len(rows) > 2*limit+2 {
+			slices.SortFunc(rows, order)
+			rows = rows[:limit+1]
+		}
+	}
+	slices.SortFunc(rows, order)
+	status, answer := paged(r, rows, func(c *ranked) string { return c.place }, func(c *ranked) (any, bool) { return &c.ClientStatus, true })
+	if p, ok := answer.(page); ok {
+		p.Total = &total
+		answer = p
+	}
+	return status, answer
+}
