@@ -15,19 +15,6 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// problem is the part of a problem in /server_info that the tests read.
-type problem struct{ Severity, Text, Impact string }
-
-// problems returns the relay's own problems.
-func (r *relay) problems() []problem {
-	r.t.Helper()
-	var info struct{ Problems []problem }
-	if err := r.GetJSON("/server_info", &info); err != nil {
-		r.t.Fatal(err)
-	}
-	return info.Problems
-}
-
 // hasProblem reports whether there is a problem of this severity whose text begins so.
 func hasProblem(list []problem, severity, text string) bool {
 	for _, p := range list {
@@ -97,7 +84,7 @@ func TestOwnCertificatesExpire(t *testing.T) {
 	for _, of := range []string{"downstream.listeners[2].tls", "downstream.listeners[3].tls", `"origin one"`} {
 		r.logs(1, `level=WARN msg="certificate expires soon" of=`+of+" expires=")
 	}
-	list := r.problems()
+	list := r.info().Problems
 	if !hasProblem(list, "error", expired) || !hasProblem(list, "warning", "the certificate of origin one expires at 20") ||
 		!hasProblem(list, "warning", "the certificate of downstream.listeners[3].tls expires at 20") || hasProblem(list, "warning", "the certificate of downstream.listeners[4].tls") ||
 		hasProblem(list, "warning", "the certificate of downstream.listeners[5].tls") {
@@ -119,7 +106,7 @@ func TestOwnCertificatesExpire(t *testing.T) {
 		t.Error("a client accepts the expired certificate")
 	}
 	r.WaitMetric(1, "refused_total", "reason", "tls_handshake")
-	list = r.problems()
+	list = r.info().Problems
 	if list[0].Severity != "error" || !strings.HasPrefix(list[0].Text, expired) || !strings.Contains(list[len(list)-1].Text, "reason tls_handshake") {
 		t.Errorf("the problems are %+v", list)
 	}
@@ -130,7 +117,7 @@ func TestOwnCertificatesExpire(t *testing.T) {
 	write("old", 40*day)
 	write("brief", 40*day)
 	xdstest.Eventually(t, "no problem of renewed certificates", xdstest.Holds(func() bool {
-		list := r.problems()
+		list := r.info().Problems
 		return !hasProblem(list, "error", "the certificate of ")
 	}))
 	validate(0, append(soon, "is valid")...)

@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -80,8 +79,8 @@ func TestP5_MaxRekeyed(t *testing.T) {
 	if got, _ := g.ended.all(); len(got) > 0 {
 		t.Errorf("a rejected reload has ended %v", got)
 	}
-	if out := command(t, "explain", "--diff", g.path, "--admin", g.Admin); !strings.Contains(out, "more than aggregation.max_rekeyed allows") {
-		t.Errorf("explain --diff does not name the limit:\n%s", out)
+	if out := command(t, "explain", "--diff", g.path, "--admin", g.Admin); !strings.Contains(out, "\n11 of 20 clients would reconnect, ") || !strings.Contains(out, "more than aggregation.max_rekeyed allows") {
+		t.Errorf("explain --diff does not have the numbers or the limit:\n%s", out)
 	}
 	// Other values of a rejected file do not apply either; with the old rules they do.
 	loud := maps.Clone(eleven)
@@ -121,20 +120,17 @@ func TestP5_FewRekeyed(t *testing.T) {
 	few.to(rekeyed("true"), "moving=19 refused=0 clients=19")
 }
 
-// A new identity rule that refuses most clients is rejected as well. A start with the same file
-// works.
-func TestP5_MaxRekeyedAndIdentity(t *testing.T) {
+// Rules that give most clients no key count as well. An identity rule that refuses most clients
+// applies without --force, and so does a change of secrets: an identity can be revoked at once.
+func TestP5_MaxRekeyedIsOfRules(t *testing.T) {
 	g := newCrowd(t, 20)
-	identity := xdstest.Config{"downstream.identity": `node.id == "n-0"`}
-	g.to(identity, "the new rules change the key of 19 of 20 clients")
-	if got, _ := g.ended.all(); len(got) > 0 {
-		t.Errorf("a rejected reload has ended %v", got)
+	g.to(xdstest.Config{"aggregation.rules": []map[string]any{{"match": `node.id == "n-0"`, "key": "node.cluster"}}},
+		"aggregation: the new rules change the key of 19 of 20 clients")
+	g.to(xdstest.Config{"downstream.identity": `node.id == "n-0"`, "downstream.secrets": "deny"}, "moving=0 refused=19 clients=20")
+	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got, _ := g.ended.all(); return len(got) == 19 }))
+	if g.Metric("config_rejected") != 0 {
+		t.Error("the file counts as rejected")
 	}
-	path := t.TempDir() + "/relay.yaml"
-	if err := os.WriteFile(path, g.with(identity), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "", nil, "serve", "--config", path)
 }
 
 // Errors of rules count only once the rules are in force: those of a rejected reload never do.

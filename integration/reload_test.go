@@ -148,7 +148,11 @@ type serverInfo struct {
 			Faults []string `json:"faults"`
 		} `json:"rejected"`
 	} `json:"configuration"`
+	Problems []problem `json:"problems"`
 }
+
+// problem is one of the relay's own problems.
+type problem struct{ Severity, Text string }
 
 func (r *relay) info() (i serverInfo) {
 	r.t.Helper()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,16 +28,9 @@ func (r *relay) waitGauge(want float64, name string, labels ...string) {
 // problem fails the test unless the list of the relay's problems has one with this text, or none.
 func (r *relay) problem(want bool, text string) {
 	r.t.Helper()
-	var info struct{ Problems []struct{ Text string } }
-	if err := r.GetJSON("/server_info", &info); err != nil {
-		r.t.Fatal(err)
-	}
-	has := false
-	for _, p := range info.Problems {
-		has = has || strings.Contains(p.Text, text)
-	}
-	if has != want {
-		r.t.Errorf("the problem %q: %v, want %v; all: %q", text, has, want, info.Problems)
+	all := r.info().Problems
+	if has := slices.ContainsFunc(all, func(p problem) bool { return strings.Contains(p.Text, text) }); has != want {
+		r.t.Errorf("the problem %q: %v, want %v; all: %q", text, has, want, all)
 	}
 }
 

@@ -101,11 +101,19 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	r.active.Store(next)
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))
-	admits, policies := r.admissionChanges(next)
+	var admits []string
+	var policies []fanout.PolicyChange
 	for n, e := range r.listeners {
-		if i := matchingListener(n, r.cfg, next.cfg); i >= 0 {
-			e.admits.Store(admissionOf(next.cfg.Downstream.Listen()[i]))
+		i := matchingListener(n, r.cfg, next.cfg)
+		if i < 0 {
+			continue
 		}
+		l := next.cfg.Downstream.Listen()[i]
+		if keys := e.changedAdmission(l); len(keys) > 0 {
+			admits = append(admits, keys...)
+			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
+		}
+		e.admits.Store(admissionOf(l))
 	}
 	if slices.Contains(changed, "log.level") {
 		// A level that POST /logging has set stays unless the file's level changes.
@@ -120,35 +128,24 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	return admits
 }
 
-// admissionChanges returns the admission rules that next changes: their keys, and the policies with
-// their new rules.
-func (r *relay) admissionChanges(next *activeConfig) (keys []string, policies []fanout.PolicyChange) {
-	for n, e := range r.listeners {
-		i := matchingListener(n, r.cfg, next.cfg)
-		if i < 0 {
-			continue
-		}
-		l := next.cfg.Downstream.Listen()[i]
-		if changed := e.changedAdmission(l); len(changed) > 0 {
-			keys = append(keys, changed...)
-			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
-		}
-	}
-	return keys, policies
-}
-
 // fewClients is the number of clients below which aggregation.max_rekeyed does not apply: one of
 // few clients is a large share.
 const fewClients = 20
 
-// checkRekeyed returns a fault if next changes the keys of more clients than its
-// aggregation.max_rekeyed allows, or refuses them. changed are its changed keys.
+// checkRekeyed returns a fault if the rules of next give more clients another key, or none, than its
+// aggregation.max_rekeyed allows. changed are its changed keys. It does not count clients that a new
+// identity rule refuses: an identity must be revocable at once.
 func (r *relay) checkRekeyed(next *activeConfig, changed []string) error {
-	_, policies := r.admissionChanges(next)
-	if len(policies) == 0 && !slices.ContainsFunc(changed, aggregation.MatchString) {
+	if !slices.ContainsFunc(changed, aggregation.MatchString) {
 		return nil
 	}
-	rekeyed, clients := r.fanout.CountRekey(policies, next.rules.Key)
+	rekeyed, clients := 0, 0
+	for c := range r.fanout.PreviewRekey(0, next.rules.Key) {
+		clients++
+		if len(c.Changes) > 0 {
+			rekeyed++
+		}
+	}
 	if !tooManyRekeyed(next.cfg, rekeyed, clients) {
 		return nil
 	}

@@ -25,7 +25,8 @@ is one row for each key, type, version and message.
 
 --diff shows the rejected resources as YAML diffs against those that the client had,
 for the last 16 rows of each key. These diffs stay when the client accepts something
-newer. The output has no secrets.`,
+newer. The relay keeps at most 50 resources and 2 MiB of a row, old and new ones
+together, and 64 MiB in all. The output has no secrets.`,
 		Example: `  relay nacks
   relay nacks --key edge --diff
   relay nacks --admin 127.0.0.1:19000 -o json`,

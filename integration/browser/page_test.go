@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -115,6 +117,43 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "Admin.token_file: the changed file cannot be used: ", "must have one token")
+}
+
+// A certificate that expires soon, and rules that need --force, show with the time since which they
+// do. New rules change the keys of all 20 clients.
+func TestExpiryAndForceAreShown(t *testing.T) {
+	t.Parallel()
+	w := &fixture{TB: t, dir: t.TempDir()}
+	w.origin = "file://" + w.dir
+	w.clusters("1", "web")
+	certs := t.TempDir()
+	ca := tlstest.NewAuthority(t)
+	cert, key := ca.Pair(t, tlstest.CN("relay"), tlstest.ExpiresIn(72*time.Hour)).Write(t, certs, "relay")
+	old, oldKey := ca.Pair(t, tlstest.CN("old"), tlstest.ExpiresIn(-5*time.Minute)).Write(t, certs, "old")
+	trust := tlstest.File(t, certs, "ca", ca.PEM())
+	w.start(xdstest.Config{"upstream.origins": []map[string]any{
+		{"address": w.origin, "name": "files"},
+		{"address": "127.0.0.1:1", "name": "spare", "tls": map[string]any{"ca_file": trust, "cert_file": cert, "key_file": key}},
+		{"address": "127.0.0.1:1", "name": "last", "tls": map[string]any{"ca_file": trust, "cert_file": old, "key_file": oldKey}},
+	}})
+	var nodes []*corev3.Node
+	for i := range 20 {
+		nodes = append(nodes, node(fmt.Sprint("n-", i), "edge", "eu-1"))
+	}
+	w.join(nodes...)
+	p := w.open()
+	p.visit("/")
+	p.shows(".alarms", "The certificate of origin spare expires at 20", "From then on the origin rejects the relay", "Renew its files.")
+	p.shows(".alarms", "The certificate of origin last expired at 20", "(began 5 min ago)")
+	text, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := strings.Replace(string(text), "node.locality.zone", `"'moved'"`, 1)
+	if err := os.WriteFile(w.config, []byte(moved), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.shows(".alarms", "The configuration file is not in force: ", "the new rules change the key of 20 of 20 clients", "(began ", "or run relay reload --force.")
 }
 
 // A node's view has the version of its program. A key with programs of two kinds is a problem.

@@ -77,8 +77,7 @@ func (s *Server) reload(r *http.Request) (int, any) {
 		s.opts.Log.Info("reload requested", "by", r.RemoteAddr, "force", force)
 		out, followed = s.opts.Reload(force)
 	}
-	switch {
-	case !followed:
+	if !followed {
 		return fail(http.StatusConflict, "reload: the relay follows no configuration file")
 	}
 	for _, list := range []*[]string{&out.Changed, &out.NeedsRestart, &out.Faults} {

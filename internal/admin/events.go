@@ -65,14 +65,15 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	}
 	defer give()
 	began := time.Now()
+	keys, origins := s.keys(), s.origins()
 	in := overview.In{
 		Relay:    s.relay(),
-		Problems: s.problems(),
+		Problems: s.problems(keys, origins),
 		Clients:  s.opts.Clients.ClientsAfter(0),
-		Keys:     s.keys(),
+		Keys:     keys,
 		Origins:  []overview.Origin{},
 	}
-	for _, o := range s.origins() {
+	for _, o := range origins {
 		in.Origins = append(in.Origins, overview.Origin{
 			Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince, Reached: o.Reached,
 			Connections: o.Connections, Streams: o.Streams, Silent: o.Silent, Error: o.LastError,

@@ -141,8 +141,6 @@ func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fano
 	}
 }
 
-func (f *fakeRelay) Mixed() keystatus.Mixed { return keystatus.Mixed{} }
-
 func (f *fakeRelay) Keys() []keystatus.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()

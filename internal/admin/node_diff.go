@@ -16,7 +16,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Bounds of a page of /diff/{node}; diffTime applies too.
+// Bounds of a page of /diff/{node}, and of a row of /nacks?diff=true; diffTime applies too.
 const (
 	maxDifferences     = 50
 	maxDifferenceBytes = 4 << 20
@@ -80,7 +80,7 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 	}
 	id := r.PathValue("node")
 	out := page{Items: []json.RawMessage{}}
-	b := budget{bytes: maxDifferenceBytes, until: time.Now().Add(diffTime)}
+	b := newBudget()
 	known := after != ""
 	for stream, of := range s.opts.Clients.Unacknowledged(id, number) {
 		if len(out.Items) >= limit || b.spent() {
@@ -89,7 +89,7 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 		}
 		known, number = true, stream
 		for i := range of {
-			item, err := marshal(s.compare(&of[i], &b), "")
+			item, err := marshal(s.compare(&of[i], b), "")
 			if err != nil {
 				return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d: cannot be encoded: %v", stream, err))
 			}
@@ -103,10 +103,14 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-// budget is the remaining cost of a page.
+// budget is the remaining cost of a page or a row.
 type budget struct {
 	bytes int
 	until time.Time
+}
+
+func newBudget() *budget {
+	return &budget{bytes: maxDifferenceBytes, until: time.Now().Add(diffTime)}
 }
 
 func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until) }
@@ -126,17 +130,23 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) Unacknowledged {
 		return out
 	}
 	all, more, known := s.opts.Keys.Differences(u, maxDifferences)
-	out.NotHeld, out.More = !known, more
+	out.Resources, out.More = b.differ(all)
+	out.NotHeld, out.More = !known, out.More+more
+	return out
+}
+
+// differ compares resources until the budget is spent. It returns how many further ones there are.
+func (b *budget) differ(all []snapshot.Difference) (out []DifferingResource, more int) {
+	out = []DifferingResource{}
 	for i := range all {
 		if b.spent() {
-			out.More += len(all) - i
-			break
+			return out, len(all) - i
 		}
 		d := differ(&all[i])
 		b.bytes -= len(d.Offered) + len(d.Has) + len(d.Diff)
-		out.Resources = append(out.Resources, d)
+		out = append(out, d)
 	}
-	return out
+	return out, 0
 }
 
 func differ(d *snapshot.Difference) DifferingResource {

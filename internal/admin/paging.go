@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
+	"time"
 )
 
 const (
@@ -79,16 +80,16 @@ func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T
 }
 
 // pagedFrom is paged for rows that are made one by one: rows returns those behind a place, in
-// order.
+// order. A page also ends after diffTime, because rows of /nacks may have slow diffs.
 func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], place func(*T) string, show func(*T) (any, bool)) (int, any) {
 	limit, after, err := pageOf(r)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
 	p := page{Items: []json.RawMessage{}}
-	size := 0
+	size, until := 0, time.Now().Add(diffTime)
 	for row := range rows(after) {
-		if len(p.Items) == limit || size > maxPage {
+		if len(p.Items) == limit || size > maxPage || len(p.Items) > 0 && time.Now().After(until) {
 			p.Next = pageToken(r, after)
 			break
 		}

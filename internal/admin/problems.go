@@ -22,48 +22,40 @@ type observed struct {
 	origins       []Origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
-	// withoutOrigin counts, by the origin that was tried last, the clients of keys without a stream
-	// to an origin. It is filled in only while an origin is away.
-	withoutOrigin map[string]int
-	mixed         keystatus.Mixed
+	keys          []keystatus.Key
 	rules         []aggregator.Stat
 	oversized     []telemetry.TypeCount
 }
 
-// problems lists the relay's own problems. The states of clients do not show them: all clients may
-// be SYNCED while an origin is away.
-func (s *Server) problems() []overview.Problem {
+// problems lists the relay's own problems, some of which are in its keys and origins. The states of
+// clients do not show them: all clients may be SYNCED while an origin is away.
+func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Problem {
 	o := observed{
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
-		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
-		mixed: s.opts.Keys.Mixed(),
+		origins: origins, store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
 		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
-	if slices.ContainsFunc(o.origins, func(x Origin) bool { return x.Away }) {
-		o.withoutOrigin = withoutOrigin(s.keys())
-	}
 	return o.problems()
 }
 
-// withoutOrigin counts the clients of keys without a stream to an origin, by the origin that was
-// tried last. It takes the type that most clients of a key request, and counts those clients.
-func withoutOrigin(keys []keystatus.Key) map[string]int {
-	out := make(map[string]int)
-	for i := range keys {
-		k := &keys[i]
-		if k.Upstream.Connected {
+// withoutOrigin counts the clients of keys without a stream to an origin that tried this origin
+// last. It takes the type that most clients of a key request, and counts those clients.
+func (o *observed) withoutOrigin(name string) (clients int) {
+	for i := range o.keys {
+		k := &o.keys[i]
+		if k.Upstream.Connected || k.Upstream.Origin != name {
 			continue
 		}
 		most := 0
 		for j := range k.Types {
 			most = max(most, k.Types[j].Members)
 		}
-		out[k.Upstream.Origin] += most
+		clients += most
 	}
-	return out
+	return clients
 }
 
 // problems returns the problems in the order in which an operator should look at them: those that
@@ -100,16 +92,7 @@ func (o *observed) problems() []overview.Problem {
 	for _, r := range o.refusals {
 		say(refusalProblem(&r))
 	}
-	if m := &o.mixed; m.Keys > 0 {
-		have := "have"
-		if m.Keys == 1 {
-			have = "has"
-		}
-		say(overview.Problem{Severity: overview.Warning, Since: &m.Since,
-			Text:   fmt.Sprintf("%s %s nodes of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
-			Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
-			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
-	}
+	o.mixedKeys(say)
 	for _, t := range o.oversized {
 		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
 			Impact: "These clients keep the version that they have. New clients do not get the type.",
@@ -121,6 +104,30 @@ func (o *observed) problems() []overview.Problem {
 			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
 	}
 	return out
+}
+
+// mixedKeys is that clients of a key differ in user agent.
+func (o *observed) mixedKeys(say func(overview.Problem)) {
+	n, have := 0, "has"
+	var first *keystatus.Key
+	for i := range o.keys {
+		if o.keys[i].Mixed == nil {
+			continue
+		}
+		if n++; first == nil {
+			first = &o.keys[i]
+		}
+	}
+	if n == 0 {
+		return
+	}
+	if n > 1 {
+		have = "have"
+	}
+	say(overview.Problem{Severity: overview.Warning, Since: &first.Mixed.Since,
+		Text:   fmt.Sprintf("%s %s nodes of different kinds, for example key %s: %s and %s", counted(n, "key"), have, first.Key, first.Mixed.Names[0], first.Mixed.Names[1]),
+		Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
+		Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 }
 
 // ruleProblems is that rules fail for some nodes.
@@ -205,7 +212,7 @@ func (o *observed) away(at *Origin) overview.Problem {
 		}
 	}
 	var impact []string
-	if n := o.withoutOrigin[at.Name]; n > 0 {
+	if n := o.withoutOrigin(at.Name); n > 0 {
 		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", counted(n, "client"), them(n)))
 	}
 	switch {

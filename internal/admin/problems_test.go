@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
@@ -21,6 +22,7 @@ func TestProblems(t *testing.T) {
 	certificate := func(of string, expiresIn, lifetime time.Duration, issuer string) Certificate {
 		return Certificate{of, tlsfiles.Validity{Expires: at.Add(expiresIn), Lifetime: lifetime, Issuer: issuer}}
 	}
+	mixed := orchestrator.MixedUserAgents{Names: [2]string{"envoy", "gRPC Go"}, Since: at}
 	for _, c := range []struct {
 		name string
 		o    observed
@@ -46,7 +48,7 @@ func TestProblems(t *testing.T) {
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
 				{Reason: "tls_handshake", Count: 1, Error: "x", At: at},
 			},
-			mixed: keystatus.Mixed{Keys: 2, Key: "shop/cart", Names: [2]string{"envoy", "gRPC Go"}, Since: at},
+			keys: []keystatus.Key{{Key: "edge"}, {Key: "shop/cart", Mixed: &mixed}, {Key: "shop/web", Mixed: &orchestrator.MixedUserAgents{}}},
 		}, []string{
 			"warning: the relay is draining",
 			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
@@ -86,8 +88,8 @@ func TestProblems(t *testing.T) {
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},
-		{"one mixed key", observed{state: "serving", mixed: keystatus.Mixed{Keys: 1, Key: "a", Names: [2]string{"x", "y"}, Since: at}}, []string{
-			"warning: 1 key has nodes of different kinds, for example key a: x and y",
+		{"one mixed key", observed{state: "serving", keys: []keystatus.Key{{Key: "a", Mixed: &mixed}}}, []string{
+			"warning: 1 key has nodes of different kinds, for example key a: envoy and gRPC Go",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -144,13 +146,13 @@ func TestAwayOrigin(t *testing.T) {
 	}{
 		{"never reached", observed{origins: []Origin{never}},
 			"origin one has never been reached: refused", "The relay refuses new clients for which it has nothing."},
-		{"clients keep what they have", observed{origins: []Origin{one}, withoutOrigin: withoutOrigin([]keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)})},
+		{"clients keep what they have", observed{origins: []Origin{one}, keys: []keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)}},
 			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
-		{"clients are refused", observed{origins: []Origin{one}, withoutOrigin: map[string]int{"one": 1}, refusals: refused},
+		{"clients are refused", observed{origins: []Origin{one}, keys: []keystatus.Key{key("one", false, 1)}, refusals: refused},
 			"origin one is away: refused", "The relay serves 1 client from what it has. No changes arrive for it. The relay refused clients 4 times in the last minute, because it has nothing for them."},
-		{"another origin serves", observed{origins: []Origin{one, two}, withoutOrigin: withoutOrigin([]keystatus.Key{key("two", true, 5)}), refusals: refused},
+		{"another origin serves", observed{origins: []Origin{one, two}, keys: []keystatus.Key{key("two", true, 5)}, refusals: refused},
 			"origin one is away: refused", "None for clients now: the relay uses another origin."},
-		{"another origin is there, and a key has not changed to it yet", observed{origins: []Origin{one, two}, withoutOrigin: map[string]int{"one": 2}},
+		{"another origin is there, and a key has not changed to it yet", observed{origins: []Origin{one, two}, keys: []keystatus.Key{key("one", false, 2)}},
 			"origin one is away: refused", "The relay serves 2 clients from what it has. No changes arrive for them."},
 	} {
 		c.o.state = "serving"

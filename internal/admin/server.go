@@ -66,7 +66,6 @@ type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
-	Mixed() keystatus.Mixed
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)

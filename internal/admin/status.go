@@ -98,7 +98,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
-		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
+		Problems: s.problems(s.keys(), s.origins()), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
@@ -200,15 +200,16 @@ type Rejected struct {
 	More      int                 `json:"more,omitempty"`              // further resources
 }
 
-func showRejected(r *history.Rejected) *Rejected {
+// showRejected returns the resources of a NACK for which the budget suffices.
+func showRejected(r *history.Rejected, b *budget) *Rejected {
 	out := &Rejected{Resources: []DifferingResource{}, NotHeld: r == nil || r.Unknown}
 	if r == nil {
 		return out
 	}
 	out.More = r.More
-	for i := range r.Differences {
-		out.Resources = append(out.Resources, differ(&r.Differences[i]))
-	}
+	var more int
+	out.Resources, more = b.differ(r.Differences)
+	out.More += more
 	return out
 }
 
@@ -223,6 +224,16 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
+	q := r.URL.Query()
+	var typ xds.TypeURL
+	if q.Has("type") {
+		if typ, err = parseType(q.Get("type")); err != nil {
+			return fail(http.StatusBadRequest, err.Error())
+		}
+	}
+	wanted := func(n *history.KeyNack) bool {
+		return (!isOnly || n.Key == only) && (typ == "" || n.Type == string(typ)) && (!q.Has("version") || n.Version == q.Get("version"))
+	}
 	now := history.CountNacks(s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
@@ -231,7 +242,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 		}
 		return func(yield func(*history.KeyNack) bool) {
 			for n := range s.opts.Keys.Nacks(before) {
-				if isOnly && n.Key != only {
+				if !wanted(&n) {
 					continue
 				}
 				rows := []history.Nack{n.Nack}
@@ -247,7 +258,7 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	}, func(n *history.KeyNack) (any, bool) {
 		out := Nack{Key: n.Key.String(), Nack: n.Nack}
 		if diff {
-			out.Rejected = showRejected(n.Rejected)
+			out.Rejected = showRejected(n.Rejected, newBudget())
 		}
 		return out, true
 	})

@@ -220,15 +220,15 @@ func TestClients(t *testing.T) {
 func TestNacks(t *testing.T) {
 	r := serve(t, nil)
 	row := func(message string) history.Nack {
-		return history.Nack{Type: "t", Clients: []history.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
+		return history.Nack{Type: string(xds.ClusterType), Clients: []history.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
 	}
 	r.shown.keys = []keystatus.Key{
 		{Key: "b", NacksTotal: 14, Nacks: []history.Nack{row("<no> & no"), row("another")}},
 		{Key: "a"},
-		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
+		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: string(xds.EndpointType)}}},
 	}
 	for range 3 { // one more than are kept
-		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: "t", State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: xds.ClusterType, State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.states[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[Nack]
@@ -286,10 +286,16 @@ func TestNacks(t *testing.T) {
 	}
 	r.want(400, "GET", "/nacks?diff=1", nil)
 	var of list[Nack]
-	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != "u" {
+	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != string(xds.EndpointType) {
 		t.Errorf("of one key %+v", of)
 	}
+	for query, want := range map[string]int{"type=EDS": 1, "type=CDS&version=1": 2, "type=CDS&version=2": 0, "version=": 1, "key=b&type=EDS": 0} {
+		if r.get("/nacks?"+query, &of); len(of.Items) != want {
+			t.Errorf("%s: %+v, want %d", query, of, want)
+		}
+	}
 	r.want(400, "GET", "/nacks?key=", nil)
+	r.want(400, "GET", "/nacks?type=", nil)
 }
 
 // A key has the number of clients in each state, in lists too, and the progress of its versions.

@@ -24,14 +24,16 @@ type Key struct {
 	Clients int `json:"clients"`
 	// Node and UserAgent are the representative's. OtherUserAgents counts the members with another
 	// user agent (P58).
-	Node            string     `json:"node"`
-	UserAgent       string     `json:"user_agent,omitempty"`
-	OtherUserAgents int        `json:"other_user_agents"`
-	Since           time.Time  `json:"since"`
-	IdleSince       *time.Time `json:"idle_since,omitempty"`
-	Generation      uint64     `json:"generation"`
-	Types           []Type     `json:"types"`
-	Upstream        Upstream   `json:"upstream"`
+	Node            string `json:"node"`
+	UserAgent       string `json:"user_agent,omitempty"`
+	OtherUserAgents int    `json:"other_user_agents"`
+	// Mixed: the members differ in the name of their user agent; nil: they do not (P58).
+	Mixed      *orchestrator.MixedUserAgents `json:"-"`
+	Since      time.Time                     `json:"since"`
+	IdleSince  *time.Time                    `json:"idle_since,omitempty"`
+	Generation uint64                        `json:"generation"`
+	Types      []Type                        `json:"types"`
+	Upstream   Upstream                      `json:"upstream"`
 	// Second is the second upstream stream, while there is one (P50: a type that is
 	// subscribed by wildcard and by names needs two).
 	Second *Upstream `json:"second_upstream,omitempty"`
@@ -122,31 +124,6 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 	return k, true
 }
 
-// Mixed has the keys whose clients differ in the name of their user agent (P58).
-type Mixed struct {
-	Keys int // their number
-	// Key is the first of them. Names has two user agents of its clients, or of the node that the
-	// origin sees and of a client.
-	Key   string
-	Names [2]string
-	Since time.Time // of Key
-}
-
-// Mixed returns the keys whose clients differ in user agent.
-func (r *Reader) Mixed() (m Mixed) {
-	for _, g := range r.registry.Groups() {
-		s := g.Status()
-		if s.Mixed == nil {
-			continue
-		}
-		if key := s.Key.String(); m.Keys == 0 || key < m.Key {
-			m.Key, m.Names, m.Since = key, s.Mixed.Names, s.Mixed.Since
-		}
-		m.Keys++
-	}
-	return m
-}
-
 // Used reports whether a key is in use.
 func (r *Reader) Used(key xds.Key) bool { return r.registry.Group(key) != nil }
 
@@ -167,7 +144,7 @@ func keyOf(g *orchestrator.Group, now time.Time) Key {
 	of := g.Status()
 	k := Key{
 		Key: of.Key.String(), Elements: of.Key.Elements(),
-		Members: of.Members, OtherUserAgents: of.OtherUserAgents,
+		Members: of.Members, OtherUserAgents: of.OtherUserAgents, Mixed: of.Mixed,
 		Node: of.Node.ID, UserAgent: of.Node.UserAgent,
 		Since:    of.Since,
 		Types:    make([]Type, 0, len(of.Types)),

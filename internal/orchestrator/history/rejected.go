@@ -9,12 +9,12 @@ import (
 )
 
 // The bounds on the resources of NACKs. A key keeps those of maxRejected rows. A row keeps at most
-// MaxRejectedNames resources and maxRejectedBytes, all keys together allRejectedBytes. A resource
-// that is also in a snapshot counts in full.
+// MaxRejectedNames resources and maxRejectedBytes, their names included. All keys together keep
+// allRejectedBytes. A resource that is also in a snapshot counts in full.
 const (
 	MaxRejectedNames = 50
 	maxRejected      = 16
-	maxRejectedBytes = 2 << 20 // both sides of a resource of 1 MiB
+	maxRejectedBytes = 2 << 20
 	allRejectedBytes = 64 << 20
 
 	rejectedNameCost = 128 // bytes of a Difference, without its resources
@@ -38,13 +38,16 @@ func NewRejected(all []snapshot.Difference, more int, known bool) *Rejected {
 	r := &Rejected{More: more, Unknown: !known, Differences: all[:min(len(all), MaxRejectedNames)]}
 	r.More += len(all) - len(r.Differences)
 	for i := range r.Differences {
+		r.bytes += rejectedNameCost + int64(len(r.Differences[i].Name)) // the names always stay
+	}
+	for i := range r.Differences {
 		d := &r.Differences[i]
 		cost := sizeOf(d.Offered) + sizeOf(d.Has)
 		if uncacheable(d.Offered) || uncacheable(d.Has) || r.bytes+cost > maxRejectedBytes {
 			d.OfferedGone, d.HasGone = d.OfferedGone || d.Offered != nil, d.HasGone || d.Has != nil
 			d.Offered, d.Has, cost = nil, nil, 0
 		}
-		r.bytes += cost + rejectedNameCost + int64(len(d.Name))
+		r.bytes += cost
 	}
 	return r
 }

@@ -23,7 +23,8 @@ func of(t testing.TB, name string, bytes int) *xds.Resource {
 }
 
 func TestRejectedIsBounded(t *testing.T) {
-	small, large, secret := of(t, "a", 10), of(t, "a", maxRejectedBytes/2+1), of(t, "a", 11)
+	small, secret := of(t, "a", 10), of(t, "a", 11)
+	large := of(t, "a", maxRejectedBytes-rejectedNameCost*3-200) // fits with two names, and not with 40
 	secret.Uncacheable = true
 	many := make([]snapshot.Difference, MaxRejectedNames+3)
 	for i := range many {
@@ -39,7 +40,8 @@ func TestRejectedIsBounded(t *testing.T) {
 		{"none", nil, 0, true, " +0"},
 		{"unknown", nil, 0, false, " +0 unknown"},
 		{"changed, new and removed", []snapshot.Difference{{Has: small, Offered: small}, {Offered: small}, {Has: small}}, 2, true, "r>r ->r r>- +2"},
-		{"one of 1 MiB and a larger one", []snapshot.Difference{{Has: large}, {Offered: large}, {Offered: small}}, 0, true, "r>- ->? ->r +0"},
+		{"one of 2 MiB and another", []snapshot.Difference{{Has: large}, {Offered: large}, {Offered: small}}, 0, true, "r>- ->? ->r +0"},
+		{"names for which there is no room", append([]snapshot.Difference{{Offered: large}}, many[:40]...), 0, true, "->? " + strings.TrimSpace(strings.Repeat("->r ", 40)) + " +0"},
 		{"two that are too large together", []snapshot.Difference{{Has: large, Offered: large}}, 0, true, "?>? +0"},
 		{"not cacheable", []snapshot.Difference{{Has: secret, Offered: small}, {Offered: secret}}, 0, true, "?>? ->? +0"},
 		{"gone before", []snapshot.Difference{{HasGone: true, Offered: small}}, 0, true, "?>r +0"},
@@ -66,7 +68,7 @@ func TestRejectedIsBounded(t *testing.T) {
 			got += " unknown"
 		}
 		equal(t, c.what, got, c.want)
-		if r.bytes > maxRejectedBytes+MaxRejectedNames*(rejectedNameCost+10) {
+		if r.bytes > maxRejectedBytes {
 			t.Errorf("%s: %d bytes", c.what, r.bytes)
 		}
 	}

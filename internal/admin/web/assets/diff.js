@@ -16,7 +16,7 @@ export function differences(node, signal, failed) {
 export function rejected(nack, signal, failed) {
   const same = (i) => i.type === nack.type && i.version === nack.version && i.message === nack.message;
   return opened('Rejected resources, compared with what the client had', signal, failed,
-    (token) => get('/nacks', { key: nack.key, diff: true, limit: PAGE, page_token: token }, signal),
+    (token) => get('/nacks', { key: nack.key, type: nack.type, version: nack.version, diff: true, limit: PAGE, page_token: token }, signal),
     (i) => same(i) && h('div', { class: 'difference' }, parts(i, 'The relay has not kept these resources. It keeps those of the last 16 NACKs of a key, and no secrets.')),
     'The relay has dropped this NACK.', 'The key is not in use now.');
 }

@@ -33,7 +33,7 @@ export async function show(main, page) {
 function alarm(o) {
   return o.problems.map((p) => h('p', { class: p.severity },
     h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
-    p.since ? [' (since ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '', h('br'), p.impact, ' ', p.next));
+    p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '', h('br'), p.impact, ' ', p.next));
 }
 
 function tile(name, value, more, kind) {
