@@ -55,6 +55,15 @@ export async function post(path, query, body, signal) {
   return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
 }
 
+/** answers tells whether the relay answers at all within so many milliseconds. */
+export async function answers(within, signal) {
+  try {
+    return (await fetch('/live', { cache: 'no-store', credentials: 'omit', signal: AbortSignal.any([signal, AbortSignal.timeout(within)]) })).ok;
+  } catch {
+    return false;
+  }
+}
+
 /** at builds a path that ends in any text. */
 export const at = (path, name) => `${path}/${encodeURIComponent(name)}`;
 

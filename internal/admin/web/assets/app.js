@@ -24,8 +24,20 @@ const live = new Live((is, why) => {
     el.textContent = words[is];
   }
   el.title = why ?? '';
+  lost(is === 'lost', why);
   if (is === 'locked') login();
 });
+
+// lost shows that the state is an old one, or removes that. The time is that of this host.
+function lost(is, why) {
+  const banner = document.getElementById('lost');
+  document.body.dataset.lost = is;
+  banner.hidden = !is;
+  if (!is) return;
+  const what = why ? `The relay sends no state to this page: ${why}.` : 'The relay does not answer.';
+  const text = live.heard ? `${what} This page shows the state as of ${new Date(live.heard).toLocaleTimeString('en-GB')}.` : what;
+  if (banner.textContent !== text) banner.textContent = text;
+}
 
 // The views, by the first part of an address after /ui/.
 const views = {
