@@ -381,3 +381,38 @@ func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
 	p.shows("#live", "live")
 	p.is("document.getElementById('lost').hidden")
 }
+
+// A page that was just opened has the curves of the time before. It goes on by itself.
+func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.join(edge(4)...)
+	samples := func(least int) {
+		t.Helper()
+		xdstest.Eventually(t, "samples", func() error {
+			var found struct {
+				Items []struct {
+					Clients int
+					States  struct{ Synced int } `json:"types_by_state"`
+				}
+			}
+			if err := xdstest.HTTPGetJSON(w.admin+"/history", &found); err != nil {
+				return err
+			}
+			if n := len(found.Items); n < least || found.Items[n-1].Clients != 4 || found.Items[n-1].States.Synced != 4 {
+				return fmt.Errorf("%+v", found)
+			}
+			return nil
+		})
+	}
+	samples(2)
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows(".past", "Clients", "4 clients", "0 NACKED", "15 min ago")
+	points := "document.querySelector('.past path.all').getAttribute('d').split(/[ML]/).length"
+	before := eval[int](p, points)
+	w.nacking("no")
+	w.clusters("2", "web")
+	p.shows(".past", "1 NACKED") // of an event, or of the relay's next sample
+	p.is(fmt.Sprintf("%s > %d", points, before))
+}

@@ -44,6 +44,8 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.listOrigins, reads: true}},
 		{path: "/events", help: "summary numbers as server-sent events, until the request ends",
 			get: &endpoint{raw: s.events(), unlinked: true}},
+		{path: "/history", help: "the numbers of clients, types by state, responses, ACKs and NACKs of the last fifteen minutes, an item each ten seconds, the oldest first",
+			get: &endpoint{answer: s.listHistory}},
 		{path: "/find", help: "the first keys and nodes that contain ?text=",
 			get: &endpoint{answer: s.find, reads: true, query: []string{"text"}}},
 		{path: "/explain", help: `the key of a node, with the result of each rule; ?type= only one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,

@@ -1,27 +1,27 @@
 // The fleet: origins, keys, and the number of clients in each state.
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
+import { Curves } from './history.js';
 import { ago, bar, count, keyLink, number } from './words.js';
 
 export const title = 'fleet';
 
-const SECONDS = 60; // of the small curve
-
 export async function show(main, page) {
   const tiles = h('dl', { class: 'tiles' });
   const drawing = h('div', { class: 'drawing' });
+  const past = h('section', { class: 'past', 'aria-label': 'The last fifteen minutes' });
   const keys = h('section', { 'aria-label': 'Keys' });
   const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
   const alarms = h('div', { class: 'alarms', role: 'status' });
-  put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), h('div', { class: 'two' }, keys, side));
+  put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), past, h('div', { class: 'two' }, keys, side));
   put(tiles, h('p', { class: 'loading' }, 'Waiting for data…'));
   const flow = new Flow(drawing, page.signal);
-  const rate = new Rate();
+  const curves = new Curves(past, page);
 
   page.live.on(page.signal, (o) => {
-    rate.see(o.acks);
+    curves.see(o);
     update(alarms, alarm(o));
-    update(tiles, tileRow(o, rate));
+    update(tiles, tileRow(o));
     flow.draw(o);
     drawing.hidden = o.clients === 0;
     update(keys, keyTable(o));
@@ -40,7 +40,7 @@ function tile(name, value, more, kind) {
   return h('div', { class: kind }, h('dt', {}, name), h('dd', {}, value, more && h('small', {}, more)));
 }
 
-function tileRow(o, rate) {
+function tileRow(o) {
   const st = o.states;
   const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
   const away = o.origins.filter((x) => x.away).length;
@@ -51,44 +51,7 @@ function tileRow(o, rate) {
     tile('NACKed', number(st.nacked), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
     tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
-    tile('ACKs', rate.text(), rate.curve()),
   ];
-}
-
-// Rate is the number of ACKs per second in the last minute. The counters of a stream
-// go when it ends, so there is no value for that moment.
-class Rate {
-  #seen = []; // {at, n}
-
-  see(n) {
-    this.#seen.push({ at: performance.now() / 1000, n });
-    const from = performance.now() / 1000 - SECONDS;
-    while (this.#seen.length > 2 && this.#seen[1].at < from) this.#seen.shift();
-  }
-
-  #rates() {
-    return this.#seen.slice(1).map((b, i) => {
-      const a = this.#seen[i];
-      return { at: b.at, v: Math.max(0, b.n - a.n) / Math.max(b.at - a.at, 0.5) };
-    });
-  }
-
-  text() {
-    const last = this.#rates().at(-1);
-    return last ? `${number(Math.round(last.v))}/s` : '–';
-  }
-
-  curve() {
-    const all = this.#rates();
-    const most = Math.max(...all.map((r) => r.v), 1);
-    const el = h('span', { class: 'spark', role: 'img', 'aria-label': `ACKs in each of the last seconds, at most ${number(Math.round(most))}` });
-    for (const r of all.slice(-40)) {
-      const b = h('span');
-      b.style.height = `${Math.max(4, (r.v / most) * 100)}%`;
-      el.append(b);
-    }
-    return el;
-  }
 }
 
 function keyTable(o) {
