@@ -118,6 +118,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	p.shows(".tabs a[aria-current]", "CDS 2")
 	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients have it", "The last 2 versions of CDS")
 	p.is("document.querySelectorAll('.curve .line').length === 1 && document.querySelectorAll('.curve circle.synced').length === 2")
+	p.is(`/p50 ≤ \d+ \w+.*p99 ≤ \d+ \w+/.test(document.querySelector('.curve').textContent)`)
 	// One was changed and one removed, and all three clients accepted it.
 	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
 	same()

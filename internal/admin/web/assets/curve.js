@@ -1,12 +1,12 @@
 // Drawings of a key: a version's progress to its clients, and the times of versions.
 import { h, s, put } from './dom.js';
-import { count, number, span } from './words.js';
+import { bound, count, number, span } from './words.js';
 
 const HEIGHT = 204;
 const LEFT = 40;
 const RIGHT = 14;
 const TOP = 26;
-const LABEL = 74; // as wide as p50 and p99 with their times may be
+const LABEL = 88; // as wide as p50 and p99 with their times may be
 const BOTTOM = 26;
 
 /**
@@ -62,10 +62,10 @@ export function convergence(v) {
     const marks = [['p50', v.ack_seconds_p50, p50, 'end'], ['p99', v.ack_seconds_p99, p99, 'start']].filter(([, t]) => t > 0).map(([name, t, label, anchor]) => {
       const at = within(x(t), LEFT, width - RIGHT);
       return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP - 4, y2: HEIGHT - BOTTOM }),
-        s('text', { class: 'mark', x: label, 'text-anchor': anchor, y: TOP - 9 }, `${name} ${span(t)}`)];
+        s('text', { class: 'mark', x: label, 'text-anchor': anchor, y: TOP - 9 }, `${name} ${bound(t)}`)];
     });
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
-      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those after ${span(v.ack_seconds_p50)}, 99 % after ${span(v.ack_seconds_p99)}` },
+      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those within ${bound(v.ack_seconds_p50)}, 99 % within ${bound(v.ack_seconds_p99)}` },
     grid, s('path', { class: 'area', d: area }), s('path', { class: 'line', d: line }),
     all.map((p) => s('circle', { cx: x(p.at).toFixed(1), cy: y(p.share).toFixed(1), r: 2.6 }, s('title', {}, `${number(p.sum)} within ${span(p.at)}`))),
     marks));

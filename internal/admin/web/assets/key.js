@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bytes, count, keyHref, nodeLink, now, number, short, span, state, version } from './words.js';
+import { ago, bar, bound, bytes, count, keyHref, nodeLink, now, number, short, state, version } from './words.js';
 
 export const title = 'key';
 
@@ -61,6 +61,8 @@ function tab(key, t, on) {
     h('small', {}, t.version || 'no version yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients in the state NACKED' }, number(t.states.NACKED)) : null);
 }
 
+const TOOK = 'upper bound of the time from the arrival of the version to the ACK; the exact time may be half of it';
+
 /** versionsOf are the versions of a type that the relay remembers, the newest first. */
 const versionsOf = (t) => t.versions ?? [];
 
@@ -83,11 +85,11 @@ function versions(key, type) {
       { name: 'Version', head: true }, { name: 'Origin version' }, { name: 'Received' }, { name: 'Changed', class: 'n', title: 'resources' },
       { name: 'Removed', class: 'n', title: 'resources' }, { name: 'Sent', class: 'n', title: 'streams, including closed ones' },
       { name: 'ACKs', class: 'n', title: 'streams, including closed ones' }, { name: 'NACKs', class: 'n', title: 'streams, including closed ones' },
-      { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: 'time from the arrival of the version to the ACK' },
-      { name: 'p99', class: 'n', title: 'time from the arrival of the version to the ACK' }, { name: 'Clients now' }, { name: 'Longest pending' }],
+      { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
+      { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
       v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', number(v.pending),
-      span(v.ack_seconds_p50), span(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
+      bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }
 

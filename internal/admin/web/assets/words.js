@@ -27,6 +27,12 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+// Longer than the last bound that the relay counts by.
+const UNBOUNDED = 2097; // s
+
+/** bound writes an upper bound in seconds: ≤ 4 ms. */
+export const bound = (seconds) => (!seconds ? '–' : seconds >= UNBOUNDED ? `> ${span(seconds / 2)}` : `≤ ${span(seconds)}`);
+
 // The relay's clock may differ from this host's.
 let ahead = 0;
 
