@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
+var allViews = []string{"/ui/fleet", "/ui/clients", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
 
 // No view is wider than a telephone; wide tables scroll by themselves.
 func TestItFitsATelephone(t *testing.T) {

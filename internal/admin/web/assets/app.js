@@ -5,6 +5,7 @@ import { Live } from './live.js';
 import { get, hasToken, setToken, Problem } from './api.js';
 import { count, number, tick } from './words.js';
 import { search } from './search.js';
+import * as clients from './clients.js';
 import * as fleet from './fleet.js';
 import * as keys from './keys.js';
 import * as key from './key.js';
@@ -41,7 +42,7 @@ function lost(is, why) {
 
 // The views, by the first part of an address after /ui/.
 const views = {
-  fleet, keys, nacks, where,
+  fleet, clients, keys, nacks, where,
   key: { ...key }, node: { ...node },
 };
 
@@ -51,6 +52,7 @@ function viewOf(address) {
   try { name = decodeURIComponent(parts.slice(1).join('/')); } catch { return {}; }
   switch (parts[0] ?? 'fleet') {
     case 'fleet': return { view: views.fleet, nav: '/ui/fleet' };
+    case 'clients': return { view: views.clients, nav: '/ui/clients' };
     case 'keys': return name ? { view: views.key, name, nav: '/ui/keys' } : { view: views.keys, nav: '/ui/keys' };
     case 'nodes': return name ? { view: views.node, name } : {};
     case 'nacks': return { view: views.nacks, nav: '/ui/nacks' };

@@ -2,7 +2,7 @@
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
 import { Curves } from './history.js';
-import { ago, bar, count, keyLink, number } from './words.js';
+import { ago, bar, clientsLink, count, keyLink, number, types } from './words.js';
 
 export const title = 'fleet';
 
@@ -45,11 +45,12 @@ function tileRow(o) {
   const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
   const away = o.origins.filter((x) => x.away).length;
   return [
-    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
-    tile('Synced', o.clients ? `${share} %` : '–', `${number(st.synced)} acknowledged the newest version`, o.clients && share < 99 ? 'warn' : 'good'),
-    tile('Waiting', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
-    tile('NACKed', number(st.nacked), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
-    tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
+    tile('Clients', clientsLink(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
+    tile('Synced', o.clients ? `${share} %` : '–', [clientsLink(st.synced, { state: 'SYNCED' }), ' acknowledged the newest version'], o.clients && share < 99 ? 'warn' : 'good'),
+    tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
+      [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
+    tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
+    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
   ];
 }
@@ -60,7 +61,7 @@ function keyTable(o) {
       'Connect a client to the downstream address of this relay. The rules give its node a key. ',
       h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
   }
-  const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
+  const row = (k, name) => [name, bar(k.states), k.key && !k.cut ? clientsLink(k.clients, { key: k.key }) : number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
     k.states.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
@@ -76,8 +77,8 @@ function typeTable(o) {
   return [h('h2', {}, 'Types'), table('States of each type on all streams', [
     { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Stale', class: 'n' },
     { name: 'Not sent', class: 'n' }, { name: 'NACKed', class: 'n' }],
-  o.types.map((t) => [t.type, bar(t.states), number(t.states.synced), number(t.states.stale), number(t.states.not_sent),
-    t.states.nacked ? h('span', { class: 'bad' }, number(t.states.nacked)) : '0']))];
+  o.types.map((t) => [t.type, bar(t.states), ...[['synced', 'SYNCED'], ['stale', 'STALE'], ['not_sent', 'NOT_SENT'], ['nacked', 'NACKED']]
+    .map(([field, state]) => (types.includes(t.type) ? clientsLink(t.states[field], { type: t.type, state }, { class: field === 'nacked' && 'bad' }) : number(t.states[field])))]))];
 }
 
 function originTable(o) {

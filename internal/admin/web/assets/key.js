@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bound, bytes, count, keyHref, nodeLink, now, number, short, state, version } from './words.js';
+import { ago, bar, bound, bytes, clientsLink, count, keyHref, nodeLink, now, number, short, state, version } from './words.js';
 
 export const title = 'key';
 
@@ -49,7 +49,7 @@ function head(key) {
   const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
-    fact('Representative', key.node && nodeLink(key.node)), fact('Members', `${number(key.members)} (types of streams)`),
+    fact('Representative', key.node && nodeLink(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
     fact('Other user agents', key.other_user_agents && number(key.other_user_agents)), fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
@@ -72,7 +72,7 @@ function versions(key, type) {
     fact('Version', type.version ? version(type.version) : 'none yet'), fact('Origin version', type.origin_version && version(type.origin_version)),
     fact('Origin', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
     fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
-    fact('Clients', number(type.members)), fact('Changed', ago(type.received)));
+    fact('Clients', clientsLink(type.members, { key: key.key, type: name(type) })), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
@@ -87,8 +87,8 @@ function versions(key, type) {
       { name: 'ACKs', class: 'n', title: 'streams, including closed ones' }, { name: 'NACKs', class: 'n', title: 'streams, including closed ones' },
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
-    all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', number(v.pending),
+    all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
+      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: name(type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }

@@ -1,11 +1,9 @@
 // The key of a node: each rule, with the values that it read.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
-import { keyLink, short } from './words.js';
+import { keyLink, short, types } from './words.js';
 
 export const title = 'key of a node';
-
-const TYPES = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
 
 const EXAMPLE = {
   id: 'edge-1', cluster: 'edge', metadata: { team: 'shop' }, locality: { region: 'eu', zone: 'eu-1' },
@@ -15,7 +13,7 @@ export async function show(main, page) {
   const node = h('textarea', { id: 'node', rows: 12, spellcheck: 'false', required: true, 'aria-describedby': 'node-help',
     placeholder: JSON.stringify(EXAMPLE, null, 2) });
   const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
-  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), TYPES.map((t) => h('option', { value: t }, t)));
+  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), types.map((t) => h('option', { value: t }, t)));
   const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
   const ask = async (event) => {
     event?.preventDefault();
