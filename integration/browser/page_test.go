@@ -199,9 +199,18 @@ func TestWhereANodeGoes(t *testing.T) {
 	p.shows("#explained", "edge/eu-9", "aggregation.rules[0]", `node.cluster != "nobody"`, "node.locality.zone", `"eu-9"`, "match")
 	p.do(chromedp.SetValue("#node", `{"cluster": "nobody"}`), chromedp.Click("button.first"))
 	p.shows("#explained", "the relay refuses the node", "no match")
-	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
-	p.shows("#explained [role=alert]", "The node is not JSON")
+	// YAML, and a whole bootstrap.
+	p.do(chromedp.SetValue("#node", "cluster: mesh\nlocality:\n  zone: eu-8\n"), chromedp.Click("button.first"))
+	p.shows("#explained", "key mesh/eu-8")
+	p.do(chromedp.SetValue("#node", "admin: {}\nnode:\n  cluster: edge\n  locality: {zone: eu-7}\nstatic_resources:\n  clusters: []\n"),
+		chromedp.SetValue("#peer", `{"address": "10.0.0.1"}`), chromedp.Click("button.first"))
+	p.shows("#explained", "edge/eu-7")
 	p.expect("400")
+	p.do(chromedp.SetValue("#peer", "adress: 10.0.0.1"), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "peer: ", "unknown field adress")
+	p.is("(document.getElementById('peer').value = '') === ''")
+	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "line 1: ", "is not closed")
 	p.do(chromedp.SetValue("#node", `{"colour": 1}`), chromedp.Click("button.first"))
 	p.shows("#explained [role=alert]", "colour")
 }

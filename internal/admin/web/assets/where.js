@@ -18,9 +18,9 @@ export async function show(main, page) {
   const ask = async (event) => {
     event?.preventDefault();
     try {
-      const body = { node: parsed('The node', node.value) };
-      if (peer.value.trim()) body.peer = parsed('The peer', peer.value);
-      put(out, ...result(await post('/explain', { type: type.value }, JSON.stringify(body), page.signal)));
+      // The relay reads YAML and JSON. The peer is a second document.
+      const body = peer.value.trim() ? `${node.value}\n---\n${peer.value}` : node.value;
+      put(out, ...result(await post('/explain', { type: type.value }, body, page.signal)));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) page.failed(e);
@@ -35,22 +35,14 @@ export async function show(main, page) {
   put(main, h('h1', {}, 'Which key does a node get?'),
     h('div', { class: 'two where' },
       h('form', { class: 'ask', on: { submit: ask, keydown: hurry } },
-        h('label', { for: 'node' }, 'Node, as JSON'), node,
-        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, as in the bootstrap. The page sends it only to this relay, and the relay does not keep it. ',
+        h('label', { for: 'node' }, 'Node or Envoy bootstrap, as YAML or JSON'), node,
+        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, or a whole bootstrap with one. The page sends it only to this relay, and the relay does not keep it. ',
           h('button', { type: 'button', class: 'plain', on: { click: example } }, 'Use an example')),
-        h('label', { for: 'peer' }, 'Peer, if rules use it'), peer,
+        h('label', { for: 'peer' }, 'Peer, as YAML or JSON, if rules use it'), peer,
         h('label', { for: 'type' }, 'Type'), type,
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
       out));
   put(out, h('p', { class: 'empty' }, 'Paste a node to see its key, and each rule with the values that it read.'));
-}
-
-function parsed(what, text) {
-  try {
-    return JSON.parse(text);
-  } catch (e) {
-    throw new Error(`${what} is not JSON: ${e.message}`);
-  }
 }
 
 function result(x) {
@@ -62,7 +54,6 @@ function result(x) {
     h('ol', { class: 'rules' }, t.rules.map((r) => rule(r))),
   ]);
 }
-
 
 const mark = (result) => (result === 'match' ? 'synced' : result.includes('failed') ? 'nacked' : '');
 
