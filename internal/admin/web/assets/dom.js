@@ -44,11 +44,14 @@ export function set(el, props) {
   return el;
 }
 
-/** table has a header for each column; rows are lists of cells, or {cells, ...props}. */
+/**
+ * table has a header for each column; rows are lists of cells, or {cells, ...props}.
+ * On a phone a row is a card, and each cell shows its label.
+ */
 export function table(caption, columns, rows, props) {
   const cell = (c, i) => {
     const col = columns[i] ?? {};
-    const el = col.head ? h('th', { scope: 'row', class: col.class }) : h('td', { class: col.class });
+    const el = col.head ? h('th', { scope: 'row', class: col.class }) : h('td', { class: col.class, 'data-label': col.name });
     add(el, [c]);
     return el;
   };

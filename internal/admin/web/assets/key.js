@@ -23,7 +23,7 @@ export async function show(main, page) {
   await watch(page, async () => {
     const [key, list] = await Promise.all([
       get(at('/keys', page.name), {}, page.signal),
-      get('/clients', { key: page.name, limit: 25, page_token: page.query.get('page_token') }, page.signal),
+      get('/clients', { key: page.name, sort: 'worst', limit: 25, page_token: page.query.get('page_token') }, page.signal),
     ]);
     return { key, list };
   }, ({ key, list }) => {
@@ -148,7 +148,7 @@ function memberTable(page, key, list) {
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Members'),
-    table(`${count(list.items.length, 'client')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in the order in which they connected`, [
+    table(`${count(list.total, 'client')}, the worst first${list.next_page_token || page.query.has('page_token') ? `; ${number(list.items.length)} of them on this page` : ''}`, [
       { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
     list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),
       h('ul', { class: 'chips' }, c.types.filter((t) => t.key === key.key).map((t) => h('li', {}, short(t.type), ' ', state(t.state))))])),
