@@ -170,6 +170,8 @@ type Aggregation struct {
 	Rules     []Rule `yaml:"rules"`
 	File      string `yaml:"file"`
 	Unmatched string `yaml:"unmatched"`
+	// MaxRekeyed is a percentage of the clients: see Percent.
+	MaxRekeyed string `yaml:"max_rekeyed"`
 }
 
 // Rule gives a key to the nodes that it matches.
@@ -262,7 +264,7 @@ func Default() Config {
 			Backoff:              Backoff{Base: time.Second, Max: 30 * time.Second},
 			Keepalive:            ClientKeepalive{Time: 6 * time.Minute, Timeout: 10 * time.Second},
 		},
-		Aggregation: Aggregation{Unmatched: UnmatchedReject},
+		Aggregation: Aggregation{Unmatched: UnmatchedReject, MaxRekeyed: "50%"},
 		Store:       Store{Interval: 5 * time.Second, MaxBytes: 10 << 30},
 		Admin:       Admin{Address: "127.0.0.1:19000"},
 		Metrics:     Metrics{Prefix: "xdsrelay"},

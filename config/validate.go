@@ -211,7 +211,20 @@ func (v *checks) aggregation() {
 		v.fault("aggregation.file", "cannot be combined with aggregation.rules; use only one of them")
 	}
 	v.oneOf("aggregation.unmatched", a.Unmatched, UnmatchedReject, UnmatchedNode)
+	if _, err := Percent(a.MaxRekeyed); err != nil {
+		v.fault("aggregation.max_rekeyed", "%v", err)
+	}
 	v.faults = append(v.faults, CheckRules("aggregation.rules", a.Rules, v.Places)...)
+}
+
+// Percent returns the number in a percentage such as "50%", from 0 to 100.
+func Percent(s string) (float64, error) {
+	number, is := strings.CutSuffix(s, "%")
+	p, err := strconv.ParseFloat(number, 64)
+	if !is || err != nil || !(p >= 0 && p <= 100) { // NaN is none of both
+		return 0, fmt.Errorf("must be a percentage from 0%% to 100%%, but is %q", s)
+	}
+	return p, nil
 }
 
 // CheckRules checks rules as far as that needs no compiler. key is the list's key.

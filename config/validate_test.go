@@ -112,7 +112,12 @@ metrics: {prefix: "a-b"}
 			"7:19: tracing.sample: must be between 0 and 1, but is 1.5",
 			`8:19: metrics.prefix: must be letters, digits and underscores, with no digit first, but is "a-b"`,
 		}},
-		"not a number": {origin + "tracing: {sample: .nan}\n", []string{"3:19: tracing.sample: must be between 0 and 1, but is NaN"}},
+		"no percentage":    {origin + "aggregation: {max_rekeyed: half}\n", []string{`3:28: aggregation.max_rekeyed: must be a percentage from 0% to 100%, but is "half"`}},
+		"a large one":      {origin + "aggregation: {max_rekeyed: 101%}\n", []string{`3:28: aggregation.max_rekeyed: must be a percentage from 0% to 100%, but is "101%"`}},
+		"a share":          {origin + "aggregation: {max_rekeyed: '0.5'}\n", []string{`3:28: aggregation.max_rekeyed: must be a percentage from 0% to 100%, but is "0.5"`}},
+		"NaN %":            {origin + "aggregation: {max_rekeyed: NaN%}\n", []string{`3:28: aggregation.max_rekeyed: must be a percentage from 0% to 100%, but is "NaN%"`}},
+		"good percentages": {origin + "aggregation: {max_rekeyed: 12.5%}\n", nil},
+		"not a number":     {origin + "tracing: {sample: .nan}\n", []string{"3:19: tracing.sample: must be between 0 and 1, but is NaN"}},
 		"addresses": {origin + `downstream: {address: nowhere, rest_address: "127.0.0.1:http"}
 admin: {address: "0.0.0.0:19000", grpc_address: "127.0.0.1:19001"}
 metrics: {statsd_address: statsd}

@@ -25,7 +25,7 @@ var reloadable = regexp.MustCompile(`^(` +
 	`downstream\.(long_poll|ack_timeout|settle|removal_delay|drain)|` +
 	`downstream\.limits\.(streams|streams_per_second|requests_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
-	`aggregation\.(rules.*|file|unmatched)|` +
+	`aggregation\.(rules.*|file|unmatched|max_rekeyed)|` +
 	`log\.level)$`)
 
 // admissionKey matches the keys that decide which clients a listener admits.
@@ -98,18 +98,10 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	r.active.Store(next)
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))
-	var admits []string
-	var policies []fanout.PolicyChange
+	admits, policies := r.admissionChanges(next)
 	for n, e := range r.listeners {
-		i := matchingListener(n, r.cfg, next.cfg)
-		if i < 0 {
-			continue
-		}
-		l := next.cfg.Downstream.Listen()[i]
-		if keys := e.changedAdmission(l); len(keys) > 0 {
-			admits = append(admits, keys...)
-			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
-			e.admits.Store(admissionOf(l))
+		if i := matchingListener(n, r.cfg, next.cfg); i >= 0 {
+			e.admits.Store(admissionOf(next.cfg.Downstream.Listen()[i]))
 		}
 	}
 	if slices.Contains(changed, "log.level") {
@@ -125,7 +117,50 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	return admits
 }
 
-var aggregation = regexp.MustCompile(`^aggregation\.`)
+// admissionChanges returns the admission rules that next changes: their keys, and the policies with
+// their new rules.
+func (r *relay) admissionChanges(next *activeConfig) (keys []string, policies []fanout.PolicyChange) {
+	for n, e := range r.listeners {
+		i := matchingListener(n, r.cfg, next.cfg)
+		if i < 0 {
+			continue
+		}
+		l := next.cfg.Downstream.Listen()[i]
+		if changed := e.changedAdmission(l); len(changed) > 0 {
+			keys = append(keys, changed...)
+			policies = append(policies, fanout.PolicyChange{Policy: e.policy, Identity: next.identities[i], Secrets: l.Secrets})
+		}
+	}
+	return keys, policies
+}
+
+// fewClients is the number of clients below which aggregation.max_rekeyed does not apply: one of
+// few clients is a large share.
+const fewClients = 20
+
+// checkRekeyed returns a fault if next changes the keys of more clients than its
+// aggregation.max_rekeyed allows, or refuses them. changed are its changed keys.
+func (r *relay) checkRekeyed(next *activeConfig, changed []string) error {
+	_, policies := r.admissionChanges(next)
+	if len(policies) == 0 && !slices.ContainsFunc(changed, aggregation.MatchString) {
+		return nil
+	}
+	rekeyed, clients := r.fanout.CountRekey(policies, next.rules.Key)
+	if !tooManyRekeyed(next.cfg, rekeyed, clients) {
+		return nil
+	}
+	return config.Faults{next.cfg.Places.Fault("aggregation", "the new rules change the key of %d of %d clients, more than aggregation.max_rekeyed (%s); run 'relay reload --force' to apply them",
+		rekeyed, clients, next.cfg.Aggregation.MaxRekeyed)}
+}
+
+// tooManyRekeyed reports whether a reload to cfg that rekeys so many of the clients needs force.
+func tooManyRekeyed(cfg *config.Config, rekeyed, clients int) bool {
+	percent, err := config.Percent(cfg.Aggregation.MaxRekeyed) // it was checked
+	return err == nil && clients >= fewClients && float64(100*rekeyed) > percent*float64(clients)
+}
+
+// aggregation matches the keys that change the rules.
+var aggregation = regexp.MustCompile(`^aggregation\.(rules|file|unmatched)`)
 
 // limits returns the limits that apply. The grpc server takes some only when it is made, so those
 // keep their first values.

@@ -20,7 +20,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Clients: r.fanout, Keys: keystatus.New(r.registry), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.active.Load().rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
-		Admitted: r.admitted, Configuration: r.configuration,
+		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,
 	}
 	if r.store != nil {
 		o.Store = r.store

@@ -164,7 +164,8 @@ func (c *adminClient) do(req *http.Request, into any) error {
 	if err != nil {
 		return c.unreached(err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	// The answer to a rejected reload is that of a successful one.
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
 		return c.statusError(resp, b)
 	}
 	if err := json.Unmarshal(b, into); err != nil {

@@ -26,7 +26,8 @@ as YAML diffs against the resources that it has. The output has the client's err
 message and no secrets.
 
 The relay keeps at most 4 MB of replaced resources for each type of a key. For older
-resources the command prints that the relay no longer has them.`,
+resources the command prints that the relay no longer has them. "relay nacks --diff"
+shows what clients rejected earlier.`,
 		Example: `  relay diff --node sidecar~10.0.0.1~web-0
   relay diff --node web-0 --admin 127.0.0.1:19000 -o json`,
 		Args: cobra.NoArgs,
@@ -78,12 +79,16 @@ type unacknowledged struct {
 	Awaits       []string     `json:"awaits"`
 	More         int          `json:"more"`
 	NoKey        string       `json:"no_key"`
-	Resources    []struct {
-		Name           string `json:"name"`
-		OfferedNotHeld bool   `json:"offered_not_held_any_more"`
-		HasNotHeld     bool   `json:"has_not_held_any_more"`
-		Diff           string `json:"diff"`
-	} `json:"resources"`
+
+	Resources []resourceDiff `json:"resources"`
+}
+
+// resourceDiff is a resource that differs from what the client has or had.
+type resourceDiff struct {
+	Name           string `json:"name"`
+	OfferedNotHeld bool   `json:"offered_not_held_any_more"`
+	HasNotHeld     bool   `json:"has_not_held_any_more"`
+	Diff           string `json:"diff"`
 }
 
 func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now time.Time) {
@@ -124,12 +129,17 @@ func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now t
 		if u.NotHeld {
 			fmt.Fprintln(w, "the relay no longer has the resources of this version")
 		}
-		for _, r := range u.Resources {
-			printDifference(w, t, r.Name, u.Version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
-		}
-		if u.More > 0 {
-			fmt.Fprintf(w, "and %s\n", counted(u.More, "more resource"))
-		}
+		printDifferences(w, t, u.Version, u.Resources, u.More)
+	}
+}
+
+// printDifferences prints the diffs of resources in a version, and how many more there are.
+func printDifferences(w io.Writer, t tint, version string, all []resourceDiff, more int) {
+	for _, r := range all {
+		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "and %s\n", counted(more, "more resource"))
 	}
 }
 

@@ -32,6 +32,8 @@ type difference struct {
 	Admission []string `json:"admission,omitempty" yaml:"admission,omitempty"`
 	// Elsewhere has the addresses at which the relay has no listener to compare with.
 	Elsewhere []string `json:"elsewhere,omitempty" yaml:"elsewhere,omitempty"`
+	// NeedsForce: a reload needs --force, because of aggregation.max_rekeyed.
+	NeedsForce bool `json:"needs_force,omitempty" yaml:"needs_force,omitempty"`
 
 	drain time.Duration
 }
@@ -128,6 +130,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 		}
 	}
 	d.count()
+	d.NeedsForce = tooManyRekeyed(cfg, len(d.Moving), d.Clients)
 	return d, nil
 }
 
@@ -218,6 +221,9 @@ func (d *difference) print(w io.Writer) error {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
 		fmt.Fprintf(w, "%d of %d clients would reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
+	}
+	if d.NeedsForce {
+		fmt.Fprintln(w, "these are more than aggregation.max_rekeyed allows: the relay applies the rules only after \"relay reload --force\"")
 	}
 	if len(d.Admission) > 0 {
 		fmt.Fprintf(w, "identity or secrets differ at %s: the relay would also end the clients that the new values refuse; they are not counted\n", strings.Join(d.Admission, ", "))

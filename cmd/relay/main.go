@@ -96,6 +96,7 @@ given and config/relay.yaml does not exist, it is 127.0.0.1:19000.`,
 		newDiffCmd(),
 		newDumpCmd(),
 		newWaitCmd(),
+		newReloadCmd(),
 		newVersionCmd(),
 	)
 	return root

@@ -15,6 +15,7 @@ func newNacksCmd() *cobra.Command {
 	var (
 		flags *runningFlags
 		key   string
+		diff  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "nacks",
@@ -27,15 +28,18 @@ is one row for each key, type, version and message.
   STILL    how many clients reject it now
   LAST     the time since the last NACK
 
-relay diff --node shows which resources a client rejected.`,
+--diff shows the rejected resources as YAML diffs against those that the client had,
+for the last 16 rows of each key. These diffs stay when the client accepts something
+newer. The output has no secrets.`,
 		Example: `  relay nacks
-  relay nacks --key edge
+  relay nacks --key edge --diff
   relay nacks --admin 127.0.0.1:19000 -o json`,
 		Args: cobra.NoArgs,
 	}
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&key, "key", "k", "", "only those of this key, as KEY shows it")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show the rejected resources")
 	completeKeys(cmd, flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
@@ -46,6 +50,9 @@ relay diff --node shows which resources a client rejected.`,
 		q := url.Values{}
 		if cmd.Flags().Changed("key") {
 			q.Set("key", key)
+		}
+		if diff {
+			q.Set("diff", "true")
 		}
 		items, err := c.listOfKey(commandContext(cmd), "/nacks", q)
 		if err != nil {
@@ -60,7 +67,11 @@ relay diff --node shows which resources a client rejected.`,
 				return fmt.Errorf("--admin: %s does not answer as a relay does: %w", c.base, err)
 			}
 		}
-		printNackList(cmd.OutOrStdout(), nacks, time.Now())
+		if diff && len(nacks) > 0 {
+			printNackDiffs(cmd.OutOrStdout(), nacks, time.Now())
+		} else {
+			printNackList(cmd.OutOrStdout(), nacks, time.Now())
+		}
 		return nil
 	}
 	return cmd
@@ -80,6 +91,19 @@ type keyNack struct {
 	ClientsTotal   int  `json:"clients_total"`
 	ClientsAtLeast bool `json:"clients_at_least"`
 	StillNacking   int  `json:"still_nacking"`
+
+	// With ?diff=true.
+	Resources []resourceDiff `json:"resources"`
+	NotHeld   bool           `json:"not_held_any_more"`
+	More      int            `json:"more"`
+}
+
+// lastNode returns the id of the client that rejected it last.
+func (n *keyNack) lastNode() string {
+	if len(n.Clients) == 0 {
+		return ""
+	}
+	return n.Clients[0].Node
 }
 
 func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
@@ -91,19 +115,38 @@ func printNackList(w io.Writer, nacks []keyNack, now time.Time) {
 		{text: "STILL"}, {text: "LAST"}, {text: "NODE"}, {text: "MESSAGE"}}}
 	for i := range nacks {
 		n := &nacks[i]
-		clients, node, still := strconv.Itoa(n.ClientsTotal), "", cell{text: strconv.Itoa(n.StillNacking)}
+		clients, still := strconv.Itoa(n.ClientsTotal), cell{text: strconv.Itoa(n.StillNacking)}
 		if n.ClientsAtLeast {
 			clients += "+"
-		}
-		if len(n.Clients) > 0 {
-			node = n.Clients[0].Node
 		}
 		if n.StillNacking > 0 {
 			still.colour = red
 		}
 		rows = append(rows, []cell{{text: orNone(n.Key)}, {text: shortType(n.Type)}, {text: orNone(shortVersion(n.Version))},
 			{text: strconv.FormatUint(n.Count, 10)}, {text: clients}, still, {text: age(now.Sub(n.Last))},
-			{text: orNone(node)}, {text: onOneLine(n.Message)}})
+			{text: orNone(n.lastNode())}, {text: onOneLine(n.Message)}})
 	}
 	tintOf(w).table(w, rows)
+}
+
+// printNackDiffs prints each row with its rejected resources.
+func printNackDiffs(w io.Writer, nacks []keyNack, now time.Time) {
+	t := tintOf(w)
+	for i := range nacks {
+		n := &nacks[i]
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		of := "of " + counted(n.ClientsTotal, "client")
+		if n.ClientsAtLeast {
+			of = "of more than " + counted(n.ClientsTotal, "client")
+		}
+		fmt.Fprintf(w, "%s under %s: version %s: %s %s, the last %s ago of %s; rejected now by %d\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
+			counted(int(n.Count), "NACK"), of, age(now.Sub(n.Last)), plain(orNone(n.lastNode())), n.StillNacking)
+		fmt.Fprintf(w, "%s\n", t.as(red, onOneLine(n.Message)))
+		if n.NotHeld {
+			fmt.Fprintln(w, "the relay has not kept the resources of this version")
+		}
+		printDifferences(w, t, n.Version, n.Resources, n.More)
+	}
 }

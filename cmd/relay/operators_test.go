@@ -302,23 +302,44 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// statusRows puts different types of a node into one row.
+// statusRows puts different types of a node into one row, or each stream into one.
 func TestStatusRows(t *testing.T) {
 	typ := func(url xds.TypeURL) inspect.TypeStatus {
 		return inspect.TypeStatus{Type: string(url), Key: "k", State: inspect.StateSynced}
 	}
-	rows := statusRows([]inspect.ClientStatus{
-		{Node: "b", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
-		{Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
-		{Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
-		{Node: "a", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
-	})
-	var got []string
-	for _, r := range rows {
-		got = append(got, fmt.Sprint(r.node, len(r.types)))
+	clients := []inspect.ClientStatus{
+		{Stream: 1, Node: "b", Types: []inspect.TypeStatus{typ(xds.ClusterType)}},
+		{Stream: 2, Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
+		{Stream: 3, Node: "b", Types: []inspect.TypeStatus{typ(xds.EndpointType)}},
+		{Stream: 4, Node: "a", Types: []inspect.TypeStatus{typ(xds.ClusterType), typ(xds.EndpointType)}},
 	}
-	if fmt.Sprint(got) != "[a1 b2 b1]" {
-		t.Errorf("%v", got)
+	for wide, want := range map[bool]string{false: "[a2 b2 b1]", true: "[a2 b1 b1 b1]"} {
+		var got []string
+		for _, r := range statusRows(clients, wide) {
+			got = append(got, fmt.Sprint(r.client.Node, len(r.types)))
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("wide %v: %v, want %s", wide, got, want)
+		}
+	}
+}
+
+func TestWideStatus(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	types := []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: "k", State: inspect.StateSynced, Acked: "7"}}
+	var out bytes.Buffer
+	printStatus(&out, []inspect.ClientStatus{
+		{Stream: 12, Node: "a", Variant: "delta", UserAgent: "envoy", UserAgentVersion: "1.40.0", Peer: "10.0.0.1:5", Since: now.Add(-90 * time.Second), Types: types},
+		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
+		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
+	}, true, now)
+	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
+-     -    sotw     -         -             14      10.0.0.3:5  0s
+a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s
+b     k    sotw     SYNCED 7  gRPC�Go       13      10.0.0.2:5  0s
+`
+	if got := out.String(); !strings.HasPrefix(got, want) {
+		t.Errorf("%s", got)
 	}
 }
 

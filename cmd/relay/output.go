@@ -15,6 +15,7 @@ import (
 // Formats of -o.
 const (
 	formatTable = "table"
+	formatWide  = "wide" // the table with more columns
 	formatText  = "text"
 	formatJSON  = "json"
 	formatYAML  = "yaml"

@@ -57,6 +57,11 @@ func (r *relay) configuration() admin.Configuration {
 			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
 		}
 	}
+	for _, c := range append(r.certs(), r.origins.Certificates()...) {
+		if v, ok := c.Validity(); ok {
+			out.Certificates = append(out.Certificates, admin.Certificate{Of: c.Name(), Validity: v})
+		}
+	}
 	return out
 }
 
@@ -99,7 +104,7 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 func (l *reloader) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() { l.reload(false) })
+		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() { l.reload(false, false) })
 	})
 	g.Go(func() error {
 		for {
@@ -107,34 +112,35 @@ func (l *reloader) run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-l.hangups:
-				l.reload(true)
+				l.reload(true, false)
 			}
 		}
 	})
 	return g.Wait()
 }
 
-// reload reads all files again. With requested, on SIGHUP, it logs a line even if nothing changed.
-func (l *reloader) reload(requested bool) {
+// reload reads all files again. With requested, on SIGHUP or POST /reload, it logs a line even if
+// nothing changed. With force it ignores aggregation.max_rekeyed.
+func (l *reloader) reload(requested, force bool) admin.Reload {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.relay
 	l.takeToken()
+	before := r.active.Load()
 	cfg, err := l.load()
 	next, err := r.prepare(cfg, err)
+	var changed []string
+	valid := err == nil
+	if valid {
+		changed = next.changes(before)
+		if !force {
+			err = r.checkRekeyed(next, changed)
+		}
+	}
 	if err != nil {
 		l.follow.Store(l.followed(cfg, true))
-		l.reject(err, requested)
-		return
-	}
-	before := r.active.Load()
-	changed := config.Diff(before.cfg, cfg)
-	switch {
-	case slices.ContainsFunc(changed, aggregation.MatchString):
-	case next.rules.SameFile(before.rules):
-		next.rules = before.rules // keeps the statistics of the rules
-	default:
-		changed = append(changed, "aggregation.file")
+		l.reject(err, valid, requested)
+		return admin.Reload{Result: admin.ReloadRejected, Faults: l.status.Load().Rejected.Faults}
 	}
 	repaired := l.failed != ""
 	l.failed = ""
@@ -175,6 +181,34 @@ func (l *reloader) reload(requested bool) {
 	if len(restart) > 0 {
 		r.log.Warn("configuration change needs a restart", "keys", strings.Join(restart, " "))
 	}
+	out := admin.Reload{Result: admin.ReloadUnchanged, Changed: now, NeedsRestart: says.NeedsRestart}
+	if repaired || len(changed) > 0 {
+		out.Result = admin.ReloadDone
+	}
+	return out
+}
+
+// reload reads the configuration file again, for the admin API. It returns false if the relay
+// follows no file.
+func (r *relay) reload(force bool) (admin.Reload, bool) {
+	if r.reloads == nil {
+		return admin.Reload{}, false
+	}
+	return r.reloads.reload(true, force), true
+}
+
+// changes returns the keys that differ from those of before. Without a change of the rules, c takes
+// the compiled rules of before, which have statistics.
+func (c *activeConfig) changes(before *activeConfig) []string {
+	changed := config.Diff(before.cfg, c.cfg)
+	switch {
+	case slices.ContainsFunc(changed, aggregation.MatchString):
+	case c.rules.SameFile(before.rules):
+		c.rules = before.rules
+	default:
+		changed = append(changed, "aggregation.file")
+	}
+	return changed
 }
 
 // takeToken makes the admin address ask for the file's current token. It does so even if the
@@ -223,8 +257,8 @@ func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 const maxFaults = 20
 
 // reject keeps the configuration in force and logs the faults. It logs the same faults again only
-// with requested.
-func (l *reloader) reject(err error, requested bool) {
+// with requested. needsForce: the files are valid.
+func (l *reloader) reject(err error, needsForce, requested bool) {
 	r := l.relay
 	if err.Error() == l.failed && !requested {
 		return
@@ -238,7 +272,7 @@ func (l *reloader) reject(err error, requested bool) {
 		}
 	}
 	says := *l.status.Load()
-	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines}
+	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines, NeedsForce: needsForce}
 	l.status.Store(&says)
 	r.metrics.ReloadConfig(telemetry.ReloadFailed)
 	r.metrics.ConfigRejected.Set(1)

@@ -82,7 +82,7 @@ func (g *reloadFixture) to(name, text string) string {
 
 func (g *reloadFixture) reload(asked bool) string {
 	g.log.Reset()
-	g.r.reloads.reload(asked)
+	g.r.reloads.reload(asked, false)
 	return strings.ReplaceAll(g.log.String(), g.dir, "DIR")
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,8 @@ func newStatusCmd() *cobra.Command {
   NACKED    The client rejected the version. "relay diff --node" shows the resources.
 
 A row is a node under a key. A node that has the same type on several streams has
-several rows. --state selects the clients that have one of the states for any type.
+several rows. With -o wide a row is a stream under a key, with the user agent, the
+peer, and how long it has been open. --state selects the clients that have one of the states for any type.
 Write a key as the column KEY shows it: a/b has two elements, "a/b" has one. An
 unknown key and a node that is not connected are errors.
 
@@ -45,10 +47,11 @@ unusable files, types served from the store, and streams refused in the last min
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE
+  relay status --key edge -o wide
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
 		Args: cobra.NoArgs,
 	}
-	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
+	format := addOutputFlag(cmd, formatTable, formatWide, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as the column KEY shows it")
 	cmd.Flags().StringVarP(&node, "node", "n", "", "only the node with this id")
@@ -84,13 +87,13 @@ unusable files, types served from the store, and streams refused in the last min
 				clients, shown = append(clients, one), append(shown, item)
 			}
 		}
-		if *format != formatTable {
+		if *format != formatTable && *format != formatWide {
 			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": shown})
 		}
 		if len(clients) == 0 && len(items) > 0 {
 			fmt.Fprintf(cmd.OutOrStdout(), "none of %s is %s\n", counted(len(items), "stream"), &only)
 		} else {
-			printStatus(cmd.OutOrStdout(), clients, time.Now())
+			printStatus(cmd.OutOrStdout(), clients, *format == formatWide, time.Now())
 		}
 		return printProblems(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
 	}
@@ -99,13 +102,18 @@ unusable files, types served from the store, and streams refused in the last min
 
 // statusRow is a node under a key.
 type statusRow struct {
-	node, key, variant string
-	types              map[string]inspect.TypeStatus
+	client *inspect.ClientStatus // the stream, or the first of several
+	key    string
+	types  map[string]inspect.TypeStatus
 }
 
 // statusRows puts the streams of a node under a key into one row, unless two have the same type.
-func statusRows(clients []inspect.ClientStatus) []*statusRow {
-	type place struct{ node, key, variant string }
+// If wide, each stream under a key has a row.
+func statusRows(clients []inspect.ClientStatus, wide bool) []*statusRow {
+	type place struct {
+		node, key, variant string
+		stream             uint64 // 0 unless wide
+	}
 	var out []*statusRow
 	type typed struct {
 		place
@@ -113,37 +121,78 @@ func statusRows(clients []inspect.ClientStatus) []*statusRow {
 	}
 	at := map[place][]*statusRow{}
 	filled := map[typed]int{} // how many rows of a place have the type; always the first rows
-	put := func(p place, t *inspect.TypeStatus) {
+	put := func(c *inspect.ClientStatus, t *inspect.TypeStatus) {
+		p := place{node: c.Node, key: t.Key, variant: c.Variant}
+		if wide {
+			p.stream = c.Stream
+		}
 		n := filled[typed{p, t.Type}]
 		filled[typed{p, t.Type}]++
 		if n < len(at[p]) {
 			at[p][n].types[t.Type] = *t
 			return
 		}
-		r := &statusRow{p.node, p.key, p.variant, map[string]inspect.TypeStatus{t.Type: *t}}
+		r := &statusRow{c, t.Key, map[string]inspect.TypeStatus{t.Type: *t}}
 		at[p] = append(at[p], r)
 		out = append(out, r)
 	}
 	for i := range clients {
 		c := &clients[i]
 		for j := range c.Types {
-			put(place{c.Node, c.Types[j].Key, c.Variant}, &c.Types[j])
+			put(c, &c.Types[j])
 		}
 		if len(c.Types) == 0 {
-			out = append(out, &statusRow{node: c.Node, variant: c.Variant})
+			out = append(out, &statusRow{client: c})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *statusRow) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.node, b.node))
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.client.Node, b.client.Node))
 	})
 	return out
 }
 
 var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
 
-func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
+// column is a column of the table: its head, and the cell of a row.
+type column struct {
+	head string
+	cell func(*statusRow) cell
+}
+
+// statusColumns returns the columns for these types.
+func statusColumns(types []string, wide bool, now time.Time) []column {
+	text := func(f func(*statusRow) string) func(*statusRow) cell {
+		return func(r *statusRow) cell { return cell{text: orNone(f(r))} }
+	}
+	out := []column{
+		{"NODE", text(func(r *statusRow) string { return r.client.Node })},
+		{"KEY", text(func(r *statusRow) string { return r.key })},
+		{"VARIANT", text(func(r *statusRow) string { return r.client.Variant })},
+	}
+	for _, url := range types {
+		out = append(out, column{shortType(url), func(r *statusRow) cell {
+			s, has := r.types[url]
+			if !has {
+				return cell{text: "-", colour: faint}
+			}
+			return cell{statusText(&s, now), stateColours[s.State]}
+		}})
+	}
+	if wide {
+		out = append(out,
+			column{"USER AGENT", text(func(r *statusRow) string {
+				return strings.TrimSpace(r.client.UserAgent + " " + r.client.UserAgentVersion)
+			})},
+			column{"STREAM", text(func(r *statusRow) string { return strconv.FormatUint(r.client.Stream, 10) })},
+			column{"PEER", text(func(r *statusRow) string { return r.client.Peer })},
+			column{"CONNECTED", text(func(r *statusRow) string { return age(now.Sub(r.client.Since)) })})
+	}
+	return out
+}
+
+func printStatus(w io.Writer, clients []inspect.ClientStatus, wide bool, now time.Time) {
 	t := tintOf(w)
-	rows := statusRows(clients)
+	rows := statusRows(clients, wide)
 	var types []string
 	seen, states := map[string]bool{}, map[string]int{}
 	for _, r := range rows {
@@ -163,22 +212,13 @@ func printStatus(w io.Writer, clients []inspect.ClientStatus, now time.Time) {
 		fmt.Fprintln(w, "no clients")
 		return
 	}
-	head := []cell{{text: "NODE"}, {text: "KEY"}, {text: "VARIANT"}}
-	for _, url := range types {
-		head = append(head, cell{text: shortType(url)})
-	}
-	lines := [][]cell{head}
-	for _, r := range rows {
-		line := []cell{{text: orNone(r.node)}, {text: orNone(r.key)}, {text: r.variant}}
-		for _, url := range types {
-			s, has := r.types[url]
-			if !has {
-				line = append(line, cell{text: "-", colour: faint})
-				continue
-			}
-			line = append(line, cell{statusText(&s, now), stateColours[s.State]})
+	columns := statusColumns(types, wide, now)
+	lines := make([][]cell, 1+len(rows))
+	for _, c := range columns {
+		lines[0] = append(lines[0], cell{text: c.head})
+		for i, r := range rows {
+			lines[i+1] = append(lines[i+1], c.cell(r))
 		}
-		lines = append(lines, line)
 	}
 	t.table(w, lines)
 	var sum []string
@@ -246,7 +286,7 @@ func printNacks(w io.Writer, t tint, rows []*statusRow) {
 				continue
 			}
 			if n++; n <= maxNacksShown {
-				fmt.Fprintf(w, "%s %s rejects %s version %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
+				fmt.Fprintf(w, "%s %s rejects %s version %s: %s\n", t.as(red, "!"), plain(orNone(r.client.Node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func TestStorePath(t *testing.T) {
 		t.Errorf("%d %s", code, out)
 	}
 	without := running(t, filepath.Join(dir, "bad.yaml"))
-	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "is off; the relay tries it again each minute") {
+	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "! the store "+filepath.Join(dir, "bad.yaml")+" is off: ") {
 		t.Errorf("%s", errs)
 	}
 	// Access for other users is a warning.

@@ -27,8 +27,9 @@ relay can use the directory of the store. It creates no file, opens no socket an
 contacts no origin.
 
 It prints each fault as "file:line: key: reason" and exits with 1 if there is a fault.
-With a fault, serve does not start and a reload changes nothing. Faults in the files
-of an origin are an exception: serve starts and logs them.
+With a fault, serve does not start and a reload changes nothing. There are two
+exceptions: faults in the files of an origin, and certificates that have expired. serve
+starts with them and logs them.
 
 Warnings do not change the exit code. serve starts with them and logs them.
 
@@ -77,8 +78,9 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 		return v, nil
 	}
 	faults, missing := directoryFaults(cfg)
-	v.Faults = v.Faults.With(faults)
-	v.Warnings = slices.Concat(warnings(cfg, c), missing, storeWarnings(cfg), certificateWarnings(cfg, time.Now()))
+	expired, expiring := expiryFaults(cfg, time.Now())
+	v.Faults = v.Faults.With(faults).With(expired)
+	v.Warnings = slices.Concat(warnings(cfg, c), missing, storeWarnings(cfg), expiring)
 	if c != nil {
 		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
 	}

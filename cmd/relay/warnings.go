@@ -50,16 +50,26 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	return append(out, config.UnknownEnv()...)
 }
 
-// certificateWarnings are about certificates that the other side will reject. serve logs the same
-// when it opens them. Certificates that cannot be read are faults.
-func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) {
+// expiryFaults are the certificates that have expired, and warnings of those that expire soon or are
+// not valid yet. serve starts with them and logs them, because without the relay no client would
+// be served. Certificates that cannot be read are not among them.
+func expiryFaults(cfg *config.Config, now time.Time) (faults, warnings config.Faults) {
 	for _, c := range certificates(cfg) {
-		if from, until, ok := tlsfiles.Validity(c.files); ok && (now.Before(from) || now.After(until)) {
-			out = append(out, cfg.Places.Fault(c.key+".cert_file", "the certificate is not valid now: it is valid from %s until %s",
-				from.Format(time.RFC3339), until.Format(time.RFC3339)))
+		v, ok := tlsfiles.ReadValidity(c.files)
+		if !ok {
+			continue
+		}
+		key, expires := c.key+".cert_file", v.Expires.Format(time.RFC3339)
+		switch {
+		case v.Expired(now):
+			faults = append(faults, cfg.Places.Fault(key, "the %s expired at %s", v.Name(), expires))
+		case now.Before(v.From):
+			warnings = append(warnings, cfg.Places.Fault(key, "the certificate is not valid before %s", v.From.Format(time.RFC3339)))
+		case !now.Before(v.Expires.Add(-tlsfiles.Soon)):
+			warnings = append(warnings, cfg.Places.Fault(key, "the %s expires at %s", v.Name(), expires))
 		}
 	}
-	return out
+	return faults, warnings
 }
 
 // reaches reports whether a gRPC target names the listener at address. It resolves no names.

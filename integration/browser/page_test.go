@@ -11,6 +11,9 @@ import (
 
 	"xdsrelay/internal/xdstest"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -28,7 +31,7 @@ func TestTheFleetIsLive(t *testing.T) {
 	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 delta")
 	p.shows(".flow", "files", "edge/eu-1", "SYNCED")
 	p.is("document.querySelectorAll('.flow .ribbon.synced').length === 2 && document.querySelectorAll('.flow .up.connected').length === 2")
-	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "reached")
+	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "connected")
 
 	same := p.marked()
 	leave := w.join(node("new-1", "mesh", "eu-1"), node("new-2", "mesh", "eu-1"))
@@ -46,12 +49,23 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p := w.open()
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
-	p.shows("#origins", "not in use") // no client has used it yet
+	p.shows("#origins", "connected") // before a client uses it
 	away := &client{node: node("lost-1", "nobody", ""), nack: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "These clients keep", "Look up the reason unmapped")
+}
+
+// An origin that the relay cannot reach is shown before any client comes.
+func TestAWrongOriginIsShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, xdstest.Config{"upstream.origins": []map[string]any{{"address": "127.0.0.1:1", "name": "wrong"}}})
+	p := w.open()
+	p.visit("/")
+	p.shows(".alarms", "Origin wrong has never been reached: dial tcp 127.0.0.1:1: connect: connection refused", "The relay refuses new clients")
+	p.shows("#origins", "wrong", "never reached")
+	p.shows(".tiles", "0 of 1")
 }
 
 // Invalid files of an origin keep the previous content, and are shown.
@@ -61,7 +75,7 @@ func TestUnusableFilesAreShown(t *testing.T) {
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
-	p.shows("#origins", "reached")
+	p.shows("#origins", "connected")
 	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +116,28 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "Admin.token_file: the changed file cannot be used: ", "must have one token")
+}
+
+// A node's view has the version of its program. A key with programs of two kinds is a problem.
+func TestUserAgents(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	envoy, grpc := node("envoy-1", "edge", "eu-1"), node("grpc-1", "edge", "eu-1")
+	envoy.UserAgentName, grpc.UserAgentName = "envoy", "gRPC Go"
+	envoy.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{
+		Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40, Patch: 2}}}
+	grpc.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}
+	w.join(envoy)
+	p := w.open()
+	p.visit("/ui/nodes/envoy-1")
+	p.shows(".facts", "User agent", "envoy 1.40.2")
+	leave := w.join(grpc)
+	p.visit("/ui/nodes/grpc-1")
+	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
+	p.visit("/")
+	p.shows(".alarms", "1 key has clients of different kinds, for example key edge/eu-1: envoy and gRPC Go")
+	leave()
+	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
@@ -167,7 +203,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards", "1 client still rejects it")
 	p.shows("#nacked", "1")
 	p.do(chromedp.Click(".cards summary"))
-	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
+	p.shows(".cards .difference", "new", `+name: new`, `"1s"`)
 	p.is("document.querySelector('.diff .add')")
 	// A new row leaves open rows as they are.
 	w.nacking("cluster web: another reason")
@@ -188,6 +224,11 @@ func TestANackAppears(t *testing.T) {
 	w.clusters("4", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
 	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
+	// The resources are still there, although the client has accepted newer ones.
+	p.do(chromedp.Click(".cards > li:nth-child(1) summary"))
+	p.shows(".cards > li:nth-child(1) .difference", "newer", `+name: newer`)
+	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
+	p.shows(".cards > li:nth-child(2) .difference", `+name: new`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // node and key are those of config/clients/grpc.json under the default rules.
 const (
 	node = "grpc-1"
-	key  = "edge"
+	key  = "grpc"
 )
 
 // C-core finds a service through the relay and is called all the time. It

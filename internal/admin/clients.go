@@ -62,7 +62,7 @@ func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
 // has reports whether the filter selects a client. rank is the place in states of the worst state of
 // the types that it selects, and since is when that state began.
 func (f *clientFilter) has(c *inspect.ClientStatus) (rank int, since time.Time, ok bool) {
-	if f.node != nil && c.Node != *f.node || f.userAgent != "" && f.userAgent != c.UserAgent {
+	if f.node != nil && c.Node != *f.node || !f.hasUserAgent(c) {
 		return 0, since, false
 	}
 	for i := range c.Types {
@@ -79,6 +79,10 @@ func (f *clientFilter) has(c *inspect.ClientStatus) (rank int, since time.Time, 
 		return slices.Index(states, inspect.StateNotSent), c.Since, f.key == "" && f.typ == "" && f.hasState(inspect.StateNotSent)
 	}
 	return rank, since, ok
+}
+
+func (f *clientFilter) hasUserAgent(c *inspect.ClientStatus) bool {
+	return f.userAgent == "" || f.userAgent == c.UserAgent || f.userAgent == strings.TrimSpace(c.UserAgent+" "+c.UserAgentVersion)
 }
 
 func (f *clientFilter) hasState(state string) bool {

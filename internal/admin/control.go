@@ -64,3 +64,28 @@ func (s *Server) setLevel(r *http.Request) (int, any) {
 	s.opts.Log.Info("log level changed", "from", levelName(was), "to", levelName(to), "by", r.RemoteAddr)
 	return http.StatusOK, logging{levelName(to)}
 }
+
+// reload makes the relay read its configuration file again. The status of a rejected file is 422.
+func (s *Server) reload(r *http.Request) (int, any) {
+	force, err := boolParam(r, "force")
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	var out Reload
+	followed := false
+	if s.opts.Reload != nil {
+		s.opts.Log.Info("reload requested", "by", r.RemoteAddr, "force", force)
+		out, followed = s.opts.Reload(force)
+	}
+	switch {
+	case !followed:
+		return fail(http.StatusConflict, "reload: the relay follows no configuration file")
+	}
+	for _, list := range []*[]string{&out.Changed, &out.NeedsRestart, &out.Faults} {
+		*list = append([]string{}, *list...) // not null in JSON
+	}
+	if out.Result == ReloadRejected {
+		return http.StatusUnprocessableEntity, out
+	}
+	return http.StatusOK, out
+}

@@ -76,8 +76,8 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	}
 	for _, o := range s.origins() {
 		in.Origins = append(in.Origins, overview.Origin{
-			Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince,
-			Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
+			Name: o.Name, Address: o.Address, Away: o.Away, AwaySince: o.AwaySince, Reached: o.Reached,
+			Connections: o.Connections, Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
 		})
 	}
 	b, err := marshal(overview.Of(&in), "")

@@ -33,6 +33,7 @@ var every = []struct {
 	{"/explain", "POST", false},
 	{"/metrics", "GET, HEAD", true},
 	{"/logging", "GET, HEAD, POST", false},
+	{"/reload", "POST", false},
 	{"/drain", "POST", false},
 	{"/debug/pprof/", "GET, HEAD", false},
 	{"/debug/pprof/cmdline", "GET, HEAD", false},
@@ -265,6 +266,38 @@ func TestLogging(t *testing.T) {
 	if r.level.Level() != was {
 		t.Error("the level was set by what is wrong")
 	}
+}
+
+// POST /reload passes force on. A rejected file has status 422, and its lists are never null.
+func TestReload(t *testing.T) {
+	var asked []bool
+	answer, followed := Reload{}, true
+	r := serve(t, func(o *Options) {
+		o.Reload = func(force bool) (Reload, bool) { asked = append(asked, force); return answer, followed }
+	})
+	for _, c := range []struct {
+		path   string
+		out    Reload
+		status int
+		want   string
+	}{
+		{"/reload", Reload{Result: ReloadUnchanged}, 200, `{"result": "unchanged", "changed": [], "needs_restart": [], "faults": []}`},
+		{"/reload?force=false", Reload{Result: ReloadDone, Changed: []string{"log.level"}}, 200, `"changed": ["log.level"]`},
+		{"/reload?force=true", Reload{Result: ReloadRejected, Faults: []string{"f:1: x"}}, 422, `"faults": ["f:1: x"]`},
+		{"/reload?force=1", Reload{}, 400, "force: must be true or false"},
+	} {
+		answer = c.out
+		got := r.want(c.status, "POST", c.path, nil)
+		if text := strings.NewReplacer("\n", "", "    ", "", "  ", "").Replace(string(got.body)); !strings.Contains(strings.ReplaceAll(text, ",\"", ", \""), c.want) {
+			t.Errorf("%s: %s, want %s", c.path, text, c.want)
+		}
+	}
+	if !slices.Equal(asked, []bool{false, false, true}) {
+		t.Errorf("force is %v", asked)
+	}
+	followed = false
+	r.want(409, "POST", "/reload", nil)
+	r.want(405, "GET", "/reload?force=true", nil)
 }
 
 func TestDrain(t *testing.T) {

@@ -52,7 +52,7 @@ type fakeRelay struct {
 	states         []inspect.TypeState
 	held           map[xds.Key][]*snapshot.Snapshot
 	unacknowledged []inspect.Unacknowledged
-	differences    []keystatus.Difference // of all clients
+	differences    []snapshot.Difference // of all clients
 	keys           []keystatus.Key
 	origins        []upstream.OriginStatus
 	away           []refusal.Recent
@@ -98,7 +98,7 @@ func (f *fakeRelay) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	return slices.Clone(held), ok
 }
 
-func (f *fakeRelay) Differences(u *inspect.Unacknowledged, most int) ([]keystatus.Difference, int, bool) {
+func (f *fakeRelay) Differences(u *inspect.Unacknowledged, most int) ([]snapshot.Difference, int, bool) {
 	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
@@ -140,6 +140,8 @@ func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fano
 		}
 	}
 }
+
+func (f *fakeRelay) Mixed() keystatus.Mixed { return keystatus.Mixed{} }
 
 func (f *fakeRelay) Keys() []keystatus.Key {
 	f.mu.Lock()
@@ -197,6 +199,8 @@ func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 		}
 	}
 }
+
+func (f *fakeRelay) UserAgents() []inspect.UserAgentCount { return []inspect.UserAgentCount{} }
 
 func (f *fakeRelay) RecentRefusals() []refusal.Recent { return f.away }
 

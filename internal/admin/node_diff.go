@@ -10,10 +10,10 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Bounds of a page of /diff/{node}; diffTime applies too.
@@ -139,7 +139,7 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
 	return out
 }
 
-func differ(d *keystatus.Difference) differing {
+func differ(d *snapshot.Difference) differing {
 	out := differing{Name: d.Name, Offered: comparableJSON(d.Offered), Has: comparableJSON(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out

@@ -2,35 +2,65 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // observed is what the relay's problems are found in.
 type observed struct {
+	now           time.Time
 	state         string // one of phases
 	staleTypes    int    // types of keys that are served from the last known good
 	configuration Configuration
 	origins       []origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
+	// withoutOrigin counts, by the origin that was tried last, the clients of keys without a stream
+	// to an origin. It is filled in only while an origin is away.
+	withoutOrigin map[string]int
+	mixed         keystatus.Mixed
 }
 
 // problems lists the relay's own problems. The states of clients do not show them: all clients may
 // be SYNCED while an origin is away.
 func (s *Server) problems() []overview.Problem {
 	o := observed{
-		state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
+		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
+		mixed: s.opts.Keys.Mixed(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
+	if slices.ContainsFunc(o.origins, func(x origin) bool { return x.Away }) {
+		o.withoutOrigin = withoutOrigin(s.keys())
+	}
 	return o.problems()
+}
+
+// withoutOrigin counts the clients of keys without a stream to an origin, by the origin that was
+// tried last. It takes the type that most clients of a key request, and counts those clients.
+func withoutOrigin(keys []keystatus.Key) map[string]int {
+	out := make(map[string]int)
+	for i := range keys {
+		k := &keys[i]
+		if k.Upstream.Connected {
+			continue
+		}
+		most := 0
+		for j := range k.Types {
+			most = max(most, k.Types[j].Members)
+		}
+		out[k.Upstream.Origin] += most
+	}
+	return out
 }
 
 // problems returns the problems in the order in which an operator should look at them: those that
@@ -48,7 +78,11 @@ func (o *observed) problems() []overview.Problem {
 			Impact: "It accepts no new clients.", Next: "If this lasts for minutes, read the relay's log."})
 	}
 	o.fileProblems(say)
+	o.certificateProblems(say) // before the refusals of clients that reject the certificate
 	for i := range o.origins {
+		if o.origins[i].Away {
+			say(o.away(&o.origins[i]))
+		}
 		o.origins[i].problems(say)
 	}
 	if n := o.staleTypes; n > 0 {
@@ -63,6 +97,16 @@ func (o *observed) problems() []overview.Problem {
 	for _, r := range o.refusals {
 		say(refusalProblem(&r))
 	}
+	if m := &o.mixed; m.Keys > 0 {
+		have := "have"
+		if m.Keys == 1 {
+			have = "has"
+		}
+		say(overview.Problem{Severity: overview.Warning, Since: &m.Since,
+			Text:   fmt.Sprintf("%s %s clients of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
+			Impact: "Clients of one kind may get the resources of the other kind, or none.",
+			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
+	}
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
 			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
@@ -72,7 +116,13 @@ func (o *observed) problems() []overview.Problem {
 
 // fileProblems are those of the configuration file and of the files that it names.
 func (o *observed) fileProblems(say func(overview.Problem)) {
-	if r := o.configuration.Rejected; r != nil {
+	switch r := o.configuration.Rejected; {
+	case r == nil:
+	case r.NeedsForce:
+		say(overview.Problem{Text: "the configuration file is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
+			Impact: "The previous configuration stays in force. A restart would apply the file.",
+			Next:   "List these clients with relay explain --diff. Correct the rules, or run relay reload --force."})
+	default:
 		say(overview.Problem{Text: "the configuration file has faults and is not in force: " + strings.Join(r.Faults, "; "), Since: &r.At,
 			Impact: "The previous configuration stays in force. A restart would fail.", Next: "Repair the file. Test it with relay validate."})
 	}
@@ -82,12 +132,72 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 	}
 }
 
-func (o *origin) problems(say func(overview.Problem)) {
-	if o.Away {
-		say(overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", o.Name, o.LastError), Since: o.AwaySince,
-			Impact: "Clients keep their configuration. Unless another origin serves, no changes arrive.",
-			Next:   "Check that the origin runs, and that this host reaches " + o.Address + "."})
+// certificateProblems are those of certificates that have expired or expire soon.
+func (o *observed) certificateProblems(say func(overview.Problem)) {
+	for _, c := range o.configuration.Certificates {
+		p := overview.Problem{Next: "Renew its files. The relay reads them by itself."}
+		at := c.Expires.Format(time.RFC3339)
+		switch {
+		case c.Expired(o.now):
+			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
+			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires
+		case !o.now.Before(c.Expires.Add(-tlsfiles.Soon)):
+			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s", c.Name(), c.Of, at)
+			p.Impact = "From then on " + rejecters(c.Of)
+		default:
+			continue
+		}
+		say(p)
 	}
+}
+
+// rejecters says which programs reject an expired certificate.
+func rejecters(of string) string {
+	switch {
+	case of == "admin.tls":
+		return "the relay's commands and browsers reject the admin address."
+	case strings.HasPrefix(of, "origin "):
+		return "the origin rejects the relay, and no changes arrive from it."
+	}
+	return "clients cannot connect. Connected ones are disconnected at downstream.max_connection_age."
+}
+
+// away is the problem of an origin that is away. Its impact says how many clients are served
+// without an origin, and how many were refused.
+func (o *observed) away(at *origin) overview.Problem {
+	p := overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", at.Name, at.LastError), Since: at.AwaySince,
+		Next: "Check that the origin runs, and that this host reaches " + at.Address + "."}
+	if at.Reached == nil {
+		p.Text = fmt.Sprintf("origin %s has never been reached: %s", at.Name, at.LastError)
+		p.Next = "Check the address " + at.Address + " and the tls of this origin in the configuration. Then check that the origin runs."
+	}
+	if strings.HasPrefix(at.Address, "file:") {
+		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
+	}
+	refused, others := 0, slices.ContainsFunc(o.origins, func(x origin) bool { return !x.Away })
+	for _, r := range o.refusals {
+		if r.Reason == telemetry.OriginUnreachable.String() {
+			refused = r.Count
+		}
+	}
+	var impact []string
+	if n := o.withoutOrigin[at.Name]; n > 0 {
+		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", counted(n, "client"), them(n)))
+	}
+	switch {
+	case others && impact == nil:
+		impact = append(impact, "None for clients now: the relay uses another origin.")
+	case others:
+	case refused > 0:
+		impact = append(impact, fmt.Sprintf("The relay refused clients %s in the last minute, because it has nothing for them.", counted(refused, "time")))
+	default:
+		impact = append(impact, "The relay refuses new clients for which it has nothing.")
+	}
+	p.Impact = strings.Join(impact, " ")
+	return p
+}
+
+func (o *origin) problems(say func(overview.Problem)) {
 	if o.Silent > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",

@@ -1,16 +1,22 @@
 package admin
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
 func TestProblems(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	certificate := func(of string, expiresIn time.Duration, issuer string) Certificate {
+		return Certificate{of, tlsfiles.Validity{Expires: at.Add(expiresIn), Issuer: issuer}}
+	}
 	for _, c := range []struct {
 		name string
 		o    observed
@@ -23,12 +29,13 @@ func TestProblems(t *testing.T) {
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
 			},
-			origins: []origin{{Name: "one", Away: true, AwaySince: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			origins: []origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			refusals: []refusal.Recent{
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
 				{Reason: "tls_handshake", Count: 1, Error: "x", At: at},
 			},
+			mixed: keystatus.Mixed{Keys: 2, Key: "shop/cart", Names: [2]string{"envoy", "gRPC Go"}, Since: at},
 		}, []string{
 			"warning: the relay is draining",
 			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
@@ -41,10 +48,29 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
+			"warning: 2 keys have clients of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"warning: the configuration file has new values that need a restart: name, store.path",
+		}},
+		{"rules that need --force", observed{state: "serving", configuration: Configuration{Rejected: &Rejection{At: at, NeedsForce: true, Faults: []string{"relay.yaml:3: aggregation: many clients"}}}}, []string{
+			"error: the configuration file is not in force: relay.yaml:3: aggregation: many clients",
+		}},
+		{"certificates", observed{
+			now: at, state: "serving", refusals: []refusal.Recent{{Reason: "tls_handshake", Count: 1, Error: "remote error: tls: expired certificate"}},
+			configuration: Configuration{Certificates: []Certificate{
+				certificate("downstream.tls", 0, ""), certificate("downstream.listeners[1].tls", tlsfiles.Soon+time.Second, ""),
+				certificate("admin.tls", tlsfiles.Soon, ""), certificate("origin one", time.Second, "CN=ca"),
+			}},
+		}, []string{
+			"error: the certificate of downstream.tls expired at 2026-01-02T03:04:05Z",
+			"warning: the certificate of admin.tls expires at 2026-02-01T03:04:05Z",
+			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z",
+			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: remote error: tls: expired certificate",
 		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
+		}},
+		{"one mixed key", observed{state: "serving", mixed: keystatus.Mixed{Keys: 1, Key: "a", Names: [2]string{"x", "y"}, Since: at}}, []string{
+			"warning: 1 key has clients of different kinds, for example key a: x and y",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,5 +97,49 @@ func TestProblemTimes(t *testing.T) {
 	got := o.problems()
 	if len(got) != 2 || got[0].Since == nil || !got[0].Since.Equal(at) || got[1].Last == nil || !got[1].Last.Equal(at) || got[1].Severity != overview.Error {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The problem of an origin that is away says how many clients are served without an origin, and how
+// often clients were refused.
+func TestAwayOrigin(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	one := origin{Name: "one", Address: "one:1", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}
+	never := one
+	never.Reached = nil
+	two := origin{Name: "two", Reached: &at}
+	key := func(origin string, connected bool, members ...int) keystatus.Key {
+		k := keystatus.Key{Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
+		for _, n := range members {
+			k.Types = append(k.Types, keystatus.Type{Members: n})
+		}
+		return k
+	}
+	refused := []refusal.Recent{{Reason: "unmapped", Count: 9}, {Reason: "origin_unreachable", Count: 4}}
+	directory := observed{state: "serving", origins: []origin{{Name: "one", Address: "file:///xds", Away: true}}}
+	if next := directory.problems()[0].Next; !strings.HasPrefix(next, "Check that the directory exists") {
+		t.Errorf("of a directory: %s", next)
+	}
+	for _, c := range []struct {
+		name         string
+		o            observed
+		text, impact string
+	}{
+		{"never reached", observed{origins: []origin{never}},
+			"origin one has never been reached: refused", "The relay refuses new clients for which it has nothing."},
+		{"clients keep what they have", observed{origins: []origin{one}, withoutOrigin: withoutOrigin([]keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)})},
+			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
+		{"clients are refused", observed{origins: []origin{one}, withoutOrigin: map[string]int{"one": 1}, refusals: refused},
+			"origin one is away: refused", "The relay serves 1 client from what it has. No changes arrive for it. The relay refused clients 4 times in the last minute, because it has nothing for them."},
+		{"another origin serves", observed{origins: []origin{one, two}, withoutOrigin: withoutOrigin([]keystatus.Key{key("two", true, 5)}), refusals: refused},
+			"origin one is away: refused", "None for clients now: the relay uses another origin."},
+		{"another origin is there, and a key has not changed to it yet", observed{origins: []origin{one, two}, withoutOrigin: map[string]int{"one": 2}},
+			"origin one is away: refused", "The relay serves 2 clients from what it has. No changes arrive for them."},
+	} {
+		c.o.state = "serving"
+		got := c.o.problems()[0]
+		if got.Text != c.text || got.Impact != c.impact || got.Since != &at || got.Next == "" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
 	}
 }

@@ -58,6 +58,7 @@ type Clients interface {
 	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
 	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
+	UserAgents() []inspect.UserAgentCount
 }
 
 // Keys gives the keys in use, as keystatus.Reader does.
@@ -65,9 +66,10 @@ type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
+	Mixed() keystatus.Mixed
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
-	Differences(u *inspect.Unacknowledged, most int) (out []keystatus.Difference, more int, known bool)
+	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
 	Progress(of keystatus.Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress
 }
 
@@ -97,6 +99,14 @@ type Configuration struct {
 	// RejectedFiles are files that the configuration names and that cannot be used now. Their
 	// former content is in force.
 	RejectedFiles []RejectedFile `json:"rejected_files,omitempty"`
+	// Certificates are the relay's own certificates in force.
+	Certificates []Certificate `json:"certificates,omitempty"`
+}
+
+// Certificate is a certificate that the relay shows to clients, operators or origins.
+type Certificate struct {
+	Of string `json:"of"` // the configuration key that names it, or "origin NAME"
+	tlsfiles.Validity
 }
 
 // RejectedFile is a file, or a group of them, that cannot be used.
@@ -110,9 +120,30 @@ type RejectedFile struct {
 type Rejection struct {
 	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`
+	// NeedsForce: the file is valid, but changes the key of too many clients. Reload applies it with
+	// force, and so does a restart.
+	NeedsForce bool `json:"needs_force,omitempty"`
 }
 
-// Options of a Server. All but Admitted, Store, Configuration and Log are required.
+// Reload is the answer to POST /reload.
+type Reload struct {
+	Result string `json:"result"` // ReloadDone, ReloadUnchanged or ReloadRejected
+	// Changed are the keys whose new values apply now.
+	Changed []string `json:"changed"`
+	// NeedsRestart are all keys with new values that need a restart.
+	NeedsRestart []string `json:"needs_restart"`
+	// Faults are why the files were rejected. Nothing has changed then.
+	Faults []string `json:"faults"`
+}
+
+// Results of a Reload.
+const (
+	ReloadDone      = "reloaded"
+	ReloadUnchanged = "unchanged" // the files are as they were when they were last read
+	ReloadRejected  = "rejected"
+)
+
+// Options of a Server. All but Admitted, Store, Configuration, Reload and Log are required.
 type Options struct {
 	// Config has the files of token and certificate. Run's listener has the address.
 	Config config.Admin
@@ -136,6 +167,9 @@ type Options struct {
 	Drain func()
 	// Configuration returns the state of the configuration file; nil: no file is followed.
 	Configuration func() Configuration
+	// Reload reads the configuration file again. With force it ignores aggregation.max_rekeyed. It
+	// returns false if no file is followed; nil: likewise.
+	Reload func(force bool) (Reload, bool)
 
 	Log *slog.Logger // nil: slog.Default
 }

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
@@ -33,6 +34,9 @@ type serverInfo struct {
 	StaleTypes      int         `json:"stale_types"` // of keys, served from the last known good
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
+
+	// UserAgents counts the clients by the user agent that their nodes name, the most frequent first.
+	UserAgents []inspect.UserAgentCount `json:"user_agents"`
 
 	// Problems are the relay's own problems, the first to look at first.
 	Problems []overview.Problem `json:"problems"`
@@ -92,7 +96,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
-		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
+		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()), UserAgents: s.opts.Clients.UserAgents(),
 		Problems: s.problems(), Store: s.storeInfo(), RecentRefusals: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
@@ -184,6 +188,27 @@ func notKey(name string) string {
 type nack struct {
 	Key string `json:"key"`
 	history.Nack
+	*rejected // with ?diff=true
+}
+
+// rejected has the resources of a NACK, beside those that its first client had. They are there also
+// when the client has accepted something newer.
+type rejected struct {
+	Resources []differing `json:"resources"`
+	NotHeld   bool        `json:"not_held_any_more,omitempty"` // they are not kept
+	More      int         `json:"more,omitempty"`              // further resources
+}
+
+func showRejected(r *history.Rejected) *rejected {
+	out := &rejected{Resources: []differing{}, NotHeld: r == nil || r.Unknown}
+	if r == nil {
+		return out
+	}
+	out.More = r.More
+	for i := range r.Differences {
+		out.Resources = append(out.Resources, differ(&r.Differences[i]))
+	}
+	return out
 }
 
 // listNacks answers with one item for each key, type, version and message, the newest first, with
@@ -192,6 +217,10 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	only, isOnly, bad := s.keyParam(r)
 	if bad != nil {
 		return http.StatusBadRequest, *bad
+	}
+	diff, err := boolParam(r, "diff")
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
 	}
 	now := history.CountNacks(s.opts.Clients.TypeStates(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
 	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
@@ -215,8 +244,24 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	}, func(n *history.KeyNack) string {
 		return strconv.FormatUint(n.Place, 10)
 	}, func(n *history.KeyNack) (any, bool) {
-		return nack{n.Key.String(), n.Nack}, true
+		out := nack{Key: n.Key.String(), Nack: n.Nack}
+		if diff {
+			out.rejected = showRejected(n.Rejected)
+		}
+		return out, true
 	})
+}
+
+// boolParam returns a parameter that is true or false; false if it is not given.
+func boolParam(r *http.Request, name string) (bool, error) {
+	switch v := r.URL.Query().Get(name); v {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fmt.Errorf("%s: must be true or false", name)
+	}
 }
 
 // keyParam returns the key of ?key=, if there is one. bad is the error for one that is no key.
@@ -234,10 +279,13 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 
 // origin is an item of /origins.
 type origin struct {
-	Name        string     `json:"name"`
-	Address     string     `json:"address"`
-	Away        bool       `json:"away"`
-	AwaySince   *time.Time `json:"away_since,omitempty"`
+	Name      string     `json:"name"`
+	Address   string     `json:"address"`
+	Away      bool       `json:"away"`
+	AwaySince *time.Time `json:"away_since,omitempty"`
+	// Reached is when the relay last connected to it, or got the first response of a stream; absent:
+	// never.
+	Reached     *time.Time `json:"reached,omitempty"`
 	Streams     int        `json:"streams"`
 	Connections int        `json:"connections"`
 	Reconnects  uint64     `json:"reconnects"`
@@ -256,6 +304,9 @@ func show(o upstream.OriginStatus) origin {
 	}
 	if o.Away {
 		out.AwaySince = &o.AwaySince
+	}
+	if !o.Reached.IsZero() {
+		out.Reached = &o.Reached
 	}
 	if o.LastError != nil {
 		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt

@@ -27,6 +27,7 @@ import (
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 func TestReadyFromOpenListenersUntilDrain(t *testing.T) {
@@ -186,7 +187,7 @@ func TestClientFilters(t *testing.T) {
 	}
 	r.shown.clients = []inspect.ClientStatus{
 		{Stream: 1, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "a", inspect.StateSynced, 0), typ(eds, "a", inspect.StateStale, time.Second)}},
-		{Stream: 2, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Second)}},
+		{Stream: 2, UserAgent: "envoy", UserAgentVersion: "1.30.1", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Second)}},
 		{Stream: 3, UserAgent: "gRPC Go", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Minute), typ(eds, "a", inspect.StateSynced, 0)}},
 		{Stream: 4, Since: now},
 	}
@@ -199,6 +200,7 @@ func TestClientFilters(t *testing.T) {
 		"key=a":                        {1, 3},
 		"key=b&state=SYNCED":           {},
 		"user_agent=envoy":             {1, 2},
+		"user_agent=envoy+1.30.1":      {2},
 		"user_agent=gRPC+Go&state=any": nil,
 		"sort=worst":                   {3, 2, 1, 4},
 		"sort=worst&type=EDS":          {1, 3},
@@ -314,6 +316,34 @@ func TestNacks(t *testing.T) {
 	if !reflect.DeepEqual(paged, all.Items) {
 		t.Errorf("page by page %+v", paged)
 	}
+	r.shown.set(func() {
+		r.shown.keys[0].Nacks[0].Rejected = history.NewRejected([]snapshot.Difference{
+			{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")}, {Name: "b", OfferedGone: true},
+		}, 3, true)
+		r.shown.keys[0].Nacks[1].Rejected = history.NewRejected(nil, 0, false)
+	})
+	var diffs struct {
+		Items []struct {
+			Resources []differing
+			NotHeld   bool `json:"not_held_any_more"`
+			More      int
+		}
+	}
+	r.get("/nacks?diff=true", &diffs)
+	for i, want := range []bool{false, true, true} { // not compared; not kept
+		if d := diffs.Items[i]; d.NotHeld != want || d.Resources == nil {
+			t.Errorf("%d: %+v", i, d)
+		}
+	}
+	if d := diffs.Items[0]; d.More != 3 || len(d.Resources) != 2 || !strings.Contains(d.Resources[0].Diff, "-alt_stat_name: one\n+alt_stat_name: two\n") || !d.Resources[1].OfferedNotHeld {
+		t.Errorf("%+v", d)
+	}
+	for _, path := range []string{"/nacks", "/nacks?diff=false", "/keys/b"} {
+		if strings.Contains(string(r.get(path, nil).body), `"resources": [`) {
+			t.Errorf("%s has resources", path)
+		}
+	}
+	r.want(400, "GET", "/nacks?diff=1", nil)
 	var of list[nack]
 	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != "u" {
 		t.Errorf("of one key %+v", of)
@@ -375,14 +405,14 @@ func TestOrigins(t *testing.T) {
 	r := serve(t, nil)
 	at := time.Unix(1700000000, 0).UTC()
 	r.shown.origins = []upstream.OriginStatus{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: at, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
 	var got list[origin]
 	r.get("/origins", &got)
 	want := []origin{
-		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}
 	if !reflect.DeepEqual(got.Items, want) {

@@ -34,6 +34,16 @@ func (st *stream) NodeID() string {
 	return st.node.ID
 }
 
+// UserAgent implements inspect.Client.
+func (st *stream) UserAgent() inspect.UserAgent {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.node == nil {
+		return inspect.UserAgent{}
+	}
+	return inspect.UserAgent{Name: st.node.UserAgent, Version: st.node.UserAgentVersion}
+}
+
 // Status implements inspect.Client.
 func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	c := inspect.ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
@@ -47,7 +57,8 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.node != nil {
-		c.Node, c.Cluster, c.UserAgent = st.node.ID, st.node.Cluster, st.node.UserAgent
+		c.Node, c.Cluster = st.node.ID, st.node.Cluster
+		c.UserAgent, c.UserAgentVersion = st.node.UserAgent, st.node.UserAgentVersion
 	}
 	c.Types = make([]inspect.TypeStatus, 0, len(st.order))
 	for _, ty := range st.order {

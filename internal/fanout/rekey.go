@@ -226,6 +226,39 @@ func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *R
 	return ty, nil
 }
 
+// CountRekey returns how many clients ChangeRules would end with these policies and keys, and how
+// many clients there are. For REST clients it compares the keys alone. It holds no lock while it
+// computes them.
+func (s *Server) CountRekey(policies []PolicyChange, keyOf KeyOf) (ended, clients int) {
+	for _, st := range s.all() {
+		if st.refusal.Load() != nil {
+			continue
+		}
+		clients++
+		node, types := st.keyedTypes()
+		if node == nil {
+			continue
+		}
+		caller := st.caller
+		for _, c := range policies {
+			caller = caller.Under(c.Policy, &listener.Policy{Key: c.Policy.Key, Identity: c.Identity, Secrets: c.Secrets})
+		}
+		if changes, refusal := changesOf(caller, keyOf, st.only != "", node, types); refusal != nil || len(changes) > 0 {
+			ended++
+		}
+	}
+	for _, p := range s.rest.Pollers() {
+		if p.Refusal() != nil {
+			continue
+		}
+		clients++
+		if c := p.Change(keyOf); c.From != c.To {
+			ended++
+		}
+	}
+	return ended, clients
+}
+
 // RekeyPreview is what other rules would change for a client.
 type RekeyPreview struct {
 	Stream   uint64 // as in inspect.ClientStatus

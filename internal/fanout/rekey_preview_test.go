@@ -8,7 +8,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -98,5 +100,65 @@ func TestP5_PreviewOfPolls(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d clients", n)
+	}
+}
+
+// CountRekey counts the clients that other rules or another identity rule would end, once each. It
+// disturbs no client.
+func TestP5_CountRekey(t *testing.T) {
+	r := newServerFixture(t, nil)
+	policy, another := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}, &listener.Policy{Key: "other"}
+	r.addr = r.listen(policy)
+	publishAll(r, "a", "edge", "other")
+	clients := []*client{r.opened("edge"), r.opened("edge"), r.opened("other")}
+	clients[0].ask(xds.EndpointType, "a")
+	clients[0].want("a ")
+	r.delta(nil) // has sent no request yet
+	same := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) { return r.groups.KeyOf(n, p, typ) }
+	edgeMoves := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+		if key, err := same(n, p, typ); err != nil || key != xds.NewKey("edge") {
+			return key, err
+		}
+		return xds.NewKey("moved"), nil
+	}
+	none := func(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) { return xds.Key{}, errors.New("no rule") }
+	only := func(p *listener.Policy) []PolicyChange {
+		return []PolicyChange{{Policy: p, Identity: mustIdentity(t, `node.cluster == "edge"`), Secrets: config.SecretsAllow}}
+	}
+	for _, c := range []struct {
+		what     string
+		policies []PolicyChange
+		keyOf    KeyOf
+		want     int
+	}{
+		{"the same rules", nil, same, 0},
+		{"another key", nil, edgeMoves, 2},
+		{"no key", nil, none, 3},
+		{"another identity rule", only(policy), same, 1},
+		{"that of another listener", only(another), same, 0},
+		{"both", only(policy), edgeMoves, 3},
+	} {
+		if ended, of := r.srv.CountRekey(c.policies, c.keyOf); ended != c.want || of < 3 {
+			t.Errorf("%s: %d of %d, want %d", c.what, ended, of, c.want)
+		}
+	}
+	publishAll(r, "b", "edge", "other")
+	for _, c := range clients {
+		c.want("b ")
+	}
+}
+
+// REST clients are counted as well.
+func TestP5_CountRekeyOfPolls(t *testing.T) {
+	r := newREST(t, nil)
+	publishAll(r.serverFixture, "a", "edge")
+	r.Response(r.Ask(r.HTTP("http1"), xds.ClusterType, ""))
+	other := &membertest.Source{}
+	other.SetRules(moved)
+	if ended, of := r.srv.CountRekey(nil, other.KeyOf); ended != 1 || of != 1 {
+		t.Errorf("%d of %d", ended, of)
+	}
+	if ended, of := r.srv.CountRekey(nil, r.groups.KeyOf); ended != 0 || of != 1 {
+		t.Errorf("%d of %d by the same rules", ended, of)
 	}
 }

@@ -244,6 +244,13 @@ func TestP72_SlowReaders(t *testing.T) {
 				if _, err := io.ReadAll(resp.Body); err == nil {
 					t.Error("the answer was not cut")
 				}
+				if reason == telemetry.SendTimeout {
+					sent, of := 0, 0
+					got := r.srv.RecentRefusals()[0].Error
+					if _, err := fmt.Sscanf(got, "poll: only %d of the response's %d bytes could be sent", &sent, &of); err != nil || sent == 0 || sent >= of {
+						t.Errorf("the refusal is %q", got)
+					}
+				}
 				if text := r.Holds(r.Ask(c, xds.RouteType, "", "r")); text != "r " {
 					t.Errorf("holds %q", text)
 				}

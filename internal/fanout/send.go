@@ -142,6 +142,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	}
 	out := newOutgoing(st, frame.body, nonce)
 	size := len(out.body) + len(out.tail)
+	st.before.Store(st.conn.Written())
 	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
 	st.inFlight.Store(frame)
 	out.seq = st.run.send()

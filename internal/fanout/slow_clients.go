@@ -15,8 +15,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// watcher checks all streams at intervals, and ends clients that are too slow: those that read
-// nothing for send_timeout, and those that keep too much old memory alive (pinned_bytes). One
+// watcher checks all streams at intervals, and ends clients that are too slow: those that
+// receive too little in send_timeout, and those that keep too much old memory alive (pinned_bytes). One
 // goroutine uses it.
 type watcher struct {
 	srv      *Server
@@ -93,44 +93,50 @@ const slow = time.Second
 // progress is how far a message in flight is.
 type progress struct {
 	since int64     // when it was handed over, which identifies the message
-	bytes int64     // that the connection had taken at the time at
-	at    time.Time // when the connection took something last
+	bytes int64     // that the client's host had received at the time at
+	at    time.Time // when the host had last received minProgress more
+	more  int64     // bytes that the host received after at
+	all   int64     // bytes of the message that the host received
 }
 
-// minProgress is how many bytes a connection has to take to count as progress. It is more than
-// pings and the ends of messages, and less than one write.
+// minProgress is how many bytes a client's host has to receive in send_timeout, on a connection
+// with one stream. It is more than pings and the ends of messages, and less than one write.
 const minProgress = 64 << 10
 
 // progress is the progress of the message in flight; p is its progress at the last round.
 func (st *stream) progress(p progress, now time.Time) progress {
-	since, written := st.since.Load(), st.conn.Written()
+	since, bytes := st.since.Load(), st.conn.Delivered()
 	switch {
 	case p.since != since:
-		return progress{since, written, time.Unix(0, since)}
-	case written-p.bytes >= minProgress:
-		p.bytes, p.at = written, now
+		p = progress{since: since, bytes: bytes, at: time.Unix(0, since)}
+	case bytes-p.bytes >= minProgress:
+		p.bytes, p.at = bytes, now
 	}
+	p.more, p.all = bytes-p.bytes, max(bytes-st.before.Load(), 0)
 	return p
 }
 
 // tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client
-// took nothing for send_timeout. On a connection with several streams, what the others take says
-// nothing about this one. There the whole message has to be taken in time.
+// received less than minProgress in send_timeout. On a connection with several streams, what the
+// client receives of the others says nothing about this one. There it has to receive the whole
+// message in time.
 func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refusal {
 	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
 	if limit == 0 || now.Sub(began) <= limit {
 		return nil
 	}
 	if s.admission.Alone(st.conn) {
-		if now.Sub(p.at) <= limit {
+		took := now.Sub(p.at)
+		if took <= limit {
 			return nil
 		}
-		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client read nothing for downstream.send_timeout (%s)", limit)
+		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
+			p.more, took.Round(time.Millisecond), min(p.all, int64(len(f.body))), len(f.body), minProgress, limit)
 	}
 	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
 		return nil
 	}
-	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not read %d bytes within %s (downstream.send_timeout and a second per MiB)", len(f.body), limit)
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", len(f.body), limit)
 }
 
 // sweep decides when the watcher checks all sessions for old snapshots. That depends on how many

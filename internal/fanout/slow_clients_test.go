@@ -138,9 +138,9 @@ type taking struct{ net.Conn }
 
 func (taking) Write(b []byte) (int, error) { return len(b), nil }
 
-// A client that takes a large message slowly is not cut, however long it minProgress; one
-// that takes nothing for send_timeout is, and pings are nothing. On a connection
-// that others share, what is taken may be theirs.
+// A client that takes a large message slowly is not cut, however long it takes; one that takes less
+// than minProgress in send_timeout is, and pings are less. On a connection that others share, what
+// is taken may be theirs. The refusal says what was measured.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
@@ -150,12 +150,17 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	st.since.Store(start.UnixNano())
 	f := &Frame{body: make([]byte, 5<<20)}
 	var p progress
+	text := ""
 	cut := func(after time.Duration, took int64) bool {
 		if _, err := c.Write(make([]byte, took)); err != nil {
 			t.Fatal(err)
 		}
 		p = st.progress(p, start.Add(after))
-		return r.srv.tooSlow(st, f, p, start.Add(after)) != nil
+		refusal := r.srv.tooSlow(st, f, p, start.Add(after))
+		if refusal != nil {
+			text = refusal.Error()
+		}
+		return refusal != nil
 	}
 	for s := range 60 {
 		took := int64(17)
@@ -168,6 +173,9 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	}
 	if cut(64*time.Second, 17) || !cut(65*time.Second, 17) {
 		t.Error("it took nothing but pings since the 54th second, and is not cut after ten")
+	}
+	if want := "stream: the client received 119 bytes in 11s, and 459687 of the response's 5242880 bytes in all; the relay requires 65536 bytes within downstream.send_timeout (10s)"; text != want {
+		t.Errorf("the refusal is %q, want %q", text, want)
 	}
 	for range 2 { // streams
 		if refusal := r.srv.admission.Enter(caller("10.0.0.1:1"), c); refusal != nil {
@@ -182,6 +190,9 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	}
 	if !cut(16*time.Second, minProgress) {
 		t.Error("what another stream takes keeps this one")
+	}
+	if want := "stream: the client did not receive the response's 5242880 bytes within 15s (downstream.send_timeout and a second per MiB)"; text != want {
+		t.Errorf("the refusal is %q, want %q", text, want)
 	}
 	st.since.Store(start.Add(16 * time.Second).UnixNano())
 	if cut(17*time.Second, 0) {

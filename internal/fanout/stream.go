@@ -50,6 +50,7 @@ type stream struct {
 	run      runState
 	inFlight atomic.Pointer[Frame]    // the message in flight; nil: none
 	since    atomic.Int64             // when it was handed over, UnixNano
+	before   atomic.Int64             // bytes that were written to the connection before it
 	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left     atomic.Pointer[chan any] // closed when the last worker has left
 
@@ -333,7 +334,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
-		ty.member.Nacked(*nack)
+		ty.member.Nacked(*nack, out.Rejected)
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {

@@ -60,14 +60,14 @@ type Group struct {
 	routed atomic.Int64
 
 	// The group's goroutine owns the fields below.
-	ctx             context.Context // run's; nil before it
-	wg              sync.WaitGroup  // of the goroutines of upstream streams
-	views           []*View         // the same views as in types
-	metrics         *telemetry.Key
-	members         map[*member]struct{}
-	otherUserAgents int // members with another user agent than the representative's
-	linger          linger
-	gen             uint64 // the newest State's
+	ctx        context.Context // run's; nil before it
+	wg         sync.WaitGroup  // of the goroutines of upstream streams
+	views      []*View         // the same views as in types
+	metrics    *telemetry.Key
+	members    map[*member]struct{}
+	userAgents userAgents
+	linger     linger
+	gen        uint64 // the newest State's
 
 	unpublished bool      // a view has a snapshot that is newer than the State's
 	urgent      bool      // and it must not wait
@@ -115,6 +115,9 @@ func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 		members: make(map[*member]struct{}),
 		nacks:   r.history.NewNacks(key),
 	}
+	if r.opts.Node == nil { // the representative is the first client's node
+		g.userAgents.add(representative.UserAgent, g.since)
+	}
 	g.types.Store(new([]*View))
 	g.counts.Store(new(counts))
 	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
@@ -136,6 +139,9 @@ func (g *Group) run(ctx context.Context) {
 	g.wg.Wait()
 	g.traces.Drop()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
+	if g.userAgents.mixed != nil {
+		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
+	}
 	for _, v := range g.views {
 		v.close()
 	}

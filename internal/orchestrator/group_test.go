@@ -71,7 +71,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 		state := a.State()
 
 		b := w.join("web", eds).want("b")
-		b.Nacked(nack("1", "bad"))
+		b.Nacked(nack("1", "bad"), nil)
 		b.want("b", "c")
 		f.update(t, eds, false, "b=1")
 		b.want(names("n", 11)...) // too many
@@ -317,8 +317,8 @@ func TestNewestBeforeItIsPublished(t *testing.T) {
 func TestP17_NacksGoWithTheirKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a, b := w.join("web", cds), w.join("db", cds)
-		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"})
-		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"})
+		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"}, nil)
+		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"}, nil)
 		rows := func() (out []string) {
 			for n := range w.reg.Nacks(0) {
 				out = append(out, n.Key.String())

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -75,7 +76,15 @@ func (m *member) Resubscribe(names []string) {
 	})
 }
 
-func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()) }
+// Nacked implements fanout.Member. The relay keeps no Secrets that were replaced.
+func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
+	m.group.nacks.Note(m.typ, n, time.Now(), func() *history.Rejected {
+		if offer == nil || xds.TypeOf(m.typ).Secret {
+			return nil
+		}
+		return history.NewRejected(m.group.Differences(m.typ, offer, history.MaxRejectedNames))
+	})
+}
 
 // Acked implements fanout.Member.
 func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
@@ -213,9 +222,10 @@ func (g *Group) applyMember(c memberChanges) {
 func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
-	if m.node.UserAgent != g.representative.UserAgent { // P58
-		g.otherUserAgents++
-		g.opts.Metrics.MixedUserAgents.Inc()
+	if g.userAgents.add(m.node.UserAgent, time.Now()) {
+		g.opts.Metrics.MixedUserAgentKeys.Add(1)
+		names := g.userAgents.mixed.Names
+		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(m.node.ID))
 	}
 	v := find(g.views, m.typ)
 	if v == nil {
@@ -257,8 +267,8 @@ func (g *Group) removeMember(m *member) {
 	}
 	m.known = false
 	delete(g.members, m)
-	if m.node.UserAgent != g.representative.UserAgent {
-		g.otherUserAgents--
+	if g.userAgents.remove(m.node.UserAgent) {
+		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
 	if m.view != nil {
 		m.view.subscribe(m, snapshot.Nothing)

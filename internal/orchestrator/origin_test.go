@@ -274,6 +274,8 @@ func TestP58_RepresentativeNode(t *testing.T) {
 		synctest.Wait()
 		st := w.status("web")
 		equal(t, "unlike", st.OtherUserAgents, 1)
+		equal(t, "names", st.Mixed.Names, [2]string{"envoy", "gRPC Go"})
+		equal(t, "mixed keys", w.reg.opts.Metrics.MixedUserAgentKeys.Value(), 1)
 		equal(t, "representative", st.Node.ID, "first")
 		a.leave()
 		equal(t, "streams", w.opened(), 1)
@@ -282,6 +284,7 @@ func TestP58_RepresentativeNode(t *testing.T) {
 		b.leave()
 		st = w.status("web")
 		equal(t, "unlike once it left", st.OtherUserAgents, 0)
+		equal(t, "mixed keys once it left", w.reg.opts.Metrics.MixedUserAgentKeys.Value(), 0)
 	})
 }
 

@@ -35,10 +35,11 @@ type Status struct {
 	Key   xds.Key
 	Node  *xds.Node // the representative (P58)
 	Since time.Time
-	// Members counts members, OtherUserAgents those with another user agent than the
-	// representative's.
+	// Members counts members, OtherUserAgents those with another user agent than the first of
+	// Mixed.
 	Members, OtherUserAgents int
-	IdleSince                time.Time // zero: the group has members
+	Mixed                    *MixedUserAgents // nil: the user agents do not differ (P58)
+	IdleSince                time.Time        // zero: the group has members
 	Types                    []TypeStatus
 	State                    *snapshot.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
@@ -59,12 +60,13 @@ type TypeStatus struct {
 // counts are those of a Status. The group publishes them when its own state changed.
 type counts struct {
 	members, otherUserAgents int
+	mixed                    *MixedUserAgents
 	idleSince                time.Time
 	types                    []TypeStatus // one for each view
 }
 
 func (g *Group) count() *counts {
-	c := &counts{members: len(g.members), otherUserAgents: g.otherUserAgents, idleSince: g.idleSince}
+	c := &counts{members: len(g.members), otherUserAgents: g.userAgents.others(), mixed: g.userAgents.mixed, idleSince: g.idleSince}
 	for _, v := range g.views {
 		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names.Len()})
 	}
@@ -77,7 +79,7 @@ func (g *Group) Status() Status {
 	c, state, handles := g.counts.Load(), g.state.Load(), g.upstreams()
 	s := Status{
 		Key: g.key, Node: g.representative, Since: g.since,
-		Members: c.members, OtherUserAgents: c.otherUserAgents, IdleSince: c.idleSince, Types: c.types,
+		Members: c.members, OtherUserAgents: c.otherUserAgents, Mixed: c.mixed, IdleSince: c.idleSince, Types: c.types,
 		State: state, Refusal: g.refusal.Load(),
 	}
 	for _, h := range handles {
@@ -91,6 +93,16 @@ func (g *Group) Nacks() *history.Nacks { return g.nacks }
 
 // View returns the view of a type; nil if there is none.
 func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
+
+// Differences returns what differs between what a client was offered of a type and what it has: see
+// snapshot.Past. Any goroutine may call it.
+func (g *Group) Differences(typ xds.TypeURL, o *snapshot.Offer, most int) (out []snapshot.Difference, more int, known bool) {
+	v := g.View(typ)
+	if v == nil {
+		return nil, 0, false
+	}
+	return v.history.Past(v.Held()).Differences(o, most)
+}
 
 // Held returns the newest snapshot of each type, in the order in which the types were first used.
 // It copies nothing.

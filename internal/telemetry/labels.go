@@ -220,7 +220,7 @@ const (
 	HTTPRequest                     // a path, method, content or pace that REST does not allow (P70)
 	NotJSON                         // a resource that cannot be converted to JSON (P70)
 	OriginUnreachable               // nothing held and no origin (P53)
-	SendTimeout                     // the client read nothing for send_timeout
+	SendTimeout                     // the client read too little in send_timeout
 	Draining                        // the relay is shutting down
 
 	LimitStreams

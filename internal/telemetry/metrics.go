@@ -44,15 +44,15 @@ type Options struct {
 // others.
 type Metrics struct {
 	// Downstream.
-	Streams         [variants]*Gauge // open streams, by Variant
-	MixedUserAgents Counter          // members unlike their key's representative (P58)
-	RuleErrors      Counter          // errors in a rule's match; each counts as no match
+	Streams    [variants]*Gauge // open streams, by Variant
+	RuleErrors Counter          // errors in a rule's match; each counts as no match
 
 	PinnedBytes *Gauge // kept alive by slow clients
 	Ready       *Gauge // 1: clients are served
 
 	// Keys.
-	Keys *Gauge
+	Keys               *Gauge
+	MixedUserAgentKeys *Gauge // keys whose clients differ in user agent (P58)
 	// HistoryDropped counts replaced states that were dropped for lack of room. A NACK of such a
 	// state cannot be compared any more.
 	HistoryDropped Counter
@@ -161,9 +161,9 @@ func (m *Metrics) make() {
 	for v := range variants {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
-	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent differs from that of their key's representative.", nil)
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule. Each error counts as no match.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys in use, with clients or without.", nil)
+	m.MixedUserAgentKeys = m.gauge("mixed_user_agent_keys", "Aggregation keys whose clients differ in the name of their user agent.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states that were dropped for lack of room. relay diff cannot compare with them.", nil)
@@ -275,9 +275,10 @@ func (m *Metrics) CertificateExpires(of string, at time.Time) {
 
 // Origin has the metrics of one origin.
 type Origin struct {
-	// Connected is the number of open connections to it.
+	// Connected is the number of connections to it that are up.
 	Connected *Gauge
-	// Away is 1 while it is away: an attempt failed, and none had a response since.
+	// Away is 1 while it is away: the relay cannot connect to it, or it ends every stream without a
+	// response.
 	Away *Gauge
 	// Silent is the number of open streams to it without a response.
 	Silent     *Gauge
@@ -295,7 +296,7 @@ func (m *Metrics) Origin(name string) *Origin {
 	o, ok := m.origins[name]
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
-			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and no attempt has had a response since.", tags{"origin": name}),
+			Away:   m.gauge("upstream_away", "1 while an origin is away: the relay cannot connect to it, or it ends every stream without a response.", tags{"origin": name}),
 			Silent: m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name})}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.",

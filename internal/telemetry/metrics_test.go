@@ -111,7 +111,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_downstream_ended_total":               "reason",
 		"xdsrelay_certificate_expiry_timestamp_seconds": "of",
 		"xdsrelay_rule_errors_total":                    "",
-		"xdsrelay_mixed_user_agents_total":              "",
+		"xdsrelay_mixed_user_agent_keys":                "",
 		"xdsrelay_config_age_seconds":                   "",
 		"xdsrelay_certificate_reloads_total":            "result",
 		"xdsrelay_store_files":                          "",

@@ -10,9 +10,10 @@ import (
 
 var errTest = errors.New("for a test")
 
-// failedAgo sets the origin's last failure to d ago. No attempt was made since.
-func (s *originState) failedAgo(d time.Duration) {
-	s.failed(errTest)
+// failedAgo makes an origin away and sets its last failure to d ago. No attempt was made since.
+func (r *relay) failedAgo(s *originState, d time.Duration) {
+	r.t.Helper()
+	r.fail(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failedAt = s.failedAt.Add(-d)
@@ -27,7 +28,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 	}{{0, true}, {time.Hour, false}} {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-		r.client.origins[1].failedAgo(c.ago)
+		r.failedAgo(r.client.origins[1], c.ago)
 		_, sink := r.stream(named(rds, "a"))
 		first.serve(1).done <- nil
 		sink.Until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
@@ -45,7 +46,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
-	r.client.origins[1].failedAgo(time.Hour)
+	r.failedAgo(r.client.origins[1], time.Hour)
 	_, sink := r.stream(named(rds, "a"))
 	first.refuse(2)
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
@@ -56,7 +57,7 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 
 	first, second = startFake(t), startFake(t)
 	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.origins[0].failedAgo(time.Hour)
+	r.failedAgo(r.client.origins[0], time.Hour)
 	_, sink = r.stream(named(rds, "a"))
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, first.address)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
@@ -83,7 +84,7 @@ func New(opts Options) (*Client, error) {
 			log: opts.Log.With("origin", o.Name)}
 		s.probes = newProbeLimiter(opts.Backoff, s.isAway)
 		var err error
-		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
+		if s.origin, err = newOrigin(o, &c.opts, s); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
 		}
 		c.origins = append(c.origins, s)
@@ -92,18 +93,19 @@ func New(opts Options) (*Client, error) {
 }
 
 // newOrigin makes a directory or a gRPC origin, depending on the address.
-func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, error) {
+func newOrigin(o OriginOptions, opts *Options, s *originState) (origin, error) {
 	if o.Address == "" {
 		return nil, errors.New("address is missing")
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
-		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Connected: m.Connected})
+		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics,
+			Connected: s.metrics.Connected, Readable: s.connected, Unreadable: s.unreachable})
 		if err != nil {
 			return nil, err
 		}
 		return directory{d}, nil
 	}
-	return newGRPCOrigin(o, opts, m)
+	return newGRPCOrigin(o, opts, s)
 }
 
 // complete sets the defaults.
@@ -137,7 +139,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run keeps connections and watches files. It must run as long as any stream does. It returns when
+// Run connects to all origins, keeps the connections and watches files. It must run as long as any stream does. It returns when
 // all goroutines that it started have ended, with nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -159,12 +161,13 @@ func (c *Client) Run(ctx context.Context) error {
 // OriginStatus is what admin shows about an origin.
 type OriginStatus struct {
 	Name, Address string
-	Away          bool      // the last attempt failed
+	Away          bool      // it cannot be reached, or the last attempt failed
 	AwaySince     time.Time // zero: it is not away
+	Reached       time.Time // when it was last found to be there: a connection, or a stream's first response; zero: never
 	Streams       int       // open
-	Connections   int
-	Reconnects    uint64 // attempts and streams that ended
-	LastError     error  // of the last stream or attempt that ended; nil: none
+	Connections   int       // ready; of a directory 1 while it is readable
+	Reconnects    uint64    // attempts and streams that ended
+	LastError     error     // of the last attempt to connect that failed, or the last stream that ended; nil: none
 	LastErrorAt   time.Time
 	Silent        int       // open streams without any response for first_answer_timeout
 	SilentSince   time.Time // zero: no stream is silent, and none was since the last response
@@ -172,6 +175,17 @@ type OriginStatus struct {
 	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
 	// force.
 	Faults []filesource.Fault
+}
+
+// Certificates returns the sources of the certificates that the relay shows to origins, or by which
+// it trusts them. Any goroutine.
+func (c *Client) Certificates() (out []*tlsfiles.Source) {
+	for _, s := range c.origins {
+		if g, ok := s.origin.(*grpcOrigin); ok && g.certs != nil {
+			out = append(out, g.certs)
+		}
+	}
+	return out
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.

@@ -3,15 +3,11 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -21,7 +17,7 @@ import (
 // pool keeps the connections to one origin. A connection is leased to at most
 // limit streams; when all are full another is opened. A new lease goes to the
 // fullest connection with room, so that surplus connections become idle and can be
-// closed.
+// closed. The first connection is kept.
 type pool struct {
 	dial  func() (*dialed, error) // performs no I/O
 	limit int
@@ -39,8 +35,12 @@ type conn struct {
 	open int
 	// limit is the pool's limit, or the lower one that the origin was found to enforce.
 	limit     int
+	ready     bool      // known to be ready without a stream: see keepConnected
 	idleSince time.Time // valid while leases is 0
 }
+
+// up reports whether the connection is known to be connected.
+func (c *conn) up() bool { return c.ready || c.open > 0 }
 
 // idleFor is how long a surplus connection is kept without any stream.
 const idleFor = 30 * time.Second
@@ -61,15 +61,37 @@ func (p *pool) lease() (*conn, error) {
 		}
 	}
 	if best == nil {
-		d, err := p.dial()
-		if err != nil {
+		var err error
+		if best, err = p.add(); err != nil {
 			return nil, err
 		}
-		best = &conn{dialed: d, limit: p.limit}
-		p.conns = append(p.conns, best)
 	}
 	best.leases++
 	return best, nil
+}
+
+// add makes a connection. The lock is held.
+func (p *pool) add() (*conn, error) {
+	d, err := p.dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{dialed: d, limit: p.limit}
+	p.conns = append(p.conns, c)
+	return c, nil
+}
+
+// first returns the connection that is kept without streams too. It makes it if there is none.
+func (p *pool) first() (*conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, errPoolClosed
+	case len(p.conns) > 0:
+		return p.conns[0], nil
+	}
+	return p.add()
 }
 
 // release gives a lease back.
@@ -86,20 +108,27 @@ func (p *pool) release(c *conn) {
 	}
 }
 
-// opened and ended count the streams on a connection. They report whether it is
-// the first, or was the last.
-func (p *pool) opened(c *conn) bool {
+// unused reports whether no key uses a connection.
+func (p *pool) unused(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.open++
-	return c.open == 1
+	return c.leases == 0
 }
 
-func (p *pool) ended(c *conn) bool {
+// opened and ended count the streams on a connection. setReady records whether the connection is
+// ready. Each reports whether the connection is up now and was not, or the reverse.
+func (p *pool) opened(c *conn) bool { return p.change(c, func() { c.open++ }) }
+func (p *pool) ended(c *conn) bool  { return p.change(c, func() { c.open-- }) }
+func (p *pool) setReady(c *conn, ready bool) bool {
+	return p.change(c, func() { c.ready = ready })
+}
+
+func (p *pool) change(c *conn, by func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.open--
-	return c.open == 0
+	was := c.up()
+	by()
+	return c.up() != was
 }
 
 // full records that the origin accepts no more streams on c than are open. It returns their number,
@@ -112,17 +141,14 @@ func (p *pool) full(c *conn) (n int, fewer bool) {
 	return n, c.limit < was
 }
 
-// trim closes connections that were idle for long enough. It keeps the last one for the next
-// stream.
+// trim closes connections that were idle for long enough, except the first one.
 func (p *pool) trim(now time.Time) {
 	p.mu.Lock()
 	var surplus []*conn
-	left := len(p.conns)
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
-		if c.leases > 0 || now.Sub(c.idleSince) < idleFor || left == 1 {
+		if c.leases > 0 || now.Sub(c.idleSince) < idleFor || c == p.conns[0] {
 			return false
 		}
-		left--
 		surplus = append(surplus, c)
 		return true
 	})
@@ -143,41 +169,6 @@ func (p *pool) close() {
 	for _, c := range conns {
 		_ = c.cc.Close()
 	}
-}
-
-func (p *pool) len() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.conns)
-}
-
-// dialed is a connection to an origin. Safe for concurrent use.
-type dialed struct {
-	cc      *grpc.ClientConn
-	timeout time.Duration // of one attempt to connect
-}
-
-// unopened is the error of a stream that could not be opened in time.
-func (d *dialed) unopened(in time.Duration) error {
-	if d.cc.GetState() == connectivity.Ready {
-		return fmt.Errorf("connected, but no stream was opened within %s", in)
-	}
-	return fmt.Errorf("not connected within %s", in)
-}
-
-// explain rewrites a connection error where gRPC's text is unclear: the origin does not speak
-// HTTP/2, or did not within the timeout.
-func (d *dialed) explain(err error) error {
-	_, what, ok := strings.Cut(err.Error(), "error reading server preface: ")
-	switch {
-	case !ok:
-		return err
-	case strings.Contains(what, "use of closed network connection"):
-		return fmt.Errorf("connected, but no HTTP/2 within %s", d.timeout)
-	case strings.Contains(what, "http2: "):
-		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls")
-	}
-	return err
 }
 
 // TLSFiles secure a connection to an origin. Without any of them it is plaintext. Renewed files

@@ -58,11 +58,12 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address := listenWith(t, c.answer)
-			r := startRelay(t, Options{}, address)
+			r := newRelay(t, Options{}, address)
 			at := r.client.origins[0]
 			o := OriginOptions{Address: address, Balance: "round_robin"}
 			at.origin.(*grpcOrigin).connectTimeout = c.relays
 			at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
+			r.launch()
 			_, sink := r.stream(named(rds, "a"))
 			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
 			if st := sink.lastStatus(); !strings.Contains(st.Err.Error(), c.want) || st.Origin != address {

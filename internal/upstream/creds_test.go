@@ -56,7 +56,7 @@ func TestTLSToOrigins(t *testing.T) {
 		"no certificate of the relay": {origin, ca, TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate required"},
 		"a certificate of another":    {origin, ca, TLSFiles{CAFile: trust, CertFile: badCert, KeyFile: badKey, ServerName: "origin.test"}, "tls: "},
 		"an expired certificate":      {origin, ca, TLSFiles{CAFile: trust, CertFile: oldCert, KeyFile: oldKey, ServerName: "origin.test"}, "tls: "},
-		"plaintext to TLS":            {origin, nil, TLSFiles{}, "error reading server preface"},
+		"plaintext to TLS":            {origin, nil, TLSFiles{}, "the server closed the connection; if it needs TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachVariant(t, func(t *testing.T, v xds.Variant) {

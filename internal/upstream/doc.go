@@ -1,8 +1,8 @@
 // Package upstream is the relay as a client of its origins. Each key has one aggregated stream,
 // SotW or delta. It subscribes to what the key's group wants and passes on each update (P50–P65).
 //
-// A Client holds the origins (client.go). An originState has what all keys together know about one
-// origin: whether it is away or silent (originstate.go).
+// A Client holds the origins (client.go). An originState has what the kept connection and all keys
+// together know about one origin: whether it is away or silent (originstate.go).
 //
 // A Subscriber keeps one key subscribed for as long as the key lives (subscriber.go). It chooses
 // the origin, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
@@ -10,8 +10,9 @@
 // uses, or a preferred one that it probes while it uses another (probe.go). A probeLimiter bounds
 // how many keys probe an origin at a time.
 //
-// An origin is reached over gRPC (grpc.go, connections.go), or it is a directory (package
-// filesource). Both serve the same originStream. An adsStream runs one gRPC stream (adsstream.go).
+// An origin is reached over gRPC (grpc.go, connections.go, dialed.go), or it is a directory (package
+// filesource). The relay keeps one connection to each, also without a stream, so that a wrong origin
+// shows before a client needs it. Both serve the same originStream. An adsStream runs one gRPC stream (adsstream.go).
 // Package adsclient decides what to send on it and what a response means.
 //
 // # Concurrency
@@ -23,7 +24,8 @@
 // rest of a Subscriber belongs to the goroutine of Run, which makes the attempts at the origin in
 // use. While a gRPC stream is open this goroutine owns the conversation. A second goroutine only
 // receives. For each request, a further goroutine sends it and ends. Each origin that is probed has
-// a goroutine, which makes the attempts there in the same way.
+// a goroutine, which makes the attempts there in the same way. Each gRPC origin has a goroutine that
+// follows the kept connection.
 //
 // Sink.Update is called by one goroutine at a time: by the receiver for a response, and by Run's
 // goroutine once an attempt is over. Probes call neither Sink.Update nor Sink.Status. All of them

@@ -203,8 +203,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
-	fail := func(at *originState) { at.failed(fmt.Errorf("for a test")) }
-	fail(r.client.origins[0])
+	r.fail(r.client.origins[0])
 	_, sink := r.stream(named(rds, "a"))
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.UntilNames(t, rds, "a")
@@ -259,7 +258,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	const keys = 100
 	r := startRelay(t, Options{Variant: xds.Delta, Log: log.Logger()}, first.address, second.address)
 	at := r.client.origins[0]
-	at.failed(fmt.Errorf("for a test"))
+	r.fail(at)
 	answer := resp{Type: rds, Resources: clusters("a")}
 	for range keys {
 		r.stream(named(rds, "a"))

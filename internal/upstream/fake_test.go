@@ -163,6 +163,14 @@ var quick = Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 // startRelay runs a client of the origins.
 func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 	t.Helper()
+	r := newRelay(t, o, addresses...)
+	r.launch()
+	return r
+}
+
+// newRelay makes a client of the origins.
+func newRelay(t *testing.T, o Options, addresses ...string) *relay {
+	t.Helper()
 	for _, a := range addresses {
 		o.Origins = append(o.Origins, OriginOptions{Address: a})
 	}
@@ -176,18 +184,29 @@ func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &relay{t: t, client: c}
+}
+
+// launch runs the client.
+func (r *relay) launch() {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &relay{t: t, client: c, ctx: ctx}
+	r.ctx = ctx
 	r.wg.Go(func() {
-		if err := c.Run(ctx); err != nil {
-			t.Error(err)
+		if err := r.client.Run(ctx); err != nil {
+			r.t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
+	r.t.Cleanup(func() {
 		cancel()
 		r.wg.Wait()
 	})
-	return r
+}
+
+// fail makes an origin away, although its connection is ready.
+func (r *relay) fail(at *originState) {
+	r.t.Helper()
+	r.until("a connection", func() bool { return !at.status().Reached.IsZero() })
+	at.failed(errTest, time.Now())
 }
 
 // stream runs a stream with this interest.

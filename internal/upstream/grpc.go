@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
@@ -46,16 +46,15 @@ const (
 
 // grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
-	name    string
-	opts    *Options
-	metrics *telemetry.Origin
-	pool    pool
-	certs   *tlsfiles.Source // nil: plaintext
+	state *originState
+	opts  *Options
+	pool  pool
+	certs *tlsfiles.Source // nil: plaintext
 
 	connectTimeout, placeTimeout time.Duration // the constants, except in tests
 }
 
-func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
+func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin, error) {
 	creds, certs, err := o.TLS.credentials(o.Name, opts)
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
@@ -80,7 +79,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		connect = failOverTimeout
 	}
 	return &grpcOrigin{
-		name: o.Name, opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
+		state: s, opts: opts, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
 		connectTimeout: connect, placeTimeout: placeTimeout,
 	}, nil
 }
@@ -101,6 +100,7 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 				MinConnectTimeout: timeout,
 			}),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
+			grpc.WithResolvers(watchedResolver{resolver.Get("dns"), d}),
 		}
 		if opts.Dialer != nil {
 			options = append(options, grpc.WithContextDialer(opts.Dialer))
@@ -113,10 +113,15 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 
 func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	defer o.pool.close()
+	first, err := o.pool.first()
+	if err != nil {
+		return err
+	}
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { o.keepConnected(ctx, first) })
 	if o.certs != nil {
-		var certs sync.WaitGroup
-		certs.Go(func() { _ = o.certs.Run(ctx) }) // never fails
-		defer certs.Wait()
+		parts.Go(func() { _ = o.certs.Run(ctx) }) // never fails
 	}
 	tick := time.NewTicker(idleFor / 2)
 	defer tick.Stop()
@@ -130,9 +135,52 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
+// failureEvery is how often the relay asks again why it cannot connect. Once the reason is repaired,
+// the next one shows.
+const failureEvery = 10 * time.Second
 
-func (o *grpcOrigin) connections() int { return o.pool.len() }
+// keepConnected keeps a connection without streams too, so that a wrong or unreachable origin shows
+// before a client needs it. It records what happens to the connection, until ctx ends.
+func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
+	defer o.setReady(c, false)
+	c.cc.Connect()
+	for ctx.Err() == nil {
+		state := c.cc.GetState()
+		o.setReady(c, state == connectivity.Ready)
+		wait, cancel := ctx, func() {}
+		switch state {
+		case connectivity.Ready:
+			o.state.connected()
+		case connectivity.Idle: // pick_first, after the origin closed the connection
+			sleep(ctx, upTo(reopenWithin))
+			c.cc.Connect()
+		case connectivity.TransientFailure:
+			if err := c.failure(ctx); err != nil {
+				o.state.unreachable(err)
+			}
+			if o.pool.unused(c) {
+				// The first client that comes should not find the longest pause.
+				c.cc.ResetConnectBackoff()
+			}
+			wait, cancel = context.WithTimeout(ctx, failureEvery)
+		}
+		c.cc.WaitForStateChange(wait, state)
+		cancel()
+	}
+}
+
+// setReady records whether the kept connection is ready.
+func (o *grpcOrigin) setReady(c *conn, ready bool) {
+	switch {
+	case !o.pool.setReady(c, ready):
+	case ready:
+		o.state.metrics.Connected.Add(1)
+	default:
+		o.state.metrics.Connected.Add(-1)
+	}
+}
+
+func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
 // faults are those of the certificates that the connections use. A bad response is not among them:
 // it is NACKed and counted.
@@ -208,12 +256,12 @@ func (g *grpcSession) serve(ctx context.Context) error {
 	}
 	g.reached = true
 	if g.origin.pool.opened(g.conn) {
-		g.origin.metrics.Connected.Add(1)
+		g.origin.state.metrics.Connected.Add(1)
 	}
 	g.stream.Opened()
 	err = newADSStream(g.stream, cs).run(ctx, cancel)
 	if g.origin.pool.ended(g.conn) {
-		g.origin.metrics.Connected.Add(-1)
+		g.origin.state.metrics.Connected.Add(-1)
 	}
 	return err
 }
@@ -251,7 +299,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open stream: %w", c.explain(err))
+		return nil, c.explain(err)
 	}
 	return cs, nil
 }
@@ -260,7 +308,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
 	n, fewer := o.pool.full(c)
 	if fewer {
-		log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.name, "accepted", n)
+		log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.state.name, "accepted", n)
 	}
 	return n
 }

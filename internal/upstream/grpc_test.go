@@ -293,8 +293,9 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 // An origin may allow fewer streams than are configured.
 func TestConnectionsAreFoundFull(t *testing.T) {
 	f := startFake(t, grpc.MaxConcurrentStreams(10))
-	r := startRelay(t, Options{StreamsPerConnection: 100}, f.address)
+	r := newRelay(t, Options{StreamsPerConnection: 100}, f.address)
 	r.client.origins[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
+	r.launch()
 	fifty(t, r, f)
 }
 
@@ -330,29 +331,29 @@ func TestPoolClosesIdleSurplusConnections(t *testing.T) {
 		}
 		leased = append(leased, c)
 	}
-	if p.len() != 3 {
-		t.Fatalf("%d connections for 6 leases of 2", p.len())
+	if len(p.conns) != 3 {
+		t.Fatalf("%d connections for 6 leases of 2", len(p.conns))
 	}
-	for _, i := range []int{0, 1, 2} { // the first is empty, the second has room
+	for _, i := range []int{2, 3, 4} { // the second is empty, the third has room
 		p.release(leased[i])
 	}
-	if c, _ := p.lease(); c != leased[2] {
+	if c, _ := p.lease(); c != leased[4] {
 		t.Error("a lease on an empty connection while another has room")
 	}
 	p.trim(time.Now())
-	if p.len() != 3 {
+	if len(p.conns) != 3 {
 		t.Error("closed at once")
 	}
 	p.trim(time.Now().Add(idleFor))
-	if p.len() != 2 {
-		t.Errorf("%d connections, want 2", p.len())
+	if len(p.conns) != 2 {
+		t.Errorf("%d connections, want 2", len(p.conns))
 	}
-	for _, i := range []int{2, 3, 4, 5} {
+	for _, i := range []int{0, 1, 4, 5} {
 		p.release(leased[i])
 	}
 	p.trim(time.Now().Add(idleFor))
-	if p.len() != 1 {
-		t.Errorf("%d connections, want the last one", p.len())
+	if len(p.conns) != 1 || p.conns[0] != leased[0] {
+		t.Errorf("%d connections, want the first one", len(p.conns))
 	}
 	p.close()
 	if _, err := p.lease(); err == nil {

@@ -20,8 +20,9 @@ type originState struct {
 	streams atomic.Int64 // open
 
 	mu         sync.Mutex
-	responding int  // attempts that had a response
-	away       bool // an attempt failed, and no attempt has had a response since
+	responding int       // attempts that had a response
+	reachedAt  time.Time // when reached was called last; zero: never
+	away       bool      // it failed while no attempt had a response, and was not reached since
 	awaySince  time.Time
 	logged     error // the reason for away that was logged last
 	loggedAt   time.Time
@@ -43,22 +44,33 @@ func (s *originState) ended(err error, reason telemetry.Reconnect) {
 	s.lastErr, s.lastErrAt = err, time.Now()
 }
 
-// An origin is away once an attempt failed while no other attempt has responses.
-// That is logged once, and once more when the origin is back.
+// An origin is away once the relay cannot connect to it, or an attempt failed, while no other
+// attempt has responses. It is back once a connection is made, or an attempt has a response or is
+// silent. Both are logged once.
 
-// responded records an attempt's first response.
-func (s *originState) responded() {
+// reached records that the origin is there. responses is how many more attempts have a response.
+func (s *originState) reached(responses int) {
 	s.mu.Lock()
-	s.responding++
+	s.responding += responses
+	s.reachedAt = time.Now()
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
 	s.mu.Unlock()
-	s.checkSilenceOver()
 	if was {
 		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
 		s.probes.wake()
 	}
+}
+
+// connected records that the kept connection is made, or that the directory is readable. An origin
+// that then answers nothing is not away: it becomes silent.
+func (s *originState) connected() { s.reached(0) }
+
+// responded records an attempt's first response.
+func (s *originState) responded() {
+	s.reached(1)
+	s.checkSilenceOver()
 }
 
 // respondedEnded records the end of an attempt that had a response.
@@ -72,42 +84,63 @@ func (s *originState) respondedEnded() {
 // several: the next one shows once the first is repaired.
 const logAwayEvery = time.Minute
 
-// failed records an attempt that ended without a response.
-func (s *originState) failed(err error) {
+// failed records an attempt that ended without a response. since is when it began, or when its
+// stream was opened. If the origin was reached after that, the attempt says nothing about it.
+func (s *originState) failed(err error, since time.Time) {
+	if s.fail(err, since) {
+		s.probes.failed(time.Now())
+	}
+}
+
+// unreachable records that no connection can be made, or that the directory cannot be read.
+func (s *originState) unreachable(err error) {
 	now := time.Now()
 	s.mu.Lock()
-	was := s.away
+	s.lastErr, s.lastErrAt = err, now
+	s.mu.Unlock()
+	s.fail(err, now)
+}
+
+// fail records a failure, and logs it if the origin was not away before or is away for another
+// reason. It reports whether the origin is away.
+func (s *originState) fail(err error, since time.Time) (away bool) {
+	now := time.Now()
+	s.mu.Lock()
+	if since.Before(s.reachedAt) {
+		away = s.away
+		s.mu.Unlock()
+		return away
+	}
+	was, never := s.away, s.reachedAt.IsZero()
 	s.failedAt = now
 	if !was && s.responding == 0 {
 		s.away, s.awaySince = true, now
 	}
-	is := s.away
-	another := is && (!was || err.Error() != s.logged.Error() && now.Sub(s.loggedAt) >= logAwayEvery)
+	away = s.away
+	another := away && (!was || err.Error() != s.logged.Error() && now.Sub(s.loggedAt) >= logAwayEvery)
 	if another {
 		s.logged, s.loggedAt = err, now
 	}
 	s.mu.Unlock()
-	if is {
-		s.probes.failed(now)
-	}
 	switch {
-	case is && !was:
+	case away && !was:
 		s.metrics.Away.Add(1)
-		s.log.Warn("origin is away", "error", err)
+		s.log.Warn("origin is away", "error", err, "never_reached", never)
 	case another:
 		s.log.Warn("origin is still away, with another error", "error", err)
 	}
+	return away
 }
 
-// isAway reports whether an attempt failed and none has had a response since.
+// isAway reports whether the origin is away.
 func (s *originState) isAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away
 }
 
-// awayKnownFor is how long an origin counts as away after its last failed attempt. If no key uses
-// the origin, the relay cannot see that it is back.
+// awayKnownFor is how long an origin counts as away after its last failure. It may accept
+// connections and end every stream. If no key uses it, the relay cannot see that it is back.
 const awayKnownFor = time.Minute
 
 // knownAway reports whether the origin is known to be away now.
@@ -117,8 +150,10 @@ func (c *Client) knownAway(s *originState, now time.Time) bool {
 	return s.away && now.Sub(s.failedAt) < max(awayKnownFor, 2*c.opts.Backoff.Max)
 }
 
-// becameSilent counts a silent stream, and logs the first.
+// becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is
+// not away.
 func (s *originState) becameSilent(since time.Time) {
+	s.reached(0)
 	s.metrics.Silent.Add(1)
 	s.mu.Lock()
 	s.silent++
@@ -156,12 +191,12 @@ func (s *originState) checkSilenceOver() {
 }
 
 func (s *originState) status() OriginStatus {
-	n, faults := s.origin.connections(), s.origin.faults()
+	faults := s.origin.faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{
 		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
-		Streams: int(s.streams.Load()), Connections: n,
+		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
 	}

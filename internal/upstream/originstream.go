@@ -17,14 +17,13 @@ import (
 // origin serves streams. Constructors of origins start nothing and check what can be checked
 // without a network.
 type origin interface {
-	// upkeep runs as long as Client.Run. It watches files or closes idle connections. It returns
-	// when all goroutines that it started have ended, with nil if ctx ended it.
+	// upkeep runs as long as Client.Run. It watches files, or keeps a connection and closes idle
+	// ones. It calls connected and unreachable of the originState. It returns when all goroutines
+	// that it started have ended, with nil if ctx ended it.
 	upkeep(ctx context.Context) error
 	// newSession makes the session of a stream with this origin. It starts nothing, performs no I/O
 	// and cannot fail. It may be called before upkeep runs.
 	newSession(*originStream) session
-	// connections is their number, for admin.
-	connections() int
 	// faults describe invalid files, for admin.
 	faults() []filesource.Fault
 }
@@ -67,6 +66,7 @@ type originStream struct {
 	// uncacheable are the parts for which this attempt brought do_not_cache resources. Those are
 	// dropped when the attempt ends (P63).
 	uncacheable map[typePart]struct{}
+	began       time.Time // when the attempt began
 	open        bool      // the attempt reached the origin
 	openedAt    time.Time // when the attempt reached the origin
 	responded   bool      // the attempt had a response
@@ -103,6 +103,7 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	if !l.interest.Await(ctx) {
 		return context.Cause(ctx)
 	}
+	l.began = time.Now()
 	err := l.session.serve(ctx)
 	l.interest.Reset()
 	l.endSilence(false)
@@ -126,12 +127,12 @@ func (l *originStream) ended(err error) telemetry.Reconnect {
 		l.at.ended(err, telemetry.Ended)
 		return telemetry.Ended
 	}
-	reason := telemetry.Unreachable
+	reason, since := telemetry.Unreachable, l.began
 	if l.open {
-		reason = telemetry.NoResponse
+		reason, since = telemetry.NoResponse, l.openedAt
 	}
 	l.at.ended(err, reason)
-	l.at.failed(err)
+	l.at.failed(err, since)
 	return reason
 }
 
@@ -324,7 +325,6 @@ type directory struct{ *filesource.Directory }
 
 func (d directory) upkeep(ctx context.Context) error   { return d.Run(ctx) }
 func (d directory) newSession(s *originStream) session { return directorySession{d.Session(s)} }
-func (d directory) connections() int                   { return d.Connections() }
 func (d directory) faults() []filesource.Fault         { return d.Faults() }
 
 type directorySession struct{ *filesource.Session }

@@ -175,7 +175,7 @@ func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 		log := new(xdstest.Log)
 		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: log.Logger()},
 			addressOf("one"), addressOf("two"))
-		r.client.origins[0].failed(errTest)
+		r.fail(r.client.origins[0])
 		for i := range maxProbes {
 			r.keyed(second, fmt.Sprint("silent", i))
 		}
@@ -224,7 +224,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
-		r.client.origins[0].failed(errTest)
+		r.fail(r.client.origins[0])
 		stream, sink := r.stream(all(cds))
 		b := second.serve(1)
 		b.send(resp{Type: cds, Resources: clusters("a")})
@@ -261,7 +261,7 @@ func (t *probeLimiter) probing() int {
 func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.origins[0].failed(errTest)
+	r.fail(r.client.origins[0])
 	q := r.client.origins[0].probes
 	r.keyed(second, "k0")
 	probe := first.serve(1) // it has the place

@@ -94,10 +94,7 @@ func (s *spoiled) SendMsg(m any) error {
 // have opened any stream.
 func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	s := &spoiler{t: r.t, v: v}
-	p := &r.client.origins[0].origin.(*grpcOrigin).pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dial = func() (*dialed, error) {
+	r.client.origins[0].origin.(*grpcOrigin).pool.dial = func() (*dialed, error) {
 		cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
 			grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -131,8 +128,9 @@ func allOf(s *snapshot.Snapshot) string {
 func TestP18_TakenIsCopied(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
+		r := newRelay(t, Options{Variant: v}, f.address)
 		spoil := r.spoil(v, f.address)
+		r.launch()
 		want := snapshot.TypeInterest{Type: cds, Wildcard: true}
 		_, sink := r.stream(want)
 		s := f.next()

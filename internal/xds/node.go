@@ -13,22 +13,34 @@ import (
 
 // Fields of envoy.config.core.v3.Node.
 const (
-	nodeFieldID        protowire.Number = 1
-	nodeFieldCluster   protowire.Number = 2
-	nodeFieldUserAgent protowire.Number = 6
-	nodeFieldFeatures  protowire.Number = 10
-	nodeFieldDynamic   protowire.Number = 12
+	nodeFieldID           protowire.Number = 1
+	nodeFieldCluster      protowire.Number = 2
+	nodeFieldUserAgent    protowire.Number = 6
+	nodeFieldVersion      protowire.Number = 7 // user_agent_version, a oneof with the next field
+	nodeFieldBuildVersion protowire.Number = 8 // user_agent_build_version
+	nodeFieldFeatures     protowire.Number = 10
+	nodeFieldDynamic      protowire.Number = 12
 )
+
+// buildVersionField is the version in envoy.config.core.v3.BuildVersion. Its fields major_number,
+// minor_number and patch have the numbers 1 to 3.
+const buildVersionField protowire.Number = 1
+
+// maxUserAgent bounds the name and the version of a user agent, in bytes.
+const maxUserAgent = 128
 
 // Node is a client's identity: the bytes of its envoy.config.core.v3.Node, and the few fields that
 // the relay reads often. A NodeTable keeps one Node for each distinct content, so two nodes of one
 // table are equal if and only if their pointers are. It is immutable.
 type Node struct {
-	raw       []byte
-	ID        string
-	Cluster   string
-	UserAgent string
-	features  features
+	raw     []byte
+	ID      string
+	Cluster string
+	// UserAgent and UserAgentVersion name the client's program, cut to 128 bytes each. A build
+	// version reads "1.40.0". "": the client does not say.
+	UserAgent        string
+	UserAgentVersion string
+	features         features
 }
 
 // parseNode reads the fields of raw and keeps raw. It checks that the whole message is well-formed.
@@ -44,7 +56,11 @@ func parseNode(raw []byte) (*Node, error) {
 		case nodeFieldCluster:
 			n.Cluster = string(val)
 		case nodeFieldUserAgent:
-			n.UserAgent = string(val)
+			n.UserAgent = clipUserAgent(val)
+		case nodeFieldVersion:
+			n.UserAgentVersion = clipUserAgent(val)
+		case nodeFieldBuildVersion:
+			n.UserAgentVersion = buildVersion(val)
 		case nodeFieldFeatures:
 			n.features.add(val)
 		}
@@ -57,6 +73,34 @@ func parseNode(raw []byte) (*Node, error) {
 		return nil, fmt.Errorf("node: %w", PlainError(err))
 	}
 	return n, nil
+}
+
+func clipUserAgent(b []byte) string {
+	if len(b) > maxUserAgent {
+		b = bytes.ToValidUTF8(b[:maxUserAgent], nil) // the cut may be within a character
+	}
+	return string(b)
+}
+
+// buildVersion returns the version in a BuildVersion, without its metadata. It returns "" if there
+// is none. If b is malformed, the result does not matter: parseNode checks the node afterwards.
+func buildVersion(b []byte) (text string) {
+	_ = eachField(b, func(num protowire.Number, typ protowire.Type, version, _ []byte) error {
+		if num != buildVersionField || typ != protowire.BytesType {
+			return nil
+		}
+		var parts [3]uint32
+		_ = eachField(version, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+			if typ == protowire.VarintType && num >= 1 && int(num) <= len(parts) {
+				n, _ := protowire.ConsumeVarint(val)
+				parts[num-1] = uint32(n)
+			}
+			return nil
+		})
+		text = fmt.Sprintf("%d.%d.%d", parts[0], parts[1], parts[2])
+		return nil
+	})
+	return text
 }
 
 // NodeIDOf returns the id in a node's bytes, or "" if there is none.

@@ -3,14 +3,17 @@ package xds
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 func TestNodeIsReadOnTheWire(t *testing.T) {
@@ -34,6 +37,53 @@ func TestNodeIsReadOnTheWire(t *testing.T) {
 	clear(raw)
 	if m, err = n.Decode(); err != nil || m.Id != "n1" {
 		t.Error("the node aliases the buffer")
+	}
+}
+
+func TestUserAgentVersion(t *testing.T) {
+	built := func(v *typev3.SemanticVersion) *corev3.Node {
+		return &corev3.Node{UserAgentVersionType: &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{
+			Version: v, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"build.type": structpb.NewStringValue("RELEASE")}},
+		}}}
+	}
+	said := func(v string) *corev3.Node {
+		return &corev3.Node{UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: v}}
+	}
+	for _, c := range []struct {
+		name string
+		raw  []byte
+		want string
+	}{
+		{"no version", marshal(t, &corev3.Node{UserAgentName: "envoy"}), ""},
+		{"build version", marshal(t, built(&typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40, Patch: 2})), "1.40.2"},
+		{"zeros", marshal(t, built(&typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40})), "1.40.0"},
+		{"all zeros", marshal(t, built(&typev3.SemanticVersion{})), "0.0.0"},
+		{"largest", marshal(t, built(&typev3.SemanticVersion{MajorNumber: math.MaxUint32})), "4294967295.0.0"},
+		{"only metadata", marshal(t, built(nil)), ""},
+		{"text", marshal(t, said("1.76.0-dev")), "1.76.0-dev"},
+		{"long text", marshal(t, said(strings.Repeat("9", 1000))), strings.Repeat("9", 128)},
+		{"cut within a character", marshal(t, said(strings.Repeat("9", 127)+"é")), strings.Repeat("9", 127)},
+		{"both: the last one", wire(8, wire(1, wire(1, 1)), 7, "2.0"), "2.0"},
+		{"both: the last one", wire(7, "2.0", 8, wire(1, wire(1, 1))), "1.0.0"},
+		{"other wire types", wire(7, 5, 8, 5), ""},
+		{"other wire types inside", wire(8, wire(1, 5)), ""},
+		{"a text for a number", wire(8, wire(1, wire(1, "x", 2, 4))), "0.4.0"},
+	} {
+		n, err := new(NodeTable).Intern(c.raw)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if n.UserAgentVersion != c.want {
+			t.Errorf("%s: %q, want %q", c.name, n.UserAgentVersion, c.want)
+		}
+	}
+	for _, raw := range [][]byte{{0x42, 3, 0x0a, 9, 8}, wire(8, wire(1, []byte{0x80}))} {
+		if n, err := new(NodeTable).Intern(raw); err == nil {
+			t.Errorf("the malformed version %q is read as %q", raw, n.UserAgentVersion)
+		}
+	}
+	n, err := new(NodeTable).Intern(marshal(t, &corev3.Node{UserAgentName: strings.Repeat("x", 1<<20)}))
+	if err != nil || len(n.UserAgent) != maxUserAgent {
+		t.Errorf("a name of %d bytes is kept, %v", len(n.UserAgent), err)
 	}
 }
 
@@ -212,7 +262,7 @@ func FuzzNode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if n.ID != m.Id || n.Cluster != m.Cluster || n.UserAgent != m.UserAgentName {
+		if n.ID != m.Id || n.Cluster != m.Cluster || n.UserAgent != clipUserAgent([]byte(m.UserAgentName)) {
 			t.Fatalf("%+v of %v", n, m)
 		}
 		featured := new(corev3.Node)

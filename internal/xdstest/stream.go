@@ -43,12 +43,12 @@ func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Dial returns a connection that is closed at the end of the test. Without
 // credentials it is in plain text.
-func Dial(t testing.TB, target string, creds credentials.TransportCredentials) *grpc.ClientConn {
+func Dial(t testing.TB, target string, creds credentials.TransportCredentials, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(creds))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (m *member) Newest() *snapshot.Snapshot                             { retur
 func (m *member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
 func (m *member) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
 func (m *member) Resubscribe([]string)                                   {}
-func (m *member) Nacked(fanout.Nack)                                     {}
+func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
 func (m *member) Routed()                                                {}
 func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
 func (m *member) Leave() {

@@ -7,6 +7,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -22,7 +23,7 @@ func TestDifferences(t *testing.T) {
 		f.give("v2", "a=2", "c=1")
 		two := c.Newest()
 		f.give("v3", "a=3", "b=3")
-		u := inspect.Unacknowledged{Key: web, Type: xds.TypeOf(cds), Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}
+		u := inspect.Unacknowledged{Key: web, Type: xds.TypeOf(cds), Offer: snapshot.Offer{Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}}
 		text := func(u inspect.Unacknowledged, most int) string {
 			all, more, known := w.Differences(&u, most)
 			var out []string

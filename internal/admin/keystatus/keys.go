@@ -22,8 +22,8 @@ type Key struct {
 	// the key counts twice. Clients counts streams, and clients that poll: see Count.
 	Members int `json:"members"`
 	Clients int `json:"clients"`
-	// Node and UserAgent are the representative's; OtherUserAgents is how many
-	// members have another one (P58).
+	// Node and UserAgent are the representative's. OtherUserAgents counts the members with another
+	// user agent (P58).
 	Node            string     `json:"node"`
 	UserAgent       string     `json:"user_agent,omitempty"`
 	OtherUserAgents int        `json:"other_user_agents"`
@@ -120,6 +120,30 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 	}
 	k.NacksTotal, k.Nacks = g.Nacks().All()
 	return k, true
+}
+
+// Mixed has the keys whose clients differ in the name of their user agent (P58).
+type Mixed struct {
+	Keys int // their number
+	// Key is the first of them. Names has two user agents of its clients.
+	Key   string
+	Names [2]string
+	Since time.Time // of Key
+}
+
+// Mixed returns the keys whose clients differ in user agent.
+func (r *Reader) Mixed() (m Mixed) {
+	for _, g := range r.registry.Groups() {
+		s := g.Status()
+		if s.Mixed == nil {
+			continue
+		}
+		if key := s.Key.String(); m.Keys == 0 || key < m.Key {
+			m.Key, m.Names, m.Since = key, s.Mixed.Names, s.Mixed.Since
+		}
+		m.Keys++
+	}
+	return m
 }
 
 // Used reports whether a key is in use.

@@ -95,9 +95,12 @@ type Origin struct {
 	Address   string     `json:"address"`
 	Away      bool       `json:"away"`
 	AwaySince *time.Time `json:"away_since,omitempty"`
-	Streams   int        `json:"streams"`
-	Silent    int        `json:"silent_streams"`
-	Error     string     `json:"error,omitempty"`
+	// Reached is when the relay reached it last; absent: never.
+	Reached     *time.Time `json:"reached,omitempty"`
+	Connections int        `json:"connections"`
+	Streams     int        `json:"streams"`
+	Silent      int        `json:"silent_streams"`
+	Error       string     `json:"error,omitempty"`
 }
 
 // In has the input of Of.

@@ -18,6 +18,8 @@ type Client interface {
 	ID() uint64
 	// NodeID is empty before the first request.
 	NodeID() string
+	// UserAgent is empty before the first request.
+	UserAgent() UserAgent
 	Status(*Survey) ClientStatus
 	// AppendTypeStates appends the standing of each type that is wanted.
 	AppendTypeStates(look *Survey, wanted func(xds.Key, xds.TypeURL) bool, to []TypeState) []TypeState

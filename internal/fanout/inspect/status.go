@@ -9,14 +9,15 @@ import (
 
 // ClientStatus is one client, for people to read: a stream, or what a client polls by REST.
 type ClientStatus struct {
-	Stream    uint64    `json:"stream"`
-	Node      string    `json:"node"`
-	Cluster   string    `json:"cluster,omitempty"`
-	UserAgent string    `json:"user_agent,omitempty"`
-	Peer      string    `json:"peer"`
-	Identity  string    `json:"identity,omitempty"` // proven by its certificate
-	Variant   string    `json:"variant"`
-	Since     time.Time `json:"since"`
+	Stream           uint64    `json:"stream"`
+	Node             string    `json:"node"`
+	Cluster          string    `json:"cluster,omitempty"`
+	UserAgent        string    `json:"user_agent,omitempty"`
+	UserAgentVersion string    `json:"user_agent_version,omitempty"`
+	Peer             string    `json:"peer"`
+	Identity         string    `json:"identity,omitempty"` // proven by its certificate
+	Variant          string    `json:"variant"`
+	Since            time.Time `json:"since"` // when the stream was opened
 	// Sending is when a message was handed to the transport that the client has not taken
 	// yet.
 	Sending *time.Time   `json:"sending_since,omitempty"`

@@ -18,15 +18,12 @@ type Unacknowledged struct {
 	Type   xds.Type
 	State  string
 	Since  time.Time
-	Sub    *snapshot.Subscription
-	// Has is the generation of which the client acknowledged everything, 0 for none. Of is the
-	// generation that it rejected or is to acknowledge. AckedVersion and Version are their versions.
-	// Lineage is the lineage of both.
-	Lineage, Has, Of      uint64
+	// Offer has the generation that the client rejected or is to acknowledge, and the one that it
+	// has. AckedVersion and Version are their versions.
+	snapshot.Offer
 	AckedVersion, Version string
-	// Names are those that are concerned; nil: what differs between the two generations.
-	Names []string
-	Nack  *member.Nack // nil: nothing was rejected
+
+	Nack *member.Nack // nil: nothing was rejected
 	// Unsent: it was not sent yet. Otherwise, without a Nack, its ACK is pending.
 	Unsent bool
 	// Unanswered are names that the origin has not answered yet, "*" for the wildcard. They are
@@ -52,8 +49,8 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
-		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, Sub: s.Subscription(),
-		Lineage: at.lineage, Has: at.has, AckedVersion: s.AckedVersion(),
+		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, AckedVersion: s.AckedVersion(),
+		Offer: snapshot.Offer{Lineage: at.lineage, Has: at.has, Sub: s.Subscription()},
 	}
 	switch {
 	case at.state == StateNacked && t.nack != nil:

@@ -47,6 +47,17 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 	return c
 }
 
+// Under returns the caller as if the policy now were in the place of the policy was. It returns c
+// itself if c has another policy than was.
+func (c *Caller) Under(was, now *Policy) *Caller {
+	if c.policy != was {
+		return c
+	}
+	out := *c
+	out.policy = now
+	return &out
+}
+
 // Verified reports whether a certificate proves the caller's identity.
 func (c *Caller) Verified() bool { return c.verified }
 

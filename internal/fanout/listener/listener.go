@@ -122,8 +122,17 @@ type Conn struct {
 	heard   atomic.Bool  // the client has sent something
 }
 
-// Written is how many bytes the kernel has taken.
+// Written is how many bytes the kernel has taken. A write that blocks counts when it has ended.
 func (c *Conn) Written() int64 { return c.written.Load() }
+
+// Delivered is how many bytes the client's host has received. If the system does not say it,
+// Delivered is Written.
+func (c *Conn) Delivered() int64 {
+	if n, ok := acknowledged(c.Conn); ok {
+		return n
+	}
+	return c.Written()
+}
 
 // Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {

@@ -50,8 +50,9 @@ type Member interface {
 	// Resubscribe says that the client requested names again that the origin could not resolve. The
 	// group requests them at the origin once more (P18).
 	Resubscribe(names []string)
-	// Nacked reports the client's NACK of a response of this type (P17).
-	Nacked(n Nack)
+	// Nacked reports the client's NACK of a response of this type (P17), and what the response
+	// offered.
+	Nacked(n Nack, rejected *snapshot.Offer)
 	// Acked says that the client acknowledged a generation of this member's type and rejected
 	// nothing: what came with it may be in use (P36). all is the snapshot of that generation if the
 	// client has all of it, so that it may be stored (P66); otherwise nil. It usually costs two

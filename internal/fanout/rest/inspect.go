@@ -19,13 +19,18 @@ func (p *Poller) ID() uint64 { return p.id }
 // NodeID implements inspect.Client.
 func (p *Poller) NodeID() string { return p.node.ID }
 
+// UserAgent implements inspect.Client.
+func (p *Poller) UserAgent() inspect.UserAgent {
+	return inspect.UserAgent{Name: p.node.UserAgent, Version: p.node.UserAgentVersion}
+}
+
 // Status implements inspect.Client: a poller is shown as a stream of one type.
 func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return inspect.ClientStatus{
-		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
+		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent, UserAgentVersion: p.node.UserAgentVersion,
 		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)},
 	}
 }
@@ -121,8 +126,8 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	ps.mu.Lock()
 	t := p.status(&at)
 	u := inspect.Unacknowledged{
-		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since, Sub: p.sub,
-		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Names: []string{},
+		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since,
+		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Offer: snapshot.Offer{Sub: p.sub, Names: []string{}},
 	}
 	ps.mu.Unlock()
 	if at.newest != nil {

@@ -255,7 +255,7 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	s.setDeadline(p.w, len(body))
 	p.since.Store(time.Now().UnixNano())
 	p.inFlight.Store(a)
-	err := p.write(body)
+	sent, err := p.write(body)
 	p.inFlight.Store(nil)
 	if err == nil {
 		of.metrics.Responses[telemetry.REST].Inc()
@@ -264,7 +264,8 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	}
 	r := p.refusal.Load()
 	if r == nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		r = refusal.New(codes.Unavailable, telemetry.SendTimeout, "poll: the client did not read the response within %s (downstream.send_timeout and a second per MiB)", listener.SendTime(s.opts.SendTimeout, len(body)))
+		r = refusal.New(codes.Unavailable, telemetry.SendTimeout, "poll: only %d of the response's %d bytes could be sent to the client within %s (downstream.send_timeout and a second per MiB)",
+			sent, len(body), listener.SendTime(s.opts.SendTimeout, len(body)))
 	}
 	if r != nil {
 		s.opts.Metrics.Refuse(r.Reason)
@@ -273,21 +274,30 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	panic(http.ErrAbortHandler) // a partial answer is useless
 }
 
-// write writes a body until the poll is cut off. Only the handler may set a deadline, since the
-// writer is invalid once the handler has returned.
-func (p *Poll) write(body []byte) error {
-	done := make(chan error, 1)
+// write writes a body until the poll is cut off, and returns how many of its bytes were sent. Only
+// the handler may set a deadline, since the writer is invalid once the handler has returned.
+func (p *Poll) write(body []byte) (sent int, err error) {
+	done := make(chan struct{})
 	go func() {
-		_, err := p.w.Write(body)
-		done <- err
+		defer close(done)
+		for sent < len(body) && err == nil {
+			var n int
+			n, err = p.w.Write(body[sent:min(sent+pieceBytes, len(body))])
+			sent += n
+		}
 	}()
 	select {
-	case err := <-done:
-		return err
+	case <-done:
+		return sent, err
 	case <-p.cut:
 		_ = http.NewResponseController(p.w).SetWriteDeadline(time.Unix(1, 0))
-		return errors.Join(<-done, errCut)
+		<-done
+		return sent, errors.Join(err, errCut)
 	}
 }
+
+// pieceBytes is how many bytes of an answer are written at a time: a frame of HTTP/2. A write of
+// HTTP/2 that fails does not say how much of it was sent.
+const pieceBytes = 16 << 10
 
 var errCut = errors.New("cut")

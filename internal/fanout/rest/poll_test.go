@@ -306,6 +306,9 @@ func TestP71_Refusal(t *testing.T) {
 	if len(r.groups.Nacks) != 1 || r.groups.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.groups.Nacks[0].At, Gen: 2}) {
 		t.Errorf("%v", r.groups.Nacks)
 	}
+	if o := r.groups.Offers[0]; o.Has != 1 || o.Of != 2 || o.Lineage == 0 || o.Sub == nil || o.Names != nil {
+		t.Errorf("it rejected %+v", o)
+	}
 }
 
 // Documents count as memory that may be old.

@@ -351,12 +351,23 @@ func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll() }
 func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	ps.mu.Lock()
 	nack := p.answered(q)
-	ps.mu.Unlock()
 	if nack == nil {
+		ps.mu.Unlock()
 		return
 	}
-	p.member.Nacked(*nack)
+	rejected := p.offered()
+	ps.mu.Unlock()
+	p.member.Nacked(*nack, rejected)
 	member.LogNack(ps.srv.opts.Log, p.member, p.typ.URL, nack, q.nonce)
+}
+
+// offered is what the last response offered. The table's lock is held.
+func (p *Poller) offered() *snapshot.Offer {
+	o := &snapshot.Offer{Lineage: p.sentMark.Lineage, Of: p.sentMark.Gen, Sub: p.sub}
+	if p.ackedMark.Lineage == o.Lineage {
+		o.Has = p.ackedMark.Gen
+	}
+	return o
 }
 
 // answered records an ACK or a NACK. It returns the NACK; nil: it is none. Envoy sends no NACKs in

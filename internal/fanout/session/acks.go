@@ -125,6 +125,9 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		s.acked.accept(&s.inFlight.responses[i], s.form.Variant)
 	}
 	f := &s.inFlight.responses[i]
+	if out.Answer == Nacked {
+		out.Rejected = s.rejected(f)
+	}
 	out.Version, out.Gen, out.News = f.manifest.Version, f.of.Gen, f.news
 	if !f.beforeACK {
 		out.Progress = f.progress
@@ -133,6 +136,15 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		out.Received = f.manifest.Received
 	}
 	s.inFlight.remove(i, s.form.Variant)
+}
+
+// rejected is what the response f offered, which the client rejected.
+func (s *Session) rejected(f *pendingACK) *snapshot.Offer {
+	o := &snapshot.Offer{Lineage: f.of.Lineage, Has: s.acceptedGeneration(f.of.Lineage), Of: f.of.Gen, Sub: f.sub}
+	if !s.fullState() {
+		o.Names = f.manifest.names
+	}
+	return o
 }
 
 // PendingACK reports whether the client has yet to answer a response.
@@ -185,7 +197,14 @@ func (s *Session) AckedGeneration(newest *snapshot.Snapshot, open bool) uint64 {
 		return 0
 	case !open:
 		return newest.Gen
-	case s.acked.snapshot.Lineage != newest.Lineage:
+	}
+	return s.acceptedGeneration(newest.Lineage)
+}
+
+// acceptedGeneration is the newest generation of the lineage that the client acknowledged, and of
+// which it rejected nothing that it still requests; 0: none.
+func (s *Session) acceptedGeneration(lineage uint64) uint64 {
+	if s.acked.snapshot.Lineage != lineage {
 		return 0
 	}
 	gen := s.acked.snapshot.Gen

@@ -194,3 +194,50 @@ func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
 		waits("x is back", false)
 	}
 }
+
+// A NACK says what its response offered, and which generation the client has.
+func TestP17_WhatANackRejects(t *testing.T) {
+	for _, c := range []struct {
+		typ   xds.TypeURL
+		v     xds.Variant
+		names string // of the offer; a full-state response has none
+	}{
+		{xds.ClusterType, xds.SotW, "[]"},
+		{xds.ClusterType, xds.Delta, "[a b]"},
+		{xds.EndpointType, xds.SotW, "[a b]"},
+		{xds.EndpointType, xds.Delta, "[a b]"},
+	} {
+		w := newSessionFixture(t, c.typ, c.v)
+		publish, names := w.named, []string{"a", "b", "c"}
+		if c.typ == xds.ClusterType {
+			publish, names = w.wild, nil
+		}
+		w.sub(names...)
+		publish("a", "c")
+		w.next()
+		w.ack(names...)
+		has := w.Cur.Gen
+		publish("a=2", "b")
+		w.next()
+		offered := w.Cur
+		out := w.send(request{names: w.list(names), nack: -1})
+		o := out.Rejected
+		if o == nil {
+			t.Fatalf("%s %s: nothing", c.typ, c.v)
+		}
+		if o.Has != has || o.Of != offered.Gen || o.Lineage != offered.Lineage || fmt.Sprint(o.Names) != c.names || !o.Sub.Covers("a") {
+			t.Errorf("%s %s: %+v", c.typ, c.v, o)
+		}
+		// The client still has the same if it rejects the next version too.
+		publish("a=33")
+		w.next()
+		if o := w.send(request{names: w.list(names), nack: -1}).Rejected; o == nil || o.Has != has || o.Of != w.Cur.Gen {
+			t.Errorf("%s %s, the next one: %+v", c.typ, c.v, o)
+		}
+		publish("a=444")
+		w.next()
+		if o := w.send(request{names: w.list(names), ack: -1}).Rejected; o != nil {
+			t.Errorf("%s %s: an ACK rejects %+v", c.typ, c.v, o)
+		}
+	}
+}

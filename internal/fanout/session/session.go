@@ -52,6 +52,9 @@ type Outcome struct {
 	Progress *snapshot.VersionProgress
 	Gen      uint64
 	News     bool
+	// Rejected is what the client rejected, if it did, beside what it has. Its Names are the
+	// response's, which the caller must not change.
+	Rejected *snapshot.Offer
 	// Wake: there may be something to send now.
 	Wake bool
 }

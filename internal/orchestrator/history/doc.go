@@ -8,6 +8,6 @@
 // # Concurrency
 //
 // All types are safe for concurrent use. Note and Close of a Type are called by one goroutine at a
-// time, the group's. A Nacks' lock is held while the lock of all NACKs is taken, never the other
-// way round. No lock is held across a callback.
+// time, the group's. A Nacks' lock is held while a lock of all NACKs is taken, never the other way
+// round. No lock is held across a callback.
 package history

@@ -30,7 +30,7 @@ type History struct {
 func New(droppedGenerations, droppedNacks func(n int)) *History {
 	return &History{
 		resources: snapshot.NewHistories(snapshot.HistoryBytes, snapshot.HistoryBytesEach, droppedGenerations),
-		nacks:     allNacks{max: allNackBytes, dropped: droppedNacks},
+		nacks:     allNacks{max: allNackBytes, dropped: droppedNacks, rejected: keptRejected{max: allRejectedBytes}},
 	}
 }
 

@@ -45,6 +45,8 @@ type Nack struct {
 	// StillNacking is how many clients still reject it: since their NACK they have accepted
 	// nothing in its place. Each stream counts, and so does each client that polls.
 	StillNacking int `json:"still_nacking"`
+	// Rejected are the resources at the first of these NACKs; nil: they are not kept.
+	Rejected *Rejected `json:"-"`
 }
 
 // NackClient is a node that sent a NACK.
@@ -78,12 +80,18 @@ type nackRow struct {
 	at   *list.Element // nil: it is not in the list
 	seq  uint64
 	cost int64
+
+	// The lock of keptRejected protects the fields below.
+	rejectedAt    *list.Element // nil: it is not in the list
+	rejectedBytes int64
 }
 
 // allNacks are the rows of all keys.
 type allNacks struct {
 	max     int64     // bytes
 	dropped func(int) // counts the rows that a bound removed
+
+	rejected keptRejected
 
 	mu    sync.Mutex
 	order list.List // of *nackRow, the one seen longest ago first
@@ -154,8 +162,9 @@ func (a *allNacks) has(r *nackRow) bool {
 
 var nackSeed = maphash.MakeSeed()
 
-// Note counts a NACK of a client and keeps it.
-func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time) {
+// Note counts a NACK of a client and keeps it. If the resources of its row are not kept, Note calls
+// rejected, which returns them; nil: they must not be kept.
+func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time, rejected func() *Rejected) {
 	url, version, node := ClipName(string(typ)), ClipName(n.Version), ClipName(n.Node)
 	message, hash := clip(n.Message, maxNackMessage), maphash.String(nackSeed, n.Node)
 	k.mu.Lock()
@@ -175,6 +184,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time) {
 		k.rows = slices.Delete(k.rows, at, at+1)
 	case len(k.rows) == maxNacks:
 		k.all.remove(k.rows[0])
+		k.all.rejected.remove(k.rows[0])
 		k.rows = slices.Delete(k.rows, 0, 1)
 		dropped++
 		fallthrough
@@ -185,13 +195,19 @@ func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time) {
 	r.Count++
 	r.noteClient(node, hash, now)
 	k.rows = append(k.rows, r)
-	out := k.all.use(r)
+	out, wanted := k.all.use(r), r.Rejected == nil
 	k.mu.Unlock()
 	for _, o := range out {
 		o.of.drop(o)
 	}
 	if dropped += len(out); dropped > 0 {
 		k.all.dropped(dropped)
+	}
+	if !wanted {
+		return
+	}
+	if what := rejected(); what != nil {
+		k.keepRejected(r, what)
 	}
 }
 
@@ -200,6 +216,7 @@ func (k *Nacks) drop(r *nackRow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.all.has(r) {
+		k.all.rejected.remove(r)
 		k.rows = slices.DeleteFunc(k.rows, func(o *nackRow) bool { return o == r })
 	}
 }
@@ -210,6 +227,7 @@ func (k *Nacks) Close() {
 	defer k.mu.Unlock()
 	for _, r := range k.rows {
 		k.all.remove(r)
+		k.all.rejected.remove(r)
 	}
 	k.rows, k.closed = nil, true
 }

@@ -24,6 +24,9 @@ func bounded(max int64) (h *History, dropped *int) {
 	return h, dropped
 }
 
+// none keeps no resources.
+func none() *Rejected { return nil }
+
 func nacksOf(max int64) *Nacks {
 	h, _ := bounded(max)
 	return h.NewNacks(xds.NewKey("web"))
@@ -51,10 +54,10 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	for round := range 10 {
 		for _, k := range keys {
 			for i := range 3 {
-				k.Note(cds, fanout.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now)
+				k.Note(cds, fanout.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now, none)
 				n++
 			}
-			again.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now)
+			again.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now, none)
 		}
 	}
 	kept, bytes := 0, int64(0)
@@ -90,7 +93,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	}
 	for _, k := range append(keys, again) {
 		k.Close()
-		k.Note(cds, fanout.Nack{Version: "late", Node: "n"}, now)
+		k.Note(cds, fanout.Nack{Version: "late", Node: "n"}, now, none)
 	}
 	equal(t, "over", h.nacks.bytes, 0)
 	equal(t, "rows", h.nacks.order.Len(), 0)
@@ -99,10 +102,10 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 func TestP17_NacksAreBounded(t *testing.T) {
 	k := nacksOf(allNackBytes)
 	now := time.Now()
-	k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now)
+	k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now, none)
 	for i := range 2 * maxNacks {
-		k.Note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now)
-		k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now) // stays, since it is repeated
+		k.Note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now, none)
+		k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now, none) // stays, since it is repeated
 	}
 	total, kept := k.All()
 	equal(t, "total", total, 4*maxNacks+1)
@@ -121,7 +124,7 @@ func TestP17_ClientsOfANackAreBounded(t *testing.T) {
 	k := nacksOf(allNackBytes)
 	now := time.Now()
 	say := func(i int) {
-		k.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now)
+		k.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now, none)
 	}
 	row := func() Nack {
 		_, all := k.All()

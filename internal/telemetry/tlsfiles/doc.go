@@ -9,6 +9,8 @@
 // is logged and counted. A certificate and its key that are renewed one after the other are
 // therefore never mixed.
 //
+// A certificate that is about to expire is logged, and stays in use after its expiry.
+//
 // # Concurrency
 //
 // A Source is safe for concurrent use. Run is called at most once.

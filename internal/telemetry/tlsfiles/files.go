@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 )
 
 // Files names certificate files.
@@ -45,8 +44,8 @@ func (e *Error) Unwrap() error { return e.Err }
 type material struct {
 	cert  *tls.Certificate // nil: none
 	roots *x509.CertPool   // nil: none
-	// expires is when the first certificate of cert's chain expires.
-	expires time.Time
+	// validity is that of cert.
+	validity Validity
 	// sum is a checksum of the files.
 	sum [sha256.Size]byte
 }
@@ -69,7 +68,7 @@ func (f Files) load() (*material, error) {
 		if m.cert, err = pair(f, cert, key); err != nil {
 			return nil, err
 		}
-		m.expires = expiry(m.cert)
+		m.validity = validityOf(m.cert)
 		sum.Write(cert)
 		sum.Write(key)
 	}
@@ -100,18 +99,6 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 	}
 	// An error of tls about a key does not contain the key.
 	return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
-}
-
-// expiry is when the first certificate of a chain expires. From then on the other side refuses the
-// chain.
-func expiry(c *tls.Certificate) time.Time {
-	at := c.Leaf.NotAfter
-	for _, der := range c.Certificate[1:] {
-		if up, err := x509.ParseCertificate(der); err == nil && up.NotAfter.Before(at) {
-			at = up.NotAfter
-		}
-	}
-	return at
 }
 
 func read(what, path string) ([]byte, error) {

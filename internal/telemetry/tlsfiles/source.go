@@ -29,6 +29,7 @@ type Source struct {
 	reloading sync.Mutex // held by Reload
 
 	inForce atomic.Pointer[material]
+	renewed chan struct{}         // has an element if inForce has changed
 	fault   atomic.Pointer[Fault] // of the files' present content; nil: none
 }
 
@@ -53,9 +54,9 @@ func Open(f Files, o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{files: f, opts: o}
+	s := &Source{files: f, opts: o, renewed: make(chan struct{}, 1)}
 	s.inForce.Store(m)
-	s.checkValidity(m, time.Now())
+	s.measureExpiry(m)
 	return s, nil
 }
 
@@ -65,18 +66,12 @@ func Check(f Files) error {
 	return err
 }
 
-// Validity returns when the certificate is valid. ok is false if there is none, or if it cannot be
-// read.
-func Validity(f Files) (from, until time.Time, ok bool) {
-	m, err := f.load()
-	if err != nil || m.cert == nil {
-		return from, until, false
-	}
-	return m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter, true
-}
-
-// Run follows the files until ctx ends; then it returns nil.
+// Run follows the files until ctx ends; then it returns nil. It logs a certificate 30 days, 7 days
+// and 1 day before it expires, and once it has expired.
 func (s *Source) Run(ctx context.Context) error {
+	var expiry sync.WaitGroup
+	expiry.Go(func() { s.logExpiry(ctx) })
+	defer expiry.Wait()
 	return filewatch.Run(ctx, s.opts.Log, s.files.paths, s.Reload)
 }
 
@@ -85,10 +80,9 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) Reload() {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	now := time.Now()
 	m, err := s.files.load()
 	if err != nil {
-		fault := &Fault{err, now}
+		fault := &Fault{err, time.Now()}
 		if was := s.fault.Load(); was != nil {
 			fault.Since = was.Since
 		}
@@ -104,20 +98,17 @@ func (s *Source) Reload() {
 	s.inForce.Store(m)
 	s.count(telemetry.Reloaded)
 	s.opts.Log.Info("certificates reloaded", "of", s.opts.Name)
-	s.checkValidity(m, now)
+	s.measureExpiry(m)
+	select {
+	case s.renewed <- struct{}{}:
+	default: // logExpiry has not seen the change before
+	}
 }
 
-// checkValidity sets the metric of when the certificate expires. It logs a certificate that is not
-// valid now, because the other side will refuse it.
-func (s *Source) checkValidity(m *material, now time.Time) {
-	if m.cert == nil {
-		return
-	}
-	if s.opts.Metrics != nil {
-		s.opts.Metrics.CertificateExpires(s.opts.Name, m.expires)
-	}
-	if leaf := m.cert.Leaf; now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
-		s.opts.Log.Warn("certificate is not valid now", "of", s.opts.Name, "from", leaf.NotBefore, "until", leaf.NotAfter)
+// measureExpiry sets the metric of when the certificate expires.
+func (s *Source) measureExpiry(m *material) {
+	if m.cert != nil && s.opts.Metrics != nil {
+		s.opts.Metrics.CertificateExpires(s.opts.Name, m.validity.Expires)
 	}
 }
 

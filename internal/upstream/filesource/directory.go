@@ -27,6 +27,9 @@ type Directory struct {
 	metrics   *telemetry.Metrics
 	connected *telemetry.Gauge
 
+	readable   func()
+	unreadable func(error)
+
 	mu      sync.Mutex
 	now     *contents
 	changed chan struct{} // closed when now is replaced
@@ -83,13 +86,17 @@ type fileState struct {
 	next  []*section        // valid content that is not yet good; nil: none
 }
 
-// Options of a Directory; all are required.
+// Options of a Directory; all are required, except the functions.
 type Options struct {
 	Name      string // the origin's name
 	Path      string // path of a file: URL, with or without its empty host
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Connected *telemetry.Gauge // set to 1 while the directory is readable
+	// Readable is called when the directory was read. Unreadable is called when it could not be
+	// read, and never could. Run calls them.
+	Readable   func()
+	Unreadable func(error)
 }
 
 // New makes the origin of a directory. A directory that does not exist yet is no error: it is an
@@ -103,8 +110,11 @@ func New(o Options) (*Directory, error) {
 	if is, err := os.Stat(path); err == nil && !is.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", path)
 	}
+	if o.Readable == nil {
+		o.Readable, o.Unreadable = func() {}, func(error) {}
+	}
 	return &Directory{
-		name: o.Name, dir: path,
+		name: o.Name, dir: path, readable: o.Readable, unreadable: o.Unreadable,
 		log: o.Log.With("origin", o.Name), metrics: o.Metrics, connected: o.Connected,
 		changed: make(chan struct{}), files: make(map[string]*fileState), reported: make(map[string]string),
 	}, nil
@@ -139,11 +149,14 @@ func (d *Directory) scan() {
 	if err == nil {
 		d.publish(all)
 		d.connected.Set(1)
+		d.readable()
 		return
 	}
 	d.connected.Set(0)
 	if d.neverPublished() {
+		err = fmt.Errorf("read directory: %w", err)
 		d.publish(&contents{failed: err})
+		d.unreadable(err)
 	}
 }
 
@@ -418,7 +431,7 @@ func (d *Directory) merge() *contents {
 func (d *Directory) publish(c *contents) {
 	was, _ := d.load()
 	if was != nil {
-		same := (was.failed == nil) == (c.failed == nil) && len(was.types) == len(c.types)
+		same := fmt.Sprint(was.failed) == fmt.Sprint(c.failed) && len(was.types) == len(c.types)
 		for url, t := range c.types {
 			old := was.types[url]
 			if old != nil && old.version == t.version && maps.Equal(old.resources, t.resources) {
@@ -449,6 +462,3 @@ func (d *Directory) load() (*contents, <-chan struct{}) {
 	defer d.mu.Unlock()
 	return d.now, d.changed
 }
-
-// Connections is 1 while the directory is readable, else 0.
-func (d *Directory) Connections() int { return d.connected.Value() }

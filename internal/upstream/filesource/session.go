@@ -3,7 +3,6 @@ package filesource
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -82,7 +81,7 @@ func (s *Session) Serve(ctx context.Context) error {
 		}
 	}
 	if now.failed != nil {
-		return fmt.Errorf("read directory: %w", now.failed)
+		return now.failed
 	}
 	s.stream.Opened()
 	sent := make(map[xds.TypeURL]*sentState)

@@ -1,48 +1,66 @@
-// The resources that a client rejected or does not have yet, compared with what it has.
+// The resources that a client rejected or does not have yet, compared with what it has or had.
 import { h, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
 
 const PAGE = 20; // types of streams that are read at a time
 
-/** differences are read when they are opened; of one NACK, if it is given. */
-export function differences(node, only, signal, failed) {
+/** differences of a node are read when they are opened. */
+export function differences(node, signal, failed) {
+  return opened('Rejected and missing resources, compared with what the client has', signal, failed,
+    (token) => get(at('/diff', node), { limit: PAGE, page_token: token }, signal), item,
+    'There are no differences now.', 'No stream of this node is open now.');
+}
+
+/** rejected has the resources of one NACK, which are read when they are opened. */
+export function rejected(nack, signal, failed) {
+  const same = (i) => i.type === nack.type && i.version === nack.version && i.message === nack.message;
+  return opened('Rejected resources, compared with what the client had', signal, failed,
+    (token) => get('/nacks', { key: nack.key, diff: true, limit: PAGE, page_token: token }, signal),
+    (i) => same(i) && h('div', { class: 'difference' }, parts(i, 'The relay has not kept these resources. It keeps those of the last 16 NACKs of a key, and no secrets.')),
+    'The relay has dropped this NACK.', 'The key is not in use now.');
+}
+
+/** opened is an element that reads a list when it is opened; show returns false for items to skip. */
+function opened(title, signal, failed, list, show, none, missing) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
   // shown has the items of earlier pages.
   const read = async (shown = [], token) => {
     put(body, shown, h('p', { class: 'loading' }, 'Loading…'));
     try {
       let all = shown;
-      do { // a page may have none of those that are wanted, or no streams with any
-        const list = await get(at('/diff', node), { limit: PAGE, page_token: token }, signal);
-        const items = list.items.filter((i) => !only || (i.key === only.key && i.type === only.type && i.nack?.version === only.version));
-        all = [...all, ...items.map((i) => item(i, only))];
-        token = list.next_page_token;
+      do { // a page may have no item to show
+        const page = await list(token);
+        all = [...all, ...page.items.map(show).filter((el) => el)];
+        token = page.next_page_token;
       } while (token && all.length === shown.length);
-      put(body, all.length ? all
-        : h('p', { class: 'none' }, only ? 'The client has answered a newer response since then, so these differences are out of date.' : 'There are no differences now.'),
-      token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'Show more')));
+      put(body, all.length ? all : h('p', { class: 'none' }, none),
+        token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'Show more')));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) failed(e);
-      else put(body, h('p', { class: 'wrong', role: 'alert' }, e.status === 404 ? 'No stream of this node is open now.' : e.message));
+      else put(body, h('p', { class: 'wrong', role: 'alert' }, e.status === 404 ? missing : e.message));
     }
   };
-  const el = h('details', {}, h('summary', {}, only ? ['Differences at ', h('span', { class: 'long' }, node || 'a client without an id')] : 'Rejected and missing resources, compared with what the client has'), body);
+  const el = h('details', {}, h('summary', {}, title), body);
   el.addEventListener('toggle', () => el.open && read());
   return el;
 }
 
-function item(i, only) {
+function item(i) {
   if (i.awaits) return awaited(i);
   return h('div', { class: 'difference' },
-    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), i.nack ? ' · rejected version ' : ' · new version ', version(i.version),
+    h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since), i.nack ? ' · rejected version ' : ' · new version ', version(i.version),
       ', the client has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
-    !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
-    i.not_held_any_more && h('p', { class: 'none' }, 'The relay no longer has the replaced resources, so it cannot compare them.'),
-    i.resources.map(resource),
-    i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
+    i.nack?.message && h('p', { class: 'message' }, i.nack.message),
+    parts(i, 'The relay no longer has the replaced resources, so it cannot compare them.'));
 }
+
+/** parts are the resources of an item; gone is the text if the relay does not have them. */
+const parts = (i, gone) => [
+  i.not_held_any_more && h('p', { class: 'none' }, gone),
+  i.resources.map(resource),
+  i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`)];
 
 /** awaited lists the pending names of a client: the origin has not answered them yet. */
 function awaited(i) {

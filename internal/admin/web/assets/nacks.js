@@ -1,7 +1,7 @@
 // The NACKs of clients: one row for each key, type, version and message.
 import { empty, h, put, update } from './dom.js';
 import { get } from './api.js';
-import { differences } from './diff.js';
+import { rejected } from './diff.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
 import { ago, count, keyLink, nodeLink, number, short, version } from './words.js';
@@ -30,7 +30,7 @@ export async function show(main, page) {
       items.forEach((r, i) => {
         let el = rows.get(ids[i]);
         if (!el) {
-          el = h('li', {}, h('div'), r.clients.length > 0 && differences(r.clients[0].node, r, page.signal, page.failed));
+          el = h('li', {}, h('div'), rejected(r, page.signal, page.failed));
           rows.set(ids[i], el);
         }
         update(el.firstChild, row(r));

@@ -9,7 +9,7 @@ export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
-  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, null, page.signal, page.failed));
+  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
   await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
     (list) => {
@@ -29,7 +29,7 @@ function draw(list) {
 function stream(c) {
   return [h('h2', {}, `Stream ${c.stream}`),
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
-      fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
+      fact('User agent', [c.user_agent, c.user_agent_version].filter(Boolean).join(' ')), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
     c.types?.length ? table('Types on this stream', [
       { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Requested' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],

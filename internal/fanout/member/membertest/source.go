@@ -27,6 +27,7 @@ type Source struct {
 	Mu     sync.Mutex
 	groups map[string]*Group
 	Nacks  []member.Nack
+	Offers []*snapshot.Offer // of Nacks
 	// Rules give the key instead of the node's cluster; nil: none.
 	Rules func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
 	// Joined is called, once, before a member is returned; nil: not.
@@ -200,10 +201,10 @@ func (m *Member) Resubscribe(names []string) {
 }
 
 // Nacked implements member.Member.
-func (m *Member) Nacked(n member.Nack) {
+func (m *Member) Nacked(n member.Nack, rejected *snapshot.Offer) {
 	m.source.Mu.Lock()
 	defer m.source.Mu.Unlock()
-	m.source.Nacks = append(m.source.Nacks, n)
+	m.source.Nacks, m.source.Offers = append(m.source.Nacks, n), append(m.source.Offers, rejected)
 }
 
 // Acked implements member.Member.

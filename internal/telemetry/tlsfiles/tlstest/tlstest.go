@@ -92,13 +92,16 @@ func Loopback() Option {
 }
 
 // Expired makes a certificate that expired a minute ago.
-func Expired() Option {
+func Expired() Option { return ExpiresIn(-time.Minute) }
+
+// ExpiresIn makes a certificate that expires after a time.
+func ExpiresIn(d time.Duration) Option {
 	return func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(d)
 	}
 }
 
-// Pair signs a certificate for servers and clients.
+// Pair signs a certificate for servers and clients. It is valid for a year.
 func (a *Authority) Pair(t testing.TB, opts ...Option) Pair {
 	t.Helper()
 	c := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
@@ -119,7 +122,7 @@ func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) Pair 
 	}
 	c.SerialNumber = big.NewInt(serial.Add(1))
 	if c.NotAfter.IsZero() {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, by)
 	if err != nil {

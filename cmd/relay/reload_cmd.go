@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/admin"
+)
+
+func newReloadCmd() *cobra.Command {
+	var (
+		flags *runningFlags
+		force bool
+	)
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Make a running relay read its configuration again",
+		Long: `Make a running relay read its configuration file and the files that it names again.
+The relay also does so when a file changes. The command shows the result, and exits
+with 1 if the relay rejects the new configuration. The relay then changes nothing.
+
+The relay also rejects new rules that change the key of more clients than
+aggregation.max_rekeyed allows. --force applies them. It holds for this reload only.
+Run "relay explain --diff" first to see which clients get another key.`,
+		Example: `  relay reload
+  relay reload --force --admin 127.0.0.1:19000`,
+		Args: cobra.NoArgs,
+	}
+	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	flags = addRunningFlags(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "apply rules that change the key of more clients than aggregation.max_rekeyed")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags.client()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		var out admin.Reload
+		if err := c.post(commandContext(cmd), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
+			return err
+		}
+		if *format == formatText {
+			printReload(cmd.OutOrStdout(), cmd.ErrOrStderr(), &out)
+		} else if err := printData(cmd.OutOrStdout(), *format, &out); err != nil {
+			return err
+		}
+		if out.Result == admin.ReloadRejected {
+			return errReported
+		}
+		return nil
+	}
+	return cmd
+}
+
+func printReload(w, errs io.Writer, r *admin.Reload) {
+	switch {
+	case r.Result == admin.ReloadRejected:
+		for _, f := range r.Faults {
+			fmt.Fprintln(errs, plain(f))
+		}
+		fmt.Fprintln(errs, "the relay rejects the configuration; the previous one stays in force")
+		return
+	case r.Result == admin.ReloadUnchanged:
+		fmt.Fprintln(w, "the configuration has not changed")
+	case len(r.Changed) > 0:
+		fmt.Fprintln(w, "reloaded:", plain(strings.Join(r.Changed, " ")))
+	default:
+		fmt.Fprintln(w, "reloaded; no value changed that applies without a restart")
+	}
+	if len(r.NeedsRestart) > 0 {
+		fmt.Fprintln(w, "these values need a restart:", plain(strings.Join(r.NeedsRestart, " ")))
+	}
+}

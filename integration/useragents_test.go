@@ -1,0 +1,142 @@
+package integration
+
+import (
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xdstest"
+)
+
+// envoyNode returns the node that an Envoy 1.40.2 sends.
+func envoyNode(id, cluster string) *corev3.Node {
+	return &corev3.Node{Id: id, Cluster: cluster, UserAgentName: "envoy",
+		UserAgentVersionType: &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{
+			Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40, Patch: 2}}}}
+}
+
+// An Envoy and grpc-go's own xDS client share a key. The log, the metric and relay status say so,
+// until one of them leaves.
+func TestP58_ClientsOfDifferentKinds(t *testing.T) {
+	o := origin(t, xdstest.Linear)
+	o.Put("mixed", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
+	r := serve(t, o.Address, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "'mixed'"}}})
+	envoy := client(t, r.Address, fleet.ClientConfig{Node: envoyNode("envoy-1", "mixed"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
+	waitFor(t, envoy, "its clusters", has(xdstest.Cluster("greeter", 1)))
+	if n := r.Metric("mixed_user_agent_keys"); n != 0 {
+		t.Errorf("%v keys with one client are mixed", n)
+	}
+	call(t, r.Address, "greeter").reaches("blue")
+	r.WaitMetric(1, "mixed_user_agent_keys")
+
+	const line = "! 1 key has clients of different kinds, for example key mixed: envoy and gRPC Go"
+	problems := func() string {
+		out, err := xdstest.Command(t, "status", "--admin", r.Admin).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := problems(); !strings.Contains(out, line) {
+		t.Errorf("relay status has no line %q:\n%s", line, out)
+	}
+	if n := strings.Count(r.Log(), `msg="clients of a key differ in user agent" key=mixed user_agent=envoy other_user_agent="gRPC Go" node=grpc-1`); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, r.Log())
+	}
+}
+
+// With config/rules/sidecars.yaml an Envoy and a gRPC process of one app have different keys.
+func TestSidecarsOfDifferentKinds(t *testing.T) {
+	rules, err := filepath.Abs("../config/rules/sidecars.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, origin(t, xdstest.Linear).Address, xdstest.Config{"aggregation.file": rules})
+	for agent, generator := range map[string]string{"envoy": "", "gRPC Go": "grpc"} {
+		metadata := map[string]any{"LABELS": map[string]any{"app": "cart"}}
+		if generator != "" {
+			metadata["GENERATOR"] = generator
+		}
+		fields, err := structpb.NewStruct(metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client(t, r.Address, fleet.ClientConfig{Variant: fleet.SotW, Behaviour: fleet.Envoy,
+			Node: &corev3.Node{Id: "sidecar~10.0.0.1~" + strings.Fields(agent)[0] + ".shop~shop.svc", UserAgentName: agent, Metadata: fields}})
+	}
+	xdstest.Eventually(t, "a key for each kind", xdstest.Holds(func() bool {
+		var keys []string
+		for _, k := range r.keys() {
+			keys = append(keys, k.Key)
+		}
+		return slices.Equal(keys, []string{"sidecar/envoy/shop/cart/none", "sidecar/grpc/shop/cart/none"})
+	}))
+	if n := r.Metric("mixed_user_agent_keys"); n != 0 {
+		t.Errorf("%v keys are mixed", n)
+	}
+}
+
+// The relay shows the version of each client's program, and counts the clients by it.
+func TestUserAgentVersions(t *testing.T) {
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	o.Put("grpc", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
+	r := serve(t, o.Address, withREST("delta", "10s"))
+	for _, v := range variants {
+		waitFor(t, client(t, r.Address, fleet.ClientConfig{Node: envoyNode("envoy-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}),
+			"what the origin has", hasAll(xdstest.Web(1)...))
+	}
+	newRESTEnvoy(t, r.rest(), protocols[0], envoyNode("envoy-rest", "edge")).wait("what the origin has", xdstest.Web(1)...)
+	call(t, r.Address, "greeter").reaches("blue")
+
+	type agent struct {
+		Node    string `json:"node"`
+		Name    string `json:"user_agent"`
+		Version string `json:"user_agent_version"`
+	}
+	seen := map[string]string{}
+	for _, c := range list[agent](r, "/clients") {
+		seen[c.Node] = c.Name + " " + c.Version
+	}
+	want := map[string]string{"envoy-sotw": "envoy 1.40.2", "envoy-delta": "envoy 1.40.2", "envoy-rest": "envoy 1.40.2", "grpc-1": "gRPC Go " + grpc.Version}
+	if !maps.Equal(seen, want) {
+		t.Errorf("/clients has %v, want %v", seen, want)
+	}
+
+	var info struct {
+		UserAgents []struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+			Clients int    `json:"clients"`
+		} `json:"user_agents"`
+	}
+	if err := r.GetJSON("/server_info", &info); err != nil {
+		t.Fatal(err)
+	}
+	// A REST client counts once for each set of names that it polls for.
+	if a := info.UserAgents; len(a) != 2 || a[0].Name != "envoy" || a[0].Version != "1.40.2" || a[0].Clients < 3 ||
+		a[1].Name != "gRPC Go" || a[1].Version != grpc.Version || a[1].Clients != 1 {
+		t.Errorf("/server_info has %+v", a)
+	}
+
+	wide, _ := r.Run("status", "-o", "wide")
+	head := strings.Fields(strings.Split(wide, "\n")[0])
+	if got := strings.Join(head[len(head)-5:], " "); got != "USER AGENT STREAM PEER CONNECTED" {
+		t.Errorf("the last columns are %s:\n%s", got, wide)
+	}
+	if row := regexp.MustCompile(`(?m)^envoy-delta +edge +delta .* envoy 1\.40\.2 +\d+ +127\.0\.0\.1:\d+ +\d+s$`); !row.MatchString(wide) {
+		t.Errorf("no row of envoy-delta:\n%s", wide)
+	}
+	if table, _ := r.Run("status"); strings.Contains(table, "USER AGENT") {
+		t.Errorf("the default table is wide:\n%s", table)
+	}
+}

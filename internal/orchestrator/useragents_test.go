@@ -1,0 +1,114 @@
+package orchestrator
+
+import (
+	"bytes"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// A script has +name and -name for members that join and leave. After each the state is the number
+// of other members and the two names; "-" means that the names do not differ.
+func TestUserAgents(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"one kind", "+envoy +envoy -envoy", "- - -"},
+		{"no name", "+ +envoy + -envoy -", "- - - - -"},
+		{"two kinds", "+envoy +grpc +grpc -grpc -grpc", "- 1:envoy,grpc 2:envoy,grpc 1:envoy,grpc -"},
+		{"the first leaves", "+envoy +grpc -envoy", "- 1:envoy,grpc -"},
+		{"the first of three leaves", "+a +b +c -a -b", "- 1:a,b 2:a,b 1:b,c -"},
+		{"the second of three leaves", "+a +b +c -b +b", "- 1:a,b 2:a,b 1:a,c 2:a,c"},
+		{"the third of three leaves", "+a +b +c -c", "- 1:a,b 2:a,b 1:a,b"},
+		{"again", "+a +b -b +b", "- 1:a,b - 1:a,b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var u userAgents
+			var got []string
+			now := time.Now()
+			for _, step := range strings.Fields(c.script) {
+				was := u.mixed != nil
+				var changed bool
+				if name := step[1:]; step[0] == '+' {
+					changed = u.add(name, now)
+				} else {
+					changed = u.remove(name)
+				}
+				if is := u.mixed != nil; changed != (is != was) {
+					t.Errorf("%s reports %v", step, changed)
+				}
+				at := "-"
+				if u.mixed != nil {
+					at = strconv.Itoa(u.others()) + ":" + strings.Join(u.mixed.Names[:], ",")
+				}
+				got = append(got, at)
+			}
+			if got := strings.Join(got, " "); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A key whose first client has left still has that client's node. The log has one line when the
+// clients begin to differ.
+func TestP58_MixedUserAgents(t *testing.T) {
+	var log bytes.Buffer
+	bubble(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }, func(w *registryFixture) {
+		join := func(id, agent string) *client {
+			c, err := w.tryNode(&corev3.Node{Id: id, Cluster: "web", UserAgentName: agent}, "10.0.0.1", eds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return c
+		}
+		keys := w.reg.opts.Metrics.MixedUserAgentKeys
+		join("a", "envoy").leave()
+		b := join("b", "gRPC Go")
+		st := w.status("web")
+		equal(t, "names", st.Mixed.Names, [2]string{"envoy", "gRPC Go"})
+		equal(t, "members", st.OtherUserAgents, 1)
+		since := st.Mixed.Since
+		time.Sleep(time.Minute)
+		join("c", "gRPC Go")
+		join("d", "")
+		st = w.status("web")
+		equal(t, "members", st.OtherUserAgents, 2)
+		equal(t, "since", st.Mixed.Since, since)
+		equal(t, "keys", keys.Value(), 1)
+		b.leave()
+		equal(t, "keys", keys.Value(), 1)
+	})
+	if n := strings.Count(log.String(), `level=WARN msg="clients of a key differ in user agent" key=web user_agent=envoy other_user_agent="gRPC Go" node=b`); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
+}
+
+// A node that upstream.node makes is no client. The gauge falls when the registry ends.
+func TestP58_MixedUserAgentsWithConfiguredNode(t *testing.T) {
+	var keys interface{ Value() int }
+	bubble(t, func(o *Options) {
+		keys = o.Metrics.MixedUserAgentKeys
+		o.Node = func(*xds.Node) ([]byte, error) {
+			return proto.Marshal(&corev3.Node{Id: "relay", UserAgentName: "relay"})
+		}
+	}, func(w *registryFixture) {
+		for _, agent := range []string{"envoy", "envoy", "gRPC Go"} {
+			equal(t, "keys", keys.Value(), 0)
+			if _, err := w.tryNode(&corev3.Node{Id: "a", Cluster: "web", UserAgentName: agent}, "10.0.0.1", eds); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		equal(t, "keys", keys.Value(), 1)
+		equal(t, "names", w.status("web").Mixed.Names, [2]string{"envoy", "gRPC Go"})
+	})
+	equal(t, "keys after the end", keys.Value(), 0)
+}

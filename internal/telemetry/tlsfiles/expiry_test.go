@@ -1,0 +1,119 @@
+package tlsfiles
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
+)
+
+func TestThresholds(t *testing.T) {
+	expires := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+	before := func(d time.Duration) time.Time { return expires.Add(-d) }
+	for _, c := range []struct {
+		left time.Duration
+		n    int
+		next time.Time // zero: none
+	}{
+		{365 * day, 0, before(30 * day)},
+		{30*day + 1, 0, before(30 * day)},
+		{30 * day, 1, before(7 * day)},
+		{7*day + 1, 1, before(7 * day)},
+		{7 * day, 2, before(day)},
+		{day, 3, expires},
+		{1, 3, expires},
+		{0, 4, time.Time{}},
+		{-365 * day, 4, time.Time{}},
+	} {
+		if n, next := reached(expires, before(c.left)); n != c.n || !next.Equal(c.next) {
+			t.Errorf("%s before the expiry: %d, and next at %s; want %d and %s", c.left, n, next, c.n, c.next)
+		}
+	}
+}
+
+// A certificate is logged once at each threshold. Those that are passed at the start, or when it is
+// renewed, are logged together.
+func TestExpiryIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, dir := tlstest.NewAuthority(t), t.TempDir()
+		var log xdstest.Log
+		renew := func(left time.Duration, opts ...tlstest.Option) Files {
+			cert, key := ca.Pair(t, append([]tlstest.Option{tlstest.ExpiresIn(left)}, opts...)...).Write(t, dir, "tls")
+			return Files{CertFile: cert, KeyFile: key}
+		}
+		src, err := Open(renew(100*day), Options{Name: "downstream.tls", Log: log.Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { src.logExpiry(ctx) })
+		const soon, over, early = `level=WARN msg="certificate expires soon" of=downstream.tls expires=`,
+			`level=ERROR msg="certificate has expired" of=downstream.tls expires=`, `level=WARN msg="certificate is not valid yet" of=downstream.tls from=`
+		after := func(d time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			var got []string
+			for _, line := range log.Take() {
+				if _, line, _ = strings.Cut(line, " "); !strings.Contains(line, "certificates reloaded") {
+					got = append(got, line)
+				}
+			}
+			if len(got) != len(want) {
+				t.Fatalf("logged %q, want %q", got, want)
+			}
+			for i := range want {
+				if !strings.HasPrefix(got[i], want[i]) {
+					t.Errorf("logged %q, want %q", got[i], want[i])
+				}
+			}
+		}
+		after(70*day - time.Second)
+		after(time.Second, soon)
+		after(23*day - time.Second)
+		after(time.Second, soon)
+		after(6*day, soon)
+		after(day - time.Second)
+		after(time.Second, over)
+		after(1000 * day)
+
+		renew(8 * day)
+		src.Reload()
+		after(0, soon)
+		src.Reload() // the same files
+		after(day, soon)
+		renew(-time.Minute)
+		src.Reload()
+		after(0, over)
+		renew(100*day, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
+		src.Reload()
+		after(0, early)
+		after(70*day, soon)
+		renew(100 * day)
+		src.Reload()
+		after(0)
+		stop()
+		running.Wait()
+	})
+}
+
+// A Source without a certificate has no expiry.
+func TestNoExpiryWithoutACertificate(t *testing.T) {
+	dir := t.TempDir()
+	src, err := Open(Files{CAFile: tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())}, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := src.Validity(); ok {
+		t.Errorf("%+v", v)
+	}
+	src.logExpiry(t.Context()) // returns at once
+}

@@ -1,0 +1,186 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// The relay tries each origin at its start, without a client. An origin that it cannot reach is
+// away, with the words of the resolver, the dialer or the TLS library. A key's stream fails with
+// the same words.
+func TestWrongOriginsShowWithoutAClient(t *testing.T) {
+	ca, other := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	trust := TLSFiles{CAFile: tlstest.File(t, t.TempDir(), "ca", ca.PEM()), ServerName: "origin.test"}
+	secure := func(by *tlstest.Authority) string {
+		return secured(t, by.Pair(t, tlstest.DNS("origin.test")), nil).address
+	}
+	plain := startFake(t)
+	missing := filepath.Join(t.TempDir(), "missing")
+	http1 := listenWith(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+	blackHole := listenWith(t, func(net.Conn) {})
+	for _, c := range []struct {
+		name    string
+		origin  OriginOptions
+		timeout time.Duration // of connecting; zero: the usual one
+		want    string        // part of the error
+	}{
+		{"unknown host", OriginOptions{Address: "nowhere.invalid:18000"}, 0, "lookup nowhere.invalid"},
+		{"unknown host, pick_first", OriginOptions{Address: "dns:///nowhere.invalid:18000", Balance: "pick_first"}, 0, "lookup nowhere.invalid"},
+		{"refused port", OriginOptions{Address: "127.0.0.1:1"}, 0, "dial tcp 127.0.0.1:1: connect: connection refused"},
+		{"refused port, pick_first", OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}, 0, "dial tcp 127.0.0.1:1: connect: connection refused"},
+		{"TLS to plaintext", OriginOptions{Address: plain.address, TLS: trust}, 0, "authentication handshake failed: tls: first record does not look like a TLS handshake"},
+		{"plaintext to TLS", OriginOptions{Address: secure(ca)}, 0, "the server closed the connection; if it needs TLS, set upstream.origins[].tls"},
+		{"another authority", OriginOptions{Address: secure(other), TLS: trust}, 0, "certificate signed by unknown authority"},
+		{"HTTP/1.1", OriginOptions{Address: http1}, 0, "does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls"},
+		{"no answer", OriginOptions{Address: blackHole}, 300 * time.Millisecond, "connected, but no HTTP/2 within 300ms"},
+		{"missing directory", OriginOptions{Address: "file://" + missing}, 0, "read directory: open " + missing + ": no such file or directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log xdstest.Log
+			r := newRelay(t, Options{Origins: []OriginOptions{c.origin}, Log: log.Logger()})
+			at := r.client.origins[0]
+			if c.timeout > 0 {
+				o := c.origin
+				o.Balance = "round_robin"
+				at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
+			}
+			r.launch()
+			r.until("the origin to be away", func() bool { return at.status().Away })
+			if st := at.status(); !st.Reached.IsZero() || st.Connections != 0 || !strings.Contains(st.LastError.Error(), c.want) {
+				t.Errorf("%+v, want %q", st, c.want)
+			}
+			if n := at.metrics.Away.Value(); n != 1 {
+				t.Errorf("upstream_away is %d", n)
+			}
+			_, sink := r.stream(named(rds, "a"))
+			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
+			if err := sink.lastStatus().Err; !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the stream failed with %q, want %q", err, c.want)
+			}
+			r.until("one log line", func() bool { return log.Count("origin is away") == 1 && log.Count("never_reached=true") == 1 })
+		})
+	}
+}
+
+// The relay keeps one connection without streams. While the origin is gone it is away, also
+// without a client. It is back once the connection is ready: it need not answer anything.
+func TestAConnectionIsKept(t *testing.T) {
+	for _, balance := range []string{"round_robin", "pick_first"} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
+			r := startRelay(t, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one", Balance: balance}},
+				Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}})
+			is := func(what string, away, reached bool, connections int) {
+				t.Helper()
+				synctest.Wait()
+				st := r.client.Origins()[0]
+				metric, up := r.counted(`upstream_away{origin="one"}`), r.counted(`upstream_connected{origin="one"}`)
+				if st.Away != away || metric == 1 != away || st.Reached.IsZero() == reached || st.Connections != connections || up != connections || st.Streams != 0 {
+					t.Fatalf("%s, %s: %+v, away by the metric %d, connected %d", balance, what, st, metric, up)
+				}
+			}
+			time.Sleep(time.Second)
+			is("before it is there", true, false, 0)
+			f := n.origin("one")
+			time.Sleep(time.Minute)
+			is("once it is there", false, true, 1)
+			time.Sleep(24 * time.Hour)
+			is("a day later", false, true, 1)
+			n.mu.Lock()
+			delete(n.at, "one")
+			n.mu.Unlock()
+			f.server.Stop()
+			time.Sleep(time.Minute)
+			is("once it is gone", true, true, 0)
+			n.origin("one")
+			time.Sleep(time.Minute)
+			is("once it is back", false, true, 1)
+		})
+	}
+}
+
+// An origin that ends streams without a response is away although its connection is ready. Once it
+// keeps a stream and answers nothing on it, it is silent, and no longer away.
+func TestASilentOriginIsNotAway(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		synctest.Wait() // until the connection is ready
+		_, sink := r.stream(named(rds, "a"))
+		f.next().done <- nil
+		synctest.Wait()
+		if st := r.client.Origins()[0]; !st.Away || st.Connections != 1 {
+			t.Fatalf("after a stream without a response: %+v", st)
+		}
+		f.opens()
+		sink.muted(t)
+		if st := r.client.Origins()[0]; st.Away || !st.AwaySince.IsZero() || st.Silent != 1 {
+			t.Errorf("once it is silent: %+v", st)
+		}
+	})
+}
+
+// An attempt that began before the origin was reached, and failed after that, does not make it
+// away.
+func TestAnOldFailureMeansNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newRelay(t, Options{}, "127.0.0.1:1").client.origins[0]
+		began := time.Now()
+		time.Sleep(time.Second)
+		s.connected()
+		s.failed(errTest, began)
+		if s.isAway() {
+			t.Error("away")
+		}
+		s.failed(errTest, time.Now())
+		if !s.isAway() {
+			t.Error("not away")
+		}
+	})
+}
+
+// addresses is a resolver.ClientConn that accepts every result.
+type addresses struct{ resolver.ClientConn }
+
+func (addresses) UpdateState(resolver.State) error { return nil }
+func (addresses) ReportError(error)                {}
+
+// The relay remembers why the last lookup gave no address. gRPC's resolver gives an empty list for
+// a name that does not exist.
+func TestTheResolversErrorIsKept(t *testing.T) {
+	d := new(dialed)
+	w := watchedLookups{addresses{}, "nowhere.invalid", d}
+	is := func(want string) {
+		t.Helper()
+		got := d.explain(status.Error(codes.Unavailable, "no children to pick from")).Error()
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	w.ReportError(errors.New("lookup nowhere.invalid: server misbehaving"))
+	is("lookup nowhere.invalid: server misbehaving")
+	if err := w.UpdateState(resolver.State{}); err != nil {
+		t.Error(err)
+	}
+	is("lookup nowhere.invalid: no such host")
+	if err := w.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "127.0.0.1:1"}}}); err != nil {
+		t.Error(err)
+	}
+	is("open stream: rpc error: code = Unavailable desc = no children to pick from")
+}
