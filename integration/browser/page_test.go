@@ -220,15 +220,22 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".flow", "NACKED")
 	p.visit("/ui/nacks")
 	p.shows(".cards", "still rejects it")
+	// A message is one group. A group that is rejected comes before one that is not.
+	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelector('.cards > li:nth-child(2)').className === 'over'")
+	w.nacking("cluster web: no such transport socket")
+	w.clusters("4", "web", "api", "new")
+	p.shows(".cards > li:nth-child(1) > div", "no such transport socket", "1 client still rejects it", "1 key", "2 versions", "2 times")
+	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards > li:nth-child(1) .rows > li.over').length === 1")
+	p.shows(".cards > li.over", "another reason")
 	w.nacking("")
-	w.clusters("4", "web", "api")
+	w.clusters("5", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
 	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
 	// The resources are still there, although the client has accepted newer ones.
-	p.do(chromedp.Click(".cards > li:nth-child(1) summary"))
-	p.shows(".cards > li:nth-child(1) .difference", "newer", `+name: newer`)
+	p.do(chromedp.Click(".cards > li:nth-child(1) .rows > li:nth-child(2) summary"))
+	p.shows(".cards > li:nth-child(1) .difference", "new", `+name: new`)
 	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
-	p.shows(".cards > li:nth-child(2) .difference", `+name: new`)
+	p.shows(".cards > li:nth-child(2) .difference", `+name: newer`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {

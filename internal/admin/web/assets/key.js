@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bound, bytes, clientsLink, count, keyHref, nodeLink, now, number, short, state, version } from './words.js';
+import { ago, bar, bound, bytes, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
 export const title = 'key';
 
@@ -72,7 +72,7 @@ function versions(key, type) {
     fact('Version', type.version ? version(type.version) : 'none yet'), fact('Origin version', type.origin_version && version(type.origin_version)),
     fact('Origin', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
     fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
-    fact('Clients', clientsLink(type.members, { key: key.key, type: name(type) })), fact('Changed', ago(type.received)));
+    fact('Clients', clientsLink(type.members, { key: key.key, type: typeName(type.type) })), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
@@ -88,7 +88,7 @@ function versions(key, type) {
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: name(type), state: 'STALE,NOT_SENT' }),
+      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }

@@ -97,6 +97,9 @@ export const types = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS',
 /** short is the usual name of a type, or what comes last in its URL. */
 export const short = (url) => shorts[String(url).replace('type.googleapis.com/', '')] ?? String(url).split('/').pop();
 
+/** typeName is what a filter calls a type. */
+export const typeName = (url) => (types.includes(short(url)) ? short(url) : url);
+
 /** version shortens what is long; all of it is in the title. */
 export function version(v) {
   if (v === undefined || v === null || v === '') return h('span', { class: 'none' }, '–');
