@@ -68,18 +68,25 @@ func TestAWrongOriginIsShown(t *testing.T) {
 	p.shows(".tiles", "0 of 1")
 }
 
-// Invalid files of an origin keep the previous content, and are shown.
+// Invalid files of an origin keep the previous content, and are shown. Problems with the same
+// consequence and next step share a banner.
 func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
-	w := serve(t, nil)
+	w := &fixture{TB: t, dir: t.TempDir()}
+	w.clusters("1", "web")
+	second := t.TempDir()
+	w.start(xdstest.Config{"upstream.origins": []map[string]any{{"address": "file://" + w.dir, "name": "files"}, {"address": "file://" + second, "name": "others"}}})
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
 	p.shows("#origins", "connected")
-	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{w.dir, second} {
+		if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.shows(".alarms", "files that cannot be used", "bad.yaml", "yaml: line 1")
+	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
+	p.is("[...document.querySelectorAll('.problem')].filter((e) => e.textContent.includes('Repair the files.')).length === 1")
 }
 
 // Settings of the relay's file that are not in force are shown, too.
@@ -315,6 +322,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 	for _, v := range []struct{ path, selector, text string }{
 		{"/", ".tiles", "Clients"},
 		{"/ui/fleet", ".tiles", "Clients"},
+		{"/ui/clients?state=SYNCED", "table", "edge-003"},
 		{"/ui/keys", "table", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},

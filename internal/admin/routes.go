@@ -28,7 +28,7 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.oneKey, reads: true}},
 		{path: "/clients", help: "the streams of clients; ?state=NACKED,STALE, ?key=, ?type=CDS and ?user_agent= select some; ?sort=worst has the worst state first",
 			get: list(s.listClients, clientQuery...)},
-		{path: "/clients/{node...}", help: "the streams of the clients with this node id; the parameters are those of /clients",
+		{path: "/clients/{node...}", help: "the streams of the clients with this node id, with locality and metadata of the node, without secrets; the parameters are those of /clients",
 			get: list(s.listNode, clientQuery...)},
 		{path: "/nacks", help: "the NACKs of clients, the newest first, an item for each key, type, version and message, with the number of clients that still reject it; ?key= only those of a key; ?diff=true with the rejected resources, compared with those that the client had, for the last 16 of a key",
 			get: list(s.listNacks, "key", "diff")},

@@ -3,7 +3,7 @@ import { empty, h, put, table, update } from './dom.js';
 import { get } from './api.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, clientsHref, count, keyLink, nodeLink, number, short, state, types, worst } from './words.js';
+import { ago, clientsHref, clientsLink, count, keyLink, nodeLink, number, short, state, types, worst } from './words.js';
 
 export const title = 'clients';
 
@@ -18,8 +18,10 @@ export async function show(main, page) {
   const list = h('div');
   put(main, h('h1', {}, 'Clients'), form(filter, page), note, list);
   try {
-    await watch(page, () => get('/clients', { ...filter, sort: 'worst', limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
-      (found) => update(list, draw(found, filter, page)),
+    await watch(page, () => Promise.all([
+      get('/clients', { ...filter, sort: 'worst', limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
+      Object.keys(filter).length ? {} : get('/server_info', {}, page.signal),
+    ]), ([found, { user_agents: agents }]) => update(list, draw(found, filter, page), agents?.length > 0 && found.total > 0 && agentTable(agents)),
       (what) => update(note, what && h('p', {}, what)));
   } catch (e) {
     if (e.status !== 400) throw e;
@@ -40,13 +42,21 @@ function form(filter, page) {
       page.go(clientsHref(Object.fromEntries(new FormData(el))));
     } } },
   chosen('state', 'State', STATES), typed('key', 'Key', 'edge/eu-1'),
-  chosen('type', 'Type', [['', 'any type'], ...types.map((t) => [t, t])]), typed('user_agent', 'User agent', 'envoy'),
+  chosen('type', 'Type', [['', 'any type'], ...types.map((t) => [t, t])]), typed('user_agent', 'User agent', 'envoy 1.40.0'),
   h('button', { type: 'submit', class: 'first' }, 'Show'),
   Object.keys(filter).length > 0 && h('a', { href: '/ui/clients' }, 'All clients'));
   return el;
 }
 
 const field = (label, control) => h('label', {}, h('span', {}, label), control);
+
+// agentTable has the programs of all clients.
+function agentTable(agents) {
+  const name = (a) => [a.name, a.version].filter(Boolean).join(' ');
+  return h('section', { 'aria-label': 'User agents' }, h('h2', {}, 'User agents'), table('All clients by program and version', [{ name: 'User agent', head: true }, { name: 'Clients', class: 'n' }],
+    agents.map((a) => [a.other ? `${number(a.other)} others` : name(a) || h('span', { class: 'none' }, 'not given'),
+      a.other || !name(a) ? number(a.clients) : clientsLink(a.clients, { user_agent: name(a) })])));
+}
 
 function draw(found, filter, page) {
   const filtered = Object.keys(filter).length > 0;
@@ -57,7 +67,7 @@ function draw(found, filter, page) {
   const part = found.next_page_token || page.query.has('page_token');
   return [table(`${count(found.total, 'client')}${filtered ? ' of this filter' : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, [
     { name: 'Node', head: true }, { name: 'State' }, { name: 'Types' }, { name: 'Key' }, { name: 'User agent' }, { name: 'Variant' }, { name: 'Peer' }, { name: 'Open' }],
-  found.items.map((c) => [nodeLink(c.node), worstOf(c, filter), typesOf(c), keysOf(c), c.user_agent ?? '', c.variant, c.peer, ago(c.since)])),
+  found.items.map((c) => [nodeLink(c.node), worstOf(c, filter), typesOf(c), keysOf(c), [c.user_agent, c.user_agent_version].filter(Boolean).join(' '), c.variant, c.peer, ago(c.since)]), { class: 'clients' }),
   pages('/ui/clients', page.query, found.next_page_token, filter)];
 }
 

@@ -79,6 +79,9 @@ export function update(el, ...children) {
   return el;
 }
 
+// kept are the attributes that an update does not remove: open is what a user has opened.
+const kept = ['style', 'open'];
+
 function morph(el, next) {
   const fresh = [...next.childNodes];
   fresh.forEach((to, i) => {
@@ -88,7 +91,7 @@ function morph(el, next) {
     else if (to.nodeType === Node.TEXT_NODE) {
       if (from.data !== to.data) from.data = to.data;
     } else {
-      for (const { name } of [...from.attributes]) if (name !== 'style' && !to.hasAttribute(name)) from.removeAttribute(name);
+      for (const { name } of [...from.attributes]) if (!kept.includes(name) && !to.hasAttribute(name)) from.removeAttribute(name);
       for (const { name, value } of to.attributes) if (name !== 'style' && from.getAttribute(name) !== value) from.setAttribute(name, value);
       if (from.style.cssText !== to.style.cssText) from.style.cssText = to.style.cssText;
       morph(from, to);

@@ -29,11 +29,17 @@ export async function show(main, page) {
   });
 }
 
-// alarm is a banner for each problem, with its consequence and the next step.
+const LIKE = 3; // texts of one banner
+
+// alarm is a banner for each problem, with its consequence and the next step. Problems with the
+// same consequence and step share a banner.
 function alarm(o) {
-  return o.problems.map((p) => h('p', { class: p.severity },
-    h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
-    p.since ? [' (since ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '', h('br'), p.impact, ' ', p.next));
+  const groups = Map.groupBy(o.problems, (p) => JSON.stringify([p.severity, p.impact, p.next]));
+  return [...groups.values()].map((all) => h('div', { class: `problem ${all[0].severity}` },
+    all.slice(0, LIKE).map((p) => h('p', {}, h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
+      p.since ? [' (since ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '')),
+    all.length > LIKE && h('p', {}, `And ${number(all.length - LIKE)} more like this.`),
+    h('p', {}, all[0].impact, ' ', h('b', {}, 'Next: '), all[0].next)));
 }
 
 function tile(name, value, more, kind) {
