@@ -63,6 +63,16 @@ envoy: clients ## run all tests with real Envoys and gRPC's C-core; RUN=TestWays
 monitoring: ## test the dashboard and the alerts with Prometheus' parser and engine; part of make test
 	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
 
+# Prometheus needs absolute addresses of the runbook. Each alert is a section of docs/operations.md, so
+# RUNBOOK_URL is where your copy of that document is.
+ALERTS   ?= bin/alerts.yaml
+
+.PHONY: alerts
+alerts: ## write the alerts to bin/alerts.yaml, with RUNBOOK_URL=https://example.com/docs/operations.md
+	@[ -n "$(RUNBOOK_URL)" ] || { echo "make alerts: RUNBOOK_URL is missing: the address of your copy of docs/operations.md" >&2; exit 1; }
+	@mkdir -p $(dir $(ALERTS))
+	sed 's|runbook_url: docs/operations.md#|runbook_url: $(subst &,\&,$(RUNBOOK_URL))#|' deploy/monitoring/alerts.yaml > $(ALERTS)
+
 # The tests of the admin page are a module of their own, because they need chromedp. Without
 # Chromium they are skipped with a message. With CI set they fail instead.
 .PHONY: browser

@@ -75,6 +75,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 		return nil, err
 	}
 	c.rules.CountErrors(r.metrics.RuleErrors)
+	r.metrics.ReadRulesWithErrors(func() int { return r.active.Load().rules.WithErrors() })
 	r.showLimits(first)
 	r.tracer, err = tracing.New(tracing.Options{
 		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics, Log: log,

@@ -178,10 +178,10 @@ func TestHistory(t *testing.T) {
 	m := r.Server.opts.Metrics
 	m.Streams[telemetry.SotW].Add(3)
 	m.Streams[telemetry.REST].Add(1)
-	var states telemetry.ClientStates
-	states.Count(xds.ClusterType, telemetry.ClientSynced)
-	states.Count(xds.EndpointType, telemetry.ClientSynced)
-	states.Count("acme.Unknown", telemetry.ClientNacked)
+	states := telemetry.NewClientStates()
+	states.Count(xds.ClusterType, telemetry.ClientSynced, false)
+	states.Count(xds.EndpointType, telemetry.ClientSynced, false)
+	states.Count("acme.Unknown", telemetry.ClientNacked, false)
 	m.SetClientStates(states)
 	of := m.Type(xds.ClusterType)
 	of.Responses[telemetry.SotW].Add(5)

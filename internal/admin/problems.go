@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -26,6 +27,8 @@ type observed struct {
 	// to an origin. It is filled in only while an origin is away.
 	withoutOrigin map[string]int
 	mixed         keystatus.Mixed
+	rules         []aggregator.Stat
+	oversized     []telemetry.TypeCount
 }
 
 // problems lists the relay's own problems. The states of clients do not show them: all clients may
@@ -35,6 +38,7 @@ func (s *Server) problems() []overview.Problem {
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: s.origins(), store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(),
 		mixed: s.opts.Keys.Mixed(),
+		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
@@ -107,11 +111,32 @@ func (o *observed) problems() []overview.Problem {
 			Impact: "Clients of one kind may get the resources of the other kind, or none.",
 			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 	}
+	for _, t := range o.oversized {
+		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
+			Impact: "These clients keep the version that they have. New clients do not get the type.",
+			Next:   "Make the response smaller at the origin, or use delta clients."})
+	}
+	o.ruleProblems(say)
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
 			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
 	}
 	return out
+}
+
+// ruleProblems is that rules fail for some nodes.
+func (o *observed) ruleProblems(say func(overview.Problem)) {
+	var failing []string
+	for _, r := range o.rules {
+		if r.Errors > 0 {
+			failing = append(failing, fmt.Sprintf("%s (%s)", r.Rule, r.Place))
+		}
+	}
+	if len(failing) > 0 {
+		say(overview.Problem{Severity: overview.Warning, Text: "the match of these rules fails for some nodes: " + strings.Join(failing, ", "),
+			Impact: "The rule does not match these nodes. They may get another key, and so other resources.",
+			Next:   "Test the field with has() in the rule."})
+	}
 }
 
 // fileProblems are those of the configuration file and of the files that it names.
@@ -202,6 +227,14 @@ func (o *origin) problems(say func(overview.Problem)) {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",
 			Next:   "Read the origin's log: it accepted the streams."})
+	}
+	for _, r := range o.Rejected {
+		more := ""
+		if r.Keys > 1 {
+			more = " and " + counted(r.Keys-1, "other")
+		}
+		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Since: &r.Since,
+			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
 	}
 	if len(o.Faults) > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; ")),

@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
@@ -29,7 +32,13 @@ func TestProblems(t *testing.T) {
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
 			},
-			origins: []origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			origins: []origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []rejectedType{
+				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
+			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
+			rules: []aggregator.Stat{
+				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2}, {Rule: "aggregation.rules[1]"},
+			},
+			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}},
 			refusals: []refusal.Recent{
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
@@ -42,6 +51,8 @@ func TestProblems(t *testing.T) {
 			"error: admin.token_file: the changed file cannot be used: token: empty",
 			"error: origin one is away: refused",
 			"error: origin two does not answer on 2 streams",
+			"error: the relay rejects CDS responses of origin two for key edge: no name",
+			"error: the relay rejects EDS responses of origin two for key web and 2 others: wrong type",
 			"error: origin two has files that cannot be used: a.yaml: gone; b.yaml: bad",
 			"error: the relay serves 4 types from the last known good: no origin has answered for them since the relay started",
 			"error: the store /store is off: no space left on device",
@@ -49,6 +60,8 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
 			"warning: 2 keys have clients of different kinds, for example key shop/cart: envoy and gRPC Go",
+			"error: EDS responses are too large to be sent to 2 clients",
+			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},
 		{"rules that need --force", observed{state: "serving", configuration: Configuration{Rejected: &Rejection{At: at, NeedsForce: true, Faults: []string{"relay.yaml:3: aggregation: many clients"}}}}, []string{

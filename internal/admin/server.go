@@ -84,6 +84,7 @@ type Store interface{ Status() store.Status }
 // Rules give nodes their keys, as aggregator.Rules do.
 type Rules interface {
 	UsesType() bool
+	Stats() []aggregator.Stat
 	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/http"
@@ -295,7 +296,23 @@ type origin struct {
 	SilentSince *time.Time `json:"silent_since,omitempty"`
 	// Faults of the origin's files.
 	Faults []string `json:"faults,omitempty"`
+	// Rejected has the types whose newest response the relay rejected, at most maxRejected.
+	Rejected []rejectedType `json:"rejected,omitempty"`
 }
+
+// rejectedType is a type whose newest response from an origin the relay rejected. Keys is for how many
+// keys; the other fields are about the one that has been rejecting for longest.
+type rejectedType struct {
+	Type    string    `json:"type"`
+	Keys    int       `json:"keys"`
+	Key     string    `json:"key"`
+	Version string    `json:"version,omitempty"`
+	Error   string    `json:"error"`
+	Since   time.Time `json:"since"`
+}
+
+// maxRejected bounds the rejected types that are shown of an origin.
+const maxRejected = 20
 
 func show(o upstream.OriginStatus) origin {
 	out := origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
@@ -313,6 +330,10 @@ func show(o upstream.OriginStatus) origin {
 	}
 	for _, f := range o.Faults {
 		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))
+	}
+	for _, r := range o.Rejected[:min(len(o.Rejected), maxRejected)] {
+		out.Rejected = append(out.Rejected, rejectedType{Type: cmp.Or(xds.TypeOf(r.Type).Short, string(r.Type)), Keys: r.Keys, Key: r.Key,
+			Version: r.Version, Error: redact.Text(r.Err.Error()), Since: r.Since})
 	}
 	return out
 }

@@ -345,6 +345,16 @@ func (r *Rules) Stats() []Stat {
 	return out
 }
 
+// WithErrors returns the number of rules whose match has failed for a node.
+func (r *Rules) WithErrors() (n int) {
+	for _, x := range r.set.rules() {
+		if x.errors.Load() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // ExprFaults turns the error of an expression, the value of key, into faults at the position in the
 // file.
 func ExprFaults(places *config.Places, key string, err error) config.Faults {

@@ -94,6 +94,8 @@ func TestP38_NotSentIsReported(t *testing.T) {
 		return s.State == inspect.StateStale && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
 	})
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
+	r.metrics.SetClientStates(r.srv.Count())
+	r.wantMetric(`xdsrelay_downstream_oversized_types{type="LDS"} 3`)
 	if n := log.Count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
@@ -106,4 +108,6 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	recv(2)
 	each(func(s inspect.TypeStatus) bool { return s.State == inspect.StateSynced && s.Oversized == nil })
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
+	r.metrics.SetClientStates(r.srv.Count())
+	r.wantMetric(`xdsrelay_downstream_oversized_types{type="LDS"} 0`)
 }

@@ -231,7 +231,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		st.srv.metrics.Refuse(refusal.Reason)
 		st.srv.log.Warn("client type refused; the stream gets no response for it",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		ty.noKey = refusal.Reason.String()
+		ty.leaveUnanswered(refusal.Reason)
 		return st.addChecked(ty, generation) // P6: no response
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
@@ -245,7 +245,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.metrics.Refuse(telemetry.UnmappedLater)
-		ty.noKey = telemetry.UnmappedLater.String()
+		ty.leaveUnanswered(telemetry.UnmappedLater)
 		return st.addChecked(ty, generation)
 	}
 	ty.member, ty.typeMetrics = member, st.srv.metricsOf(member.Key(), url)
@@ -257,6 +257,9 @@ func (st *stream) addType(ty *streamType) *streamType {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.types = append(st.types, ty)
+	if ty.unanswered != nil {
+		ty.unanswered.Add(1)
+	}
 	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
 	st.order = slices.Insert(slices.Clone(st.order), at, ty)
 	return ty
@@ -399,6 +402,9 @@ func (st *stream) close() {
 	for _, ty := range st.types {
 		if ty.wakeTimer != nil { // no worker sets it any more
 			ty.wakeTimer.Stop()
+		}
+		if ty.unanswered != nil {
+			ty.unanswered.Add(-1)
 		}
 		if ty.member != nil {
 			ty.member.Leave()

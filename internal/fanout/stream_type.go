@@ -20,6 +20,8 @@ type streamType struct {
 	bit    uint64
 	member Member // nil: the type gets no response (P5, P6)
 	noKey  string // the reason why member is nil
+	// unanswered counts the type while member is nil; nil: it is not counted.
+	unanswered *telemetry.Gauge
 	typeMetrics
 
 	// Under the stream's lock.
@@ -51,6 +53,12 @@ func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
 
 // uncounted are the metrics of types without a member.
 var uncounted telemetry.Type
+
+// leaveUnanswered makes the type one that gets no response for this reason (P5, P6). It is called
+// before the type is added to its stream.
+func (t *streamType) leaveUnanswered(r telemetry.Reason) {
+	t.noKey, t.unanswered = r.String(), t.st.srv.metrics.Unanswered(r)
+}
 
 // Unavailable implements member.Waker.
 func (t *streamType) Unavailable(r *Refusal) {

@@ -18,33 +18,59 @@ var clientStateNames = [clientStates]string{ClientSynced: "synced", ClientNotSen
 
 func (s ClientState) String() string { return clientStateNames[s] }
 
-// ClientStates counts clients by type and state. The zero value is empty. It is not safe for
+// ClientStates counts types on streams, and REST clients. Use NewClientStates. It is not safe for
 // concurrent use.
-type ClientStates [][clientStates]int
+type ClientStates []typeClients // by typeIndex, then "other"
 
-// Count counts one client's type.
-func (s *ClientStates) Count(url xds.TypeURL, at ClientState) {
-	if *s == nil {
-		*s = make(ClientStates, len(typeLabels))
+// typeClients counts the clients of a type.
+type typeClients struct {
+	states    [clientStates]int
+	oversized int
+}
+
+// NewClientStates makes an empty ClientStates.
+func NewClientStates() ClientStates { return make(ClientStates, len(typeLabels)) }
+
+// Count counts one client's type. oversized: its newest response is too large to be sent.
+func (s ClientStates) Count(url xds.TypeURL, at ClientState, oversized bool) {
+	t := &s[indexOf(url)]
+	t.states[at]++
+	if oversized {
+		t.oversized++
 	}
-	i, ok := typeIndex[url]
-	if !ok {
-		i = len(typeLabels) - 1
-	}
-	(*s)[i][at]++
+}
+
+// typeGauges show typeClients.
+type typeGauges struct {
+	states    [clientStates]*Gauge
+	oversized *Gauge
 }
 
 // SetClientStates sets the gauges to the numbers of all clients.
 func (m *Metrics) SetClientStates(s ClientStates) {
+	for i, t := range s {
+		for at, n := range t.states {
+			m.clientStates[i].states[at].Set(n)
+		}
+		m.clientStates[i].oversized.Set(t.oversized)
+	}
+}
+
+// TypeCount is a number of clients of a type.
+type TypeCount struct {
+	Type    string // the label
+	Clients int
+}
+
+// Oversized returns the types whose newest response is too large for clients, as of the last
+// SetClientStates.
+func (m *Metrics) Oversized() (out []TypeCount) {
 	for i := range m.clientStates {
-		for at := range clientStates {
-			n := 0
-			if s != nil {
-				n = s[i][at]
-			}
-			m.clientStates[i][at].Set(n)
+		if n := m.clientStates[i].oversized.Value(); n > 0 {
+			out = append(out, TypeCount{typeLabels[i], n})
 		}
 	}
+	return out
 }
 
 // ClientState returns how many types on streams of clients were in a state when they were counted
@@ -52,7 +78,7 @@ func (m *Metrics) SetClientStates(s ClientStates) {
 func (m *Metrics) ClientState(at ClientState) int {
 	n := 0
 	for i := range m.clientStates {
-		n += m.clientStates[i][at].Value()
+		n += m.clientStates[i].states[at].Value()
 	}
 	return n
 }
@@ -92,11 +118,14 @@ func (m *Metrics) makeClientStates(version string) {
 	for l := range limits {
 		m.limits[l] = m.gauge("limit", "Limits of downstream.limits in force. 0: no limit.", tags{"limit": l.String()})
 	}
-	m.clientStates = make([][clientStates]*Gauge, len(typeLabels))
+	m.clientStates = make([]typeGauges, len(typeLabels))
 	for i, label := range typeLabels {
+		g := &m.clientStates[i]
 		for at := range clientStates {
-			m.clientStates[i][at] = m.gauge("downstream_types", "Types on streams of clients, and REST clients, by state, counted every ten seconds.",
+			g.states[at] = m.gauge("downstream_types", "Types on streams of clients, and REST clients, by state, counted every ten seconds.",
 				tags{"type": label, "state": at.String()})
 		}
+		g.oversized = m.gauge("downstream_oversized_types", "Types on streams whose newest response is not sent because it is too large, counted every ten seconds.",
+			tags{"type": label})
 	}
 }

@@ -26,6 +26,8 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	m := newMetrics(t, Options{})
 	m.Origin("first")
 	m.CertificateExpires("admin.tls", time.Now())
+	m.CertificateReloadFailed("admin.tls", false)
+	m.ReadRulesWithErrors(func() int { return 0 })
 	families := scrape(t, m)
 	_, reasonTable, found := strings.Cut(runbook, "\n## Why clients are refused\n")
 	if !found {

@@ -19,6 +19,8 @@ import (
 	"github.com/uber-go/tally/v4"
 	"github.com/uber-go/tally/v4/multi"
 	tallyprom "github.com/uber-go/tally/v4/prometheus"
+
+	"xdsrelay/internal/xds"
 )
 
 // DefaultPrefix is the default of Options.Prefix.
@@ -80,7 +82,8 @@ type Metrics struct {
 	configReloads [reloads]Counter
 	spans         [spans]Counter
 	limits        [limits]*Gauge
-	clientStates  [][clientStates]*Gauge // by typeIndex, then "other"
+	clientStates  []typeGauges // by typeIndex, then "other"
+	unanswered    map[Reason]*Gauge
 
 	// Sums over all types, keys and variants, because tally's counters cannot be read.
 	responses, acks, nacks atomic.Int64
@@ -106,7 +109,7 @@ type Metrics struct {
 	mu           sync.Mutex
 	keys         map[string]*Key
 	origins      map[string]*Origin
-	certificates map[string]*Gauge
+	certificates map[string]*certificate
 }
 
 // validPrefix is what Prometheus allows at the start of a name.
@@ -134,7 +137,7 @@ func New(o Options) (*Metrics, error) {
 		keys:     make(map[string]*Key),
 		origins:  make(map[string]*Origin),
 
-		certificates: make(map[string]*Gauge),
+		certificates: make(map[string]*certificate),
 	}
 	m.prom = tallyprom.NewReporter(tallyprom.Options{
 		Registerer: m.registry,
@@ -176,6 +179,10 @@ func (m *Metrics) make() {
 			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended as planned, by reason. They do not count as refused.", tags{"reason": r.String()})
 		}
 	}
+	m.unanswered = make(map[Reason]*Gauge)
+	for _, r := range []Reason{UnmappedLater, Secrets} {
+		m.unanswered[r] = m.gauge("downstream_unanswered_types", "Types on open streams that get no response, by reason.", tags{"reason": r.String()})
+	}
 	for f := range faults {
 		m.faults[f] = m.counter("upstream_rejected_total", "Rejected responses and files of origins, by their first fault.", tags{"reason": f.String()})
 	}
@@ -188,18 +195,11 @@ func (m *Metrics) make() {
 		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
 	}
 	m.makeStore()
-	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's configuration file has faults. The configuration before stays in force.", nil)
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The configuration before stays in force.", nil)
 	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Configuration keys whose new values need a restart.", nil)
 
-	age := func() float64 { return m.ConfigAge().Seconds() }
-	name := m.prefix + "_config_age_seconds"
-	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: name,
-		Help: "Time since the last accepted response of any origin, or since the start. It grows while nothing changes, and is not the age of the resources.",
-	}, age))
-	if m.statsd != nil {
-		m.statsd.read(name, age)
-	}
+	m.read("config_age_seconds", "Time since the last accepted response of any origin, or since the start. It grows while nothing changes, and is not the age of the resources.",
+		func() float64 { return m.ConfigAge().Seconds() })
 
 	labels := []string{"type"}
 	if m.keyLabel {
@@ -232,6 +232,10 @@ func (m *Metrics) End(r Reason) {
 	m.refused[r].Inc()
 }
 
+// Unanswered is the number of types on open streams that get no response for this reason. It is nil
+// for reasons that refuse the whole stream.
+func (m *Metrics) Unanswered(r Reason) *Gauge { return m.unanswered[r] }
+
 // Reject counts an origin's response that was rejected for this fault.
 func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
 
@@ -260,17 +264,47 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
-// CertificateExpires records when a certificate expires. of is its name in the log. The
-// configuration bounds their number.
+// certificate has the metrics of certificate files. A gauge exists once it has a value.
+type certificate struct {
+	expires *Gauge
+	failed  *Gauge
+}
+
+// certificate returns the metrics of certificate files. of is their name in the log. The
+// configuration bounds their number. The caller holds mu.
+func (m *Metrics) certificate(of string) *certificate {
+	c := m.certificates[of]
+	if c == nil {
+		c = new(certificate)
+		m.certificates[of] = c
+	}
+	return c
+}
+
+// CertificateExpires records when a certificate expires.
 func (m *Metrics) CertificateExpires(of string, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.certificates[of]
-	if g == nil {
-		g = m.gauge("certificate_expiry_timestamp_seconds", "Earliest expiry of a certificate of the chain, in seconds since 1970.", tags{"of": of})
-		m.certificates[of] = g
+	c := m.certificate(of)
+	if c.expires == nil {
+		c.expires = m.gauge("certificate_expiry_timestamp_seconds", "Earliest expiry of a certificate of the chain, in seconds since 1970.", tags{"of": of})
 	}
-	g.Set(int(at.Unix()))
+	c.expires.Set(int(at.Unix()))
+}
+
+// CertificateReloadFailed records whether the present certificate files cannot be used.
+func (m *Metrics) CertificateReloadFailed(of string, failed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.certificate(of)
+	if c.failed == nil {
+		c.failed = m.gauge("certificate_reload_failed", "1 while the present certificate files cannot be used. The files before stay in force.", tags{"of": of})
+	}
+	n := 0
+	if failed {
+		n = 1
+	}
+	c.failed.Set(n)
 }
 
 // Origin has the metrics of one origin.
@@ -281,9 +315,15 @@ type Origin struct {
 	// response.
 	Away *Gauge
 	// Silent is the number of open streams to it without a response.
-	Silent     *Gauge
-	reconnects [reconnects]Counter
+	Silent *Gauge
+	// FaultyFiles is the number of its files, and of its directory, that cannot be used.
+	FaultyFiles *Gauge
+	rejected    []*Gauge // by typeIndex, then "other"
+	reconnects  [reconnects]Counter
 }
+
+// Rejected is the number of keys whose newest response of a type from the origin was rejected.
+func (o *Origin) Rejected(url xds.TypeURL) *Gauge { return o.rejected[indexOf(url)] }
 
 // Reconnect counts a stream to the origin that has to be opened again.
 func (o *Origin) Reconnect(r Reconnect) { o.reconnects[r].Inc() }
@@ -296,8 +336,13 @@ func (m *Metrics) Origin(name string) *Origin {
 	o, ok := m.origins[name]
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
-			Away:   m.gauge("upstream_away", "1 while an origin is away: the relay cannot connect to it, or it ends every stream without a response.", tags{"origin": name}),
-			Silent: m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name})}
+			Away:        m.gauge("upstream_away", "1 while an origin is away: the relay cannot connect to it, or it ends every stream without a response.", tags{"origin": name}),
+			Silent:      m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name}),
+			FaultyFiles: m.gauge("upstream_faulty_files", "Files of an origin's directory, and the directory, that cannot be used. Their content before stays in force.", tags{"origin": name})}
+		for _, label := range typeLabels {
+			o.rejected = append(o.rejected, m.gauge("upstream_rejected_types", "Types of keys whose newest response from an origin the relay rejected.",
+				tags{"origin": name, "type": label}))
+		}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that the relay opened again, by reason.",
 				tags{"origin": name, "reason": r.String()})
@@ -335,6 +380,21 @@ func (m *Metrics) gauge(name, help string, t tags) *Gauge {
 	g := &Gauge{to: m.reporter.AllocateGauge(m.prefix+"_"+name, t)}
 	g.settle() // statsd reports a gauge only once it has a value
 	return g
+}
+
+// read makes a gauge whose value is read at each scrape.
+func (m *Metrics) read(name, help string, value func() float64) {
+	name = m.prefix + "_" + name
+	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	if m.statsd != nil {
+		m.statsd.read(name, value)
+	}
+}
+
+// ReadRulesWithErrors makes the gauge of rules with errors, which reads their number from n. It is
+// called once, before Run.
+func (m *Metrics) ReadRulesWithErrors(n func() int) {
+	m.read("rules_with_errors", "Aggregation rules in force whose match has failed for a node since they came into force.", func() float64 { return float64(n()) })
 }
 
 func (m *Metrics) register(c prometheus.Collector) {

@@ -54,6 +54,14 @@ var (
 	}()
 )
 
+// indexOf returns the index of a type in typeLabels.
+func indexOf(url xds.TypeURL) int {
+	if i, ok := typeIndex[url]; ok {
+		return i
+	}
+	return len(typeLabels) - 1
+}
+
 // Type returns the metrics of a type over all keys. With Options.KeyLabel they are for counts that
 // belong to no key; without it every Key has the same metrics.
 func (m *Metrics) Type(url xds.TypeURL) *Type { return m.everyKey.Type(url) }
@@ -95,10 +103,7 @@ func (m *Metrics) Key(key xds.Key) *Key {
 // Type returns the metrics of a type of this key. After the last Release it returns those of no
 // key.
 func (k *Key) Type(url xds.TypeURL) *Type {
-	i, ok := typeIndex[url]
-	if !ok {
-		i = len(typeLabels) - 1
-	}
+	i := indexOf(url)
 	if t := k.types[i].Load(); t != nil {
 		return t
 	}

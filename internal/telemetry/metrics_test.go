@@ -78,6 +78,8 @@ func TestNamesAndLabels(t *testing.T) {
 	m := newMetrics(t, Options{})
 	m.Origin("first")
 	m.CertificateExpires("admin.tls", time.Now())
+	m.CertificateReloadFailed("admin.tls", false)
+	m.ReadRulesWithErrors(func() int { return 0 })
 	want := map[string]string{
 		"xdsrelay_downstream_streams":                   "variant",
 		"xdsrelay_downstream_responses_total":           "type,variant",
@@ -134,6 +136,12 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_upstream_away":                        "origin",
 		"xdsrelay_config_needs_restart":                 "",
 		"xdsrelay_nacks_dropped_total":                  "",
+		"xdsrelay_certificate_reload_failed":            "of",
+		"xdsrelay_rules_with_errors":                    "",
+		"xdsrelay_upstream_rejected_types":              "origin,type",
+		"xdsrelay_upstream_faulty_files":                "origin",
+		"xdsrelay_downstream_oversized_types":           "type",
+		"xdsrelay_downstream_unanswered_types":          "reason",
 	}
 	families := scrape(t, m)
 	for name, f := range families {

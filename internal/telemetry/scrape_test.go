@@ -31,7 +31,7 @@ func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 	for r := range reasons {
 		m.Refuse(r)
 	}
-	var all ClientStates
+	all := NewClientStates()
 	for i := range keys {
 		k := m.Key(xds.NewKey("a-cluster-of-an-edge", fmt.Sprintf("zone-%d", i)))
 		for _, url := range []xds.TypeURL{xds.ListenerType, xds.RouteType, xds.ClusterType, xds.EndpointType} {
@@ -41,7 +41,7 @@ func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 				types.Bytes[Delta].Add(123456789)
 				types.Acks.Inc()
 				types.Propagation.Observe(time.Duration(i) * time.Millisecond)
-				all.Count(url, ClientSynced)
+				all.Count(url, ClientSynced, false)
 			}
 		}
 	}

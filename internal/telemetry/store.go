@@ -3,8 +3,6 @@ package telemetry
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Store has the metrics of the last known good on disk.
@@ -70,15 +68,7 @@ func (m *Metrics) makeStore() {
 	for u := range unstorables {
 		s.unstored[u] = m.counter("store_left_out_total", "Resources that are never stored, by reason.", tags{"reason": u.String()})
 	}
-	age := func() float64 { return s.UnwrittenAge().Seconds() }
-	name := m.prefix + "_store_unwritten_age_seconds"
-	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: name,
-		Help: "How long the oldest unwritten change has waited.",
-	}, age))
-	if m.statsd != nil {
-		m.statsd.read(name, age)
-	}
+	m.read("store_unwritten_age_seconds", "How long the oldest unwritten change has waited.", func() float64 { return s.UnwrittenAge().Seconds() })
 }
 
 // Stored is the result of writing a change.

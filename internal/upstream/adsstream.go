@@ -180,12 +180,15 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		s.log.Debug("relay ignored a response: its type was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
 	case !d.Accept:
 		c.Updates[telemetry.Rejected].Inc()
+		s.reject(r, in.fault)
 		s.client.opts.Metrics.Reject(telemetry.FaultOf(in.fault))
 		level := slog.LevelDebug
 		if d.NewFault {
 			level = slog.LevelWarn
 		}
 		s.log.Log(context.Background(), level, "relay rejected a response", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
+	default:
+		s.forgetRejected(func(typ xds.TypeURL) bool { return typ == r.TypeURL })
 	}
 	return d, nil
 }

@@ -99,7 +99,7 @@ func newOrigin(o OriginOptions, opts *Options, s *originState) (origin, error) {
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
 		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics,
-			Connected: s.metrics.Connected, Readable: s.connected, Unreadable: s.unreachable})
+			Origin: s.metrics, Readable: s.connected, Unreadable: s.unreachable})
 		if err != nil {
 			return nil, err
 		}
@@ -175,6 +175,9 @@ type OriginStatus struct {
 	// nothing (P80). For a gRPC origin, the fault of its certificates; the previous ones stay in
 	// force.
 	Faults []filesource.Fault
+	// Rejected has the types whose newest response the relay rejected for a key, the longest rejected
+	// first.
+	Rejected []Rejected
 }
 
 // Certificates returns the sources of the certificates that the relay shows to origins, or by which

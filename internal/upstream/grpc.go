@@ -183,7 +183,7 @@ func (o *grpcOrigin) setReady(c *conn, ready bool) {
 func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
 // faults are those of the certificates that the connections use. A bad response is not among them:
-// it is NACKed and counted.
+// see Rejected.
 func (o *grpcOrigin) faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil

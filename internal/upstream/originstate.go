@@ -33,6 +33,8 @@ type originState struct {
 
 	silent      int       // silent streams
 	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
+
+	rejected map[rejectedOf]rejection // the types whose newest response was rejected
 }
 
 // ended counts the end of a stream or attempt.
@@ -199,5 +201,6 @@ func (s *originState) status() OriginStatus {
 		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
+		Rejected: rejectedByType(s.rejected),
 	}
 }

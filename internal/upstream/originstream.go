@@ -71,6 +71,10 @@ type originStream struct {
 	openedAt    time.Time // when the attempt reached the origin
 	responded   bool      // the attempt had a response
 	silentSince time.Time // zero: it is not silent
+
+	// rejected has the types whose newest response was rejected. It outlives attempts, because the
+	// origin usually sends the same response on its next stream.
+	rejected map[xds.TypeURL]struct{}
 }
 
 // typePart is a part of a type (P50): the wildcard, or names.
@@ -89,6 +93,7 @@ func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption, p 
 
 // close ends a stream that has no attempt.
 func (l *originStream) close() {
+	l.forgetRejected(func(xds.TypeURL) bool { return true })
 	l.removeInterestCell(l.interest)
 	l.session.close()
 }
@@ -190,7 +195,9 @@ func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscript
 	if l.probing != nil {
 		l.probing.check() // the types that it waits for may no longer be wanted
 	}
-	return l.interest.Take()
+	i, again := l.interest.Take()
+	l.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
+	return i, again
 }
 
 // Interest returns the newest interest, and a function for what was unsubscribed of a type since

@@ -2,6 +2,7 @@ package promql
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -112,6 +113,9 @@ func (s series) Labels() labels.Labels                 { return s.labels }
 func (s series) Iterator(chunkenc.Iterator) chunkenc.Iterator {
 	var list []chunks.Sample
 	for i, v := range s.values {
+		if math.IsNaN(v) {
+			continue // no sample
+		}
 		list = append(list, sample{t: int64(minutes+1-len(s.values)+i) * 60_000, v: v})
 	}
 	return storage.NewListSeries(s.labels, list).Iterator(nil)
@@ -180,7 +184,12 @@ func (h history) ask(t *testing.T, expr string) engine.Vector {
 	return slices.Clone(v)
 }
 
-// relabelled is a series with the labels that Prometheus adds.
+// relabelled is a series with the labels that Prometheus adds. The instance is a:1 unless l has
+// another one.
 func relabelled(l labels.Labels) labels.Labels {
-	return labels.NewBuilder(l).Set("job", "relay").Set("instance", "a:1").Labels()
+	b := labels.NewBuilder(l).Set("job", "relay")
+	if !l.Has("instance") {
+		b.Set("instance", "a:1")
+	}
+	return b.Labels()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,7 +20,13 @@ var promql = parser.NewParser(parser.Options{})
 // alerts are the alerting rules by name.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/monitoring/alerts.yaml"), false, model.LegacyValidation, promql, slog.New(slog.DiscardHandler))
+	return alertsOf(t, filepath.Join(root, "deploy/monitoring/alerts.yaml"))
+}
+
+// alertsOf are the alerting rules of a file.
+func alertsOf(t *testing.T, path string) map[string]rulefmt.Rule {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(path, false, model.LegacyValidation, promql, slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -101,15 +108,8 @@ var parts = regexp.MustCompile(`(?m)^- \*\*([\w ]+):\*\*\s+\S`)
 // Each alert leads to its section of docs/operations.md, and each section is of an
 // alert. All have the same parts.
 func TestEachAlertHasItsSection(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sections := make(map[string]bool)
-	for _, at := range heading.FindAllSubmatchIndex(text, -1) {
-		name := string(text[at[2]:at[3]])
-		sections[name] = true
-		section, _, _ := strings.Cut(string(text[at[1]:]), "\n##")
+	sections := runbook(t)
+	for name, section := range sections {
 		var have []string
 		for _, m := range parts.FindAllStringSubmatch(section, -1) {
 			have = append(have, m[1])
@@ -120,13 +120,96 @@ func TestEachAlertHasItsSection(t *testing.T) {
 	}
 	rules := alerts(t)
 	for name, r := range rules {
-		if !sections[name] || r.Annotations["runbook_url"] != "docs/operations.md#"+strings.ToLower(name) {
+		if sections[name] == "" || r.Annotations["runbook_url"] != "docs/operations.md#"+strings.ToLower(name) {
 			t.Errorf("%s has no section, or leads elsewhere: %s", name, r.Annotations["runbook_url"])
 		}
 	}
 	for name := range sections {
 		if _, ok := rules[name]; !ok {
 			t.Errorf("%s has a section and is no alert", name)
+		}
+	}
+}
+
+// runbook has the sections of docs/operations.md about alerts, by alert.
+func runbook(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for _, at := range heading.FindAllSubmatchIndex(text, -1) {
+		section, _, _ := strings.Cut(string(text[at[1]:]), "\n##")
+		out[string(text[at[2]:at[3]])] = section
+	}
+	return out
+}
+
+// Each alert says by itself what it means, what to run and what to do next, in one line each. The
+// command is in the alert's section of the runbook.
+func TestEachAlertHasItsTexts(t *testing.T) {
+	sections := runbook(t)
+	for name, r := range alerts(t) {
+		for _, of := range []string{"summary", "description", "impact", "command", "next"} {
+			if text := r.Annotations[of]; text == "" || strings.Contains(text, "\n") {
+				t.Errorf("%s: %s must be one line, but is %q", name, of, text)
+			}
+		}
+		for _, of := range []string{"impact", "next"} {
+			if text := r.Annotations[of]; !strings.HasSuffix(text, ".") || strings.Contains(text, ". ") {
+				t.Errorf("%s: %s must be one sentence, but is %q", name, of, text)
+			}
+		}
+		section := strings.Join(strings.Fields(sections[name]), " ")
+		if command := strings.Join(strings.Fields(r.Annotations["command"]), " "); !strings.Contains(section, command) {
+			t.Errorf("%s: its section does not have the command %s", name, command)
+		}
+	}
+}
+
+var (
+	alertLine = regexp.MustCompile(`(?m)((?:^ *#.*\n)*)^ *- alert: (\w+)`)
+	counts    = regexp.MustCompile(`\b(rate|increase|changes)\(`)
+)
+
+// An alert that counts events could end while the fault stays. Its comment says why it does not.
+func TestEventsAreExplained(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy/monitoring/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := alerts(t)
+	for _, m := range alertLine.FindAllStringSubmatch(string(text), -1) {
+		comment, name := strings.TrimSpace(m[1]), m[2]
+		if explained := strings.HasPrefix(comment, "# Events: "); explained != counts.MatchString(rules[name].Expr) {
+			t.Errorf("%s counts events: %v; the comment %q", name, !explained, comment)
+		}
+	}
+}
+
+// make alerts writes the rules with absolute addresses of the runbook, and changes nothing else.
+func TestMakeAlerts(t *testing.T) {
+	const at = "https://example.com/a/relay?ref=v1&plain=1"
+	path := filepath.Join(t.TempDir(), "alerts.yaml")
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command("make", append([]string{"-s", "-C", root, "alerts", "ALERTS=" + path}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(); err == nil || !strings.Contains(out, "RUNBOOK_URL") {
+		t.Errorf("without an address: %v, %s", err, out)
+	}
+	if out, err := run("RUNBOOK_URL=" + at); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	made := alertsOf(t, path)
+	for name, r := range alerts(t) {
+		got := made[name]
+		if want := at + "#" + strings.ToLower(name); got.Annotations["runbook_url"] != want {
+			t.Errorf("%s leads to %s, want %s", name, got.Annotations["runbook_url"], want)
+		}
+		if got.Expr != r.Expr || len(got.Annotations) != len(r.Annotations) || got.For != r.For {
+			t.Errorf("%s has changed: %+v", name, got)
 		}
 	}
 }

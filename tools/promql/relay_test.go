@@ -22,6 +22,15 @@ import (
 
 const root = "../.."
 
+// others are metrics that the demo does not have: those of TLS, and that of Prometheus itself.
+const others = `# TYPE xdsrelay_certificate_expiry_timestamp_seconds gauge
+xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 4102444800
+# TYPE xdsrelay_certificate_reload_failed gauge
+xdsrelay_certificate_reload_failed{of="downstream.tls"} 0
+# TYPE up gauge
+up 1
+`
+
 // scraped are the metrics of a real relay between an origin and clients of both variants.
 var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 	dir, err := os.MkdirTemp("", "promql-")
@@ -69,9 +78,7 @@ var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 	if err != nil {
 		return nil, err
 	}
-	// This metric exists only with TLS, which the demo does not use.
-	more, err := parser.TextToMetricFamilies(strings.NewReader("# TYPE xdsrelay_certificate_expiry_timestamp_seconds gauge\n" +
-		"xdsrelay_certificate_expiry_timestamp_seconds{of=\"downstream.tls\"} 4102444800\n"))
+	more, err := parser.TextToMetricFamilies(strings.NewReader(others))
 	maps.Copy(all, more)
 	return all, err
 })

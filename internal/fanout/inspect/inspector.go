@@ -139,9 +139,10 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 }
 
 // Count counts the clients by type and state.
-func (i *Inspector) Count() (all telemetry.ClientStates) {
+func (i *Inspector) Count() telemetry.ClientStates {
+	all := telemetry.NewClientStates()
 	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
-		all.Count(s.Type, metricOf[s.State])
+		all.Count(s.Type, metricOf[s.State], s.Oversized)
 	}
 	return all
 }

@@ -18,6 +18,8 @@ type TypeState struct {
 	Host   string // the peer's
 	State  string
 	Since  time.Time // of the state
+	// Oversized: the newest response is not sent because it is too large (P38).
+	Oversized bool
 	// Has is the newest generation of the key's type of which the client has all that it requests;
 	// 0: none. It is older than a generation that the client rejected. Lineage is the lineage of the
 	// generations.
@@ -104,6 +106,7 @@ func (t Type) TypeState(look *Survey) TypeState {
 	out := TypeState{
 		Key: t.Member.Key(), Type: t.Session.Type.URL,
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
+		Oversized: t.Session.Oversized() != nil,
 	}
 	if at.state == StateNacked && t.nack != nil {
 		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.PendingACK()

@@ -55,6 +55,7 @@ func Open(f Files, o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{files: f, opts: o, renewed: make(chan struct{}, 1)}
+	s.setFault(nil)
 	s.inForce.Store(m)
 	s.measureExpiry(m)
 	return s, nil
@@ -86,12 +87,12 @@ func (s *Source) Reload() {
 		if was := s.fault.Load(); was != nil {
 			fault.Since = was.Since
 		}
-		s.fault.Store(fault)
+		s.setFault(fault)
 		s.count(telemetry.ReloadFailed)
 		s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
 		return
 	}
-	s.fault.Store(nil)
+	s.setFault(nil)
 	if m.sum == s.inForce.Load().sum {
 		return
 	}
@@ -102,6 +103,14 @@ func (s *Source) Reload() {
 	select {
 	case s.renewed <- struct{}{}:
 	default: // logExpiry has not seen the change before
+	}
+}
+
+// setFault sets the fault of the files' present content; nil: none.
+func (s *Source) setFault(f *Fault) {
+	s.fault.Store(f)
+	if s.opts.Metrics != nil {
+		s.opts.Metrics.CertificateReloadFailed(s.opts.Name, f != nil)
 	}
 }
 

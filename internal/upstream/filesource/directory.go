@@ -25,7 +25,7 @@ type Directory struct {
 	name, dir string
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
-	connected *telemetry.Gauge
+	origin    *telemetry.Origin
 
 	readable   func()
 	unreadable func(error)
@@ -88,11 +88,11 @@ type fileState struct {
 
 // Options of a Directory; all are required, except the functions.
 type Options struct {
-	Name      string // the origin's name
-	Path      string // path of a file: URL, with or without its empty host
-	Log       *slog.Logger
-	Metrics   *telemetry.Metrics
-	Connected *telemetry.Gauge // set to 1 while the directory is readable
+	Name    string // the origin's name
+	Path    string // path of a file: URL, with or without its empty host
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Origin  *telemetry.Origin // the origin's; Connected is 1 while the directory is readable
 	// Readable is called when the directory was read. Unreadable is called when it could not be
 	// read, and never could. Run calls them.
 	Readable   func()
@@ -115,14 +115,14 @@ func New(o Options) (*Directory, error) {
 	}
 	return &Directory{
 		name: o.Name, dir: path, readable: o.Readable, unreadable: o.Unreadable,
-		log: o.Log.With("origin", o.Name), metrics: o.Metrics, connected: o.Connected,
+		log: o.Log.With("origin", o.Name), metrics: o.Metrics, origin: o.Origin,
 		changed: make(chan struct{}), files: make(map[string]*fileState), reported: make(map[string]string),
 	}, nil
 }
 
 // Run follows the directory until ctx ends. It returns nil then.
 func (d *Directory) Run(ctx context.Context) error {
-	defer d.connected.Set(0)
+	defer d.origin.Connected.Set(0)
 	return filewatch.Run(ctx, d.log, d.paths, d.scan)
 }
 
@@ -148,11 +148,11 @@ func (d *Directory) scan() {
 	d.report(faults, err)
 	if err == nil {
 		d.publish(all)
-		d.connected.Set(1)
+		d.origin.Connected.Set(1)
 		d.readable()
 		return
 	}
-	d.connected.Set(0)
+	d.origin.Connected.Set(0)
 	if d.neverPublished() {
 		err = fmt.Errorf("read directory: %w", err)
 		d.publish(&contents{failed: err})
@@ -176,6 +176,7 @@ func (d *Directory) report(faults map[string]error, dir error) {
 	d.mu.Lock()
 	d.faults = list[:min(len(list), maxFaults)]
 	d.mu.Unlock()
+	d.origin.FaultyFiles.Set(len(list))
 	now := make(map[string]string, len(list))
 	for _, f := range list {
 		now[f.File] = f.Err.Error()

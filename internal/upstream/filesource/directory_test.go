@@ -157,7 +157,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	r.run()
 	wild, _ := r.key(all(cds))
 	wild.Until(t, "a failure", func() bool { st := wild.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
-	if n := r.directory.connected.Value(); n != 0 {
+	if n := r.directory.origin.Connected.Value(); n != 0 {
 		t.Errorf("%d connections to a directory that is missing", n)
 	}
 
@@ -168,7 +168,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(base, "v2", "c.yaml"), []byte(clustersFile("3", "a=3")), 0o644))
 	holds(t, wild, "a=3")
 	wild.Until(t, "to be connected", func() bool { return wild.lastStatus().Connected })
-	if n := r.directory.connected.Value(); n != 1 {
+	if n := r.directory.origin.Connected.Value(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 
@@ -401,7 +401,7 @@ func TestP80_Addresses(t *testing.T) {
 		"//" + dir: true, dir: true, "//" + dir + "/missing": true, "//" + dir + "/": true,
 		"relative": false, "//host/dir": false, "": false, "//" + dir + "/file": false,
 	} {
-		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
+		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Origin: m.Origin("files")})
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", path, err)
 		}

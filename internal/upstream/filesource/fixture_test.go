@@ -43,7 +43,7 @@ func (r *directoryOrigin) run() {
 	var err error
 	r.metrics, err = telemetry.New(telemetry.Options{})
 	must(t, err)
-	r.directory, err = New(Options{Name: "files", Path: "//" + r.dir, Log: r.log.Logger(), Metrics: r.metrics, Connected: r.metrics.Origin("files").Connected})
+	r.directory, err = New(Options{Name: "files", Path: "//" + r.dir, Log: r.log.Logger(), Metrics: r.metrics, Origin: r.metrics.Origin("files")})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.ctx = ctx

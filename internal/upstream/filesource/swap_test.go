@@ -44,7 +44,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 			must(t, os.Symlink(what+" old", in(what)))
 			m, err := telemetry.New(telemetry.Options{})
 			must(t, err)
-			o, err := New(Options{Name: "files", Path: in(what), Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
+			o, err := New(Options{Name: "files", Path: in(what), Log: slog.New(slog.DiscardHandler), Metrics: m, Origin: m.Origin("files")})
 			must(t, err)
 			decode, swapped := decoders[".yaml"], false
 			defer func() { decoders[".yaml"] = decode }()

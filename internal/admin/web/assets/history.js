@@ -96,13 +96,13 @@ export class Curves {
     const x = (at) => width - ((to - at) / WIDE) * width;
     const y = (v) => TOP + (1 - v / most) * (HEIGHT - TOP - BOTTOM);
     const last = all.at(-1);
-    const present = c.lines.map((l) => `${last ? rate(l.of(last)) : '–'} ${l.name}`);
+    const present = last ? c.lines.map((l) => `${rate(l.of(last))} ${l.name}`) : [];
     const path = (l) => all.map((p, i) => {
       const joined = i && p.at - all[i - 1].at < 3 * EVERY;
       return `${joined ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(l.of(p)).toFixed(1)}`;
     }).join('');
     return h('div', { class: 'panel' },
-      h('h3', {}, c.title, c.lines.map((l, i) => h('small', { class: `key ${l.class}` }, present[i]))),
+      h('h3', {}, c.title, present.map((text, i) => h('small', { class: `key ${c.lines[i].class}` }, text))),
       all.length < 2 ? h('p', { class: 'none' }, 'The relay has just started. The curve begins in twenty seconds.')
         : s('svg', { class: 'curve history', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
           'aria-label': `${c.title} in the last 15 minutes, at most ${rate(most)}; now ${present.join(', ')}` },
