@@ -223,7 +223,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--node", "good", "--key", `"edge"`); code != 0 || !strings.Contains(out, "1 stream; types on them: 1 SYNCED") {
 				t.Errorf("%d %s", code, out)
 			}
-			for key, want := range map[string]string{"edge/x": `relay: the node "good" has no type under the key edge/x`, "a b": `relay: key: must be one key as /keys shows it, but is "a b"`} {
+			for key, want := range map[string]string{"edge/x": `relay: the node "good" is connected, but the filter does not select it`, "a b": `relay: key: must be one key as /keys shows it, but is "a b"`} {
 				if code, out := o.run("status", "--node", "good", "--key", key); code != 1 || !strings.HasPrefix(out, want) {
 					t.Errorf("%d %s", code, out)
 				}

@@ -474,7 +474,7 @@ func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
 	samples(2)
 	p := w.open()
 	p.visit("/ui/fleet")
-	p.shows(".past", "Clients", "4 clients", "0 NACKED", "15 min ago")
+	p.shows(".past", "Clients", "4 clients", "0 NACKED", "2 min ago")
 	points := "document.querySelector('.past path.all').getAttribute('d').split(/[ML]/).length"
 	before := eval[int](p, points)
 	w.nacking("no")

@@ -2,10 +2,11 @@
 // the page goes on with its events.
 import { h, put, s } from './dom.js';
 import { get } from './api.js';
-import { now, number } from './words.js';
+import { now, number, span } from './words.js';
 
 const EVERY = 10000; // ms between two samples, as in the relay
 const WIDE = 15 * 60 * 1000;
+const NARROW = 2 * 60 * 1000; // of a relay that has just started
 const HEIGHT = 96;
 const TOP = 8;
 const BOTTOM = 20;
@@ -93,7 +94,8 @@ export class Curves {
     const width = Math.max(200, Math.floor(this.el.clientWidth / columns) - 40);
     const all = this.#samples;
     const most = Math.max(1, ...c.lines.flatMap((l) => all.map(l.of)));
-    const x = (at) => width - ((to - at) / WIDE) * width;
+    const wide = Math.min(WIDE, Math.max(NARROW, to - all[0]?.at || 0));
+    const x = (at) => width - ((to - at) / wide) * width;
     const y = (v) => TOP + (1 - v / most) * (HEIGHT - TOP - BOTTOM);
     const last = all.at(-1);
     const present = last ? c.lines.map((l) => `${rate(l.of(last))} ${l.name}`) : [];
@@ -105,9 +107,9 @@ export class Curves {
       h('h3', {}, c.title, present.map((text, i) => h('small', { class: `key ${c.lines[i].class}` }, text))),
       all.length < 2 ? h('p', { class: 'none' }, 'The relay has just started. The curve begins in twenty seconds.')
         : s('svg', { class: 'curve history', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
-          'aria-label': `${c.title} in the last 15 minutes, at most ${rate(most)}; now ${present.join(', ')}` },
+          'aria-label': `${c.title} in the last ${span(wide / 1000)}, at most ${rate(most)}; now ${present.join(', ')}` },
         [0, 1].map((part) => s('line', { class: 'grid', x1: 0, x2: width, y1: y(part * most), y2: y(part * most) })),
-        s('text', { x: 0, y: HEIGHT - 5 }, '15 min ago'), s('text', { x: width, y: HEIGHT - 5, 'text-anchor': 'end' }, 'now'),
+        s('text', { x: 0, y: HEIGHT - 5 }, `${span(wide / 1000)} ago`), s('text', { x: width, y: HEIGHT - 5, 'text-anchor': 'end' }, 'now'),
         s('text', { x: 0, y: TOP + 12 }, rate(most)),
         c.lines.map((l) => s('path', { class: l.class, d: path(l) }))));
   }
