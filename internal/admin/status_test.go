@@ -10,7 +10,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,63 +175,6 @@ func TestKeys(t *testing.T) {
 
 // escape percent-encodes a path's element, also dots, which would be read as a parent path.
 func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), ".", "%2E") }
-
-// The filters of /clients select the same types together, and the worst client comes first.
-func TestClientFilters(t *testing.T) {
-	r := serve(t, nil)
-	now := time.Unix(1_700_000_000, 0)
-	cds, eds := string(xds.ClusterType), string(xds.EndpointType)
-	typ := func(url, key, state string, age time.Duration) inspect.TypeStatus {
-		return inspect.TypeStatus{Type: url, Key: key, State: state, Since: now.Add(-age)}
-	}
-	r.shown.clients = []inspect.ClientStatus{
-		{Stream: 1, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "a", inspect.StateSynced, 0), typ(eds, "a", inspect.StateStale, time.Second)}},
-		{Stream: 2, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Second)}},
-		{Stream: 3, UserAgent: "gRPC Go", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Minute), typ(eds, "a", inspect.StateSynced, 0)}},
-		{Stream: 4, Since: now},
-	}
-	for query, want := range map[string][]uint64{
-		"":                             {1, 2, 3, 4},
-		"state=NACKED":                 {2, 3},
-		"state=stale,not_sent":         {1, 4},
-		"state=STALE&type=CDS":         {},
-		"type=EDS":                     {1, 3},
-		"key=a":                        {1, 3},
-		"key=b&state=SYNCED":           {},
-		"user_agent=envoy":             {1, 2},
-		"user_agent=gRPC+Go&state=any": nil,
-		"sort=worst":                   {3, 2, 1, 4},
-		"sort=worst&type=EDS":          {1, 3},
-		"sort=best":                    nil,
-		"type=XYZ":                     nil,
-	} {
-		if want == nil {
-			r.want(400, "GET", "/clients?"+query, nil)
-			continue
-		}
-		have := []uint64{}
-		for token := ""; ; { // page by page
-			var got struct {
-				Items []inspect.ClientStatus
-				Next  string `json:"next_page_token"`
-				Total *int
-			}
-			r.get("/clients?limit=1&page_token="+token+"&"+query, &got)
-			for _, c := range got.Items {
-				have = append(have, c.Stream)
-			}
-			if strings.Contains(query, "sort") != (got.Total != nil) || got.Total != nil && *got.Total != len(want) {
-				t.Errorf("%s: total %v", query, got.Total)
-			}
-			if token = got.Next; token == "" {
-				break
-			}
-		}
-		if !slices.Equal(have, want) {
-			t.Errorf("%s has streams %v, want %v", query, have, want)
-		}
-	}
-}
 
 func TestClients(t *testing.T) {
 	r := serve(t, nil)
