@@ -33,12 +33,12 @@ func TestAClientHasItsLocalityAndMetadata(t *testing.T) {
 		}
 		return n
 	}
-	small, large := node("shop"), node(strings.Repeat("x", maxNodeShown))
+	small, large := node("shop"), node(strings.Repeat("x", 64<<10))
 	r.shown.set(func() {
 		r.shown.clients = []inspect.ClientStatus{{Stream: 1, Node: "n", FullNode: small}, {Stream: 2, Node: "n", FullNode: small}, {Stream: 3, Node: "n", FullNode: large}, {Stream: 4, Node: "n"}}
 	})
 	for _, path := range []string{"/clients/n", "/clients/n?sort=worst"} {
-		var got struct{ Items []clientDetail }
+		var got struct{ Items []inspect.ClientDetail }
 		answer := r.get(path, &got)
 		if strings.Contains(string(answer.body), "sesame") {
 			t.Errorf("%s: a secret is shown: %s", path, answer.body)

@@ -108,7 +108,8 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	}
 	id := r.PathValue("node")
 	f.node = &id
-	status, p := s.clients(r, &f, details())
+	detail := inspect.Details()
+	status, p := s.clients(r, &f, func(c *inspect.ClientStatus) (any, bool) { return detail(c), true })
 	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
 		for c := range s.opts.Clients.ClientsAfter(0) {
 			if c.Node == id {

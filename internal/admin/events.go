@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/overview"
-	"xdsrelay/internal/telemetry"
 )
 
 // eventTimeout bounds the time in which a page has to read an event.
@@ -69,7 +69,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	in := overview.In{
 		Relay:    s.relay(),
 		Problems: s.problems(),
-		Totals:   s.totals(),
+		Totals:   overview.ReadTotals(s.opts.Metrics),
 		Clients:  s.opts.Clients.ClientsAfter(0),
 		Keys:     s.keys(),
 		Origins:  []overview.Origin{},
@@ -80,29 +80,11 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 			Connections: o.Connections, Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
 		})
 	}
-	b, err := marshal(overview.Of(&in), "")
+	b, err := jsonyaml.JSON(overview.Of(&in))
 	if err != nil {
 		return nil, 0, fmt.Errorf("overview: %w", err)
 	}
 	return b[:len(b)-1], time.Since(began), nil // without the newline
-}
-
-func (s *Server) totals() overview.Totals {
-	sent, acks, nacks := s.opts.Metrics.Responses()
-	return overview.Totals{Responses: sent, Acks: acks, Nacks: nacks}
-}
-
-// numbers are those of a sample. They come from metrics: no client is read.
-func (s *Server) numbers() overview.Numbers {
-	m := s.opts.Metrics
-	n := overview.Numbers{Totals: s.totals(), States: overview.States{
-		Synced: m.ClientState(telemetry.ClientSynced), Stale: m.ClientState(telemetry.ClientStale),
-		NotSent: m.ClientState(telemetry.ClientNotSent), Nacked: m.ClientState(telemetry.ClientNacked),
-	}}
-	for i := range m.Streams {
-		n.Clients += m.Streams[i].Value()
-	}
-	return n
 }
 
 // listHistory answers with all samples: there are at most as many as fifteen minutes have.

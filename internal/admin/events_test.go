@@ -189,7 +189,7 @@ func TestHistory(t *testing.T) {
 	of.Acks.Add(4)
 	of.Nacks.Inc()
 	want := overview.Numbers{Clients: 4, States: overview.States{Synced: 2, Nacked: 1}, Totals: overview.Totals{Responses: 6, Acks: 4, Nacks: 1}}
-	if got := r.Server.numbers(); got != want {
+	if got := overview.ReadNumbers(m); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

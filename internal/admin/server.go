@@ -208,7 +208,7 @@ func New(o Options) (*Server, error) {
 		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, 1), bodies: make(chan struct{}, maxBodies), profile: make(chan struct{}, 1),
 	}
 	s.hub = overview.NewHub(s.overview)
-	s.history = overview.NewHistory(s.numbers)
+	s.history = overview.NewHistory(func() overview.Numbers { return overview.ReadNumbers(o.Metrics) })
 	if f := o.Config.TokenFile; f != "" {
 		token, err := ReadToken(f)
 		if err != nil {

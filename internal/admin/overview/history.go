@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"xdsrelay/internal/telemetry"
 )
 
 const (
@@ -26,6 +28,24 @@ type Totals struct {
 	Responses int64 `json:"responses"`
 	Acks      int64 `json:"acks"`
 	Nacks     int64 `json:"nacks"`
+}
+
+// ReadNumbers reads the numbers of a sample from metrics: it reads no client.
+func ReadNumbers(m *telemetry.Metrics) Numbers {
+	n := Numbers{Totals: ReadTotals(m), States: States{
+		Synced: m.ClientState(telemetry.ClientSynced), Stale: m.ClientState(telemetry.ClientStale),
+		NotSent: m.ClientState(telemetry.ClientNotSent), Nacked: m.ClientState(telemetry.ClientNacked),
+	}}
+	for i := range m.Streams {
+		n.Clients += m.Streams[i].Value()
+	}
+	return n
+}
+
+// ReadTotals reads the totals from metrics.
+func ReadTotals(m *telemetry.Metrics) Totals {
+	sent, acks, nacks := m.Responses()
+	return Totals{Responses: sent, Acks: acks, Nacks: nacks}
 }
 
 // Sample is the fleet at one time in the past.

@@ -1,11 +1,10 @@
-package admin
+package inspect
 
 import (
 	"encoding/json"
 
 	"google.golang.org/protobuf/proto"
 
-	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
@@ -14,10 +13,9 @@ import (
 // one would delay other requests.
 const maxNodeShown = 64 << 10
 
-// clientDetail is an item of /clients/{node}: a client with the parts of its node that the list of
-// all clients does not have.
-type clientDetail struct {
-	inspect.ClientStatus
+// ClientDetail is a client with the parts of its node that the list of all clients does not have.
+type ClientDetail struct {
+	ClientStatus
 	// Locality and Metadata are without secrets.
 	Locality json.RawMessage `json:"locality,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -25,21 +23,22 @@ type clientDetail struct {
 	NodeBytes int `json:"node_too_large_bytes,omitempty"`
 }
 
-// details returns a function that shows clients. Clients with the same node share the work.
-func details() func(*inspect.ClientStatus) (any, bool) {
+// Details returns a function that adds the detail to a client. Clients with the same node share the
+// work. The function is for one goroutine.
+func Details() func(*ClientStatus) ClientDetail {
 	var of *xds.Node
-	var shown clientDetail
-	return func(c *inspect.ClientStatus) (any, bool) {
+	var shown ClientDetail
+	return func(c *ClientStatus) ClientDetail {
 		if of != c.FullNode {
 			of, shown = c.FullNode, detailOf(c.FullNode)
 		}
 		out := shown
 		out.ClientStatus = *c
-		return out, true
+		return out
 	}
 }
 
-func detailOf(n *xds.Node) (out clientDetail) {
+func detailOf(n *xds.Node) (out ClientDetail) {
 	if n == nil {
 		return out
 	}
