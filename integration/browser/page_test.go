@@ -475,6 +475,8 @@ func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
 	p := w.open()
 	p.visit("/ui/fleet")
 	p.shows(".past", "Clients", "4 clients", "0 NACKED", "2 min ago")
+	// Without waiting for the time of the next sample.
+	p.is("performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history')).startTime - performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history.js')).responseEnd < 5000")
 	points := "document.querySelector('.past path.all').getAttribute('d').split(/[ML]/).length"
 	before := eval[int](p, points)
 	w.nacking("no")
