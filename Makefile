@@ -185,8 +185,8 @@ lint: ## run gofmt, go vet and staticcheck
 
 # A test fails if they differ.
 .PHONY: docs
-docs: ## the tables of docs/configuration.md, from the comments of config/relay.yaml
-	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay -run TestConfigurationReference
+docs: ## write the tables of docs/configuration.md from config/relay.yaml, and docs/schemas
+	WRITE_DOCS=1 $(GO) test -count=1 ./cmd/relay -run 'TestConfigurationReference|TestSchemas'
 
 # Always: go build knows better than make what is up to date.
 .PHONY: build

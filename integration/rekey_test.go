@@ -111,7 +111,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 				To      string `json:"to"`
 				Refused string `json:"refused"`
 			} `json:"types"`
-		} `json:"moving"`
+		} `json:"items"`
 	}
 	if err := json.Unmarshal([]byte(command(t, "explain", "--diff", next, "--admin", r.Admin, "-o", "json")), &said); err != nil {
 		t.Fatal(err)

@@ -26,15 +26,25 @@ import (
 )
 
 // adminFlags say how a command reaches a running relay.
-type adminFlags struct{ address, ca, token string }
+type adminFlags struct {
+	address, ca, token string
+	open               bool // the command uses only paths that need no token
+}
 
 // addAdminFlags adds --admin, --admin-ca and --token-file. otherwise describes the default of
 // --admin.
 func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
-	var f adminFlags
+	f := addAddressFlags(cmd, otherwise)
+	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
+	f.open = false
+	return f
+}
+
+// addAddressFlags is addAdminFlags without --token-file.
+func addAddressFlags(cmd *cobra.Command, otherwise string) *adminFlags {
+	f := adminFlags{open: true}
 	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of the relay (default: "+otherwise+")")
 	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with CA certificates that verify the relay (default: the system's)")
-	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
 	completeNothing(cmd, "admin")
 	return &f
 }
@@ -61,7 +71,10 @@ const maxAnswer = 64 << 20
 
 // client makes a client. It takes what the flags leave out from cfg.
 func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
-	c := &adminClient{tokenFile: cmp.Or(f.token, cfg.Admin.TokenFile)}
+	c := new(adminClient)
+	if !f.open {
+		c.tokenFile = cmp.Or(f.token, cfg.Admin.TokenFile)
+	}
 	if f.token == "" {
 		c.places = cfg.Places
 	}
@@ -89,13 +102,8 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	}
 	tr := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--admin-ca: %w", err)
-		}
-		tr.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !tr.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--admin-ca: %s has no certificate", f.ca)
+		if tr.TLSClientConfig.RootCAs, err = readCAs("--admin-ca", f.ca); err != nil {
+			return nil, err
 		}
 	}
 	c.http = &http.Client{
@@ -104,6 +112,19 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
+}
+
+// readCAs reads the CA certificates in a file that a flag names.
+func readCAs(flag, file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %s has no certificate", flag, file)
+	}
+	return pool, nil
 }
 
 // readToken reads the current token from the token's file, if there is one.

@@ -68,6 +68,19 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 }
 
+// The help lists the commands in the order in which users need them.
+func TestHelpListsCommandsInOrder(t *testing.T) {
+	_, out, _ := runRelay("--help")
+	at := -1
+	for _, name := range []string{"serve", "demo", "validate", "explain", "status", "origins", "keys", "nacks", "diff", "dump", "wait", "reload", "simulate", "health", "version"} {
+		next := strings.Index(out, "\n  "+name+" ")
+		if next < at || next < 0 {
+			t.Errorf("%s is not in its place:\n%s", name, out)
+		}
+		at = next
+	}
+}
+
 func TestUnknownCommandsAndFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -20,17 +20,33 @@ const (
 )
 
 // completeWith completes a flag with the result of names, never with files. The caller has defined
-// the flag. It leaves out names with control characters, which cannot be typed and which a terminal
-// would interpret.
+// the flag.
 func completeWith(cmd *cobra.Command, flag string, names func(typed string) []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, completeFrom(names))
+}
+
+// completeFrom completes with the result of names, never with files. It leaves out names with
+// control characters, which cannot be typed and which a terminal would interpret.
+func completeFrom(names func(typed string) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
 		for _, name := range names(typed) {
 			if name != "" && name == plain(name) {
 				out = append(out, name)
 			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+}
+
+// completeFirst completes the first argument of a command, and no others.
+func completeFirst(names func(typed string) []string) cobra.CompletionFunc {
+	first := completeFrom(names)
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return first(cmd, args, typed)
+	}
 }
 
 // completeNothing turns completion off for flags that take a number, a time or an address.
@@ -63,7 +79,12 @@ func completeKeys(cmd *cobra.Command, flags *runningFlags) {
 
 // completeNodes completes --node in the same way.
 func completeNodes(cmd *cobra.Command, flags *runningFlags) {
-	completeWith(cmd, "node", func(typed string) (out []string) {
+	completeWith(cmd, "node", nodeNames(flags))
+}
+
+// nodeNames returns a function that finds ids of nodes by a part.
+func nodeNames(flags *runningFlags) func(typed string) []string {
+	return func(typed string) (out []string) {
 		if typed != "" {
 			found, _ := ask[foundNames](flags, "/find", url.Values{"text": {typed}})
 			for _, n := range found.Nodes {
@@ -72,7 +93,7 @@ func completeNodes(cmd *cobra.Command, flags *runningFlags) {
 			return out
 		}
 		return distinct(flags, "/clients", nil, func(of *named) string { return of.Node })
-	})
+	}
 }
 
 // completeResources completes --name with the resources of --key and --type.

@@ -134,20 +134,28 @@ const (
 	demoGRPCEach = 10 // each tenth is like gRPC
 )
 
+// demoCluster is the cluster of the simulated Envoys' nodes.
+const demoCluster = "edge"
+
+// demoNode is the node of the i-th simulated client. Clients alternate between two zones.
+func demoNode(i int, cluster string) *corev3.Node {
+	return &corev3.Node{
+		Id:            fmt.Sprintf("%s-%03d", cluster, i),
+		Cluster:       cluster,
+		Locality:      &corev3.Locality{Region: "eu", Zone: fmt.Sprintf("eu-%d", i%2+1)},
+		UserAgentName: "envoy",
+	}
+}
+
 func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
-	zones := []string{"eu-1", "eu-2"}
 	return fleet.New(fleet.Config{
 		Target:     target,
 		Clients:    n,
 		DeltaShare: 0.5,
 		Nodes: func(i int) *corev3.Node {
-			node := &corev3.Node{
-				Id:       fmt.Sprintf("edge-%03d", i),
-				Cluster:  "edge",
-				Locality: &corev3.Locality{Region: "eu", Zone: zones[i%len(zones)]},
-			}
+			node := demoNode(i, demoCluster)
 			if i%demoGRPCEach == demoGRPCEach-1 {
-				node.Id, node.Cluster = fmt.Sprintf("grpc-%03d", i), "mesh"
+				node.Id, node.Cluster, node.UserAgentName = fmt.Sprintf("grpc-%03d", i), "mesh", "gRPC Go"
 			}
 			return node
 		},

@@ -47,8 +47,8 @@ clients   %d, half SotW and half delta
 
 look      http://%[4]s/ in a browser
           %[5]s status%[6]s                  the state of each client
-          %[5]s diff --node edge-000%[6]s    the resources that a client rejected, as a diff
           %[5]s nacks%[6]s                   the responses that clients rejected
+          %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
           curl -s http://%[4]s/metrics | grep xdsrelay_
 
 `, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())
@@ -136,12 +136,9 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // end prints the totals.
 func (d *demoShow) end(f *fleet.Fleet) {
-	c := f.Counters()
 	d.mu.Lock()
 	n := d.n
 	d.mu.Unlock()
-	d.printf("\n%d changes; the clients received %d responses, acknowledged %d and rejected %d\n", n, c.Responses, c.Acks, c.Nacks)
-	for _, v := range f.Violations() {
-		d.printf("a client saw a protocol violation: %s\n", v)
-	}
+	d.printf("\n%d changes; ", n)
+	printTotals(d.out, f)
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/admin"
 )
 
 func newDiffCmd() *cobra.Command {
@@ -19,7 +19,7 @@ func newDiffCmd() *cobra.Command {
 		node  string
 	)
 	cmd := &cobra.Command{
-		Use:   "diff --node NODE",
+		Use:   "diff NODE",
 		Short: "Show what a client rejected or has not acknowledged, as a diff",
 		Long: `Show the resources that a client of a running relay rejected or has not acknowledged,
 as YAML diffs against the resources that it has. The output has the client's error
@@ -28,15 +28,25 @@ message and no secrets.
 The relay keeps at most 4 MB of replaced resources for each type of a key. For older
 resources the command prints that the relay no longer has them. "relay nacks --diff"
 shows what clients rejected earlier.`,
-		Example: `  relay diff --node sidecar~10.0.0.1~web-0
-  relay diff --node web-0 --admin 127.0.0.1:19000 -o json`,
-		Args: cobra.NoArgs,
+		Example: `  relay diff sidecar~10.0.0.1~web-0
+  relay diff web-0 --admin 127.0.0.1:19000 -o json`,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&node, "node", "n", "", "id of the node")
-	markRequired(cmd, "node")
+	cmd.Flags().StringVarP(&node, "node", "n", "", "id of the node, instead of NODE")
 	completeNodes(cmd, flags)
+	cmd.ValidArgsFunction = completeFirst(nodeNames(flags))
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch given := cmd.Flags().Changed("node"); {
+		case given && len(args) > 0:
+			return usageError{errors.New("diff: takes NODE or --node, but has both")}
+		case !given && len(args) != 1:
+			return usageError{errors.New("diff: needs the id of one node")}
+		case !given:
+			node = args[0]
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
 		if err != nil {
@@ -48,13 +58,11 @@ shows what clients rejected earlier.`,
 			return err
 		}
 		if *format != formatText {
-			return printData(cmd.OutOrStdout(), *format, map[string]any{"items": all})
+			return printData(cmd.OutOrStdout(), *format, envelope{all})
 		}
-		items := make([]unacknowledged, len(all))
-		for i := range all {
-			if err := json.Unmarshal(all[i], &items[i]); err != nil {
-				return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
-			}
+		items, err := decode[admin.Unacknowledged](c, all)
+		if err != nil {
+			return err
 		}
 		printUnacknowledged(cmd.OutOrStdout(), node, items, time.Now())
 		return nil
@@ -62,36 +70,7 @@ shows what clients rejected earlier.`,
 	return cmd
 }
 
-// unacknowledged is an item of /diff: a type on a stream with resources that the client has not
-// accepted.
-type unacknowledged struct {
-	Node         string       `json:"node"`
-	Stream       uint64       `json:"stream"`
-	Key          string       `json:"key"`
-	Type         string       `json:"type"`
-	State        string       `json:"state"`
-	Since        time.Time    `json:"since"`
-	Version      string       `json:"version"`
-	AckedVersion string       `json:"acked_version"`
-	Nack         *fanout.Nack `json:"nack"`
-	Unsent       bool         `json:"unsent"`
-	NotHeld      bool         `json:"not_held_any_more"`
-	Awaits       []string     `json:"awaits"`
-	More         int          `json:"more"`
-	NoKey        string       `json:"no_key"`
-
-	Resources []resourceDiff `json:"resources"`
-}
-
-// resourceDiff is a resource that differs from what the client has or had.
-type resourceDiff struct {
-	Name           string `json:"name"`
-	OfferedNotHeld bool   `json:"offered_not_held_any_more"`
-	HasNotHeld     bool   `json:"has_not_held_any_more"`
-	Diff           string `json:"diff"`
-}
-
-func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now time.Time) {
+func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged, now time.Time) {
 	t := tintOf(w)
 	if len(items) == 0 {
 		fmt.Fprintf(w, "%s has no rejected or missing resources\n", plain(node))
@@ -134,7 +113,7 @@ func printUnacknowledged(w io.Writer, node string, items []unacknowledged, now t
 }
 
 // printDifferences prints the diffs of resources in a version, and how many more there are.
-func printDifferences(w io.Writer, t tint, version string, all []resourceDiff, more int) {
+func printDifferences(w io.Writer, t tint, version string, all []admin.DifferingResource, more int) {
 	for _, r := range all {
 		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
 	}

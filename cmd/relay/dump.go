@@ -50,7 +50,7 @@ that the relay does not know, the command prints the type and the size.`,
 		if err != nil {
 			return err
 		}
-		return printData(cmd.OutOrStdout(), *format, map[string]any{"resources": items})
+		return printData(cmd.OutOrStdout(), *format, envelope{items})
 	}
 	return cmd
 }

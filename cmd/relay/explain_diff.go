@@ -25,7 +25,7 @@ import (
 // keys under the rules of another configuration.
 type difference struct {
 	Clients int         `json:"clients" yaml:"clients"` // streams and REST clients
-	Moving  []moving    `json:"moving" yaml:"moving"`   // by node
+	Moving  []moving    `json:"items" yaml:"items"`     // by node
 	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
 	// Admission has the addresses of listeners with other rules for identity or Secrets. Moving
 	// does not have the clients that those rules would end.

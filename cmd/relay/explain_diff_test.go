@@ -111,7 +111,7 @@ func TestExplainDiff(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil || got.Moving == nil || got.Pairs == nil {
 		t.Errorf("%d %v %s%s", code, err, out, errs)
 	}
-	if code, out, _ := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "yaml"); code != 0 || out != "clients: 0\nmoving: []\npairs: []\n" {
+	if code, out, _ := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "yaml"); code != 0 || out != "clients: 0\nitems: []\npairs: []\n" {
 		t.Errorf("%d %q", code, out)
 	}
 }

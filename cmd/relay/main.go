@@ -66,6 +66,9 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// The help lists commands in the order of newRootCmd.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "relay",
@@ -75,9 +78,9 @@ func newRootCmd() *cobra.Command {
 Aggregation rules give each node a key. The relay subscribes at the origin once for
 each key and sends the resources to all clients with this key.
 
-The commands status, diff, dump and wait ask a running relay at its admin address.
-This is --admin, or else admin.address in the file of --config. If neither flag is
-given and config/relay.yaml does not exist, it is 127.0.0.1:19000.`,
+Commands about a running relay ask it at its admin address. This is --admin, or else
+admin.address in the file of --config. If neither flag is given and config/relay.yaml
+does not exist, it is 127.0.0.1:19000.`,
 		Example: "  relay demo\n  relay serve --config relay.yaml\n  relay validate --config relay.yaml",
 		// run prints the errors, and a usage text would hide them.
 		SilenceErrors: true,
@@ -92,11 +95,15 @@ given and config/relay.yaml does not exist, it is 127.0.0.1:19000.`,
 		newValidateCmd(),
 		newExplainCmd(),
 		newStatusCmd(),
+		newOriginsCmd(),
+		newKeysCmd(),
 		newNacksCmd(),
 		newDiffCmd(),
 		newDumpCmd(),
 		newWaitCmd(),
 		newReloadCmd(),
+		newSimulateCmd(),
+		newHealthCmd(),
 		newVersionCmd(),
 	)
 	return root

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/xds"
 )
 
@@ -36,7 +37,7 @@ func TestNacks(t *testing.T) {
 	other.take().answer("nor do I")
 	row("mesh")
 	code, out := o.run("nacks", "-o", "json")
-	var list struct{ Items []keyNack }
+	var list struct{ Items []admin.Nack }
 	if err := json.Unmarshal([]byte(out), &list); code != 0 || err != nil || len(list.Items) != 2 ||
 		list.Items[0].Key != "mesh" || list.Items[1].Message != "cluster a: I do\nnot like it" {
 		t.Errorf("%d %v %s", code, err, out)

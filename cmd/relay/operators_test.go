@@ -54,7 +54,9 @@ func operate(t testing.TB, address string) *operated {
 
 func (o *operated) start() {
 	o.Helper()
-	o.relay = load(o, filepath.Join(o.dir, "relay.yaml"))
+	file := filepath.Join(o.dir, "relay.yaml")
+	o.relay = load(o, file)
+	o.relay.reloads = newReloader(o.relay, func() (*config.Config, error) { return config.Load(file, nil) }, nil)
 	o.admin = o.relay.adminListener.Addr().String()
 	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
 }
@@ -214,7 +216,20 @@ func TestStatusDumpDiff(t *testing.T) {
 			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `unknown state "bad"`) {
 				t.Errorf("%d %s", code, out)
 			}
-			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
+			for _, more := range [][]string{nil, {"--state", "STALE"}, {"--summary"}} {
+				if code, out := o.run(append([]string{"status", "--key", "nobody"}, more...)...); code != 1 || out != "relay: key nobody is not in use\n" {
+					t.Errorf("%v: %d %s", more, code, out)
+				}
+			}
+			for _, format := range []string{"table", "json"} {
+				if code, out := o.run("status", "--node", "nobody", "--type", "CDS", "-o", format); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {
+					t.Errorf("%d %s", code, out)
+				}
+			}
+			if code, out := o.run("status", "--node", "good", "--type", "LDS"); code != 0 || !strings.HasPrefix(out, "none of 1 stream is selected\n") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--node", "good", "--state", "STALE", "-o", "json"); code != 0 || out != "{\n  \"items\": []\n}\n" {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("status", "--node", "nobody"); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {
@@ -250,7 +265,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			good.take().answer("")
 			o.until([]string{"diff", "--node", "b\x1bad"}, "-alt_stat_name: one\n+alt_stat_name: t")
 
-			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "resources:\n  - type: type.googleapis.com/envoy.config.cluster.v3.Cluster\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") || !strings.Contains(out, "\n    type_version: v3\n") {
+			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "items:\n  - type: type.googleapis.com/envoy.config.cluster.v3.Cluster\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") || !strings.Contains(out, "\n    type_version: v3\n") {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("dump", "--key", "edge", "-o", "json"); code != 0 || strings.Count(out, `"@type"`) != 3 {
@@ -293,7 +308,7 @@ func TestDiffOfWhatIsUnanswered(t *testing.T) {
 // A terminal has colours.
 func TestColours(t *testing.T) {
 	var out bytes.Buffer
-	(tint{true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
+	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
 	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\n" {
 		t.Errorf("%q", got)
 	}
@@ -315,7 +330,7 @@ func TestStatusRows(t *testing.T) {
 	}
 	for wide, want := range map[bool]string{false: "[a2 b2 b1]", true: "[a2 b1 b1 b1]"} {
 		var got []string
-		for _, r := range statusRows(clients, wide) {
+		for _, r := range statusRows(clients, "", wide) {
 			got = append(got, fmt.Sprint(r.client.Node, len(r.types)))
 		}
 		if fmt.Sprint(got) != want {
@@ -328,11 +343,11 @@ func TestWideStatus(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	types := []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: "k", State: inspect.StateSynced, Acked: "7"}}
 	var out bytes.Buffer
-	printStatus(&out, []inspect.ClientStatus{
+	newStatusTable([]inspect.ClientStatus{
 		{Stream: 12, Node: "a", Variant: "delta", UserAgent: "envoy", UserAgentVersion: "1.40.0", Peer: "10.0.0.1:5", Since: now.Add(-90 * time.Second), Types: types},
 		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
 		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
-	}, true, now)
+	}, "", true).print(&out, false, now)
 	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
 -     -    sotw     -         -             14      10.0.0.3:5  0s
 a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s

@@ -41,7 +41,7 @@ func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
 			now += "$ relay " + strings.Join(args, " ") + "\n" + relay(args...)
 		}
 		run("status")
-		run("diff", "--node", "edge-000")
+		run("diff", "edge-000")
 		return now + recordingEnds
 	}
 	text, err := os.ReadFile(readme)

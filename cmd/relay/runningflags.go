@@ -23,10 +23,22 @@ type runningFlags struct {
 	cmd  *cobra.Command
 }
 
+// adminDefault describes the default of --admin for commands that have runningFlags.
+var adminDefault = "admin.address of --config, else " + config.Default().Admin.Address
+
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
-	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of --config, else "+config.Default().Admin.Address), cmd: cmd}
-	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address and token")
-	return f
+	return &runningFlags{
+		adminFlags: addAdminFlags(cmd, adminDefault), cmd: cmd,
+		file: cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address and token"),
+	}
+}
+
+// addOpenFlags adds runningFlags for a command that needs no token.
+func addOpenFlags(cmd *cobra.Command) *runningFlags {
+	return &runningFlags{
+		adminFlags: addAddressFlags(cmd, adminDefault), cmd: cmd,
+		file: cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file of the relay, for its admin address"),
+	}
 }
 
 // client makes a client of the selected relay. Without flags and without a file it uses the default

@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -20,84 +23,198 @@ import (
 
 func newStatusCmd() *cobra.Command {
 	var (
-		flags     *runningFlags
-		key, node string
-		only      statesFlag
+		flags *runningFlags
+		st    statusRun
+		again bool
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the clients of a running relay and their state",
-		Long: `Show the clients of a running relay, with the state and version of each type:
+		Long: `Show the clients of a running relay, with the state and version of each type, the
+worst first:
 
-  SYNCED    The client acknowledged the newest version of all its resources.
-  NOT SENT  The relay has sent nothing yet, or the client lacks only names for which
-            the origin has not answered. "relay diff --node" lists these names.
+  NACKED    The client rejected the version. "relay diff NODE" shows the resources.
   STALE     The client has not answered the last response, or the relay has not sent
             all resources of the newest version. The column shows for how long.
-  NACKED    The client rejected the version. "relay diff --node" shows the resources.
+  NOT SENT  The relay has sent nothing yet, or the client lacks only names for which
+            the origin has not answered. "relay diff NODE" lists these names.
+  SYNCED    The client acknowledged the newest version of all its resources.
 
 A row is a node under a key. A node that has the same type on several streams has
-several rows. With -o wide a row is a stream under a key, with the user agent, the
-peer, and how long it has been open. --state selects the clients that have one of the states for any type.
-Write a key as the column KEY shows it: a/b has two elements, "a/b" has one. An
-unknown key and a node that is not connected are errors.
+several rows. With -o wide a row is a stream under a key, with the program, the peer,
+and how long it has been open. A terminal shows wide columns cut, unless with -o wide.
+
+--state selects the clients that have one of the states, for any type or for the type
+of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
+one. An unknown key and a node that is not connected are errors.
+
+--summary shows numbers instead of clients: by type, by key, and by program.
 
 Problems of the relay itself go to standard error: unreachable or silent origins,
 unusable files, types served from the store, and streams refused in the last minute.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
-  relay status --state NACKED,STALE
-  relay status --key edge -o wide
+  relay status --state NACKED,STALE --type CDS
+  relay status --summary --watch
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
 		Args: cobra.NoArgs,
 	}
 	format := addOutputFlag(cmd, formatTable, formatWide, formatJSON, formatYAML)
+	st.noHeaders = addNoHeadersFlag(cmd)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as the column KEY shows it")
-	cmd.Flags().StringVarP(&node, "node", "n", "", "only the node with this id")
-	cmd.Flags().Var(&only, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
+	f := cmd.Flags()
+	f.StringVarP(&st.key, "key", "k", "", "only clients of this key, as the column KEY shows it")
+	f.StringVarP(&st.node, "node", "n", "", "only the node with this id")
+	f.Var(&st.states, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
+	f.VarP(&st.typ, "type", "t", "only clients with this type, a short name such as CDS or a URL, and only its column")
+	f.StringVar(&st.userAgent, "user-agent", "", "only clients of this program, with or without its version: envoy, \"envoy 1.40.0\"")
+	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
+	f.BoolVarP(&again, "watch", "w", false, "print again every 2 s, until a signal")
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
 	completeStates(cmd)
+	completeTypes(cmd)
+	completeNothing(cmd, "user-agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := flags.client()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		path, q := "/clients", url.Values{}
-		if cmd.Flags().Changed("node") {
-			path += "/" + url.PathEscape(node)
-		}
-		if cmd.Flags().Changed("key") {
-			q.Set("key", key)
-		}
-		items, err := c.listOfKey(commandContext(cmd), path, q)
-		if err != nil {
-			return err
-		}
-		clients := make([]inspect.ClientStatus, 0, len(items))
-		shown := items[:0]
-		for _, item := range items {
-			var one inspect.ClientStatus
-			if err := json.Unmarshal(item, &one); err != nil {
-				return fmt.Errorf("--admin: the answer of %s is not that of a relay: %w", c.base, err)
-			}
-			if only.has(&one) {
-				clients, shown = append(clients, one), append(shown, item)
+		st.format, st.given = *format, f.Changed
+		for _, of := range []string{"node", "state", "type", "user-agent"} {
+			if st.summary && f.Changed(of) {
+				return usageError{fmt.Errorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)}
 			}
 		}
-		if *format != formatTable && *format != formatWide {
-			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": shown})
+		if again && st.isData() {
+			return usageError{errors.New("--watch: prints tables only, so it cannot be used with -o " + st.format)}
 		}
-		if len(clients) == 0 && len(items) > 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "none of %s is %s\n", counted(len(items), "stream"), &only)
-		} else {
-			printStatus(cmd.OutOrStdout(), clients, *format == formatWide, time.Now())
+		var err error
+		if st.relay, err = flags.client(); err != nil {
+			return err
 		}
-		return printProblems(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
+		defer st.relay.close()
+		ctx, out, errs := commandContext(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if !again {
+			return st.print(ctx, out, errs, false)
+		}
+		ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
+		defer stop()
+		return watch(ctx, out, errs, func(out, errs io.Writer) error { return st.print(ctx, out, errs, isTerminal(out)) })
 	}
 	return cmd
+}
+
+// statusRun is a run of relay status.
+type statusRun struct {
+	relay     *adminClient
+	format    string
+	given     func(flag string) bool
+	key, node string
+	states    statesFlag
+	typ       typeFlag
+	userAgent string
+	summary   bool
+	noHeaders *bool
+}
+
+func (s *statusRun) isData() bool { return s.format == formatJSON || s.format == formatYAML }
+
+// print asks the relay and prints its answer. With tableLast the table comes after everything else,
+// for a screen that shows only the first lines.
+func (s *statusRun) print(ctx context.Context, out, errs io.Writer, tableLast bool) error {
+	if s.summary {
+		return s.printSummary(ctx, out, errs)
+	}
+	path, all, filter := s.query()
+	items, err := s.relay.listOfKey(ctx, path, filter)
+	// That the filters select no stream of a node is an error of the relay.
+	if len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")) {
+		return s.printNone(ctx, out, errs, path, all)
+	}
+	if err != nil {
+		return err
+	}
+	if s.isData() {
+		return printData(out, s.format, envelope{items})
+	}
+	clients, err := decode[inspect.ClientStatus](s.relay, items)
+	if err != nil {
+		return err
+	}
+	table := newStatusTable(clients, xds.TypeURL(s.typ), s.format == formatWide)
+	problems, err := s.relay.problems(ctx)
+	switch {
+	case err != nil:
+		return err
+	case tableLast:
+		printProblems(errs, problems, time.Now())
+		table.printCounts(out)
+		table.printNacks(out)
+		fmt.Fprintln(out)
+		table.print(out, *s.noHeaders, time.Now())
+	default:
+		table.print(out, *s.noHeaders, time.Now())
+		if !*s.noHeaders {
+			if len(clients) > 0 {
+				fmt.Fprintln(out)
+			}
+			table.printCounts(out)
+			table.printNacks(out)
+		}
+		printProblems(errs, problems, time.Now())
+	}
+	return nil
+}
+
+// query returns the path of the clients, the query for all that have the key and the node, and the
+// query with all filters.
+func (s *statusRun) query() (path string, all, filter url.Values) {
+	path, all = "/clients", url.Values{}
+	if s.given("node") {
+		path += "/" + url.PathEscape(s.node)
+	}
+	if s.given("key") {
+		all.Set("key", s.key)
+	}
+	filter = maps.Clone(all)
+	if len(s.states) > 0 {
+		filter.Set("state", strings.Join(s.states, ","))
+	}
+	if s.typ != "" {
+		filter.Set("type", string(s.typ))
+	}
+	if s.userAgent != "" {
+		filter.Set("user_agent", s.userAgent)
+	}
+	return path, all, filter
+}
+
+// printNone prints that the filters select no client. An unknown key or node is an error.
+func (s *statusRun) printNone(ctx context.Context, out, errs io.Writer, path string, all url.Values) error {
+	if s.isData() {
+		if _, err := s.relay.listOfKey(ctx, path, all); err != nil {
+			return err
+		}
+		return printData(out, s.format, envelope{[]json.RawMessage{}})
+	}
+	all.Set("sort", "worst") // counts
+	all.Set("limit", "1")
+	var page struct{ Total int }
+	if err := s.relay.get(ctx, path, all, &page); err != nil {
+		return err
+	}
+	problems, err := s.relay.problems(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *s.noHeaders:
+	case page.Total == 0:
+		fmt.Fprintln(out, "no clients")
+	case s.typ == "" && s.userAgent == "":
+		fmt.Fprintf(out, "none of %s is %s\n", counted(page.Total, "stream"), &s.states)
+	default:
+		fmt.Fprintf(out, "none of %s is selected\n", counted(page.Total, "stream"))
+	}
+	printProblems(errs, problems, time.Now())
+	return nil
 }
 
 // statusRow is a node under a key.
@@ -108,8 +225,9 @@ type statusRow struct {
 }
 
 // statusRows puts the streams of a node under a key into one row, unless two have the same type.
-// If wide, each stream under a key has a row.
-func statusRows(clients []inspect.ClientStatus, wide bool) []*statusRow {
+// With wide, each stream under a key has a row. The rows with the worst state come first. With only,
+// they have only this type.
+func statusRows(clients []inspect.ClientStatus, only xds.TypeURL, wide bool) []*statusRow {
 	type place struct {
 		node, key, variant string
 		stream             uint64 // 0 unless wide
@@ -139,96 +257,120 @@ func statusRows(clients []inspect.ClientStatus, wide bool) []*statusRow {
 	for i := range clients {
 		c := &clients[i]
 		for j := range c.Types {
-			put(c, &c.Types[j])
+			if only == "" || c.Types[j].Type == string(only) {
+				put(c, &c.Types[j])
+			}
 		}
 		if len(c.Types) == 0 {
 			out = append(out, &statusRow{client: c})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *statusRow) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.client.Node, b.client.Node))
+		return cmp.Or(cmp.Compare(b.badness(), a.badness()), cmp.Compare(a.key, b.key), cmp.Compare(a.client.Node, b.client.Node))
 	})
 	return out
 }
 
-var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
-
-// column is a column of the table: its head, and the cell of a row.
-type column struct {
-	head string
-	cell func(*statusRow) cell
+// badness orders rows by their worst state. A client without a type was sent nothing.
+func (r *statusRow) badness() int {
+	if len(r.types) == 0 {
+		return slices.Index(allStates, inspect.StateNotSent)
+	}
+	worst := 0
+	for _, t := range r.types {
+		worst = max(worst, slices.Index(allStates, t.State))
+	}
+	return worst
 }
 
-// statusColumns returns the columns for these types.
-func statusColumns(types []string, wide bool, now time.Time) []column {
-	text := func(f func(*statusRow) string) func(*statusRow) cell {
-		return func(r *statusRow) cell { return cell{text: orNone(f(r))} }
+var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
+
+// statusTable is the table of clients. It knows how often each state occurs.
+type statusTable struct {
+	streams int
+	rows    []*statusRow
+	types   []string // URLs, in the order of the columns
+	states  map[string]int
+	wide    bool
+}
+
+func newStatusTable(clients []inspect.ClientStatus, only xds.TypeURL, wide bool) *statusTable {
+	t := &statusTable{streams: len(clients), rows: statusRows(clients, only, wide), states: map[string]int{}, wide: wide}
+	seen := map[string]bool{}
+	for _, r := range t.rows {
+		for url, s := range r.types {
+			t.states[s.State]++
+			if !seen[url] {
+				seen[url] = true
+				t.types = append(t.types, url)
+			}
+		}
 	}
-	out := []column{
-		{"NODE", text(func(r *statusRow) string { return r.client.Node })},
-		{"KEY", text(func(r *statusRow) string { return r.key })},
-		{"VARIANT", text(func(r *statusRow) string { return r.client.Variant })},
+	slices.SortFunc(t.types, orderOfTypes)
+	return t
+}
+
+// orderOfTypes compares two type URLs by the order in which the relay sends them.
+func orderOfTypes(a, b string) int {
+	x, y := xds.TypeOf(xds.TypeURL(a)), xds.TypeOf(xds.TypeURL(b))
+	return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(a, b))
+}
+
+func (t *statusTable) columns(now time.Time) []column[*statusRow] {
+	out := []column[*statusRow]{
+		textColumn("NODE", func(r **statusRow) string { return (*r).client.Node }),
+		textColumn("KEY", func(r **statusRow) string { return (*r).key }),
+		textColumn("VARIANT", func(r **statusRow) string { return (*r).client.Variant }),
 	}
-	for _, url := range types {
-		out = append(out, column{shortType(url), func(r *statusRow) cell {
-			s, has := r.types[url]
+	for _, url := range t.types {
+		out = append(out, column[*statusRow]{shortType(url), func(r **statusRow) cell {
+			s, has := (*r).types[url]
 			if !has {
 				return cell{text: "-", colour: faint}
 			}
 			return cell{statusText(&s, now), stateColours[s.State]}
 		}})
 	}
-	if wide {
+	if t.wide {
 		out = append(out,
-			column{"USER AGENT", text(func(r *statusRow) string {
-				return strings.TrimSpace(r.client.UserAgent + " " + r.client.UserAgentVersion)
-			})},
-			column{"STREAM", text(func(r *statusRow) string { return strconv.FormatUint(r.client.Stream, 10) })},
-			column{"PEER", text(func(r *statusRow) string { return r.client.Peer })},
-			column{"CONNECTED", text(func(r *statusRow) string { return age(now.Sub(r.client.Since)) })})
+			textColumn("USER AGENT", func(r **statusRow) string {
+				return strings.TrimSpace((*r).client.UserAgent + " " + (*r).client.UserAgentVersion)
+			}),
+			textColumn("STREAM", func(r **statusRow) string { return strconv.FormatUint((*r).client.Stream, 10) }),
+			textColumn("PEER", func(r **statusRow) string { return (*r).client.Peer }),
+			textColumn("CONNECTED", func(r **statusRow) string { return age(now.Sub((*r).client.Since)) }))
 	}
 	return out
 }
 
-func printStatus(w io.Writer, clients []inspect.ClientStatus, wide bool, now time.Time) {
-	t := tintOf(w)
-	rows := statusRows(clients, wide)
-	var types []string
-	seen, states := map[string]bool{}, map[string]int{}
-	for _, r := range rows {
-		for url, s := range r.types {
-			states[s.State]++
-			if !seen[url] {
-				seen[url] = true
-				types = append(types, url)
-			}
-		}
+// print prints the table. Only a table that is not wide is cut to the terminal.
+func (t *statusTable) print(w io.Writer, noHeaders bool, now time.Time) {
+	colours := tintOf(w)
+	if t.wide {
+		colours.width = 0
 	}
-	slices.SortFunc(types, func(a, b string) int {
-		x, y := xds.TypeOf(xds.TypeURL(a)), xds.TypeOf(xds.TypeURL(b))
-		return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(a, b))
-	})
-	if len(rows) == 0 {
+	if len(t.rows) > 0 {
+		printTable(w, colours, t.columns(now), t.rows, noHeaders)
+	}
+}
+
+func (t *statusTable) printCounts(w io.Writer) {
+	if t.streams == 0 {
 		fmt.Fprintln(w, "no clients")
 		return
 	}
-	columns := statusColumns(types, wide, now)
-	lines := make([][]cell, 1+len(rows))
-	for _, c := range columns {
-		lines[0] = append(lines[0], cell{text: c.head})
-		for i, r := range rows {
-			lines[i+1] = append(lines[i+1], c.cell(r))
-		}
-	}
-	t.table(w, lines)
+	fmt.Fprintf(w, "%s; types on them: %s\n", counted(t.streams, "stream"), statesText(tintOf(w), t.states))
+}
+
+// statesText has the number of each state that occurs.
+func statesText(t tint, states map[string]int) string {
 	var sum []string
-	for _, s := range []string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked} {
+	for _, s := range allStates {
 		if states[s] > 0 {
 			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
 		}
 	}
-	fmt.Fprintf(w, "\n%s; types on them: %s\n", counted(len(clients), "stream"), strings.Join(sum, ", "))
-	printNacks(w, t, rows)
+	return cmp.Or(strings.Join(sum, ", "), "none")
 }
 
 // statusText is a state with its version, and with its age if it should not last.
@@ -274,23 +416,38 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// maxNacksShown bounds the printed messages; relay status -o json has all.
+// maxNacksShown bounds the printed messages; relay nacks lists them all.
 const maxNacksShown = 10
 
-func printNacks(w io.Writer, t tint, rows []*statusRow) {
-	n := 0
-	for _, r := range rows {
+// printNacks prints a line for each rejected version with the same message, the most frequent
+// first. It names one client.
+func (t *statusTable) printNacks(w io.Writer) {
+	type rejection struct{ url, version, message string }
+	count, first := map[rejection]int{}, map[rejection]string{}
+	var all []rejection
+	for _, r := range t.rows {
 		for _, url := range slices.Sorted(maps.Keys(r.types)) {
 			s := r.types[url]
 			if s.State != inspect.StateNacked || s.Nack == nil {
 				continue
 			}
-			if n++; n <= maxNacksShown {
-				fmt.Fprintf(w, "%s %s rejects %s version %s: %s\n", t.as(red, "!"), plain(orNone(r.client.Node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
+			of := rejection{url, s.Nack.Version, s.Nack.Message}
+			if count[of]++; count[of] == 1 {
+				first[of], all = r.client.Node, append(all, of)
 			}
 		}
 	}
-	if n > maxNacksShown {
-		fmt.Fprintf(w, "  and %d more\n", n-maxNacksShown)
+	slices.SortStableFunc(all, func(a, b rejection) int { return cmp.Compare(count[b], count[a]) })
+	colours := tintOf(w)
+	for i, of := range all {
+		if i == maxNacksShown {
+			fmt.Fprintf(w, "  and %s; relay nacks lists them all\n", counted(len(all)-i, "other message"))
+			return
+		}
+		more := ""
+		if n := count[of] - 1; n > 0 {
+			more = fmt.Sprintf(" (%d more like this)", n)
+		}
+		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.as(red, "!"), plain(orNone(first[of])), shortType(of.url), plain(shortVersion(of.version)), onOneLine(of.message), more)
 	}
 }

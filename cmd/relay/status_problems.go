@@ -9,19 +9,21 @@ import (
 	"xdsrelay/internal/admin/overview"
 )
 
-// printProblems prints the relay's own problems: a line for each, and a second line with the impact
-// and the next step.
-func printProblems(ctx context.Context, w io.Writer, c *adminClient, now time.Time) error {
+// problems asks for the relay's own problems.
+func (c *adminClient) problems(ctx context.Context) ([]overview.Problem, error) {
 	var info struct{ Problems []overview.Problem }
-	if err := c.get(ctx, "/server_info", nil, &info); err != nil {
-		return err
-	}
+	err := c.get(ctx, "/server_info", nil, &info)
+	return info.Problems, err
+}
+
+// printProblems prints a line for each problem, and a second line with the impact and the next
+// step.
+func printProblems(w io.Writer, problems []overview.Problem, now time.Time) {
 	t := tintOf(w)
-	for i := range info.Problems {
-		p := &info.Problems[i]
+	for i := range problems {
+		p := &problems[i]
 		_, _ = fmt.Fprintf(w, "%s%s\n  %s\n", t.as(red, "! "), problemLine(p, now), plain(p.Impact+" "+p.Next)) // the reader of a pipe may have gone
 	}
-	return nil
 }
 
 // problemLine is the text of a problem, with how long it has lasted or when it occurred last.

@@ -13,6 +13,7 @@ import (
 // statesFlag selects clients that have one of these states for any type; empty: all clients.
 type statesFlag []string
 
+// allStates are the states, the worst last.
 var allStates = []string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked}
 
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
@@ -29,10 +30,6 @@ func (f *statesFlag) Set(s string) error {
 		*f = append(*f, is)
 	}
 	return nil
-}
-
-func (f *statesFlag) has(c *inspect.ClientStatus) bool {
-	return len(*f) == 0 || slices.ContainsFunc(c.Types, func(t inspect.TypeStatus) bool { return slices.Contains(*f, t.State) })
 }
 
 // completeStates completes --state, also after a comma.

@@ -10,8 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tint colours text for terminals. The zero tint adds no colours.
-type tint struct{ on bool }
+// tint colours text for terminals, and fits tables to their width. The zero tint does neither.
+type tint struct {
+	on    bool
+	width int // of the terminal in characters; 0: tables are not cut
+}
 
 const (
 	green  = "32"
@@ -20,14 +23,26 @@ const (
 	faint  = "2"
 )
 
-// tintOf returns the tint for w: with colours on a terminal, unless NO_COLOR is set or TERM is
-// dumb.
+// tintOf returns the tint for w. On a terminal it has the terminal's width, and colours unless
+// NO_COLOR is set or TERM is dumb.
 func tintOf(w io.Writer) tint {
-	return tint{isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	if !isTerminal(w) {
+		return tint{}
+	}
+	return tint{os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", terminalWidth(w)}
+}
+
+// fileOf returns the file behind w, or that of the terminal that a screen is for.
+func fileOf(w io.Writer) (*os.File, bool) {
+	if s, ok := w.(*screen); ok {
+		w = s.terminal
+	}
+	f, ok := w.(*os.File)
+	return f, ok
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := fileOf(w)
 	if !ok {
 		return false
 	}
@@ -38,23 +53,31 @@ func isTerminal(w io.Writer) bool {
 // redrawn reports whether w is a terminal on which a line can be overwritten.
 func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// terminalWidth is the width of w in characters; 80 if it is unknown.
-func terminalWidth(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			return int(size.Col)
+// terminalSize is the size of w in characters; 80 by 24 if it is unknown.
+func terminalSize(w io.Writer) (width, height int) {
+	if f, ok := fileOf(w); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+			return int(size.Col), int(size.Row)
 		}
 	}
-	return 80
+	return 80, 24
+}
+
+func terminalWidth(w io.Writer) int {
+	width, _ := terminalSize(w)
+	return width
 }
 
 // cutTo cuts a line so that it fits into one line of the terminal. The carriage return that
 // overwrites it later reaches only the last line.
-func cutTo(line string, width int) string {
-	if utf8.RuneCountInString(line) < width {
-		return line
+func cutTo(line string, width int) string { return truncate(line, width-1) }
+
+// truncate cuts a text to n characters. The last one is then an ellipsis.
+func truncate(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
 	}
-	return string([]rune(line)[:max(width-2, 0)]) + "…"
+	return string([]rune(s)[:max(n-1, 0)]) + "…"
 }
 
 func (t tint) as(colour, text string) string {
@@ -81,6 +104,32 @@ func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), "
 // cell is a cell of a table.
 type cell struct{ text, colour string }
 
+// minColumn is the least width to which a column is cut.
+const minColumn = 8
+
+// fit makes the widest columns narrower until a line has at most width characters, with two blanks
+// between columns.
+func fit(widths []int, width int) {
+	room := width - 2*(len(widths)-1)
+	sum := 0
+	for i := range widths {
+		widths[i] = min(widths[i], max(room, minColumn))
+		sum += widths[i]
+	}
+	for ; sum > room; sum-- {
+		widest := 0
+		for i := range widths {
+			if widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= minColumn {
+			return
+		}
+		widths[widest]--
+	}
+}
+
 // table writes rows in columns. text/tabwriter would count the colours as text.
 func (t tint) table(w io.Writer, rows [][]cell) {
 	var widths []int
@@ -94,9 +143,13 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
 		}
 	}
+	if t.width > 0 {
+		fit(widths, t.width)
+	}
 	var out strings.Builder
 	for _, row := range rows {
 		for i, c := range row {
+			c.text = truncate(c.text, widths[i])
 			out.WriteString(t.as(c.colour, c.text))
 			if i < len(row)-1 {
 				out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+2))

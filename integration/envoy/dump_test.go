@@ -106,7 +106,7 @@ func relayDump(r *xdstest.Relay, key string) (map[string]string, error) {
 			Type     string         `json:"type"`
 			Name     string         `json:"name"`
 			Resource map[string]any `json:"resource"`
-		} `json:"resources"`
+		} `json:"items"`
 	}
 	if err := json.Unmarshal([]byte(text), &dump); err != nil {
 		return nil, err

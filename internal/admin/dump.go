@@ -16,8 +16,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// dumped is a resource in an answer to /config_dump or /resources.
-type dumped struct {
+// DumpedResource is a resource in an answer to /config_dump or /resources.
+type DumpedResource struct {
 	Type    string   `json:"type"`
 	Name    string   `json:"name"`
 	Aliases []string `json:"aliases,omitempty"`
@@ -38,7 +38,7 @@ type dumped struct {
 	held *xds.Resource
 }
 
-func (d *dumped) place() string { return d.Type + "\x00" + d.Name }
+func (d *DumpedResource) place() string { return d.Type + "\x00" + d.Name }
 
 // dump answers /config_dump, listNames /resources.
 func (s *Server) dump(r *http.Request) (int, any)      { return s.resources(r, true) }
@@ -78,12 +78,12 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		}
 	}
 	slices.SortFunc(held, func(a, b *snapshot.Snapshot) int { return strings.Compare(string(a.Type.URL), string(b.Type.URL)) })
-	rows := func(after string) iter.Seq[*dumped] {
-		return func(yield func(*dumped) bool) {
+	rows := func(after string) iter.Seq[*DumpedResource] {
+		return func(yield func(*DumpedResource) bool) {
 			goOn := true
 			for i := 0; i < len(held) && goOn; i++ {
 				each(held[i], name, func(r *xds.Resource) bool {
-					d := dumped{Type: string(held[i].Type.URL), Name: r.Name, held: r, TypeVersion: held[i].Version}
+					d := DumpedResource{Type: string(held[i].Type.URL), Name: r.Name, held: r, TypeVersion: held[i].Version}
 					if given := held[i].OriginVersion(); given != d.TypeVersion {
 						d.OriginTypeVersion = given
 					}
@@ -93,7 +93,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 			}
 		}
 	}
-	return pagedFrom(r, rows, (*dumped).place, func(d *dumped) (any, bool) {
+	return pagedFrom(r, rows, (*DumpedResource).place, func(d *DumpedResource) (any, bool) {
 		d.describe(decode)
 		return d, true
 	})
@@ -108,7 +108,7 @@ func each(snap *snapshot.Snapshot, name string, f func(*xds.Resource) bool) {
 	}
 }
 
-func (d *dumped) describe(decode bool) {
+func (d *DumpedResource) describe(decode bool) {
 	r := d.held
 	d.Aliases, d.Version, d.OriginVersion = r.Aliases, r.Version.String(), r.OriginVersion
 	d.Bytes, d.TTL = r.Size(), r.TTL().Seconds()

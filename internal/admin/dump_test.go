@@ -70,7 +70,7 @@ func TestConfigDump(t *testing.T) {
 		t.Helper()
 		var all []string
 		for token := ""; ; {
-			var p list[dumped]
+			var p list[DumpedResource]
 			r.get(path+"&page_token="+token, &p)
 			for _, d := range p.Items {
 				text := ""
@@ -146,7 +146,7 @@ func TestDiffOfANode(t *testing.T) {
 		{Name: "b", Has: cluster(t, "b", "")},
 		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
 	}
-	var got struct{ Items []unacknowledged }
+	var got struct{ Items []Unacknowledged }
 	r.get("/diff/"+escape(odd), &got)
 	if len(got.Items) != 1 || got.Items[0].Nack.Message != "no" || got.Items[0].Short != "CDS" || len(got.Items[0].Resources) != 3 {
 		t.Fatalf("%+v", got)
@@ -186,7 +186,7 @@ func TestDiffOfANode(t *testing.T) {
 	}
 	// A type without a key has nothing to compare.
 	r.shown.unacknowledged = []inspect.Unacknowledged{{Stream: 3, Node: odd, Type: xds.TypeOf(xds.ClusterType), State: inspect.StateNotSent, NoKey: "unmapped_later_type"}}
-	var none struct{ Items []unacknowledged }
+	var none struct{ Items []Unacknowledged }
 	if r.get("/diff/"+escape(odd), &none); len(none.Items) != 1 || none.Items[0].NoKey != "unmapped_later_type" || none.Items[0].NotHeld || none.Items[0].Key != "" {
 		t.Errorf("%+v", none)
 	}
@@ -211,7 +211,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	}
 	var streams []uint64
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
-		var got list[unacknowledged]
+		var got list[Unacknowledged]
 		r.get("/diff/n?limit=2&page_token="+token, &got)
 		if len(got.Items) > 2 || pages > 5 {
 			t.Fatalf("%d items on page %d", len(got.Items), pages)
@@ -235,7 +235,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	for i := range r.shown.unacknowledged {
 		r.shown.unacknowledged[i].Unanswered = nil
 	}
-	var got list[unacknowledged]
+	var got list[Unacknowledged]
 	r.get("/diff/n", &got)
 	if len(got.Items) != 1 || got.Next == "" {
 		t.Errorf("%d items, next %q", len(got.Items), got.Next)

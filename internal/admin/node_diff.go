@@ -27,8 +27,8 @@ const (
 	maxCompared = 1 << 20
 )
 
-// unacknowledged is a type of a client that NACKed it, or does not have it yet.
-type unacknowledged struct {
+// Unacknowledged is a type of a client that NACKed it, or does not have it yet.
+type Unacknowledged struct {
 	Node   string    `json:"node"`
 	Stream uint64    `json:"stream"`
 	Key    string    `json:"key"`
@@ -43,8 +43,8 @@ type unacknowledged struct {
 	Unsent       bool         `json:"unsent,omitempty"` // the version was not sent yet
 	// Resources are those that differ. NotHeld: the relay no longer holds enough to know them. More
 	// counts further resources, or names that may differ.
-	Resources []differing `json:"resources"`
-	NotHeld   bool        `json:"not_held_any_more,omitempty"`
+	Resources []DifferingResource `json:"resources"`
+	NotHeld   bool                `json:"not_held_any_more,omitempty"`
 	// Awaits are names that it requests and the origin has not answered, "*" for the wildcard. Then
 	// there is nothing to compare.
 	Awaits []string `json:"awaits,omitempty"`
@@ -53,8 +53,8 @@ type unacknowledged struct {
 	NoKey string `json:"no_key,omitempty"`
 }
 
-// differing is a resource that the client has in another version, or not at all.
-type differing struct {
+// DifferingResource is a resource that the client has in another version, or not at all.
+type DifferingResource struct {
 	Name string `json:"name"`
 	// Offered is what the client NACKed or is to be sent, Has what it has; null for none, or if
 	// the relay no longer holds it.
@@ -112,11 +112,11 @@ type budget struct {
 
 func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until) }
 
-func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
-	out := unacknowledged{
+func (s *Server) compare(u *inspect.Unacknowledged, b *budget) Unacknowledged {
+	out := Unacknowledged{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
-		Resources: []differing{}, NoKey: u.NoKey,
+		Resources: []DifferingResource{}, NoKey: u.NoKey,
 	}
 	if u.NoKey != "" {
 		return out
@@ -140,8 +140,8 @@ func (s *Server) compare(u *inspect.Unacknowledged, b *budget) unacknowledged {
 	return out
 }
 
-func differ(d *snapshot.Difference) differing {
-	out := differing{Name: d.Name, Offered: comparableJSON(d.Offered), Has: comparableJSON(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
+func differ(d *snapshot.Difference) DifferingResource {
+	out := DifferingResource{Name: d.Name, Offered: comparableJSON(d.Offered), Has: comparableJSON(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out
 	}

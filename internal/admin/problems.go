@@ -20,7 +20,7 @@ type observed struct {
 	state         string // one of phases
 	staleTypes    int    // types of keys that are served from the last known good
 	configuration Configuration
-	origins       []origin
+	origins       []Origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
 	// withoutOrigin counts, by the origin that was tried last, the clients of keys without a stream
@@ -43,7 +43,7 @@ func (s *Server) problems() []overview.Problem {
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
-	if slices.ContainsFunc(o.origins, func(x origin) bool { return x.Away }) {
+	if slices.ContainsFunc(o.origins, func(x Origin) bool { return x.Away }) {
 		o.withoutOrigin = withoutOrigin(s.keys())
 	}
 	return o.problems()
@@ -189,7 +189,7 @@ func rejecters(of string) string {
 
 // away is the problem of an origin that is away. Its impact says how many clients are served
 // without an origin, and how many were refused.
-func (o *observed) away(at *origin) overview.Problem {
+func (o *observed) away(at *Origin) overview.Problem {
 	p := overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", at.Name, at.LastError), Since: at.AwaySince,
 		Next: "Check that the origin runs, and that this host reaches " + at.Address + "."}
 	if at.Reached == nil {
@@ -199,7 +199,7 @@ func (o *observed) away(at *origin) overview.Problem {
 	if strings.HasPrefix(at.Address, "file:") {
 		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
 	}
-	refused, others := 0, slices.ContainsFunc(o.origins, func(x origin) bool { return !x.Away })
+	refused, others := 0, slices.ContainsFunc(o.origins, func(x Origin) bool { return !x.Away })
 	for _, r := range o.refusals {
 		if r.Reason == telemetry.OriginUnreachable.String() {
 			refused = r.Count
@@ -222,7 +222,7 @@ func (o *observed) away(at *origin) overview.Problem {
 	return p
 }
 
-func (o *origin) problems(say func(overview.Problem)) {
+func (o *Origin) problems(say func(overview.Problem)) {
 	if o.Silent > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",

@@ -41,7 +41,7 @@ func (s *Server) routes() []route {
 		{path: "/resources", help: "/config_dump without the content of the resources",
 			get: list(s.listNames, "key", "type", "name", "find")},
 		{path: "/origins", help: "the origins, in order of preference",
-			get: &endpoint{answer: s.listOrigins, reads: true}},
+			get: list(s.listOrigins)},
 		{path: "/events", help: "summary numbers as server-sent events, until the request ends",
 			get: &endpoint{raw: s.events(), unlinked: true}},
 		{path: "/history", help: "the numbers of clients, types by state, responses, ACKs and NACKs of the last fifteen minutes, an item each ten seconds, the oldest first",

@@ -231,7 +231,7 @@ func TestNacks(t *testing.T) {
 		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: "t", State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
 	r.shown.states[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
-	var all list[nack]
+	var all list[Nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
 		t.Fatalf("%+v", all)
@@ -245,9 +245,9 @@ func TestNacks(t *testing.T) {
 	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillNacking != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
-	var paged []nack
+	var paged []Nack
 	for token := ""; ; {
-		var p list[nack]
+		var p list[Nack]
 		r.get("/nacks?limit=1&page_token="+token, &p)
 		paged = append(paged, p.Items...)
 		if token = p.Next; token == "" {
@@ -265,7 +265,7 @@ func TestNacks(t *testing.T) {
 	})
 	var diffs struct {
 		Items []struct {
-			Resources []differing
+			Resources []DifferingResource
 			NotHeld   bool `json:"not_held_any_more"`
 			More      int
 		}
@@ -285,7 +285,7 @@ func TestNacks(t *testing.T) {
 		}
 	}
 	r.want(400, "GET", "/nacks?diff=1", nil)
-	var of list[nack]
+	var of list[Nack]
 	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != "u" {
 		t.Errorf("of one key %+v", of)
 	}
@@ -350,9 +350,9 @@ func TestOrigins(t *testing.T) {
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
-	var got list[origin]
+	var got list[Origin]
 	r.get("/origins", &got)
-	want := []origin{
+	want := []Origin{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/fanout/inspect"
+)
+
+func newKeysCmd() *cobra.Command {
+	return newListCmd(&cobra.Command{
+		Use:   "keys",
+		Short: "List the aggregation keys of a running relay",
+		Long: `List the aggregation keys that a running relay has in use.
+
+  CLIENTS    streams, and clients that poll
+  SYNCED, NOT SENT, STALE, NACKED
+             how many types of these clients are in each state; see relay status
+  RESOURCES  how many resources the relay has for the key
+  CHANGED    the time since the newest change from the origin
+  ORIGIN     the origin that the key is connected to
+  PROBLEM    why the key gets no changes, or why clients are refused
+
+"relay status --key KEY" shows the clients of a key, "relay dump --key KEY" its
+resources.`,
+		Example: `  relay keys
+  relay keys --no-headers
+  relay keys --admin 127.0.0.1:19000 -o json`,
+	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns})
+}
+
+func keyColumns(now time.Time) []column[keystatus.Key] {
+	columns := []column[keystatus.Key]{
+		textColumn("KEY", func(k *keystatus.Key) string { return k.Key }),
+		textColumn("CLIENTS", func(k *keystatus.Key) string { return strconv.Itoa(k.Clients) }),
+	}
+	columns = append(columns, stateColumns(keyStates)...)
+	return append(columns,
+		textColumn("RESOURCES", func(k *keystatus.Key) string {
+			n := 0
+			for i := range k.Types {
+				n += k.Types[i].Resources
+			}
+			return strconv.Itoa(n)
+		}),
+		textColumn("CHANGED", func(k *keystatus.Key) string {
+			var newest time.Time
+			for i := range k.Types {
+				if t := k.Types[i].Received; t != nil && t.After(newest) {
+					newest = *t
+				}
+			}
+			if newest.IsZero() {
+				return ""
+			}
+			return age(now.Sub(newest))
+		}),
+		textColumn("ORIGIN", func(k *keystatus.Key) string {
+			if !k.Upstream.Connected {
+				return ""
+			}
+			return k.Upstream.Origin
+		}),
+		column[keystatus.Key]{"PROBLEM", func(k *keystatus.Key) cell { return cell{orNone(keyProblem(k, now)), yellow} }},
+	)
+}
+
+// stateColumns are the columns of the numbers of types in each state.
+func stateColumns[T any](states func(*T) map[string]int) (columns []column[T]) {
+	for _, s := range allStates {
+		colour := ""
+		if s == inspect.StateNacked || s == inspect.StateStale {
+			colour = stateColours[s]
+		}
+		columns = append(columns, column[T]{s, func(row *T) cell { return alarming(states(row)[s], colour) }})
+	}
+	return columns
+}
+
+// keyStates sums up the states of a key's types.
+func keyStates(k *keystatus.Key) map[string]int {
+	sum := map[string]int{}
+	for i := range k.Types {
+		for s, n := range k.Types[i].States {
+			sum[s] += n
+		}
+	}
+	return sum
+}
+
+// keyProblem says why a key gets no changes; empty: it does. The most important reason comes first.
+func keyProblem(k *keystatus.Key, now time.Time) string {
+	var says []string
+	if k.Refused != "" {
+		says = append(says, "refuses clients: "+k.Refused)
+	}
+	for _, u := range []*keystatus.Upstream{&k.Upstream, k.Second} {
+		switch {
+		case u == nil:
+		case u.SilentSince != nil:
+			says = append(says, "the origin has not answered for "+age(now.Sub(*u.SilentSince)))
+		case !u.Connected && k.Refused == "":
+			says = append(says, "not connected: "+cmp.Or(u.Error, "connecting"))
+		}
+	}
+	if slices.ContainsFunc(k.Types, func(t keystatus.Type) bool { return t.Stale }) {
+		says = append(says, "last known good")
+	}
+	if k.IdleSince != nil {
+		says = append(says, "no clients for "+age(now.Sub(*k.IdleSince)))
+	}
+	return onOneLine(strings.Join(says, "; "))
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/xds"
+)
+
+func TestKeys(t *testing.T) {
+	o := operate(t, "")
+	for command, want := range map[string]string{"keys": "no keys\n", "status": "no clients\n", "status --summary": "no clients\n", "status --state STALE": "no clients\n"} {
+		if code, out := o.run(strings.Fields(command)...); code != 0 || out != want {
+			t.Errorf("%s: %d %s", command, code, out)
+		}
+	}
+	o.client("web-0", "edge", xds.SotW).take().answer("")
+	o.client("web-1", "mesh", xds.Delta).take().answer("no")
+	o.until([]string{"status"}, "1 SYNCED, 1 NACKED")
+	code, out := o.run("keys")
+	lines := strings.Split(out, "\n")
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	}
+	if code != 0 || len(lines) != 4 || lines[0] != "KEY CLIENTS SYNCED NOT SENT STALE NACKED RESOURCES CHANGED ORIGIN PROBLEM" ||
+		!strings.HasPrefix(lines[1], "edge 1 1 0 0 0 2 ") || !strings.HasPrefix(lines[2], "mesh 1 0 0 0 1 2 ") || !strings.HasSuffix(lines[1], "s file:origin -") {
+		t.Errorf("%d %q", code, lines)
+	}
+	_, rows := o.run("keys", "--no-headers")
+	if strings.Count(rows, "\n") != 2 || !strings.HasPrefix(rows, "edge ") {
+		t.Errorf("%q", rows)
+	}
+	if code, out := o.run("nacks", "--no-headers", "--key", "edge"); code != 0 || out != "" {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out := o.run("keys", "-o", "yaml"); code != 0 || !strings.HasPrefix(out, "items:\n  - key: edge\n") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestKeyProblem(t *testing.T) {
+	now := time.Now()
+	then := now.Add(-time.Minute)
+	up := keystatus.Upstream{Connected: true}
+	for _, c := range []struct {
+		key  keystatus.Key
+		want string
+	}{
+		{keystatus.Key{Upstream: up}, ""},
+		{keystatus.Key{}, "not connected: connecting"},
+		{keystatus.Key{Upstream: keystatus.Upstream{Error: "refused\nby it"}, Types: []keystatus.Type{{Stale: true}}}, "not connected: refused by it; last known good"},
+		{keystatus.Key{Refused: "nothing is held", Upstream: keystatus.Upstream{Error: "refused"}}, "refuses clients: nothing is held"},
+		{keystatus.Key{Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, "the origin has not answered for 1m00s"},
+		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
+	} {
+		if got := keyProblem(&c.key, now); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	o := operate(t, "")
+	code, out := o.run("origins")
+	lines := strings.Split(out, "\n")
+	if code != 0 || len(lines) != 3 || strings.Join(strings.Fields(lines[0]), " ") != "ORIGIN STATE STREAMS SILENT CONNECTIONS RECONNECTS ADDRESS PROBLEM" ||
+		!strings.HasPrefix(lines[1], "file:origin  connected  0 ") {
+		t.Errorf("%d %q", code, lines)
+	}
+	now := time.Now()
+	then := now.Add(-time.Minute)
+	for _, c := range []struct {
+		origin admin.Origin
+		want   string
+	}{
+		{admin.Origin{Reached: &then, Connections: 1, LastError: "lost"}, "connected -"},
+		{admin.Origin{Reached: &then, LastError: "lost"}, "not connected -"},
+		{admin.Origin{}, "connecting -"},
+		{admin.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
+		{admin.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
+		{admin.Origin{Reached: &then, Connections: 1, Rejected: []admin.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
+		{admin.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
+	} {
+		columns := originColumns(now)
+		if got := columns[1].cell(&c.origin).text + " " + columns[len(columns)-1].cell(&c.origin).text; got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// On a terminal, the widest columns are cut. A column keeps at least minColumn characters.
+func TestTablesFitTheTerminal(t *testing.T) {
+	for _, c := range []struct{ widths, want []int }{
+		{[]int{5, 5, 5}, []int{5, 5, 5}},
+		{[]int{5, 60, 5}, []int{5, 26, 5}},
+		{[]int{30, 60, 5}, []int{15, 16, 5}},
+		{[]int{9, 9, 9, 9, 9}, []int{8, 8, 8, 8, 8}},
+		{[]int{1 << 20}, []int{40}},
+	} {
+		got := slices.Clone(c.widths)
+		if fit(got, 40); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.widths, got, c.want)
+		}
+	}
+	var out bytes.Buffer
+	tint{width: 24}.table(&out, [][]cell{{{text: "NODE"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "the client says näh to all", colour: red}}})
+	if got := out.String(); got != "NODE    MESSAGE\nedge-0  the client says…\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// relay health needs no token, and does not read the file of the configuration.
+func TestHealth(t *testing.T) {
+	dir := files(t, map[string]string{
+		"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nlog: {level: error}\nadmin: {address: '127.0.0.1:0', token_file: token}\n",
+		"token":      "right",
+	})
+	at := running(t, filepath.Join(dir, "relay.yaml"))
+	file := filepath.Join(dir, "other.yaml")
+	if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '"+at+"', token_file: none}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--admin", at}, {"--config", file}} {
+		if code, out, errs := runRelay(append([]string{"health"}, args...)...); code != 0 || out != "the relay at http://"+at+" is live\n" || errs != "" {
+			t.Errorf("%v: %d %s%s", args, code, out, errs)
+		}
+	}
+	if code, out, errs := runRelay("health", "--admin", "127.0.0.1:1"); code != 1 || out != "" || !strings.Contains(errs, "nothing listens at http://127.0.0.1:1") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if _, out, _ := runRelay("health", "--help"); strings.Contains(out, "--token-file") {
+		t.Error(out)
+	}
+}

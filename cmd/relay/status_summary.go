@@ -1,0 +1,167 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/inspect"
+)
+
+// summary is the output of relay status --summary.
+type summary struct {
+	Clients int        `json:"clients"` // streams, and clients that poll
+	Types   []statesOf `json:"types"`   // in the order in which the relay sends them
+	Keys    []statesOf `json:"keys"`    // the worst first
+	// UserAgents counts the clients of the relay by program; empty with --key.
+	UserAgents []inspect.UserAgentCount `json:"user_agents"`
+	Problems   []overview.Problem       `json:"problems"`
+}
+
+// statesOf counts clients of a type by their state, or types of clients of a key.
+type statesOf struct {
+	Type    string         `json:"type,omitempty"`
+	Key     string         `json:"key,omitempty"`
+	Clients int            `json:"clients"`
+	States  map[string]int `json:"states"`
+}
+
+// maxKeysShown bounds the keys in the table; relay keys lists all.
+const maxKeysShown = 20
+
+// printSummary asks for the keys and the relay's state, which costs the relay less than a list of
+// all clients.
+func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error {
+	sum, err := s.summarize(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.isData():
+		return printData(out, s.format, sum)
+	}
+	states := map[string]int{}
+	for _, t := range sum.Types {
+		for name, n := range t.States {
+			states[name] += n
+		}
+	}
+	t := tintOf(out)
+	if sum.Clients == 0 {
+		fmt.Fprintln(out, "no clients")
+	} else {
+		fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(t, states))
+	}
+	keys := sum.Keys[:min(len(sum.Keys), maxKeysShown)]
+	for _, table := range []struct {
+		rows    []statesOf
+		columns []column[statesOf]
+	}{
+		{sum.Types, stateCounts("TYPE", func(x *statesOf) string { return shortType(x.Type) })},
+		{keys, stateCounts("KEY", func(x *statesOf) string { return x.Key })},
+	} {
+		if len(table.rows) > 0 {
+			fmt.Fprintln(out)
+			printTable(out, t, table.columns, table.rows, *s.noHeaders)
+		}
+	}
+	if more := len(sum.Keys) - len(keys); more > 0 {
+		fmt.Fprintf(out, "and %s; relay keys lists them all\n", counted(more, "more key"))
+	}
+	if len(sum.UserAgents) > 0 {
+		fmt.Fprintln(out)
+		printTable(out, t, userAgentColumns, sum.UserAgents, *s.noHeaders)
+	}
+	printProblems(errs, sum.Problems, time.Now())
+	return nil
+}
+
+func stateCounts(head string, name func(*statesOf) string) []column[statesOf] {
+	return append([]column[statesOf]{
+		textColumn(head, name),
+		textColumn("CLIENTS", func(x *statesOf) string { return strconv.Itoa(x.Clients) }),
+	}, stateColumns(func(x *statesOf) map[string]int { return x.States })...)
+}
+
+var userAgentColumns = []column[inspect.UserAgentCount]{
+	textColumn("USER AGENT", func(c *inspect.UserAgentCount) string {
+		if c.Other > 0 {
+			return counted(c.Other, "other")
+		}
+		return strings.TrimSpace(c.Name + " " + c.Version)
+	}),
+	textColumn("CLIENTS", func(c *inspect.UserAgentCount) string { return strconv.Itoa(c.Clients) }),
+}
+
+func (s *statusRun) summarize(ctx context.Context) (*summary, error) {
+	var info struct {
+		Streams    map[string]int           `json:"downstream_streams"`
+		UserAgents []inspect.UserAgentCount `json:"user_agents"`
+		Problems   []overview.Problem
+	}
+	if err := s.relay.get(ctx, "/server_info", nil, &info); err != nil {
+		return nil, err
+	}
+	sum := &summary{Types: []statesOf{}, Keys: []statesOf{}, UserAgents: []inspect.UserAgentCount{}, Problems: info.Problems}
+	var keys []keystatus.Key
+	if s.given("key") {
+		keys = make([]keystatus.Key, 1)
+		if err := s.relay.get(ctx, "/keys/"+url.PathEscape(s.key), nil, &keys[0]); err != nil {
+			return nil, err
+		}
+		sum.Clients = keys[0].Clients
+	} else {
+		items, err := s.relay.list(ctx, "/keys", nil)
+		if err != nil {
+			return nil, err
+		}
+		if keys, err = decode[keystatus.Key](s.relay, items); err != nil {
+			return nil, err
+		}
+		for _, n := range info.Streams {
+			sum.Clients += n
+		}
+		sum.UserAgents = info.UserAgents
+	}
+	sum.count(keys)
+	return sum, nil
+}
+
+// count counts the states of these keys by key and by type.
+func (sum *summary) count(keys []keystatus.Key) {
+	byType := map[string]*statesOf{}
+	for i := range keys {
+		k := &keys[i]
+		sum.Keys = append(sum.Keys, statesOf{Key: k.Key, Clients: k.Clients, States: keyStates(k)})
+		for j := range k.Types {
+			t := byType[k.Types[j].Type]
+			if t == nil {
+				t = &statesOf{Type: k.Types[j].Type, States: map[string]int{}}
+				byType[t.Type] = t
+			}
+			for name, n := range k.Types[j].States {
+				t.States[name] += n
+				t.Clients += n
+			}
+		}
+	}
+	for _, t := range byType {
+		sum.Types = append(sum.Types, *t)
+	}
+	slices.SortFunc(sum.Types, func(a, b statesOf) int { return orderOfTypes(a.Type, b.Type) })
+	slices.SortStableFunc(sum.Keys, func(a, b statesOf) int {
+		for _, s := range slices.Backward(allStates[1:]) { // all but SYNCED
+			if n := cmp.Compare(b.States[s], a.States[s]); n != 0 {
+				return n
+			}
+		}
+		return 0
+	})
+}
