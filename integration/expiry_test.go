@@ -46,11 +46,12 @@ func TestOwnCertificatesExpire(t *testing.T) {
 	o := origin(t, xdstest.Linear, grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.DNS("origin.test")).TLS(t)},
 	})))
-	write := func(name string, expiresIn time.Duration) map[string]any {
-		cert, key := certs.ca.Pair(t, tlstest.CN(name), tlstest.Loopback(), tlstest.ExpiresIn(expiresIn)).Write(t, certs.dir, name)
+	const day = 24 * time.Hour
+	of := func(name string, lifetime, expiresIn time.Duration) map[string]any {
+		cert, key := certs.ca.Pair(t, tlstest.CN(name), tlstest.Loopback(), tlstest.Expiring(expiresIn, lifetime)).Write(t, certs.dir, name)
 		return map[string]any{"cert_file": cert, "key_file": key}
 	}
-	const day = 24 * time.Hour
+	write := func(name string, expiresIn time.Duration) map[string]any { return of(name, 365*day, expiresIn) }
 	upstream := write("upstream", 3*day)
 	upstream["ca_file"], upstream["server_name"] = filepath.Join(certs.dir, "ca"), "origin.test"
 	s := xdstest.QuickConfig().With(xdstest.Config{
@@ -61,6 +62,7 @@ func TestOwnCertificatesExpire(t *testing.T) {
 			{"address": "127.0.0.1:0", "tls": write("week", 6*day)},
 			{"address": "127.0.0.1:0", "tls": write("month", 20*day)},
 			{"address": "127.0.0.1:0", "tls": write("fine", 40*day)},
+			{"address": "127.0.0.1:0", "tls": of("daily", day, 10*time.Hour)},
 		},
 	})
 	delete(s, "downstream.address")
@@ -97,7 +99,8 @@ func TestOwnCertificatesExpire(t *testing.T) {
 	}
 	list := r.problems()
 	if !hasProblem(list, "error", expired) || !hasProblem(list, "warning", "the certificate of origin one expires at 20") ||
-		!hasProblem(list, "warning", "the certificate of downstream.listeners[3].tls expires at 20") || hasProblem(list, "warning", "the certificate of downstream.listeners[4].tls") {
+		!hasProblem(list, "warning", "the certificate of downstream.listeners[3].tls expires at 20") || hasProblem(list, "warning", "the certificate of downstream.listeners[4].tls") ||
+		hasProblem(list, "warning", "the certificate of downstream.listeners[5].tls") {
 		t.Errorf("the problems are %+v", list)
 	}
 

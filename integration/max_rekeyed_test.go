@@ -136,3 +136,19 @@ func TestP5_MaxRekeyedAndIdentity(t *testing.T) {
 	}
 	start(t, "", nil, "serve", "--config", path)
 }
+
+// Errors of rules count only once the rules are in force: those of a rejected reload never do.
+func TestErrorsOfRejectedRules(t *testing.T) {
+	g := newCrowd(t, 20)
+	rules := func(key ...string) xdstest.Config {
+		return xdstest.Config{"aggregation.rules": []map[string]any{{"match": `node.metadata.absent == "x"`, "key": "node.id"}, {"key": key}}}
+	}
+	g.to(rules("node.cluster", `"moved"`), "change the key of 20 of 20 clients")
+	if n := g.Metric("rule_errors_total"); n != 0 {
+		t.Errorf("a rejected reload counts %v errors", n)
+	}
+	g.waitGauge(0, "rules_with_errors")
+	g.to(rules("node.cluster"), reloaded)
+	g.WaitMetric(20, "rule_errors_total")
+	g.waitGauge(1, "rules_with_errors")
+}

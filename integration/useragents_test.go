@@ -10,6 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -25,20 +26,22 @@ func envoyNode(id, cluster string) *corev3.Node {
 }
 
 // An Envoy and grpc-go's own xDS client share a key. The log, the metric and relay status say so,
-// until one of them leaves.
+// also once the first has left.
 func TestP58_ClientsOfDifferentKinds(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("mixed", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
 	r := serve(t, o.Address, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "'mixed'"}}})
-	envoy := client(t, r.Address, fleet.ClientConfig{Node: envoyNode("envoy-1", "mixed"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
-	waitFor(t, envoy, "its clusters", has(xdstest.Cluster("greeter", 1)))
+	conn := xdstest.Dial(t, r.Address, nil)
+	envoy := xdstest.OpenStreamOn(t, conn, xdstest.DeltaMethod)
+	envoy.Ask(envoyNode("envoy-1", "mixed"), resource.ClusterType)
+	envoy.Ack()
 	if n := r.Metric("mixed_user_agent_keys"); n != 0 {
 		t.Errorf("%v keys with one client are mixed", n)
 	}
 	call(t, r.Address, "greeter").reaches("blue")
 	r.WaitMetric(1, "mixed_user_agent_keys")
 
-	const line = "! 1 key has clients of different kinds, for example key mixed: envoy and gRPC Go"
+	const line = "! 1 key has nodes of different kinds, for example key mixed: envoy and gRPC Go"
 	problems := func() string {
 		out, err := xdstest.Command(t, "status", "--admin", r.Admin).CombinedOutput()
 		if err != nil {
@@ -48,6 +51,14 @@ func TestP58_ClientsOfDifferentKinds(t *testing.T) {
 	}
 	if out := problems(); !strings.Contains(out, line) {
 		t.Errorf("relay status has no line %q:\n%s", line, out)
+	}
+	// The origin still sees the Envoy's node, so the key is wrong for the client that is left.
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	xdstest.Eventually(t, "the end of the Envoy's stream", xdstest.Holds(func() bool { return r.Metric("downstream_streams") == 1 }))
+	if out := problems(); !strings.Contains(out, line) || !strings.Contains(out, "the node of a client that has left") {
+		t.Errorf("once the Envoy has left, relay status has no line %q:\n%s", line, out)
 	}
 	if n := strings.Count(r.Log(), `msg="clients of a key differ in user agent" key=mixed user_agent=envoy other_user_agent="gRPC Go" node=grpc-1`); n != 1 {
 		t.Errorf("%d warnings:\n%s", n, r.Log())

@@ -95,6 +95,9 @@ func matchingListener(i int, of, in *config.Config) int {
 // changed keys. It returns the keys of the admission rules that changed. These may be missing in
 // changed: if the number of listeners changed, that has only the list's key.
 func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
+	if next.rules != r.active.Load().rules {
+		next.rules.CountErrors(r.metrics.RuleErrors)
+	}
 	r.active.Store(next)
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))

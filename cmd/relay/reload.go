@@ -249,7 +249,6 @@ func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.rules.CountErrors(r.metrics.RuleErrors)
 	return &activeConfig{cfg: cfg, compiled: c}, nil
 }
 

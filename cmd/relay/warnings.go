@@ -65,7 +65,7 @@ func expiryFaults(cfg *config.Config, now time.Time) (faults, warnings config.Fa
 			faults = append(faults, cfg.Places.Fault(key, "the %s expired at %s", v.Name(), expires))
 		case now.Before(v.From):
 			warnings = append(warnings, cfg.Places.Fault(key, "the certificate is not valid before %s", v.From.Format(time.RFC3339)))
-		case !now.Before(v.Expires.Add(-tlsfiles.Soon)):
+		case v.Soon(now):
 			warnings = append(warnings, cfg.Places.Fault(key, "the %s expires at %s", v.Name(), expires))
 		}
 	}

@@ -142,7 +142,7 @@ func TestUserAgents(t *testing.T) {
 	p.visit("/ui/nodes/grpc-1")
 	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
 	p.visit("/")
-	p.shows(".alarms", "1 key has clients of different kinds, for example key edge/eu-1: envoy and gRPC Go")
+	p.shows(".alarms", "1 key has nodes of different kinds, for example key edge/eu-1: envoy and gRPC Go")
 	leave()
 	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }

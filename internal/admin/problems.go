@@ -11,7 +11,6 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // observed is what the relay's problems are found in.
@@ -107,8 +106,8 @@ func (o *observed) problems() []overview.Problem {
 			have = "has"
 		}
 		say(overview.Problem{Severity: overview.Warning, Since: &m.Since,
-			Text:   fmt.Sprintf("%s %s clients of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
-			Impact: "Clients of one kind may get the resources of the other kind, or none.",
+			Text:   fmt.Sprintf("%s %s nodes of different kinds, for example key %s: %s and %s", counted(m.Keys, "key"), have, m.Key, m.Names[0], m.Names[1]),
+			Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
 			Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 	}
 	for _, t := range o.oversized {
@@ -128,7 +127,7 @@ func (o *observed) problems() []overview.Problem {
 func (o *observed) ruleProblems(say func(overview.Problem)) {
 	var failing []string
 	for _, r := range o.rules {
-		if r.Errors > 0 {
+		if r.Failing(o.now) {
 			failing = append(failing, fmt.Sprintf("%s (%s)", r.Rule, r.Place))
 		}
 	}
@@ -166,7 +165,7 @@ func (o *observed) certificateProblems(say func(overview.Problem)) {
 		case c.Expired(o.now):
 			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
 			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires
-		case !o.now.Before(c.Expires.Add(-tlsfiles.Soon)):
+		case c.Soon(o.now):
 			p.Severity, p.Text = overview.Warning, fmt.Sprintf("the %s of %s expires at %s", c.Name(), c.Of, at)
 			p.Impact = "From then on " + rejecters(c.Of)
 		default:

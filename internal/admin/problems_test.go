@@ -17,8 +17,9 @@ import (
 // Each problem of the relay is in the list, with what it means and what to do. The order is fixed.
 func TestProblems(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	certificate := func(of string, expiresIn time.Duration, issuer string) Certificate {
-		return Certificate{of, tlsfiles.Validity{Expires: at.Add(expiresIn), Issuer: issuer}}
+	const day = 24 * time.Hour
+	certificate := func(of string, expiresIn, lifetime time.Duration, issuer string) Certificate {
+		return Certificate{of, tlsfiles.Validity{Expires: at.Add(expiresIn), Lifetime: lifetime, Issuer: issuer}}
 	}
 	for _, c := range []struct {
 		name string
@@ -27,7 +28,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"none", observed{state: "serving", origins: []Origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
 		{"all", observed{
-			state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
+			now: at, state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
 			configuration: Configuration{
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
@@ -36,7 +37,8 @@ func TestProblems(t *testing.T) {
 				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
 			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			rules: []aggregator.Stat{
-				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2}, {Rule: "aggregation.rules[1]"},
+				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2, Failed: at}, {Rule: "aggregation.rules[1]"},
+				{Rule: "aggregation.rules[2]", Errors: 1, Failed: at.Add(-time.Hour)},
 			},
 			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}},
 			refusals: []refusal.Recent{
@@ -59,7 +61,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable, key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
-			"warning: 2 keys have clients of different kinds, for example key shop/cart: envoy and gRPC Go",
+			"warning: 2 keys have nodes of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"error: EDS responses are too large to be sent to 2 clients",
 			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
@@ -70,11 +72,13 @@ func TestProblems(t *testing.T) {
 		{"certificates", observed{
 			now: at, state: "serving", refusals: []refusal.Recent{{Reason: "tls_handshake", Count: 1, Error: "remote error: tls: expired certificate"}},
 			configuration: Configuration{Certificates: []Certificate{
-				certificate("downstream.tls", 0, ""), certificate("downstream.listeners[1].tls", tlsfiles.Soon+time.Second, ""),
-				certificate("admin.tls", tlsfiles.Soon, ""), certificate("origin one", time.Second, "CN=ca"),
+				certificate("downstream.tls", 0, 365*day, ""), certificate("downstream.listeners[1].tls", 30*day+time.Second, 365*day, ""),
+				certificate("downstream.listeners[2].tls", 12*time.Hour, day, ""), certificate("downstream.listeners[3].tls", 8*time.Hour, day, ""),
+				certificate("admin.tls", 30*day, 365*day, ""), certificate("origin one", time.Second, 365*day, "CN=ca"),
 			}},
 		}, []string{
 			"error: the certificate of downstream.tls expired at 2026-01-02T03:04:05Z",
+			"warning: the certificate of downstream.listeners[3].tls expires at 2026-01-02T11:04:05Z",
 			"warning: the certificate of admin.tls expires at 2026-02-01T03:04:05Z",
 			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: remote error: tls: expired certificate",
@@ -83,7 +87,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},
 		{"one mixed key", observed{state: "serving", mixed: keystatus.Mixed{Keys: 1, Key: "a", Names: [2]string{"x", "y"}, Since: at}}, []string{
-			"warning: 1 key has clients of different kinds, for example key a: x and y",
+			"warning: 1 key has nodes of different kinds, for example key a: x and y",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

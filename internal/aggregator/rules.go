@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -66,6 +67,7 @@ type rule struct {
 	place   config.Pos // its position in the file
 	matches atomic.Uint64
 	errors  atomic.Uint64 // of its match; each counts as no match
+	failed  atomic.Int64  // when its match last failed for a client, in Unix nanoseconds; 0: never
 }
 
 // evaluation is the result of evaluating all rules for a node.
@@ -92,8 +94,9 @@ type cacheKey struct {
 }
 
 type answer struct {
-	key xds.Key
-	err *Error
+	key    xds.Key
+	err    *Error
+	failed []*rule // those whose match failed; usually none
 }
 
 // cacheEntry is a cached answer, which is removed when its node is collected.
@@ -214,6 +217,9 @@ func (r *Rules) Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, e
 			r.addToCache(q, a, node)
 		}
 	}
+	for _, x := range a.failed { // also for a cached key: the client is still there
+		x.failed.Store(time.Now().UnixNano())
+	}
 	if a.err != nil {
 		return xds.Key{}, a.err
 	}
@@ -240,8 +246,14 @@ func evict(f evictedKey) {
 	}
 }
 
-// CountErrors makes the rules count errors in a match by c. It must be called before Key.
-func (r *Rules) CountErrors(c telemetry.Counter) { r.matchErrors = c }
+// CountErrors makes the rules count errors in a match by c, also those before the call. It is called
+// once, when the rules come into force, and never together with Key.
+func (r *Rules) CountErrors(c telemetry.Counter) {
+	r.matchErrors = c
+	for _, x := range r.set.rules() {
+		c.Add(int(x.errors.Load()))
+	}
+}
 
 // answer computes a key and counts it.
 func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answer) {
@@ -256,6 +268,7 @@ func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answe
 
 func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer {
 	v := r.set.evaluate(expr.Input{Node: m, Type: string(typ), Peer: peer})
+	var failed []*rule
 	for _, s := range v.steps {
 		switch s.did {
 		case matched, keyFailed:
@@ -263,9 +276,12 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 		case matchFailed:
 			s.rule.errors.Add(1)
 			r.matchErrors.Inc()
+			failed = append(failed, s.rule)
 		}
 	}
-	return r.conclude(m, v)
+	a := r.conclude(m, v)
+	a.failed = failed
+	return a
 }
 
 // conclude turns an evaluation into a key or an error.
@@ -334,21 +350,34 @@ type Stat struct {
 	Place   config.Pos `json:"place"`
 	Matches uint64     `json:"matches"`
 	Errors  uint64     `json:"errors"` // in match; each counts as no match
+	// Failed is when match last failed for a client, also with a cached key; zero: never.
+	Failed time.Time `json:"failed,omitzero"`
 }
+
+// recent is how long a rule counts as failing after its match last failed for a client. It is longer
+// than the usual downstream.max_connection_age, at which a client comes again.
+const recent = time.Hour
+
+// Failing reports whether the rule's match failed for a client within the last hour.
+func (s Stat) Failing(now time.Time) bool { return !s.Failed.IsZero() && now.Sub(s.Failed) < recent }
 
 // Stats returns the counters of all rules.
 func (r *Rules) Stats() []Stat {
 	var out []Stat
 	for _, x := range r.set.rules() {
-		out = append(out, Stat{Rule: x.name, Place: x.place, Matches: x.matches.Load(), Errors: x.errors.Load()})
+		s := Stat{Rule: x.name, Place: x.place, Matches: x.matches.Load(), Errors: x.errors.Load()}
+		if at := x.failed.Load(); at != 0 {
+			s.Failed = time.Unix(0, at)
+		}
+		out = append(out, s)
 	}
 	return out
 }
 
-// WithErrors returns the number of rules whose match has failed for a node.
+// WithErrors returns the number of rules whose match failed for a client within the last hour.
 func (r *Rules) WithErrors() (n int) {
-	for _, x := range r.set.rules() {
-		if x.errors.Load() > 0 {
+	for _, s := range r.Stats() {
+		if s.Failing(time.Now()) {
 			n++
 		}
 	}

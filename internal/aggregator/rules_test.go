@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -146,6 +148,41 @@ func TestP5_UnmatchedSaysWhatWasTried(t *testing.T) {
 	if got := r.Stats()[2]; got.Errors != 1 || got.Matches != 0 || got.Rule != "aggregation.rules[2]" || got.Place.Line != 7 {
 		t.Errorf("the error in match is not counted: %+v", got)
 	}
+}
+
+// A rule counts as failing until an hour after the last client for which its match failed. A client
+// with a cached key counts too.
+func TestRulesWithErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := compile(t, "  rules: [{match: node.metadata.tenant == \"x\", key: node.id}, {key: node.id}]\n")
+		n := node(t, `{"id": "fails"}`)
+		failing := func(want int) {
+			t.Helper()
+			if got := r.WithErrors(); got != want {
+				t.Errorf("%d rules with errors, want %d", got, want)
+			}
+		}
+		ask := func(n *xds.Node) {
+			if _, err := r.Key(n, expr.Peer{}, xds.ClusterType); err != nil {
+				t.Fatal(err)
+			}
+		}
+		failing(0)
+		ask(n)
+		failing(1)
+		time.Sleep(30 * time.Minute)
+		ask(n)
+		time.Sleep(time.Hour - 1)
+		ask(node(t, `{"id": "other", "metadata": {"tenant": "y"}}`))
+		failing(1)
+		time.Sleep(1)
+		failing(0)
+		ask(n)
+		failing(1)
+		if s := r.Stats()[0]; s.Errors != 1 {
+			t.Errorf("%d errors: a cached key counts again", s.Errors)
+		}
+	})
 }
 
 // The text of a gRPC status is bounded. A list is shortened by at least two rules.

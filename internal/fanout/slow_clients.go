@@ -15,8 +15,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// watcher checks all streams at intervals, and ends clients that are too slow: those that
-// receive too little in send_timeout, and those that keep too much old memory alive (pinned_bytes). One
+// watcher checks all streams at intervals, and ends clients that are too slow: those that receive
+// too little in send_timeout, and those that keep too much old memory alive (pinned_bytes). One
 // goroutine uses it.
 type watcher struct {
 	srv      *Server
@@ -94,7 +94,7 @@ const slow = time.Second
 type progress struct {
 	since int64     // when it was handed over, which identifies the message
 	bytes int64     // that the client's host had received at the time at
-	at    time.Time // when the host had last received minProgress more
+	at    time.Time // when the host had last received minProgress more, or the first measurement
 	more  int64     // bytes that the host received after at
 	all   int64     // bytes of the message that the host received
 }
@@ -103,13 +103,14 @@ type progress struct {
 // with one stream. It is more than pings and the ends of messages, and less than one write.
 const minProgress = 64 << 10
 
-// progress is the progress of the message in flight; p is its progress at the last round.
+// progress is the progress of the message in flight; p is its progress at the last round. Measuring
+// costs a system call. So a message is measured from the second round on: most are over by then.
 func (st *stream) progress(p progress, now time.Time) progress {
-	since, bytes := st.since.Load(), st.conn.Delivered()
-	switch {
-	case p.since != since:
-		p = progress{since: since, bytes: bytes, at: time.Unix(0, since)}
-	case bytes-p.bytes >= minProgress:
+	if since := st.since.Load(); p.since != since {
+		return progress{since: since}
+	}
+	bytes := st.conn.Delivered()
+	if p.at.IsZero() || bytes-p.bytes >= minProgress {
 		p.bytes, p.at = bytes, now
 	}
 	p.more, p.all = bytes-p.bytes, max(bytes-st.before.Load(), 0)
@@ -126,12 +127,12 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 		return nil
 	}
 	if s.admission.Alone(st.conn) {
-		took := now.Sub(p.at)
-		if took <= limit {
+		waited := now.Sub(p.at)
+		if p.at.IsZero() || waited <= limit {
 			return nil
 		}
 		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
-			p.more, took.Round(time.Millisecond), min(p.all, int64(len(f.body))), len(f.body), minProgress, limit)
+			p.more, waited.Round(time.Millisecond), min(p.all, int64(len(f.body))), len(f.body), minProgress, limit)
 	}
 	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
 		return nil

@@ -200,6 +200,27 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	}
 }
 
+// A message in flight is measured from the second round on. In a push to many clients, most messages
+// are in flight in one round only.
+func TestP16_AMessageIsMeasuredFromTheSecondRound(t *testing.T) {
+	c := &listener.Conn{Conn: taking{}}
+	st := &stream{conn: c}
+	start := time.Now()
+	st.since.Store(start.UnixNano())
+	if _, err := c.Write(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	p := st.progress(progress{}, start.Add(time.Second))
+	if want := (progress{since: start.UnixNano()}); p != want {
+		t.Errorf("in the first round %+v, want %+v", p, want)
+	}
+	second := start.Add(2 * time.Second)
+	p = st.progress(p, second)
+	if want := (progress{since: start.UnixNano(), bytes: 100, at: second, all: 100}); p != want {
+		t.Errorf("in the second round %+v, want %+v", p, want)
+	}
+}
+
 // Encoded frames count as memory that may be old.
 func TestP16_FramesMayBeOld(t *testing.T) {
 	w := newFrameFixture(t, xds.ClusterType, xds.Delta)

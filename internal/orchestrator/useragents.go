@@ -6,8 +6,7 @@ import "time"
 // Members of one key should be programs of one kind, because the origin sends all of them the same
 // resources (P58). A member without a name counts as no kind. The group's goroutine owns it.
 type userAgents struct {
-	// members has no more elements than there are members, and the representative.
-	members map[string]int
+	members map[string]int   // by name; only names that a member or the representative has
 	named   int              // members with a name
 	mixed   *MixedUserAgents // nil: the names do not differ
 }

@@ -25,7 +25,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	runbook, reference := read("operations.md"), read("metrics.md")
 	m := newMetrics(t, Options{})
 	m.Origin("first")
-	m.CertificateExpires("admin.tls", time.Now())
+	m.CertificateExpires("admin.tls", time.Now(), time.Hour)
 	m.CertificateReloadFailed("admin.tls", false)
 	m.ReadRulesWithErrors(func() int { return 0 })
 	families := scrape(t, m)

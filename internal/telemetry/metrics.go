@@ -266,8 +266,9 @@ func (m *Metrics) Handler() http.Handler {
 
 // certificate has the metrics of certificate files. A gauge exists once it has a value.
 type certificate struct {
-	expires *Gauge
-	failed  *Gauge
+	expires  *Gauge
+	lifetime *Gauge
+	failed   *Gauge
 }
 
 // certificate returns the metrics of certificate files. of is their name in the log. The
@@ -281,15 +282,17 @@ func (m *Metrics) certificate(of string) *certificate {
 	return c
 }
 
-// CertificateExpires records when a certificate expires.
-func (m *Metrics) CertificateExpires(of string, at time.Time) {
+// CertificateExpires records when a certificate expires, and its lifetime.
+func (m *Metrics) CertificateExpires(of string, at time.Time, lifetime time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.certificate(of)
 	if c.expires == nil {
 		c.expires = m.gauge("certificate_expiry_timestamp_seconds", "Earliest expiry of a certificate of the chain, in seconds since 1970.", tags{"of": of})
+		c.lifetime = m.gauge("certificate_lifetime_seconds", "Lifetime of the certificate of the chain that expires first.", tags{"of": of})
 	}
 	c.expires.Set(int(at.Unix()))
+	c.lifetime.Set(int(lifetime.Seconds()))
 }
 
 // CertificateReloadFailed records whether the present certificate files cannot be used.
@@ -394,7 +397,7 @@ func (m *Metrics) read(name, help string, value func() float64) {
 // ReadRulesWithErrors makes the gauge of rules with errors, which reads their number from n. It is
 // called once, before Run.
 func (m *Metrics) ReadRulesWithErrors(n func() int) {
-	m.read("rules_with_errors", "Aggregation rules in force whose match has failed for a node since they came into force.", func() float64 { return float64(n()) })
+	m.read("rules_with_errors", "Aggregation rules in force whose match failed for a client within the last hour.", func() float64 { return float64(n()) })
 }
 
 func (m *Metrics) register(c prometheus.Collector) {

@@ -77,7 +77,7 @@ func series(families map[string]*dto.MetricFamily, name string) map[string]float
 func TestNamesAndLabels(t *testing.T) {
 	m := newMetrics(t, Options{})
 	m.Origin("first")
-	m.CertificateExpires("admin.tls", time.Now())
+	m.CertificateExpires("admin.tls", time.Now(), time.Hour)
 	m.CertificateReloadFailed("admin.tls", false)
 	m.ReadRulesWithErrors(func() int { return 0 })
 	want := map[string]string{
@@ -112,6 +112,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_refused_total":                        "reason",
 		"xdsrelay_downstream_ended_total":               "reason",
 		"xdsrelay_certificate_expiry_timestamp_seconds": "of",
+		"xdsrelay_certificate_lifetime_seconds":         "of",
 		"xdsrelay_rule_errors_total":                    "",
 		"xdsrelay_mixed_user_agent_keys":                "",
 		"xdsrelay_config_age_seconds":                   "",
@@ -206,7 +207,7 @@ func TestScrapeIsFresh(t *testing.T) {
 	m.End(KeyChanged)
 	m.End(KeyChanged)
 	m.End(SendTimeout)
-	m.CertificateExpires("admin.tls", time.Unix(1_900_000_000, 5))
+	m.CertificateExpires("admin.tls", time.Unix(1_900_000_000, 5), 24*time.Hour)
 	m.Reject(DuplicateName)
 	m.Origin("a:1").Connected.Set(1)
 	m.Origin("a:1").Reconnect(NoResponse)
@@ -234,6 +235,7 @@ func TestScrapeIsFresh(t *testing.T) {
 		{"downstream_ended_total", "reason=key_changed", 2},
 		{"downstream_ended_total", "reason=draining", 0},
 		{"certificate_expiry_timestamp_seconds", "of=admin.tls", 1_900_000_000},
+		{"certificate_lifetime_seconds", "of=admin.tls", 86400},
 		{"refused_total", "reason=node_missing", 0},
 		{"upstream_rejected_total", "reason=duplicate_name", 1},
 		{"upstream_connected", "origin=a:1", 1},

@@ -139,8 +139,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run connects to all origins, keeps the connections and watches files. It must run as long as any stream does. It returns when
-// all goroutines that it started have ended, with nil if ctx ended it.
+// Run connects to all origins, keeps the connections and watches files. It must run as long as any
+// stream does. It returns when all goroutines that it started have ended, with nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range c.origins {

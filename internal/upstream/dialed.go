@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -37,7 +38,10 @@ func (d *dialed) unopened(in time.Duration) error {
 
 // explain returns the cause of an error of NewStream. If no connection can be made, that is the
 // error of the resolver, the dialer or the TLS handshake, which gRPC wraps or hides.
-func (d *dialed) explain(err error) error {
+func (d *dialed) explain(err error) error { return withoutLocalAddress(d.cause(err)) }
+
+// cause is explain, with the addresses of both ends.
+func (d *dialed) cause(err error) error {
 	text := status.Convert(err).Message()
 	// round_robin hides the resolver's error behind the first text, pick_first some behind the
 	// second.
@@ -65,6 +69,19 @@ func (d *dialed) explain(err error) error {
 	}
 	what = strings.TrimPrefix(what, "transport: ")
 	return errors.New(strings.TrimPrefix(what, "Error while dialing: "))
+}
+
+// localAddress is the relay's end of a connection in the text of a net.OpError.
+var localAddress = regexp.MustCompile(`\b((?:tcp|udp)[46]?) \S+->`)
+
+// withoutLocalAddress removes the relay's address from an error. It has another port in each
+// attempt, so the same error would count as a new one.
+func withoutLocalAddress(err error) error {
+	text := err.Error()
+	if short := localAddress.ReplaceAllString(text, "$1 "); short != text {
+		return errors.New(short)
+	}
+	return err
 }
 
 // failure is why no connection can be made, nil if one is ready. It waits while the first attempt

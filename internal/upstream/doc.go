@@ -11,9 +11,10 @@
 // how many keys probe an origin at a time.
 //
 // An origin is reached over gRPC (grpc.go, connections.go, dialed.go), or it is a directory (package
-// filesource). The relay keeps one connection to each, also without a stream, so that a wrong origin
-// shows before a client needs it. Both serve the same originStream. An adsStream runs one gRPC stream (adsstream.go).
-// Package adsclient decides what to send on it and what a response means.
+// filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
+// wrong origin shows before a client needs it. Both kinds serve the same originStream. An adsStream
+// runs one gRPC stream (adsstream.go). Package adsclient decides what to send on it and what a
+// response means.
 //
 // # Concurrency
 //

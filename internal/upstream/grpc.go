@@ -151,6 +151,9 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 		switch state {
 		case connectivity.Ready:
 			o.state.connected()
+			if o.state.isAway() { // its streams failed; if no key uses it any more, it is back later
+				wait, cancel = context.WithTimeout(ctx, awayKnownFor)
+			}
 		case connectivity.Idle: // pick_first, after the origin closed the connection
 			sleep(ctx, upTo(reopenWithin))
 			c.cc.Connect()
@@ -324,5 +327,5 @@ func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("origin ended the stream")
 	}
-	return fmt.Errorf("stream: %w", err)
+	return withoutLocalAddress(fmt.Errorf("stream: %w", err))
 }

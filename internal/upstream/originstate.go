@@ -27,6 +27,7 @@ type originState struct {
 	logged     error // the reason for away that was logged last
 	loggedAt   time.Time
 	failedAt   time.Time // when the last attempt failed
+	unanswered bool      // a stream ended without a response, and none had a response or was silent since
 	reconnects uint64
 	lastErr    error
 	lastErrAt  time.Time
@@ -44,11 +45,14 @@ func (s *originState) ended(err error, reason telemetry.Reconnect) {
 	defer s.mu.Unlock()
 	s.reconnects++
 	s.lastErr, s.lastErrAt = err, time.Now()
+	if reason == telemetry.NoResponse {
+		s.unanswered, s.failedAt = true, s.lastErrAt
+	}
 }
 
 // An origin is away once the relay cannot connect to it, or an attempt failed, while no other
-// attempt has responses. It is back once a connection is made, or an attempt has a response or is
-// silent. Both are logged once.
+// attempt has responses. It is back once an attempt has a response or is silent. A connection is
+// enough, unless streams ended without a response. Both are logged once.
 
 // reached records that the origin is there. responses is how many more attempts have a response.
 func (s *originState) reached(responses int) {
@@ -56,7 +60,7 @@ func (s *originState) reached(responses int) {
 	s.responding += responses
 	s.reachedAt = time.Now()
 	was, since := s.away, s.awaySince
-	s.away, s.awaySince = false, time.Time{}
+	s.away, s.awaySince, s.unanswered = false, time.Time{}, false
 	s.mu.Unlock()
 	if was {
 		s.metrics.Away.Add(-1)
@@ -65,9 +69,19 @@ func (s *originState) reached(responses int) {
 	}
 }
 
-// connected records that the kept connection is made, or that the directory is readable. An origin
-// that then answers nothing is not away: it becomes silent.
-func (s *originState) connected() { s.reached(0) }
+// connected records that the kept connection is ready, or that the directory is readable. An origin
+// that then answers nothing is not away: it becomes silent. An origin that ends each stream stays
+// away, while attempts show that it still does.
+func (s *originState) connected() {
+	s.mu.Lock()
+	now := time.Now()
+	s.reachedAt = now
+	failing := s.unanswered && s.failedLately(now)
+	s.mu.Unlock()
+	if !failing {
+		s.reached(0)
+	}
+}
 
 // responded records an attempt's first response.
 func (s *originState) responded() {
@@ -146,10 +160,15 @@ func (s *originState) isAway() bool {
 const awayKnownFor = time.Minute
 
 // knownAway reports whether the origin is known to be away now.
-func (c *Client) knownAway(s *originState, now time.Time) bool {
+func (s *originState) knownAway(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.away && now.Sub(s.failedAt) < max(awayKnownFor, 2*c.opts.Backoff.Max)
+	return s.away && s.failedLately(now)
+}
+
+// failedLately reports whether the last failure is recent. The caller holds the lock.
+func (s *originState) failedLately(now time.Time) bool {
+	return now.Sub(s.failedAt) < max(awayKnownFor, 2*s.probes.backoff.Max)
 }
 
 // becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -136,6 +139,56 @@ func TestASilentOriginIsNotAway(t *testing.T) {
 	})
 }
 
+// An origin that ends each stream stays away, however often its connection is made again. It is
+// back at a response, or if no stream failed for a while.
+func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		var log xdstest.Log
+		f := n.origin("one", grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Minute, MaxConnectionAgeGrace: time.Second}))
+		r := startRelay(t, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one"}}, Variant: v, Dialer: n.dial, Backoff: steep, Log: log.Logger()})
+		synctest.Wait()
+		says := func(away, back int) {
+			t.Helper()
+			synctest.Wait()
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is back"`); a != away || b != back {
+				t.Fatalf("away %d and back %d times, want %d and %d:\n%s", a, b, away, back, &log)
+			}
+			if is, want := r.counted(`upstream_away{origin="one"}`), away-back; is != want {
+				t.Fatalf("the metric is %d, want %d", is, want)
+			}
+		}
+		fails := func(d time.Duration) {
+			for end := time.After(d); ; {
+				select {
+				case s := <-f.streams:
+					s.done <- status.Error(codes.Unimplemented, "unknown service")
+				case <-end:
+					return
+				}
+			}
+		}
+		ctx, cancel := context.WithCancel(r.ctx)
+		r.ctx = ctx
+		_, sink := r.stream(named(rds, "a"))
+		fails(30 * time.Minute)
+		says(1, 0)
+		n.mu.Lock()
+		if len(n.dials) < 20 {
+			t.Errorf("only %d connections", len(n.dials))
+		}
+		n.mu.Unlock()
+		f.opens().send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
+		says(1, 1)
+		fails(30 * time.Minute)
+		says(2, 1)
+
+		cancel()
+		time.Sleep(5 * time.Minute)
+		says(2, 2)
+	})
+}
+
 // An attempt that began before the origin was reached, and failed after that, does not make it
 // away.
 func TestAnOldFailureMeansNothing(t *testing.T) {
@@ -153,6 +206,31 @@ func TestAnOldFailureMeansNothing(t *testing.T) {
 			t.Error("not away")
 		}
 	})
+}
+
+// The relay's port differs in each attempt. It is not part of an error, so that the error stays the
+// same.
+func TestAnErrorHasNoLocalAddress(t *testing.T) {
+	reset := listenWith(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	})
+	ca := tlstest.File(t, t.TempDir(), "ca", tlstest.NewAuthority(t).PEM())
+	r := startRelay(t, Options{Origins: []OriginOptions{{Address: reset, TLS: TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
+	at := r.client.origins[0]
+	r.until("the origin to be away", func() bool { return at.status().Away })
+	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, err := range []error{
+		new(dialed).explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
+		ended(status.Error(codes.Unavailable, "error reading from server: read tcp [::1]:40000->[::2]:18000: connection reset by peer")),
+	} {
+		if strings.Contains(err.Error(), "40000") {
+			t.Errorf("%q has the relay's port", err)
+		}
+	}
 }
 
 // addresses is a resolver.ClientConn that accepts every result.

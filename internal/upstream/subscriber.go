@@ -295,7 +295,7 @@ func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
 	}
 	now := time.Now()
 	for _, at := range s.origins {
-		if !s.client.knownAway(at, now) {
+		if !at.knownAway(now) {
 			return at
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
 // away for all keys.
 func (s *Subscriber) failedEverywhere() bool {
 	now := time.Now()
-	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
+	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !at.knownAway(now) })
 }
 
 // nextOrigin is the origin to use after this one failed. Of the untried origins it is the most
@@ -319,7 +319,7 @@ func (s *Subscriber) nextOrigin(at *originState) *originState {
 		if s.tried[o] {
 			continue
 		}
-		if !s.client.knownAway(o, now) {
+		if !o.knownAway(now) {
 			return o
 		}
 		if best == nil {

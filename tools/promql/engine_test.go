@@ -184,10 +184,13 @@ func (h history) ask(t *testing.T, expr string) engine.Vector {
 	return slices.Clone(v)
 }
 
-// relabelled is a series with the labels that Prometheus adds. The instance is a:1 unless l has
-// another one.
+// relabelled is a series with the labels that Prometheus adds. The job is relay and the instance is
+// a:1 unless l has others.
 func relabelled(l labels.Labels) labels.Labels {
-	b := labels.NewBuilder(l).Set("job", "relay")
+	b := labels.NewBuilder(l)
+	if !l.Has("job") {
+		b.Set("job", "relay")
+	}
 	if !l.Has("instance") {
 		b.Set("instance", "a:1")
 	}

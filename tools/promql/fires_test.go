@@ -1,6 +1,7 @@
 package promql
 
 import (
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -16,7 +17,7 @@ import (
 // Their notation is that of Prometheus' own tests, with one value a minute. A counter that grows once
 // is a fault that does not repeat.
 var fires = map[string][]string{
-	"XdsRelayAbsent":                      nil, // no relay exists
+	"XdsRelayAbsent":                      {`xdsrelay_build_info{version="dev",job="other"} 1x1500 _x60`},
 	"XdsRelayReplicaDown":                 {`up 0x60`},
 	"XdsRelayReplicaMissing":              {`xdsrelay_build_info{version="dev",instance="b:1"} 1x1500 _x60`},
 	"XdsRelayNotReady":                    {`xdsrelay_ready 0x60`},
@@ -24,9 +25,9 @@ var fires = map[string][]string{
 	"XdsRelayConfigRejected":              {`xdsrelay_config_rejected 1x60`},
 	"XdsRelayNeedsRestart":                {`xdsrelay_config_needs_restart 2x60`},
 	"XdsRelayCertificateNotReloaded":      {`xdsrelay_certificate_reload_failed{of="downstream.tls"} 1x60`},
-	"XdsRelayCertificateExpiresIn30Days":  {`xdsrelay_certificate_expiry_timestamp_seconds{of="admin.tls"} 2592000x60`},
+	"XdsRelayCertificateExpiresIn30Days":  {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 2592000x60`},
 	"XdsRelayCertificateExpiresIn7Days":   {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 604800x60`},
-	"XdsRelayCertificateExpiresIn1Day":    {`xdsrelay_certificate_expiry_timestamp_seconds{of="origin one"} 86400x60`},
+	"XdsRelayCertificateExpiresIn1Day":    {`xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 86400x60`},
 	"XdsRelayRuleErrors":                  {`xdsrelay_rules_with_errors 1x60`},
 	"XdsRelayNoOrigin":                    {`xdsrelay_upstream_away{origin="ORIGIN"} 1x60`},
 	"XdsRelayOriginAway":                  {`xdsrelay_upstream_away{origin="second"} 1x60`},
@@ -106,9 +107,6 @@ func TestAlertsFire(t *testing.T) {
 			if v := h.ask(t, rule.Expr); len(v) != 0 {
 				t.Errorf("it fires at a healthy relay: %v", v)
 			}
-			if bad == nil {
-				clear(h)
-			}
 			metric, lasts := h.fire(t, &rule, bad)
 			if lasts < 0 {
 				t.Fatal("it does not fire")
@@ -141,6 +139,29 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
+// A certificate of a day that is renewed at half of its lifetime raises no alert. One that is not
+// renewed raises the alerts one after the other.
+func TestShortLivedCertificates(t *testing.T) {
+	rules := alerts(t)
+	names := []string{"XdsRelayCertificateExpiresIn30Days", "XdsRelayCertificateExpiresIn7Days", "XdsRelayCertificateExpiresIn1Day"}
+	for _, c := range []struct {
+		hours float64 // left
+		fire  int
+	}{{12, 0}, {6, 1}, {2.5, 2}, {0.5, 3}, {-1, 3}} {
+		h := healthy(families(t))
+		of := func(name string) labels.Labels {
+			return relabelled(labels.FromStrings(labels.MetricName, name, "of", "downstream.tls"))
+		}
+		h.put(of("xdsrelay_certificate_lifetime_seconds"), slices.Repeat([]float64{86400}, minutes+1))
+		h.put(of("xdsrelay_certificate_expiry_timestamp_seconds"), slices.Repeat([]float64{minutes*60 + c.hours*3600}, minutes+1))
+		for i, name := range names {
+			if fires := len(h.ask(t, rules[name].Expr)) > 0; fires != (i < c.fire) {
+				t.Errorf("%v h before the expiry: %s is %v", c.hours, name, fires)
+			}
+		}
+	}
+}
+
 // The alerts about replicas do not fire in a rolling update, which adds a replica before it removes
 // one. They fire if a replica does not come back, and only one of them.
 func TestRollingUpdate(t *testing.T) {
@@ -158,7 +179,11 @@ func TestRollingUpdate(t *testing.T) {
 			`up{instance="b:1"} 1x1500 _x60`, `xdsrelay_build_info{version="v1",instance="b:1"} 1x1500 _x60`,
 			`up{instance="c:1"} _x1508 1x52`, `xdsrelay_build_info{version="v2",instance="c:1"} _x1508 1x52`,
 		}, false},
+		{"another for 20 minutes", []string{
+			`up{instance="b:1"} _x1470 1x20 _x70`, `xdsrelay_build_info{version="v2",instance="b:1"} _x1470 1x20 _x70`,
+		}, false},
 		{"gone", []string{`up{instance="b:1"} 1x1500 _x60`, `xdsrelay_build_info{version="v1",instance="b:1"} 1x1500 _x60`}, true},
+		{"gone for 15 hours", []string{`up{instance="b:1"} 1x660 _x900`, `xdsrelay_build_info{version="v1",instance="b:1"} 1x660 _x900`}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := healthy(families(t))
@@ -175,6 +200,77 @@ func TestRollingUpdate(t *testing.T) {
 	missing := rules["XdsRelayReplicaMissing"]
 	if _, lasts := h.fire(t, &missing, []string{`up{instance="b:1"} 1x1500 0x60`, `xdsrelay_build_info{version="v1",instance="b:1"} 1x1500 _x60`}); lasts >= time.Duration(missing.For) {
 		t.Error("a replica that is down is also missing")
+	}
+}
+
+// A job of relays that vanishes or is down raises an alert as long as the fault stays, also while
+// another job has relays.
+func TestTwoJobs(t *testing.T) {
+	rules := alerts(t)
+	const up, relays = `up{job="b",instance="b:1"} `, `xdsrelay_build_info{version="v1",job="b",instance="b:1"} `
+	for _, c := range []struct {
+		name         string
+		up, relays   string
+		absent, down bool
+	}{
+		{"healthy", "1x1560", "1x1560", false, false},
+		{"vanished", "1x30 _x1530", "1x30 _x1530", true, false},
+		{"down for 25 hours", "1x30 0x1529", "1x30 _x1530", true, true},
+	} {
+		for name, want := range map[string]bool{"XdsRelayAbsent": c.absent, "XdsRelayReplicaDown": c.down} {
+			rule := rules[name]
+			metric, lasts := healthy(families(t)).fire(t, &rule, []string{up + c.up, relays + c.relays})
+			if fires := lasts >= time.Hour; fires != want || fires && metric.Get("job") != "b" {
+				t.Errorf("%s: %s has a result for %s with %s", c.name, name, lasts, metric)
+			}
+		}
+	}
+	for name, h := range map[string]history{"no series": {}, "no relay": healthy(families(t))} {
+		maps.DeleteFunc(h, func(_ string, s series) bool { return s.labels.Get(labels.MetricName) == "xdsrelay_build_info" })
+		if v := h.ask(t, rules["XdsRelayAbsent"].Expr); len(v) != 1 {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+}
+
+// ends has, for alerts on gauges, series with a fault that was repaired a minute ago.
+var ends = map[string]string{
+	"XdsRelayAbsent":                     `xdsrelay_build_info{version="dev",job="other"} 1x1400 _x100 1x1`,
+	"XdsRelayReplicaDown":                `up 0x60 1x1`,
+	"XdsRelayReplicaMissing":             `xdsrelay_build_info{version="dev",instance="b:1"} 1x1400 _x100 1x1`,
+	"XdsRelayNotReady":                   `xdsrelay_ready 0x60 1x1`,
+	"XdsRelayConfigRejected":             `xdsrelay_config_rejected 1x60 0x1`,
+	"XdsRelayNeedsRestart":               `xdsrelay_config_needs_restart 2x60 0x1`,
+	"XdsRelayCertificateNotReloaded":     `xdsrelay_certificate_reload_failed{of="downstream.tls"} 1x60 0x1`,
+	"XdsRelayCertificateExpiresIn30Days": `xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 1x60 4102444800x1`,
+	"XdsRelayCertificateExpiresIn7Days":  `xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 1x60 4102444800x1`,
+	"XdsRelayCertificateExpiresIn1Day":   `xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 1x60 4102444800x1`,
+	"XdsRelayRuleErrors":                 `xdsrelay_rules_with_errors 1x60 0x1`,
+	"XdsRelayNoOrigin":                   `xdsrelay_upstream_away{origin="ORIGIN"} 1x60 0x1`,
+	"XdsRelayOriginAway":                 `xdsrelay_upstream_away{origin="ORIGIN"} 1x60 0x1`,
+	"XdsRelayOriginSilent":               `xdsrelay_upstream_silent_streams{origin="ORIGIN"} 2x60 0x1`,
+	"XdsRelayOriginRejected":             `xdsrelay_upstream_rejected_types{type="CDS",origin="ORIGIN"} 1x60 0x1`,
+	"XdsRelayOriginFiles":                `xdsrelay_upstream_faulty_files{origin="ORIGIN"} 1x60 0x1`,
+	"XdsRelayServesLastKnownGood":        `xdsrelay_stale_types 3x60 0x1`,
+	"XdsRelayClientsNack":                `xdsrelay_downstream_types{type="CDS",state="nacked"} 1x60 0x1`,
+	"XdsRelayMixedUserAgents":            `xdsrelay_mixed_user_agent_keys 1x60 0x1`,
+	"XdsRelayOversized":                  `xdsrelay_downstream_oversized_types{type="EDS"} 1x60 0x1`,
+	"XdsRelayUnmapped":                   `xdsrelay_downstream_unanswered_types{reason="unmapped_later_type"} 1x60 0x1`,
+	"XdsRelayNotAllowed":                 `xdsrelay_downstream_unanswered_types{reason="secrets"} 1x60 0x1`,
+	"XdsRelayStoreFails":                 `xdsrelay_store_off 1x60 0x1`,
+}
+
+// An alert on a gauge ends with the fault.
+func TestAlertsEnd(t *testing.T) {
+	rules := alerts(t)
+	for name, line := range ends {
+		h, rule := healthy(families(t)), rules[name]
+		if _, lasts := h.fire(t, &rule, []string{line}); lasts < 50*time.Minute {
+			t.Errorf("%s has a result for %s while the fault stays", name, lasts)
+		}
+		if v := h.ask(t, rule.Expr); len(v) != 0 {
+			t.Errorf("%s does not end: %v", name, v)
+		}
 	}
 }
 

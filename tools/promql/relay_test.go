@@ -25,6 +25,8 @@ const root = "../.."
 // others are metrics that the demo does not have: those of TLS, and that of Prometheus itself.
 const others = `# TYPE xdsrelay_certificate_expiry_timestamp_seconds gauge
 xdsrelay_certificate_expiry_timestamp_seconds{of="downstream.tls"} 4102444800
+# TYPE xdsrelay_certificate_lifetime_seconds gauge
+xdsrelay_certificate_lifetime_seconds{of="downstream.tls"} 31536000
 # TYPE xdsrelay_certificate_reload_failed gauge
 xdsrelay_certificate_reload_failed{of="downstream.tls"} 0
 # TYPE up gauge

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/template"
 )
 
-// The alert says how many client streams are served without an origin, and how many were refused.
-func TestNoOriginCountsClients(t *testing.T) {
+// The alerts say how many client streams there are without an origin, and how many were refused.
+func TestAlertsCountClients(t *testing.T) {
 	h := make(history)
 	of := func(name string, more ...string) labels.Labels {
 		return labels.FromStrings(append([]string{labels.MetricName, name, "job", "relay", "instance", "a:1"}, more...)...)
@@ -21,10 +21,14 @@ func TestNoOriginCountsClients(t *testing.T) {
 	h.put(of("xdsrelay_downstream_streams", "variant", "sotw"), []float64{3, 3, 3})
 	h.put(of("xdsrelay_downstream_streams", "variant", "delta"), []float64{4, 4, 4})
 	h.put(of("xdsrelay_refused_total", "reason", "origin_unreachable"), []float64{0, 2, 4, 6, 8, 10, 12, 14})
-	const want = "7 client streams are served from what the relay has. No changes arrive. " +
-		"In the last 5 minutes the relay refused 10 streams, because it has nothing for them."
-	if got := h.expand(t, alerts(t)["XdsRelayNoOrigin"].Annotations["description"]); got != want {
-		t.Errorf("%q, want %q", got, want)
+	const refused = "In the last 5 minutes the relay refused 10 streams, because it has nothing for them."
+	for name, want := range map[string]string{
+		"XdsRelayNoOrigin":   "7 client streams are served from what the relay has. No changes arrive. " + refused,
+		"XdsRelayOriginAway": "Another origin serves, or the relay serves what it has, to 7 client streams. " + refused,
+	} {
+		if got := h.expand(t, alerts(t)[name].Annotations["description"]); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -125,7 +125,8 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 // Mixed has the keys whose clients differ in the name of their user agent (P58).
 type Mixed struct {
 	Keys int // their number
-	// Key is the first of them. Names has two user agents of its clients.
+	// Key is the first of them. Names has two user agents of its clients, or of the node that the
+	// origin sees and of a client.
 	Key   string
 	Names [2]string
 	Since time.Time // of Key

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acknowledged returns how many bytes the other host has acknowledged, and so received. ok is false if c is not a
-// TCP connection, or is closed.
+// acknowledged returns how many bytes the other host has acknowledged, and so received. ok is false
+// if c is not a TCP connection, or is closed.
 func acknowledged(c net.Conn) (n int64, ok bool) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

@@ -7,24 +7,15 @@ import (
 	"time"
 )
 
-// Soon is how long before its expiry a certificate should be renewed.
-const Soon = 30 * day
-
 const day = 24 * time.Hour
 
-// thresholds are how long before its expiry a certificate is logged. The last one is the expiry.
-var thresholds = [...]time.Duration{Soon, 7 * day, day, 0}
-
-// reached returns how many thresholds are reached now, and when the next one is; zero: all are
-// reached.
-func reached(expires, now time.Time) (n int, next time.Time) {
-	for i, before := range thresholds {
-		if at := expires.Add(-before); now.Before(at) {
-			return i, at
-		}
-	}
-	return len(thresholds), time.Time{}
-}
+// thresholds are how long before its expiry a certificate is logged: the smaller of a fixed time and
+// a fraction of its lifetime. Short-lived certificates are usually renewed when a half or two thirds
+// of their lifetime are over. The last threshold is the expiry.
+var thresholds = [...]struct {
+	before  time.Duration
+	divisor time.Duration // of the lifetime
+}{{30 * day, 3}, {7 * day, 6}, {day, 12}, {0, 1}}
 
 // Validity is when a certificate is valid.
 type Validity struct {
@@ -32,6 +23,8 @@ type Validity struct {
 	// Expires is when the first certificate of the chain expires. From then on the other side
 	// rejects the chain.
 	Expires time.Time `json:"expires"`
+	// Lifetime is that of the certificate that expires first.
+	Lifetime time.Duration `json:"-"`
 	// Issuer is the subject of the issuer in the chain that expires before the certificate itself;
 	// empty: none does.
 	Issuer string `json:"issuer,omitempty"`
@@ -48,12 +41,30 @@ func (v Validity) Name() string {
 // Expired reports whether the chain has expired.
 func (v Validity) Expired(now time.Time) bool { return !now.Before(v.Expires) }
 
+// Soon reports whether the chain should have been renewed by now. Once it has expired, that is true
+// too.
+func (v Validity) Soon(now time.Time) bool {
+	n, _ := v.reached(now)
+	return n > 0
+}
+
+// reached returns how many thresholds are reached now, and when the next one is; zero: all are
+// reached.
+func (v Validity) reached(now time.Time) (n int, next time.Time) {
+	for i, t := range thresholds {
+		if at := v.Expires.Add(-min(t.before, v.Lifetime/t.divisor)); now.Before(at) {
+			return i, at
+		}
+	}
+	return len(thresholds), time.Time{}
+}
+
 // validityOf returns the validity of a chain.
 func validityOf(c *tls.Certificate) Validity {
-	v := Validity{From: c.Leaf.NotBefore, Expires: c.Leaf.NotAfter}
+	v := Validity{From: c.Leaf.NotBefore, Expires: c.Leaf.NotAfter, Lifetime: c.Leaf.NotAfter.Sub(c.Leaf.NotBefore)}
 	for _, der := range c.Certificate[1:] {
 		if up, err := x509.ParseCertificate(der); err == nil && up.NotAfter.Before(v.Expires) {
-			v.Expires, v.Issuer = up.NotAfter, up.Subject.String()
+			v.Expires, v.Lifetime, v.Issuer = up.NotAfter, up.NotAfter.Sub(up.NotBefore), up.Subject.String()
 		}
 	}
 	return v
@@ -85,7 +96,7 @@ func (s *Source) logExpiry(ctx context.Context) {
 	logged := 0 // thresholds of the certificate
 	for {
 		m, now := s.inForce.Load(), time.Now()
-		n, next := reached(m.validity.Expires, now)
+		n, next := m.validity.reached(now)
 		if m != of {
 			of, logged = m, 0
 			if now.Before(m.validity.From) {

@@ -17,23 +17,34 @@ import (
 func TestThresholds(t *testing.T) {
 	expires := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	before := func(d time.Duration) time.Time { return expires.Add(-d) }
+	const hour = time.Hour
 	for _, c := range []struct {
-		left time.Duration
-		n    int
-		next time.Time // zero: none
+		lifetime, left time.Duration
+		n              int
+		next           time.Time // zero: none
 	}{
-		{365 * day, 0, before(30 * day)},
-		{30*day + 1, 0, before(30 * day)},
-		{30 * day, 1, before(7 * day)},
-		{7*day + 1, 1, before(7 * day)},
-		{7 * day, 2, before(day)},
-		{day, 3, expires},
-		{1, 3, expires},
-		{0, 4, time.Time{}},
-		{-365 * day, 4, time.Time{}},
+		{365 * day, 365 * day, 0, before(30 * day)},
+		{365 * day, 30*day + 1, 0, before(30 * day)},
+		{365 * day, 30 * day, 1, before(7 * day)},
+		{365 * day, 7*day + 1, 1, before(7 * day)},
+		{365 * day, 7 * day, 2, before(day)},
+		{365 * day, day, 3, expires},
+		{365 * day, 1, 3, expires},
+		{365 * day, 0, 4, time.Time{}},
+		{365 * day, -365 * day, 4, time.Time{}},
+		{90 * day, 31 * day, 0, before(30 * day)},
+		{30 * day, 11 * day, 0, before(10 * day)},
+		{30 * day, 10 * day, 1, before(5 * day)},
+		{day, day, 0, before(8 * hour)},
+		{day, 12 * hour, 0, before(8 * hour)}, // usually it is renewed now
+		{day, 8 * hour, 1, before(4 * hour)},
+		{day, 4 * hour, 2, before(2 * hour)},
+		{day, 2 * hour, 3, expires},
+		{day, 0, 4, time.Time{}},
 	} {
-		if n, next := reached(expires, before(c.left)); n != c.n || !next.Equal(c.next) {
-			t.Errorf("%s before the expiry: %d, and next at %s; want %d and %s", c.left, n, next, c.n, c.next)
+		v := Validity{Expires: expires, Lifetime: c.lifetime}
+		if n, next := v.reached(before(c.left)); n != c.n || !next.Equal(c.next) || v.Soon(before(c.left)) != (n > 0) {
+			t.Errorf("%s of %s before the expiry: %d, and next at %s; want %d and %s", c.left, c.lifetime, n, next, c.n, c.next)
 		}
 	}
 }
@@ -100,6 +111,13 @@ func TestExpiryIsLogged(t *testing.T) {
 		renew(100 * day)
 		src.Reload()
 		after(0)
+		renew(0, tlstest.Expiring(day, day))
+		src.Reload()
+		after(12 * time.Hour)
+		renew(0, tlstest.Expiring(day, day)) // at half of its lifetime
+		src.Reload()
+		after(16*time.Hour - time.Second)
+		after(time.Second, soon) // it was not renewed
 		stop()
 		running.Wait()
 	})

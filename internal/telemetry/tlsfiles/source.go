@@ -67,8 +67,8 @@ func Check(f Files) error {
 	return err
 }
 
-// Run follows the files until ctx ends; then it returns nil. It logs a certificate 30 days, 7 days
-// and 1 day before it expires, and once it has expired.
+// Run follows the files until ctx ends; then it returns nil. It logs a certificate at each
+// threshold before it expires, and once it has expired.
 func (s *Source) Run(ctx context.Context) error {
 	var expiry sync.WaitGroup
 	expiry.Go(func() { s.logExpiry(ctx) })
@@ -114,10 +114,10 @@ func (s *Source) setFault(f *Fault) {
 	}
 }
 
-// measureExpiry sets the metric of when the certificate expires.
+// measureExpiry sets the metrics of when the certificate expires.
 func (s *Source) measureExpiry(m *material) {
 	if m.cert != nil && s.opts.Metrics != nil {
-		s.opts.Metrics.CertificateExpires(s.opts.Name, m.validity.Expires)
+		s.opts.Metrics.CertificateExpires(s.opts.Name, m.validity.Expires, m.validity.Lifetime)
 	}
 }
 

@@ -378,7 +378,7 @@ func TestExpiryIsShown(t *testing.T) {
 	if chain.Leaf == nil {
 		chain.Leaf, _ = x509.ParseCertificate(now.Certificate[0])
 	}
-	if got := validityOf(&chain); !got.Expires.Equal(leaf) || got.Issuer != "CN=old" || got.Name() != "issuer CN=old" {
+	if got := validityOf(&chain); !got.Expires.Equal(leaf) || got.Issuer != "CN=old" || got.Name() != "issuer CN=old" || got.Lifetime != 365*day {
 		t.Errorf("a chain expires at %+v, want %v", got, leaf)
 	}
 }

@@ -94,10 +94,14 @@ func Loopback() Option {
 // Expired makes a certificate that expired a minute ago.
 func Expired() Option { return ExpiresIn(-time.Minute) }
 
-// ExpiresIn makes a certificate that expires after a time.
-func ExpiresIn(d time.Duration) Option {
+// ExpiresIn makes a certificate with a lifetime of 365 days that expires after d.
+func ExpiresIn(d time.Duration) Option { return Expiring(d, 365*24*time.Hour) }
+
+// Expiring makes a certificate with this lifetime that expires after d.
+func Expiring(d, lifetime time.Duration) Option {
 	return func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(d)
+		c.NotAfter = time.Now().Add(d)
+		c.NotBefore = c.NotAfter.Add(-lifetime)
 	}
 }
 
