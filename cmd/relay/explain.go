@@ -1,22 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
@@ -32,7 +25,8 @@ func newExplainCmd() *cobra.Command {
 rule and the values that it read.
 
 The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
-has one. The peer has the fields address, uri_sans, dns_sans and subject. If the rules
+has one. The peer has the fields address, uri_sans, dns_sans and subject. It may also
+be a second YAML document in the node's file. If the rules
 depend on the resource type, the command shows all types, or the one of --type. It
 exits with 1 if the rules refuse the node for one of these types.
 
@@ -88,11 +82,10 @@ number of clients.`,
 		if err != nil {
 			return err
 		}
-		m, node, err := readNode(cmd.InOrStdin(), *nodeFile)
+		node, peer, err := readNode(cmd.InOrStdin(), *nodeFile)
 		if err != nil {
 			return err
 		}
-		var peer expr.Peer
 		if *peerFile != "" {
 			if peer, err = readPeer(cmd.InOrStdin(), *peerFile); err != nil {
 				return err
@@ -102,7 +95,7 @@ number of clients.`,
 		if err != nil {
 			return err
 		}
-		out := explained{Node: m.Id, Cluster: m.Cluster}
+		out := explained{Node: node.ID, Cluster: node.Cluster}
 		for _, t := range types {
 			x, err := rules.Explain(node, peer, t)
 			if err != nil {
@@ -174,69 +167,29 @@ func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
 	return b, nil
 }
 
-// readNode reads a node, or an Envoy bootstrap with one, from JSON or YAML. A Node has no field
-// named node, which tells the two apart.
-func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
+// readNode reads a node, and a peer if the file has one: see aggregator.ParseNode.
+func readNode(stdin io.Reader, file string) (*xds.Node, expr.Peer, error) {
 	b, err := readInput(stdin, "node", file)
 	if err != nil {
-		return nil, nil, err
+		return nil, expr.Peer{}, err
 	}
-	fail := func(err error) (*corev3.Node, *xds.Node, error) {
-		return nil, nil, fmt.Errorf("--node %s: %w", file, err)
-	}
-	isJSON := json.Valid(b)
-	if !isJSON {
-		var v any
-		if err := yaml.Unmarshal(b, &v); err != nil {
-			line, reason := config.Syntax(b, err)
-			return fail(fmt.Errorf("line %d: %s", line, reason))
-		}
-		if b, err = json.Marshal(v); err != nil {
-			return fail(err)
-		}
-	}
-	var bootstrap struct{ Node json.RawMessage }
-	if err := json.Unmarshal(b, &bootstrap); err == nil && bootstrap.Node != nil {
-		b, isJSON = bootstrap.Node, false
-	}
-	m := new(corev3.Node)
-	if err := protojson.Unmarshal(b, m); err != nil {
-		err = xds.PlainError(err)
-		if !isJSON { // the JSON made here has other lines than the file
-			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
-		}
-		return fail(err)
-	}
-	raw, err := proto.Marshal(m)
+	node, peer, err := aggregator.ParseNode(b, new(xds.NodeTable))
 	if err != nil {
-		return fail(err)
+		return nil, peer, fmt.Errorf("--node %s: %w", file, err)
 	}
-	n, err := new(xds.NodeTable).Intern(raw)
-	if err != nil {
-		return fail(err)
-	}
-	return m, n, nil
+	return node, peer, nil
 }
 
-// jsonPlace matches the position in an error of protojson.
-var jsonPlace = regexp.MustCompile(` ?\(line \d+:\d+\):? ?`)
-
-// unknownPeerField matches the error of yaml for an unknown field of a peer.
-var unknownPeerField = regexp.MustCompile(`field (\S+) not found in type expr\.Peer`)
-
 func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
-	var p expr.Peer
 	b, err := readInput(stdin, "peer", file)
 	if err != nil {
-		return p, err
+		return expr.Peer{}, err
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(&p); err != nil {
-		text := unknownPeerField.ReplaceAllString(err.Error(), "unknown field $1; the fields are address, uri_sans, dns_sans and subject")
-		return p, fmt.Errorf("--peer %s: %s", file, strings.TrimPrefix(text, "yaml: unmarshal errors:\n  "))
+	peer, err := aggregator.ParsePeer(b)
+	if err != nil {
+		return peer, fmt.Errorf("--peer %s: %w", file, err)
 	}
-	return p, nil
+	return peer, nil
 }
 
 // print writes the explanations as tables. Types with equal explanations share one.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestKeys(t *testing.T) {
@@ -68,8 +70,16 @@ func TestKeyProblem(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	o := operate(t, "")
-	code, out := o.run("origins")
-	lines := strings.Split(out, "\n")
+	var code int
+	var lines []string
+	xdstest.Eventually(t, "a connection to the origin", func() error {
+		var out string
+		code, out = o.run("origins")
+		if lines = strings.Split(out, "\n"); strings.Contains(out, "connecting") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	if code != 0 || len(lines) != 3 || strings.Join(strings.Fields(lines[0]), " ") != "ORIGIN STATE STREAMS SILENT CONNECTIONS RECONNECTS ADDRESS PROBLEM" ||
 		!strings.HasPrefix(lines[1], "file:origin  connected  0 ") {
 		t.Errorf("%d %q", code, lines)

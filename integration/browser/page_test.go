@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,18 +70,25 @@ func TestAWrongOriginIsShown(t *testing.T) {
 	p.shows(".tiles", "0 of 1")
 }
 
-// Invalid files of an origin keep the previous content, and are shown.
+// Invalid files of an origin keep the previous content, and are shown. Problems with the same
+// consequence and next step share a banner.
 func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
-	w := serve(t, nil)
+	w := &fixture{TB: t, dir: t.TempDir()}
+	w.clusters("1", "web")
+	second := t.TempDir()
+	w.start(xdstest.Config{"upstream.origins": []map[string]any{{"address": "file://" + w.dir, "name": "files"}, {"address": "file://" + second, "name": "others"}}})
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
 	p.shows("#origins", "connected")
-	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{w.dir, second} {
+		if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.shows(".alarms", "files that cannot be used", "bad.yaml", "yaml: line 1")
+	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
+	p.is("[...document.querySelectorAll('.problem')].filter((e) => e.textContent.includes('Repair the files.')).length === 1")
 }
 
 // Settings of the relay's file that are not in force are shown, too.
@@ -192,6 +200,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	p.shows(".tabs a[aria-current]", "CDS 2")
 	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients have it", "The last 2 versions of CDS")
 	p.is("document.querySelectorAll('.curve .line').length === 1 && document.querySelectorAll('.curve circle.synced').length === 2")
+	p.is(`/p50 ≤ \d+ \w+.*p99 ≤ \d+ \w+/.test(document.querySelector('.curve').textContent)`)
 	// One was changed and one removed, and all three clients accepted it.
 	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
 	same()
@@ -257,15 +266,22 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".flow", "NACKED")
 	p.visit("/ui/nacks")
 	p.shows(".cards", "still rejects it")
+	// A message is one group. A group that is rejected comes before one that is not.
+	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelector('.cards > li:nth-child(2)').className === 'over'")
+	w.nacking("cluster web: no such transport socket")
+	w.clusters("4", "web", "api", "new")
+	p.shows(".cards > li:nth-child(1) > div", "no such transport socket", "1 client still rejects it", "1 key", "2 versions", "2 times")
+	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards > li:nth-child(1) .rows > li.over').length === 1")
+	p.shows(".cards > li.over", "another reason")
 	w.nacking("")
-	w.clusters("4", "web", "api")
+	w.clusters("5", "web", "api")
 	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
 	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
 	// The resources are still there, although the client has accepted newer ones.
-	p.do(chromedp.Click(".cards > li:nth-child(1) summary"))
-	p.shows(".cards > li:nth-child(1) .difference", "newer", `+name: newer`)
+	p.do(chromedp.Click(".cards > li:nth-child(1) .rows > li:nth-child(2) summary"))
+	p.shows(".cards > li:nth-child(1) .difference", "new", `+name: new`)
 	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
-	p.shows(".cards > li:nth-child(2) .difference", `+name: new`)
+	p.shows(".cards > li:nth-child(2) .difference", `+name: newer`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {
@@ -277,9 +293,18 @@ func TestWhereANodeGoes(t *testing.T) {
 	p.shows("#explained", "edge/eu-9", "aggregation.rules[0]", `node.cluster != "nobody"`, "node.locality.zone", `"eu-9"`, "match")
 	p.do(chromedp.SetValue("#node", `{"cluster": "nobody"}`), chromedp.Click("button.first"))
 	p.shows("#explained", "the relay refuses the node", "no match")
-	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
-	p.shows("#explained [role=alert]", "The node is not JSON")
+	// YAML, and a whole bootstrap.
+	p.do(chromedp.SetValue("#node", "cluster: mesh\nlocality:\n  zone: eu-8\n"), chromedp.Click("button.first"))
+	p.shows("#explained", "key mesh/eu-8")
+	p.do(chromedp.SetValue("#node", "admin: {}\nnode:\n  cluster: edge\n  locality: {zone: eu-7}\nstatic_resources:\n  clusters: []\n"),
+		chromedp.SetValue("#peer", `{"address": "10.0.0.1"}`), chromedp.Click("button.first"))
+	p.shows("#explained", "edge/eu-7")
 	p.expect("400")
+	p.do(chromedp.SetValue("#peer", "adress: 10.0.0.1"), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "peer: ", "unknown field adress")
+	p.is("(document.getElementById('peer').value = '') === ''")
+	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "line 1: ", "is not closed")
 	p.do(chromedp.SetValue("#node", `{"colour": 1}`), chromedp.Click("button.first"))
 	p.shows("#explained [role=alert]", "colour")
 }
@@ -336,6 +361,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 	for _, v := range []struct{ path, selector, text string }{
 		{"/", ".tiles", "Clients"},
 		{"/ui/fleet", ".tiles", "Clients"},
+		{"/ui/clients?state=SYNCED", "table", "edge-003"},
 		{"/ui/keys", "table", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
 		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},
@@ -434,9 +460,66 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 	leave()
 	w.stop()
 	p.shows("#live", "not connected")
+	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
+	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).opacity < 1")
+	p.shows(".tiles", "2")
 	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
 	w.join(edge(3)...)
 	p.shows("#live", "live")
 	p.shows(".tiles", "3")
+	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'")
 	same()
+}
+
+// A relay that hangs keeps its connections open.
+func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.join(edge(2)...)
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows(".tiles", "2")
+	w.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { w.signal(syscall.SIGCONT) })
+	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
+	w.signal(syscall.SIGCONT)
+	p.shows("#live", "live")
+	p.is("document.getElementById('lost').hidden")
+}
+
+// A page that was just opened has the curves of the time before. It goes on by itself.
+func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.join(edge(4)...)
+	samples := func(least int) {
+		t.Helper()
+		xdstest.Eventually(t, "samples", func() error {
+			var found struct {
+				Items []struct {
+					Clients int
+					States  struct{ Synced int } `json:"types_by_state"`
+				}
+			}
+			if err := xdstest.HTTPGetJSON(w.admin+"/history", &found); err != nil {
+				return err
+			}
+			if n := len(found.Items); n < least || found.Items[n-1].Clients != 4 || found.Items[n-1].States.Synced != 4 {
+				return fmt.Errorf("%+v", found)
+			}
+			return nil
+		})
+	}
+	samples(2)
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows(".past", "Clients", "4 clients", "0 NACKED", "2 min ago")
+	// Without waiting for the time of the next sample.
+	p.is("performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history')).startTime - performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history.js')).responseEnd < 5000")
+	points := "document.querySelector('.past path.all').getAttribute('d').split(/[ML]/).length"
+	before := eval[int](p, points)
+	w.nacking("no")
+	w.clusters("2", "web")
+	p.shows(".past", "1 NACKED") // of an event, or of the relay's next sample
+	p.is(fmt.Sprintf("%s > %d", points, before))
 }

@@ -52,7 +52,7 @@ func TestPictures(t *testing.T) {
 		ready      func()
 	}{
 		{"fleet", "/", 1280, func() {
-			p.is("document.querySelectorAll('.spark span').length > 7 && document.querySelector('.flow .nacked')")
+			p.is("document.querySelector('.past path') && document.querySelector('.flow .nacked')")
 		}},
 		{"key", "/ui/keys/edge%2Feu-1?type=RDS", 1280, func() { p.shows(".resources", "ingress"); p.is("document.querySelector('.curve .line')") }},
 		{"nacks", "/ui/nacks", 1280, func() {

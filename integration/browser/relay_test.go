@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type fixture struct {
 	admin  string // its URL
 	config string // file of the relay
 	stop   func() // stops the relay
+	signal func(syscall.Signal)
 
 	nack atomic.Pointer[string] // why clients reject clusters; nil: they accept them
 }
@@ -49,7 +51,7 @@ func (f *fixture) start(more xdstest.Config) {
 		"aggregation.rules": []map[string]any{{"match": `node.cluster != "nobody"`, "key": []string{"node.cluster", "node.locality.zone"}}},
 	}).With(more).WriteFile(f)
 	r := xdstest.StartRelayCommand(f, xdstest.Command(f, "serve", "--config", f.config))
-	f.down, f.admin, f.stop = r.Address, "http://"+r.Admin, r.Stop
+	f.down, f.admin, f.stop, f.signal = r.Address, "http://"+r.Admin, r.Stop, r.Signal
 }
 
 // clusters sets the origin's clusters.

@@ -5,9 +5,17 @@ import (
 	"testing"
 )
 
-var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
+var allViews = []string{"/ui/fleet", "/ui/clients", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
 
-// No view is wider than a telephone; wide tables scroll by themselves.
+// collisions are the pairs of labels in drawings of which one covers the other.
+const collisions = `[...document.querySelectorAll('svg')].flatMap((svg) => {
+  const all = [...svg.querySelectorAll('text')].filter((t) => t.textContent).map((t) => ({ text: t.textContent, at: t.getBoundingClientRect() }));
+  return all.flatMap((a, i) => all.slice(i + 1)
+    .filter((b) => a.at.left < b.at.right && b.at.left < a.at.right && a.at.top + 2 < b.at.bottom && b.at.top + 2 < a.at.bottom)
+    .map((b) => a.text + ' and ' + b.text));
+})`
+
+// No view is wider than a telephone; tables are cards there, and no labels of drawings collide.
 func TestItFitsATelephone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
@@ -15,7 +23,7 @@ func TestItFitsATelephone(t *testing.T) {
 	w.nacking(strings.Repeat("a-long-message-without-a-blank/", 20))
 	w.clusters("2", "web", strings.Repeat("long-name-", 20))
 	p := w.open()
-	for _, width := range []int64{390, 820, 1280} {
+	for _, width := range []int64{360, 820, 1280} {
 		p.size(width)
 		for _, view := range allViews {
 			p.visit(view)
@@ -28,6 +36,12 @@ func TestItFitsATelephone(t *testing.T) {
 			if got := eval[int](p, "document.documentElement.scrollWidth"); got > int(width) {
 				t.Errorf("%s is %d wide at %d", view, got, width)
 			}
+			for _, pair := range eval[[]string](p, collisions) {
+				t.Errorf("%s at %d: %s", view, width, pair)
+			}
+			if cards := eval[bool](p, "[...document.querySelectorAll('tbody tr')].every((tr) => getComputedStyle(tr).display === 'block')"); width == 360 && !cards {
+				t.Errorf("%s at %d: a row is not a card", view, width)
+			}
 		}
 	}
 }
@@ -35,7 +49,7 @@ func TestItFitsATelephone(t *testing.T) {
 // audit finds problems for users without sight or without a mouse.
 const audit = `(() => {
   const wrong = [];
-  const name = (e) => e.getAttribute('aria-label') || e.textContent.trim() || (e.id && document.querySelector('label[for="' + e.id + '"]')?.textContent);
+  const name = (e) => e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.[0]?.textContent || (e.id && document.querySelector('label[for="' + e.id + '"]')?.textContent);
   if (document.querySelectorAll('h1').length !== 1) wrong.push('there is not one h1');
   if (!document.documentElement.lang) wrong.push('no language');
   for (const e of document.querySelectorAll('input, textarea, select, button, a[href], [role=img], nav')) if (!name(e)) wrong.push('no name: ' + e.outerHTML.slice(0, 90));

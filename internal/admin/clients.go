@@ -98,7 +98,7 @@ func (s *Server) listClients(r *http.Request) (int, any) {
 	if bad != nil {
 		return http.StatusBadRequest, *bad
 	}
-	return s.clients(r, &f)
+	return s.clients(r, &f, whole[inspect.ClientStatus])
 }
 
 func (s *Server) listNode(r *http.Request) (int, any) {
@@ -108,7 +108,8 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	}
 	id := r.PathValue("node")
 	f.node = &id
-	status, p := s.clients(r, &f)
+	detail := inspect.Details()
+	status, p := s.clients(r, &f, func(c *inspect.ClientStatus) (any, bool) { return detail(c), true })
 	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
 		for c := range s.opts.Clients.ClientsAfter(0) {
 			if c.Node == id {
@@ -120,21 +121,24 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 	return status, p
 }
 
+// showClient returns the item for a client.
+type showClient = func(*inspect.ClientStatus) (any, bool)
+
 // clients answers with the clients that the filter selects: in the order of their streams, or with
 // ?sort=worst those in the worst state first.
-func (s *Server) clients(r *http.Request, f *clientFilter) (int, any) {
+func (s *Server) clients(r *http.Request, f *clientFilter, show showClient) (int, any) {
 	switch by := r.URL.Query().Get("sort"); by {
 	case "":
-		return s.clientsByStream(r, f)
+		return s.clientsByStream(r, f, show)
 	case "worst":
-		return s.worstClients(r, f)
+		return s.worstClients(r, f, show)
 	default:
 		return fail(http.StatusBadRequest, fmt.Sprintf("sort: must be worst or absent, but is %q", by))
 	}
 }
 
 // clientsByStream examines only as many clients as the page needs.
-func (s *Server) clientsByStream(r *http.Request, f *clientFilter) (int, any) {
+func (s *Server) clientsByStream(r *http.Request, f *clientFilter, show showClient) (int, any) {
 	_, after, err := pageOf(r)
 	from := uint64(0) // numbers begin at 1
 	if after != "" && err == nil {
@@ -150,7 +154,7 @@ func (s *Server) clientsByStream(r *http.Request, f *clientFilter) (int, any) {
 				}
 			}
 		}
-	}, clientPlace, whole)
+	}, clientPlace, show)
 }
 
 // ranked is a client with its place in the order of worstClients.
@@ -162,7 +166,7 @@ type ranked struct {
 // worstClients answers with the clients in the worst state first, and among these with those that
 // have been in it for longest. It examines all clients, and counts them. Between two pages a client
 // may change its state; then it may be on both pages or on none.
-func (s *Server) worstClients(r *http.Request, f *clientFilter) (int, any) {
+func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient) (int, any) {
 	limit, after, err := pageOf(r)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
@@ -187,7 +191,7 @@ func (s *Server) worstClients(r *http.Request, f *clientFilter) (int, any) {
 		}
 	}
 	slices.SortFunc(rows, order)
-	status, answer := paged(r, rows, func(c *ranked) string { return c.place }, func(c *ranked) (any, bool) { return &c.ClientStatus, true })
+	status, answer := paged(r, rows, func(c *ranked) string { return c.place }, func(c *ranked) (any, bool) { return show(&c.ClientStatus) })
 	if p, ok := answer.(page); ok {
 		p.Total = &total
 		answer = p

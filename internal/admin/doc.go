@@ -37,7 +37,9 @@
 // them. It returns only ids and keys, because a node's metadata may be confidential. A page also
 // ends after a time, and may have no items; it says how many clients it examined.
 //
-// POST /explain takes a node (envoy.config.core.v3.Node) as JSON, or {"node": ..., "peer": ...}.
+// POST /explain takes a node (envoy.config.core.v3.Node) as JSON, or {"node": ..., "peer": ...}. As
+// application/yaml it takes what relay explain reads from files: a node or an Envoy bootstrap in
+// YAML or JSON, and the peer as a second YAML document.
 //
 // # The page
 //

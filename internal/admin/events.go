@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/overview"
 )
 
@@ -69,6 +70,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	in := overview.In{
 		Relay:    s.relay(),
 		Problems: s.problems(keys, origins),
+		Totals:   overview.ReadTotals(s.opts.Metrics),
 		Clients:  s.opts.Clients.ClientsAfter(0),
 		Keys:     keys,
 		Origins:  []overview.Origin{},
@@ -79,9 +81,16 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 			Connections: o.Connections, Streams: o.Streams, Silent: o.Silent, Error: o.LastError,
 		})
 	}
-	b, err := marshal(overview.Of(&in), "")
+	b, err := jsonyaml.JSON(overview.Of(&in))
 	if err != nil {
 		return nil, 0, fmt.Errorf("overview: %w", err)
 	}
 	return b[:len(b)-1], time.Since(began), nil // without the newline
+}
+
+// listHistory answers with all samples: there are at most as many as fifteen minutes have.
+func (s *Server) listHistory(*http.Request) (int, any) {
+	return http.StatusOK, struct {
+		Items []overview.Sample `json:"items"`
+	}{s.history.Samples()}
 }

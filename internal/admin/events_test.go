@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -166,4 +167,29 @@ func TestThePageIsForBrowsers(t *testing.T) {
 	r.want(http.StatusMethodNotAllowed, http.MethodPost, "/ui/fleet", nil)
 	// A page with another name that resolves here gets no data.
 	r.want(http.StatusForbidden, http.MethodGet, "/events", nil, "Host", "evil.example")
+}
+
+// The history has no samples yet. Those that it will have come from the metrics.
+func TestHistory(t *testing.T) {
+	r := serve(t, nil)
+	if got := r.get("/history", nil); !strings.Contains(string(got.body), `"items": []`) {
+		t.Errorf("%s", got.body)
+	}
+	m := r.Server.opts.Metrics
+	m.Streams[telemetry.SotW].Add(3)
+	m.Streams[telemetry.REST].Add(1)
+	states := telemetry.NewClientStates()
+	states.Count(xds.ClusterType, telemetry.ClientSynced, false)
+	states.Count(xds.EndpointType, telemetry.ClientSynced, false)
+	states.Count("acme.Unknown", telemetry.ClientNacked, false)
+	m.SetClientStates(states)
+	of := m.Type(xds.ClusterType)
+	of.Responses[telemetry.SotW].Add(5)
+	of.Responses[telemetry.Delta].Inc()
+	of.Acks.Add(4)
+	of.Nacks.Inc()
+	want := overview.Numbers{Clients: 4, States: overview.States{Synced: 2, Nacked: 1}, Totals: overview.Totals{Responses: 6, Acks: 4, Nacks: 1}}
+	if got := overview.ReadNumbers(m); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }

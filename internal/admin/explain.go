@@ -34,7 +34,11 @@ func (s *Server) explain(r *http.Request) (int, any) {
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
-	node, peer, err := s.readNode(body)
+	read := s.readNode
+	if mediaType(r) == yamlType {
+		read = s.readYAML
+	}
+	node, peer, err := read(body)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
@@ -65,6 +69,15 @@ func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 		all = append(all, t.URL)
 	}
 	return all, nil
+}
+
+// readYAML reads a node as relay explain does: also from a bootstrap, and a peer behind it.
+func (s *Server) readYAML(body []byte) (*xds.Node, expr.Peer, error) {
+	node, peer, err := aggregator.ParseNode(body, &s.nodes)
+	if err != nil {
+		return nil, peer, fmt.Errorf("body: %w", err)
+	}
+	return node, peer, nil
 }
 
 // readNode reads a node, or an object with a node and a peer. A Node has no field named node, which

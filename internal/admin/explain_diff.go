@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout"
 )
@@ -91,7 +92,7 @@ func (s *Server) diff(r *http.Request) (int, any) {
 		if len(m.Changes) == 0 {
 			continue
 		}
-		b, err := marshal(showMove(&m), "")
+		b, err := jsonyaml.JSON(showMove(&m))
 		if err != nil {
 			return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d: cannot be encoded: %v", m.Stream, err))
 		}

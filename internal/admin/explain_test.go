@@ -87,3 +87,25 @@ func TestExplainOfNoNode(t *testing.T) {
 	got := r.do("POST", "/explain?type=nothing", `{"id": "n"}`, "Content-Type", "application/json")
 	r.check(got, 400, nil)
 }
+
+// As YAML, the body is what relay explain reads from files.
+func TestExplainYAML(t *testing.T) {
+	r := serve(t, nil)
+	ask := func(body string) reply {
+		return r.do("POST", "/explain?type=CDS", body, "Content-Type", "application/yaml; charset=utf-8")
+	}
+	var got explained
+	r.check(ask("admin: {}\nnode: {id: n, cluster: edge-eu}\n---\nuri_sans: [spiffe://a]\n"), 200, &got)
+	if got.Node != "n" || got.Types[0].Key != "proven" {
+		t.Errorf("%+v", got)
+	}
+	if got := ask("id: [\n"); got.StatusCode != 400 || !strings.Contains(string(got.body), "body: line ") {
+		t.Errorf("%d %s", got.StatusCode, got.body)
+	}
+	if got := ask("id: " + strings.Repeat("n", MaxBody)); got.StatusCode != 413 {
+		t.Errorf("%d %s", got.StatusCode, got.body)
+	}
+	if got := r.do("POST", "/explain", "id: n", "Content-Type", "text/plain"); got.StatusCode != 415 || !strings.Contains(string(got.body), "application/json or application/yaml") {
+		t.Errorf("%d %s", got.StatusCode, got.body)
+	}
+}

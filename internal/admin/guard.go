@@ -29,8 +29,8 @@ type endpoint struct {
 	query []string
 	// reads: it waits for its turn, because its cost depends on what the relay holds.
 	reads bool
-	// json: the body must be declared as JSON.
-	json bool
+	// json: the body must be declared as JSON; with yaml set, or as YAML.
+	json, yaml bool
 	// unlinked: a link from another site is refused, because the answer costs much or goes on for
 	// long.
 	unlinked bool
@@ -136,8 +136,12 @@ func (s *Server) guard(r *route) http.Handler {
 			refuse(http.StatusBadRequest, err.Error())
 			return
 		}
-		if t, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type")); e.json && t != "application/json" {
-			refuse(http.StatusUnsupportedMediaType, "content-type: must be application/json")
+		if t := mediaType(req); e.json && t != jsonType && !(e.yaml && t == yamlType) {
+			must := jsonType
+			if e.yaml {
+				must += " or " + yamlType
+			}
+			refuse(http.StatusUnsupportedMediaType, "content-type: must be "+must)
 			return
 		}
 		leave := func() {}
@@ -162,6 +166,21 @@ func (s *Server) guard(r *route) http.Handler {
 		leave() // from here on, held bounds the memory for bodies
 		s.send(w, s.turn(e, req, f))
 	})
+}
+
+// The media types of bodies.
+const (
+	jsonType = "application/json"
+	yamlType = "application/yaml"
+)
+
+// mediaType returns the media type of the body without its parameters; empty: none is declared.
+func mediaType(req *http.Request) string {
+	t, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
 }
 
 // readBody reads the body before the request waits for its turn, so that a slow client delays only

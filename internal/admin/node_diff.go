@@ -10,6 +10,7 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
@@ -89,7 +90,7 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 		}
 		known, number = true, stream
 		for i := range of {
-			item, err := marshal(s.compare(&of[i], b), "")
+			item, err := jsonyaml.JSON(s.compare(&of[i], b))
 			if err != nil {
 				return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d: cannot be encoded: %v", stream, err))
 			}
@@ -180,7 +181,7 @@ func yamlText(message json.RawMessage) string {
 	if message == nil {
 		return ""
 	}
-	b, err := asYAML(message)
+	b, err := YAML(message)
 	if err != nil {
 		return string(message)
 	}

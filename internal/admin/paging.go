@@ -12,6 +12,8 @@ import (
 	"sort"
 	"strconv"
 	"time"
+
+	"xdsrelay/internal/admin/jsonyaml"
 )
 
 const (
@@ -29,15 +31,15 @@ type page struct {
 	Total *int `json:"total,omitempty"`
 }
 
-// lines returns a large page with one item a line, without decoding it; false if the page is small
+// Lines returns a large page with one item a line, without decoding it; false if the page is small
 // enough to be indented.
-func (p page) lines() ([]byte, bool) {
+func (p page) Lines() ([]byte, bool) {
 	size, indented := 0, 0
 	for _, i := range p.Items {
 		size += len(i) + 1
-		indented += indentedSize(i, 2)
+		indented += jsonyaml.IndentedSize(i, 2)
 	}
-	if indented <= maxIndented {
+	if indented <= jsonyaml.MaxIndented {
 		return nil, false
 	}
 	next, err := json.Marshal(p.Next)
@@ -97,7 +99,7 @@ func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], pla
 		if !ok {
 			continue
 		}
-		b, err := marshal(v, "")
+		b, err := jsonyaml.JSON(v)
 		if err != nil {
 			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q: cannot be encoded: %v", place(row), err))
 		}

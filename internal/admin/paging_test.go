@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -26,19 +27,19 @@ func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 	}{
 		"small": {`{"b":1,"a":["x: \"{[,\\",{"c":{}}]}`, true},
 		"deep":  {nested(2000, "1"), false},
-		"large": {`["` + strings.Repeat(`x","`, maxIndented/4) + `x"]`, false},
+		"large": {`["` + strings.Repeat(`x","`, jsonyaml.MaxIndented/4) + `x"]`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for what, v := range map[string]any{"alone": json.RawMessage(c.json), "in a page": page{Items: []json.RawMessage{[]byte(c.json)}}} {
-				j, err := indentedJSON(v)
-				if err != nil || !json.Valid(j) || strings.Contains(string(j), "\n  ") != c.indented || len(j) > maxIndented+2*len(c.json) {
+				j, err := jsonyaml.Indented(v)
+				if err != nil || !json.Valid(j) || strings.Contains(string(j), "\n  ") != c.indented || len(j) > jsonyaml.MaxIndented+2*len(c.json) {
 					t.Errorf("%s: %v, %d bytes of %d", what, err, len(j), len(c.json))
 				}
-				if c.indented && len(j) > indentedSize([]byte(c.json), 2)+40 {
-					t.Errorf("%s: %d bytes, taken for %d", what, len(j), indentedSize([]byte(c.json), 2))
+				if c.indented && len(j) > jsonyaml.IndentedSize([]byte(c.json), 2)+40 {
+					t.Errorf("%s: %d bytes, taken for %d", what, len(j), jsonyaml.IndentedSize([]byte(c.json), 2))
 				}
-				y, err := asYAML(v)
-				if err != nil || len(y) > 2*maxIndented+9*len(c.json) {
+				y, err := jsonyaml.YAML(v)
+				if err != nil || len(y) > 2*jsonyaml.MaxIndented+9*len(c.json) {
 					t.Errorf("%s: %v, %d bytes of %d as YAML", what, err, len(y), len(c.json))
 				}
 				if name == "deep" {
@@ -57,24 +58,6 @@ func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Every YAML reader reads them as strings; most names need no quotes.
-func TestStringsInYAML(t *testing.T) {
-	for s, quoted := range map[string]bool{
-		"type.googleapis.com/envoy.config.cluster.v3.Cluster": false, "v2": false, "web-0": false, "outbound|80||reviews": false, "a:b": false, "/x": false,
-		"yes": true, "On": true, "NULL": true, "1": true, "1e3": true, "0x1": true, "2026-11-22": true, "": true, "a:": true, "a: b": true, "a #b": true,
-		"- a": true, "~": true, "a\nb": true, "a b": true, ".inf": true, "{a": true, "é": true, "a,b": true,
-	} {
-		b, err := asYAML(map[string]string{"k": s})
-		if want := map[bool]string{false: "k: " + s + "\n", true: `k: "`}[quoted]; err != nil || !strings.HasPrefix(string(b), want) {
-			t.Errorf("%q: %q", s, b)
-		}
-		var out map[string]any
-		if err := yaml.Unmarshal(b, &out); err != nil || out["k"] != s {
-			t.Errorf("%q: %v %v", s, err, out)
-		}
 	}
 }
 

@@ -523,7 +523,7 @@ func TestYAML(t *testing.T) {
 
 func TestYAMLKeysMayBeLong(t *testing.T) {
 	in := map[string]any{strings.Repeat("k", 5000): 1, "on": 1.5, "x": nil}
-	b, err := asYAML(in)
+	b, err := YAML(in)
 	if err != nil {
 		t.Fatal(err)
 	}

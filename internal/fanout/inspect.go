@@ -57,7 +57,7 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.node != nil {
-		c.Node, c.Cluster = st.node.ID, st.node.Cluster
+		c.Node, c.Cluster, c.FullNode = st.node.ID, st.node.Cluster, st.node
 		c.UserAgent, c.UserAgentVersion = st.node.UserAgent, st.node.UserAgentVersion
 	}
 	c.Types = make([]inspect.TypeStatus, 0, len(st.order))

@@ -73,6 +73,22 @@ func (m *Metrics) Oversized() (out []TypeCount) {
 	return out
 }
 
+// ClientState returns how many types on streams of clients were in a state when they were counted
+// last.
+func (m *Metrics) ClientState(at ClientState) int {
+	n := 0
+	for i := range m.clientStates {
+		n += m.clientStates[i].states[at].Value()
+	}
+	return n
+}
+
+// Responses returns how many responses were sent to clients since the start, and how many of them
+// clients acknowledged and NACKed.
+func (m *Metrics) Responses() (sent, acks, nacks int64) {
+	return m.responses.Load(), m.acks.Load(), m.nacks.Load()
+}
+
 // Limit is a configured limit with a gauge, to compare a number with.
 type Limit uint8
 

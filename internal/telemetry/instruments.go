@@ -23,6 +23,20 @@ func (c Counter) Add(n int) {
 	}
 }
 
+// summed returns a Counter that also adds to sum.
+func (c Counter) summed(sum *atomic.Int64) Counter { return Counter{to: summedCount{c.to, sum}} }
+
+// summedCount is a count that also adds to a sum.
+type summedCount struct {
+	tally.CachedCount
+	sum *atomic.Int64
+}
+
+func (c summedCount) ReportCount(n int64) {
+	c.sum.Add(n)
+	c.CachedCount.ReportCount(n)
+}
+
 // Gauge is an integer that goes up and down. The zero Gauge is not reported. Do not copy a Gauge.
 type Gauge struct {
 	n  atomic.Int64

@@ -85,6 +85,9 @@ type Metrics struct {
 	clientStates  []typeGauges // by typeIndex, then "other"
 	unanswered    map[Reason]*Gauge
 
+	// Sums over all types, keys and variants, because tally's counters cannot be read.
+	responses, acks, nacks atomic.Int64
+
 	// received is the time of the last accepted response of an origin, since start.
 	start    time.Time
 	received atomic.Int64

@@ -157,8 +157,8 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		return t
 	}
 	t := &Type{
-		Acks:         m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
-		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()),
+		Acks:         m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()).summed(&m.acks),
+		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()).summed(&m.nacks),
 		NotModified:  m.counter("downstream_not_modified_total", "REST polls that were answered without a change (304).", with()),
 		LeftOut:      m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that the relay does not know.", with()),
 		Stale:        m.counter("downstream_stale_requests_total", "Requests that the relay ignored because of an old or unknown nonce.", with()),
@@ -179,7 +179,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		t.Failures[f] = m.counter("upstream_resource_errors_total", "Errors of single resources (resource_errors) of origins, by result.", with("result", f.String()))
 	}
 	for v := range variants {
-		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String()))
+		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String())).summed(&m.responses)
 		t.Bytes[v] = m.counter("downstream_bytes_total", "Bytes of the responses sent to clients.", with("variant", v.String()))
 	}
 	for r := range results {

@@ -9,16 +9,16 @@ import (
 )
 
 // PythonEnv returns the virtual environment that `make clients` fills with
-// Envoy and grpcio (tools/python/requirements.txt). Where it is missing or has
+// Envoy, grpcio and axe-core (tools/python/requirements.txt). Where it is missing or has
 // other versions the test is skipped, but with CI set it fails.
 func PythonEnv(t testing.TB) string {
 	t.Helper()
-	root, err := moduleRoot()
+	root, err := repositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, ".cache", "python")
-	pinned, err := os.ReadFile(filepath.Join(root, "tools", "python", "requirements.txt"))
+	pinned, err := os.ReadFile(filepath.Join(root, requirements))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func PythonEnv(t testing.TB) string {
 	if installed, err := os.ReadFile(filepath.Join(dir, "complete")); err == nil && bytes.Equal(installed, pinned) {
 		return dir
 	}
-	const reason = "Envoy and grpcio are not installed in the pinned versions; `make clients` installs them and needs Python 3 and a network"
+	const reason = "Envoy, grpcio and axe-core are not installed in the pinned versions; `make clients` installs them and needs Python 3 and a network"
 	if os.Getenv("CI") != "" {
 		t.Fatal(reason)
 	}
@@ -34,15 +34,18 @@ func PythonEnv(t testing.TB) string {
 	return ""
 }
 
-// moduleRoot is the directory of go.mod, above the test's own.
-func moduleRoot() (string, error) {
+var requirements = filepath.Join("tools", "python", "requirements.txt")
+
+// repositoryRoot is the directory above the test's own that has the requirements. The nearest go.mod
+// would not do: integration/browser is a module of its own.
+func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, requirements)); err == nil {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above the test")
+			return "", fmt.Errorf("no %s above the test", requirements)
 		}
 	}
 	return "", err

@@ -35,8 +35,10 @@ type Version struct {
 	InStep  int `json:"in_step"`
 	Nacking int `json:"nacking"`
 	Pending int `json:"pending"`
-	// P50 and P99 are the seconds from the arrival of the version to a stream's first ACK
-	// of it, over the streams that were open then. They are computed from Took.
+	// P50 and P99 are bounds in seconds: at least 50 and 99 percent of the streams that were open
+	// when the version came sent their first ACK of it within this time. They are bounds of Took,
+	// which doubles from one to the next, so the exact time may be half of it. 2097 means longer
+	// than 1049 s, the last bound.
 	P50  float64  `json:"ack_seconds_p50,omitempty"`
 	P99  float64  `json:"ack_seconds_p99,omitempty"`
 	Took []Bucket `json:"ack_seconds,omitempty"`
@@ -72,7 +74,7 @@ func versionsOf(v *orchestrator.View) []Version {
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, NackedBy: c.Nacked,
-			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
+			P50: c.QuantileBound(.5).Seconds(), P99: c.QuantileBound(.99).Seconds(),
 			in: generationsOf(all, i),
 		}
 		for i, n := range c.AckTimes {

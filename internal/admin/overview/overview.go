@@ -28,10 +28,7 @@ type Overview struct {
 	// States counts each client once, by the worst of its types.
 	States States    `json:"states"`
 	Types  []TypeRow `json:"types"`
-	// Totals over the streams that are open now.
-	Responses uint64 `json:"responses"`
-	Acks      uint64 `json:"acks"`
-	Nacks     uint64 `json:"nacks"`
+	Totals
 
 	Keys int `json:"keys"`
 	// Disconnected counts keys with clients and without a stream to an origin.
@@ -110,6 +107,7 @@ type Origin struct {
 type In struct {
 	Relay    Relay
 	Problems []Problem
+	Totals   Totals
 	Clients  iter.Seq[inspect.ClientStatus]
 	Keys     []keystatus.Key
 	Origins  []Origin
@@ -160,7 +158,7 @@ func (s *States) sum(other *States) {
 // Of computes the Overview.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Problems: in.Problems, Keys: len(in.Keys), Origins: in.Origins},
+		Overview: Overview{Relay: in.Relay, Problems: in.Problems, Totals: in.Totals, Keys: len(in.Keys), Origins: in.Origins},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}
@@ -229,7 +227,6 @@ func (c *counting) client(s *inspect.ClientStatus) {
 		now := stateOf(t.State)
 		worst = max(worst, now)
 		c.typeRow(t.Type).States.add(now)
-		c.Responses, c.Acks, c.Nacks = c.Responses+t.Sends, c.Acks+t.Acks, c.Nacks+t.Nacks
 		if slices.ContainsFunc(s.Types[:i], func(o inspect.TypeStatus) bool { return o.Key == t.Key }) {
 			continue // counted with the first type of this key
 		}

@@ -18,7 +18,7 @@ func client(key, variant string, states ...string) inspect.ClientStatus {
 	types := []xds.TypeURL{xds.ClusterType, xds.RouteType, xds.EndpointType}
 	c := inspect.ClientStatus{Variant: variant}
 	for i, s := range states {
-		c.Types = append(c.Types, inspect.TypeStatus{Type: string(types[i]), Key: key, State: s, Sends: 3, Acks: 2, Nacks: 1})
+		c.Types = append(c.Types, inspect.TypeStatus{Type: string(types[i]), Key: key, State: s})
 	}
 	return c
 }
@@ -43,9 +43,6 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	}
 	if want := (Variants{SotW: 2, Delta: 2, REST: 1}); o.Variants != want {
 		t.Errorf("variants are %+v, want %+v", o.Variants, want)
-	}
-	if o.Responses != 27 || o.Acks != 18 || o.Nacks != 9 {
-		t.Errorf("%d responses, %d ACKs, %d NACKs", o.Responses, o.Acks, o.Nacks)
 	}
 	if o.Keys != 2 || o.Disconnected != 1 {
 		t.Errorf("%d keys, %d disconnected", o.Keys, o.Disconnected)

@@ -67,7 +67,7 @@ func ServePage(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html
 
 // views has the first path segments behind /ui/ that the page knows. A true value means that
 // another segment must follow.
-var views = map[string]bool{"": false, "fleet": false, "keys": false, "nodes": true, "nacks": false, "where": false}
+var views = map[string]bool{"": false, "fleet": false, "clients": false, "keys": false, "nodes": true, "nacks": false, "where": false}
 
 // IsView reports whether the page has a view at an address behind /ui/.
 func IsView(address string) bool {

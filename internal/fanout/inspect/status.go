@@ -5,6 +5,7 @@ import (
 
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds"
 )
 
 // ClientStatus is one client, for people to read: a stream, or what a client polls by REST.
@@ -22,6 +23,8 @@ type ClientStatus struct {
 	// yet.
 	Sending *time.Time   `json:"sending_since,omitempty"`
 	Types   []TypeStatus `json:"types"`
+	// FullNode is the whole node; nil before the first request. It may have secrets.
+	FullNode *xds.Node `json:"-"`
 }
 
 // States of a type on a stream, as istioctl proxy-status has them.

@@ -31,7 +31,7 @@ func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	defer ps.mu.Unlock()
 	return inspect.ClientStatus{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent, UserAgentVersion: p.node.UserAgentVersion,
-		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)},
+		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)}, FullNode: p.node,
 	}
 }
 

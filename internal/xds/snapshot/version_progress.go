@@ -156,27 +156,19 @@ func (v *VersionProgress) Counts() VersionCounts {
 	return c
 }
 
-// Quantile returns the time within which the fraction q (0 to 1) of the ACKs came; 0 without ACKs.
-// It interpolates within a bucket.
-func (c *VersionCounts) Quantile(q float64) time.Duration {
+// QuantileBound returns a time within which the fraction q (0 to 1) of the ACKs came: the upper bound
+// of a bucket, so the exact time may be half of it. It is 0 without ACKs. It is twice the last bound if
+// they took longer than that, and then it is no bound.
+func (c *VersionCounts) QuantileBound(q float64) time.Duration {
 	total := 0.0
 	for _, n := range c.AckTimes {
 		total += float64(n)
 	}
-	if total == 0 {
-		return 0
-	}
-	want, before := q*total, 0.0
+	sum := 0.0
 	for i, n := range c.AckTimes {
-		if before+float64(n) < want || n == 0 {
-			before += float64(n)
-			continue
+		if sum += float64(n); n > 0 && sum >= q*total {
+			return time.Millisecond << i
 		}
-		low, high := time.Duration(0), time.Millisecond<<i
-		if i > 0 {
-			low = high / 2
-		}
-		return low + time.Duration((want-before)/float64(n)*float64(high-low))
 	}
-	return time.Millisecond << (AckBuckets - 1)
+	return 0
 }

@@ -73,7 +73,7 @@ func TestP62_HeartbeatsMakeNoVersion(t *testing.T) {
 func TestAckQuantiles(t *testing.T) {
 	r := new(VersionProgress)
 	c := r.Counts()
-	if q := c.Quantile(.5); q != 0 {
+	if q := c.QuantileBound(.5); q != 0 {
 		t.Errorf("a quantile of %v without ACKs", q)
 	}
 	for range 98 {
@@ -82,11 +82,14 @@ func TestAckQuantiles(t *testing.T) {
 	r.AckTime(time.Second)
 	r.AckTime(100 * time.Hour)
 	c = r.Counts()
-	if q := c.Quantile(.5); q <= 2*time.Millisecond || q > 4*time.Millisecond {
+	if q := c.QuantileBound(.5); q != 4*time.Millisecond {
 		t.Errorf("p50 %v", q)
 	}
-	if q := c.Quantile(.99); q <= 512*time.Millisecond || q > 1024*time.Millisecond {
+	if q := c.QuantileBound(.99); q != 1024*time.Millisecond {
 		t.Errorf("p99 %v", q)
+	}
+	if q := c.QuantileBound(1); q != 2*AckBound(AckBuckets-2) {
+		t.Errorf("p100 %v, but one took longer than all bounds", q)
 	}
 	if c.AckTimes[AckBuckets-1] != 1 || AckBound(AckBuckets-1) != 0 {
 		t.Errorf("the last bucket has %d", c.AckTimes[AckBuckets-1])

@@ -50,9 +50,18 @@ export async function get(path, query, signal) {
   return (await fetched(url(path, query), { signal })).json();
 }
 
-/** post sends a text of JSON, and reads JSON. */
+/** post sends a text of YAML or JSON, and reads JSON. */
 export async function post(path, query, body, signal) {
-  return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
+  return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/yaml' } })).json();
+}
+
+/** answers tells whether the relay answers at all within so many milliseconds. */
+export async function answers(within, signal) {
+  try {
+    return (await fetch('/live', { cache: 'no-store', credentials: 'omit', signal: AbortSignal.any([signal, AbortSignal.timeout(within)]) })).ok;
+  } catch {
+    return false;
+  }
 }
 
 /** at builds a path that ends in any text. */

@@ -5,6 +5,7 @@ import { Live } from './live.js';
 import { get, hasToken, setToken, Problem } from './api.js';
 import { count, number, tick } from './words.js';
 import { search } from './search.js';
+import * as clients from './clients.js';
 import * as fleet from './fleet.js';
 import * as keys from './keys.js';
 import * as key from './key.js';
@@ -24,12 +25,24 @@ const live = new Live((is, why) => {
     el.textContent = words[is];
   }
   el.title = why ?? '';
+  lost(is === 'lost', why);
   if (is === 'locked') login();
 });
 
+// lost shows that the state is an old one, or removes that. The time is that of this host.
+function lost(is, why) {
+  const banner = document.getElementById('lost');
+  document.body.dataset.lost = is;
+  banner.hidden = !is;
+  if (!is) return;
+  const what = why ? `The relay sends no state to this page: ${why}.` : 'The relay does not answer.';
+  const text = live.heard ? `${what} This page shows the state as of ${new Date(live.heard).toLocaleTimeString('en-GB')}.` : what;
+  if (banner.textContent !== text) banner.textContent = text;
+}
+
 // The views, by the first part of an address after /ui/.
 const views = {
-  fleet, keys, nacks, where,
+  fleet, clients, keys, nacks, where,
   key: { ...key }, node: { ...node },
 };
 
@@ -39,6 +52,7 @@ function viewOf(address) {
   try { name = decodeURIComponent(parts.slice(1).join('/')); } catch { return {}; }
   switch (parts[0] ?? 'fleet') {
     case 'fleet': return { view: views.fleet, nav: '/ui/fleet' };
+    case 'clients': return { view: views.clients, nav: '/ui/clients' };
     case 'keys': return name ? { view: views.key, name, nav: '/ui/keys' } : { view: views.keys, nav: '/ui/keys' };
     case 'nodes': return name ? { view: views.node, name } : {};
     case 'nacks': return { view: views.nacks, nav: '/ui/nacks' };

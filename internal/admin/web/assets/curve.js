@@ -1,12 +1,13 @@
 // Drawings of a key: a version's progress to its clients, and the times of versions.
 import { h, s, put } from './dom.js';
-import { count, number, span } from './words.js';
+import { bound, count, number, span } from './words.js';
 
 const HEIGHT = 204;
-const LEFT = 40;
+const LEFT = 44;
 const RIGHT = 14;
 const TOP = 26;
-const LABEL = 74; // as wide as p50 and p99 with their times may be
+const LABEL = 88; // as wide as p50 and p99 with their times may be
+const DECADE = 52; // as wide as the name of a decade may be
 const BOTTOM = 26;
 
 /**
@@ -49,7 +50,8 @@ export function convergence(v) {
       grid.push(s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share) }),
         s('text', { x: LEFT - 6, y: y(share) + 4, 'text-anchor': 'end' }, `${share * 100} %`));
     }
-    for (let d = Math.ceil(from - 0.001); d <= to; d++) {
+    const step = Math.ceil(DECADE / (x(10 ** (from + 1)) - LEFT)); // decades between two names
+    for (let d = Math.ceil(from - 0.001); d <= to; d += step) {
       grid.push(s('line', { class: 'grid', x1: x(10 ** d), x2: x(10 ** d), y1: TOP, y2: HEIGHT - BOTTOM }),
         s('text', { x: x(10 ** d), y: HEIGHT - 8, 'text-anchor': x(10 ** d) > width - 40 ? 'end' : 'middle' }, span(10 ** d)));
     }
@@ -62,10 +64,10 @@ export function convergence(v) {
     const marks = [['p50', v.ack_seconds_p50, p50, 'end'], ['p99', v.ack_seconds_p99, p99, 'start']].filter(([, t]) => t > 0).map(([name, t, label, anchor]) => {
       const at = within(x(t), LEFT, width - RIGHT);
       return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP - 4, y2: HEIGHT - BOTTOM }),
-        s('text', { class: 'mark', x: label, 'text-anchor': anchor, y: TOP - 9 }, `${name} ${span(t)}`)];
+        s('text', { class: 'mark', x: label, 'text-anchor': anchor, y: TOP - 9 }, `${name} ${bound(t)}`)];
     });
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
-      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those after ${span(v.ack_seconds_p50)}, 99 % after ${span(v.ack_seconds_p99)}` },
+      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those within ${bound(v.ack_seconds_p50)}, 99 % within ${bound(v.ack_seconds_p99)}` },
     grid, s('path', { class: 'area', d: area }), s('path', { class: 'line', d: line }),
     all.map((p) => s('circle', { cx: x(p.at).toFixed(1), cy: y(p.share).toFixed(1), r: 2.6 }, s('title', {}, `${number(p.sum)} within ${span(p.at)}`))),
     marks));
@@ -99,7 +101,7 @@ export function timeline(types, now) {
           s('title', {}, `${t.short} ${v.version}: ${count(v.acknowledged, 'ACK')}, ${count(v.nacked, 'NACK')}, ${number(v.pending)} pending`)));
       }
     });
-    for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+    for (const part of width < 480 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
       const t = to - wide + wide * part;
       parts.push(s('text', { x: x(t), y: height - 4, 'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle' },
         part === 1 ? 'now' : `${span((to - t) / 1000)} ago`));

@@ -44,11 +44,14 @@ export function set(el, props) {
   return el;
 }
 
-/** table has a header for each column; rows are lists of cells, or {cells, ...props}. */
+/**
+ * table has a header for each column; rows are lists of cells, or {cells, ...props}.
+ * On a phone a row is a card, and each cell shows its label.
+ */
 export function table(caption, columns, rows, props) {
   const cell = (c, i) => {
     const col = columns[i] ?? {};
-    const el = col.head ? h('th', { scope: 'row', class: col.class }) : h('td', { class: col.class });
+    const el = col.head ? h('th', { scope: 'row', class: col.class }) : h('td', { class: col.class, 'data-label': col.name });
     add(el, [c]);
     return el;
   };
@@ -76,6 +79,9 @@ export function update(el, ...children) {
   return el;
 }
 
+// kept are the attributes that an update does not remove: open is what a user has opened.
+const kept = ['style', 'open'];
+
 function morph(el, next) {
   const fresh = [...next.childNodes];
   fresh.forEach((to, i) => {
@@ -85,7 +91,7 @@ function morph(el, next) {
     else if (to.nodeType === Node.TEXT_NODE) {
       if (from.data !== to.data) from.data = to.data;
     } else {
-      for (const { name } of [...from.attributes]) if (name !== 'style' && !to.hasAttribute(name)) from.removeAttribute(name);
+      for (const { name } of [...from.attributes]) if (!kept.includes(name) && !to.hasAttribute(name)) from.removeAttribute(name);
       for (const { name, value } of to.attributes) if (name !== 'style' && from.getAttribute(name) !== value) from.setAttribute(name, value);
       if (from.style.cssText !== to.style.cssText) from.style.cssText = to.style.cssText;
       morph(from, to);

@@ -1,27 +1,27 @@
 // The fleet: origins, keys, and the number of clients in each state.
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
-import { ago, bar, count, keyLink, number } from './words.js';
+import { Curves } from './history.js';
+import { ago, bar, clientsLink, count, keyLink, number, types } from './words.js';
 
 export const title = 'fleet';
-
-const SECONDS = 60; // of the small curve
 
 export async function show(main, page) {
   const tiles = h('dl', { class: 'tiles' });
   const drawing = h('div', { class: 'drawing' });
+  const past = h('section', { class: 'past', 'aria-label': 'The last fifteen minutes' });
   const keys = h('section', { 'aria-label': 'Keys' });
   const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
   const alarms = h('div', { class: 'alarms', role: 'status' });
-  put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), h('div', { class: 'two' }, keys, side));
+  put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), past, h('div', { class: 'two' }, keys, side));
   put(tiles, h('p', { class: 'loading' }, 'Waiting for data…'));
   const flow = new Flow(drawing, page.signal);
-  const rate = new Rate();
+  const curves = new Curves(past, page);
 
   page.live.on(page.signal, (o) => {
-    rate.see(o.acks);
+    curves.see(o);
     update(alarms, alarm(o));
-    update(tiles, tileRow(o, rate));
+    update(tiles, tileRow(o));
     flow.draw(o);
     drawing.hidden = o.clients === 0;
     update(keys, keyTable(o));
@@ -29,66 +29,36 @@ export async function show(main, page) {
   });
 }
 
-// alarm is a banner for each problem, with its consequence and the next step.
+const LIKE = 3; // texts of one banner
+
+// alarm is a banner for each problem, with its consequence and the next step. Problems with the
+// same consequence and step share a banner.
 function alarm(o) {
-  return o.problems.map((p) => h('p', { class: p.severity },
-    h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
-    p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '', h('br'), p.impact, ' ', p.next));
+  const groups = Map.groupBy(o.problems, (p) => JSON.stringify([p.severity, p.impact, p.next]));
+  return [...groups.values()].map((all) => h('div', { class: `problem ${all[0].severity}` },
+    all.slice(0, LIKE).map((p) => h('p', {}, h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
+      p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '')),
+    all.length > LIKE && h('p', {}, `And ${number(all.length - LIKE)} more like this.`),
+    h('p', {}, all[0].impact, ' ', h('b', {}, 'Next: '), all[0].next)));
 }
 
 function tile(name, value, more, kind) {
   return h('div', { class: kind }, h('dt', {}, name), h('dd', {}, value, more && h('small', {}, more)));
 }
 
-function tileRow(o, rate) {
+function tileRow(o) {
   const st = o.states;
   const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
   const away = o.origins.filter((x) => x.away).length;
   return [
-    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
-    tile('Synced', o.clients ? `${share} %` : '–', `${number(st.synced)} acknowledged the newest version`, o.clients && share < 99 ? 'warn' : 'good'),
-    tile('Waiting', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
-    tile('NACKed', number(st.nacked), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
-    tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
+    tile('Clients', clientsLink(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
+    tile('Synced', o.clients ? `${share} %` : '–', [clientsLink(st.synced, { state: 'SYNCED' }), ' acknowledged the newest version'], o.clients && share < 99 ? 'warn' : 'good'),
+    tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
+      [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
+    tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
+    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
-    tile('ACKs', rate.text(), rate.curve()),
   ];
-}
-
-// Rate is the number of ACKs per second in the last minute. The counters of a stream
-// go when it ends, so there is no value for that moment.
-class Rate {
-  #seen = []; // {at, n}
-
-  see(n) {
-    this.#seen.push({ at: performance.now() / 1000, n });
-    const from = performance.now() / 1000 - SECONDS;
-    while (this.#seen.length > 2 && this.#seen[1].at < from) this.#seen.shift();
-  }
-
-  #rates() {
-    return this.#seen.slice(1).map((b, i) => {
-      const a = this.#seen[i];
-      return { at: b.at, v: Math.max(0, b.n - a.n) / Math.max(b.at - a.at, 0.5) };
-    });
-  }
-
-  text() {
-    const last = this.#rates().at(-1);
-    return last ? `${number(Math.round(last.v))}/s` : '–';
-  }
-
-  curve() {
-    const all = this.#rates();
-    const most = Math.max(...all.map((r) => r.v), 1);
-    const el = h('span', { class: 'spark', role: 'img', 'aria-label': `ACKs in each of the last seconds, at most ${number(Math.round(most))}` });
-    for (const r of all.slice(-40)) {
-      const b = h('span');
-      b.style.height = `${Math.max(4, (r.v / most) * 100)}%`;
-      el.append(b);
-    }
-    return el;
-  }
 }
 
 function keyTable(o) {
@@ -97,7 +67,7 @@ function keyTable(o) {
       'Connect a client to the downstream address of this relay. The rules give its node a key. ',
       h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
   }
-  const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
+  const row = (k, name) => [name, bar(k.states), k.key && !k.cut ? clientsLink(k.clients, { key: k.key }) : number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
     k.states.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
@@ -113,8 +83,8 @@ function typeTable(o) {
   return [h('h2', {}, 'Types'), table('States of each type on all streams', [
     { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Stale', class: 'n' },
     { name: 'Not sent', class: 'n' }, { name: 'NACKed', class: 'n' }],
-  o.types.map((t) => [t.type, bar(t.states), number(t.states.synced), number(t.states.stale), number(t.states.not_sent),
-    t.states.nacked ? h('span', { class: 'bad' }, number(t.states.nacked)) : '0']))];
+  o.types.map((t) => [t.type, bar(t.states), ...[['synced', 'SYNCED'], ['stale', 'STALE'], ['not_sent', 'NOT_SENT'], ['nacked', 'NACKED']]
+    .map(([field, state]) => (types.includes(t.type) ? clientsLink(t.states[field], { type: t.type, state }, { class: field === 'nacked' && 'bad' }) : number(t.states[field])))]))];
 }
 
 function originTable(o) {

@@ -1,7 +1,7 @@
 // The drawing of the fleet: origins, keys, and groups of clients by state. The
 // width of a band is the number of clients, its colour their state.
 import { h, put, s, set } from './dom.js';
-import { keyHref, number, states } from './words.js';
+import { clientsHref, keyHref, number, states } from './words.js';
 
 const GAP = 4;
 const LEAST = 16; // least height of a box with a name
@@ -158,8 +158,8 @@ export class Flow {
       place(p, k, l.column.key, l.labels.key, k.name, number(k.clients), true);
     }
     for (const g of l.groups) {
-      const p = part(`state:${g.field}`, () => this.#box('g'));
-      set(p.el, { class: `box group ${g.field}` });
+      const p = part(`state:${g.field}`, () => this.#box('a'));
+      set(p.el, { href: clientsHref({ state: g.name.replace(' ', '_') }), class: `box group ${g.field}` });
       place(p, g, l.column.state, l.width - l.column.state, `${g.mark} ${g.name}`, number(g.n));
     }
     for (const [id, p] of this.#parts) {

@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bytes, count, keyHref, nodeLink, now, number, short, span, state, version } from './words.js';
+import { ago, bar, bound, bytes, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
 export const title = 'key';
 
@@ -23,7 +23,7 @@ export async function show(main, page) {
   await watch(page, async () => {
     const [key, list] = await Promise.all([
       get(at('/keys', page.name), {}, page.signal),
-      get('/clients', { key: page.name, limit: 25, page_token: page.query.get('page_token') }, page.signal),
+      get('/clients', { key: page.name, sort: 'worst', limit: 25, page_token: page.query.get('page_token') }, page.signal),
     ]);
     return { key, list };
   }, ({ key, list }) => {
@@ -49,7 +49,7 @@ function head(key) {
   const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
-    fact('Representative', key.node && nodeLink(key.node)), fact('Members', `${number(key.members)} (types of streams)`),
+    fact('Representative', key.node && nodeLink(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
     fact('Other user agents', key.other_user_agents && number(key.other_user_agents)), fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
@@ -61,6 +61,8 @@ function tab(key, t, on) {
     h('small', {}, t.version || 'no version yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients in the state NACKED' }, number(t.states.NACKED)) : null);
 }
 
+const TOOK = 'upper bound of the time from the arrival of the version to the ACK; the exact time may be half of it';
+
 /** versionsOf are the versions of a type that the relay remembers, the newest first. */
 const versionsOf = (t) => t.versions ?? [];
 
@@ -70,7 +72,7 @@ function versions(key, type) {
     fact('Version', type.version ? version(type.version) : 'none yet'), fact('Origin version', type.origin_version && version(type.origin_version)),
     fact('Origin', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
     fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
-    fact('Clients', number(type.members)), fact('Changed', ago(type.received)));
+    fact('Clients', clientsLink(type.members, { key: key.key, type: typeName(type.type) })), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
@@ -83,11 +85,11 @@ function versions(key, type) {
       { name: 'Version', head: true }, { name: 'Origin version' }, { name: 'Received' }, { name: 'Changed', class: 'n', title: 'resources' },
       { name: 'Removed', class: 'n', title: 'resources' }, { name: 'Sent', class: 'n', title: 'streams, including closed ones' },
       { name: 'ACKs', class: 'n', title: 'streams, including closed ones' }, { name: 'NACKs', class: 'n', title: 'streams, including closed ones' },
-      { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: 'time from the arrival of the version to the ACK' },
-      { name: 'p99', class: 'n', title: 'time from the arrival of the version to the ACK' }, { name: 'Clients now' }, { name: 'Longest pending' }],
-    all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', number(v.pending),
-      span(v.ack_seconds_p50), span(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
+      { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
+      { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
+    all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
+      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
+      bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }
 
@@ -146,7 +148,7 @@ function memberTable(page, key, list) {
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Members'),
-    table(`${count(list.items.length, 'client')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in the order in which they connected`, [
+    table(`${count(list.total, 'client')}, the worst first${list.next_page_token || page.query.has('page_token') ? `; ${number(list.items.length)} of them on this page` : ''}`, [
       { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
     list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),
       h('ul', { class: 'chips' }, c.types.filter((t) => t.key === key.key).map((t) => h('li', {}, short(t.type), ' ', state(t.state))))])),

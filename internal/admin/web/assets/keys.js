@@ -1,7 +1,7 @@
 // All keys, page by page.
 import { empty, h, put, table } from './dom.js';
 import { get } from './api.js';
-import { ago, count, keyLink, nodeLink, number, version } from './words.js';
+import { ago, clientsLink, count, keyLink, nodeLink, number, version } from './words.js';
 
 export const title = 'keys';
 
@@ -20,9 +20,9 @@ export async function show(main, page) {
     : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
   put(main, head,
     table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order`, [
-      { name: 'Key', head: true }, { name: 'Members', class: 'n', title: 'types of all streams; a stream with three types counts three times' }, { name: 'Representative' }, { name: 'Origin' },
+      { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Representative' }, { name: 'Origin' },
       { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
-    list.items.map((k) => [keyLink(k.key), number(k.members), nodeLink(k.node), up(k), types(k),
+    list.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
       k.nacks_total ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
     pages('/ui/keys', page.query, list.next_page_token));

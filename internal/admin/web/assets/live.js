@@ -1,11 +1,17 @@
 // The fleet in numbers, which the relay sends each second: one stream for the
 // page, which is closed while the page is hidden.
-import { events, Problem } from './api.js';
+import { answers, events, Problem } from './api.js';
 import { clockIs } from './words.js';
+
+// The relay sends an event or an empty message each second, and more rarely if it
+// is busy. After this silence the page asks whether the relay still answers.
+const SILENCE = 10000; // ms
 
 /** Live calls its listeners with the newest, and says how it stands. */
 export class Live {
   newest = null;
+  /** heard is when the last message came, by the clock of this host; 0: none did. */
+  heard = 0;
   #listeners = new Set();
   #says;
   #stop = null;
@@ -38,9 +44,20 @@ export class Live {
 
   async #run(signal) {
     for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, 10000)) {
+      let why;
+      const attempt = new AbortController();
+      const either = AbortSignal.any([signal, attempt.signal]);
+      let last = performance.now();
+      const watch = setInterval(async () => {
+        if (performance.now() - last < SILENCE) return;
+        last = performance.now();
+        if (!await answers(SILENCE / 2, either)) attempt.abort();
+      }, 1000);
       try {
-        for await (const e of events('/events', signal)) {
+        for await (const e of events('/events', either)) {
           pause = 500;
+          last = performance.now();
+          this.heard = Date.now();
           if (e) {
             clockIs(e.at);
             this.newest = e.data;
@@ -56,11 +73,14 @@ export class Live {
           return;
         }
         if (e instanceof Problem && e.status) {
-          this.#says('lost', e.message);
+          why = e.message;
         }
+      } finally {
+        clearInterval(watch);
+        attempt.abort();
       }
       if (signal.aborted) return;
-      this.#says('lost');
+      this.#says('lost', why);
       await new Promise((go) => {
         const t = setTimeout(go, pause);
         signal.addEventListener('abort', () => { clearTimeout(t); go(); }, { once: true });

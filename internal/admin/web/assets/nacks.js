@@ -1,10 +1,11 @@
-// The NACKs of clients: one row for each key, type, version and message.
+// The NACKs of clients, grouped by message: below it one row for each key, type and
+// version.
 import { empty, h, put, update } from './dom.js';
 import { get } from './api.js';
 import { rejected } from './diff.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, count, keyLink, nodeLink, number, short, version } from './words.js';
+import { ago, clientsHref, count, keyLink, nodeLink, number, short, typeName, version } from './words.js';
 
 export const title = 'NACKs';
 
@@ -13,43 +14,82 @@ export async function show(main, page) {
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
   put(main, h('h1', {}, 'NACKs', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/nacks' }, 'all keys')]), note, body);
-  // A row keeps its element, so that its open parts stay open.
-  const rows = new Map();
   const list = h('ul', { class: 'cards' });
   const rest = h('div');
+  const groups = new Map();
+  const rows = new Map();
   await watch(page, () => get('/nacks', { key: only, limit: 200, page_token: page.query.get('page_token') }, page.signal),
     (found) => {
-      const items = found.items.sort((a, b) => (a.last < b.last ? 1 : -1));
-      const ids = items.map((r) => JSON.stringify([r.key, r.type, r.version, r.message]));
-      for (const [id, el] of rows) {
-        if (!ids.includes(id)) {
-          el.remove();
-          rows.delete(id);
-        }
-      }
-      items.forEach((r, i) => {
-        let el = rows.get(ids[i]);
-        if (!el) {
-          el = h('li', {}, h('div'), rejected(r, page.signal, page.failed));
-          rows.set(ids[i], el);
-        }
-        update(el.firstChild, row(r));
-        if (list.children[i] !== el) list.insertBefore(el, list.children[i] ?? null);
+      const byMessage = grouped(found.items);
+      keep(list, groups, byMessage, (g) => g.message, () => h('li', {}, h('div'), h('ul', { class: 'rows' })), (el, g) => {
+        el.className = g.still ? '' : 'over';
+        update(el.firstChild, head(g));
       });
-      if (!items.length) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
+      for (const g of byMessage) {
+        keep(groups.get(g.message).lastChild, rows, g.rows, idOf, (r) => h('li', {}, h('div'), rejected(r, page.signal, page.failed)), (el, r) => {
+          el.className = r.still_nacking ? '' : 'over';
+          update(el.firstChild, row(r));
+        });
+      }
+      forget(groups, byMessage.map((g) => g.message));
+      forget(rows, found.items.map(idOf));
+      if (!found.items.length) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
       else if (list.parentNode !== body) put(body, list, rest);
       update(rest, pages('/ui/nacks', page.query, found.next_page_token, only ? { key: only } : {}));
     },
     (what) => update(note, what && h('p', {}, what)));
 }
 
+const idOf = (r) => JSON.stringify([r.key, r.type, r.version, r.message]);
+
+/**
+ * keep makes the elements in el those of items, in order. An item keeps its element, so that its
+ * open parts stay open.
+ */
+function keep(el, known, items, id, make, draw) {
+  items.forEach((item, i) => {
+    let one = known.get(id(item));
+    if (!one) {
+      one = make(item);
+      known.set(id(item), one);
+    }
+    draw(one, item);
+    if (el.children[i] !== one) el.insertBefore(one, el.children[i] ?? null);
+  });
+  while (el.children.length > items.length) el.lastChild.remove();
+}
+
+function forget(known, ids) {
+  const present = new Set(ids);
+  for (const id of known.keys()) if (!present.has(id)) known.delete(id);
+}
+
+const sum = (rows, of) => rows.reduce((n, r) => n + of(r), 0);
+
+/** grouped are the rows by message, each group's newest first; groups that no client rejects any more are last. */
+function grouped(items) {
+  const newest = (a, b) => (a.still_nacking > 0 !== b.still_nacking > 0 ? (a.still_nacking > 0 ? -1 : 1) : a.last < b.last ? 1 : -1);
+  const groups = Map.groupBy(items.sort(newest), (r) => r.message);
+  return [...groups].map(([message, rows]) => ({ message, rows, still: sum(rows, (r) => r.still_nacking) }));
+}
+
+const still = (n, filter) => (n ? h('b', { class: 'bad' }, filter ? h('a', { href: clientsHref(filter) }, stillText(n)) : stillText(n)) : 'no client rejects it any more');
+
+const stillText = (n) => count(n, 'client still rejects it', 'clients still reject it');
+
+function head(g) {
+  const keys = new Set(g.rows.map((r) => r.key)).size;
+  return [
+    h('p', { class: 'message' }, g.message || 'no message'),
+    g.rows.length > 1 && h('p', {}, still(g.still), ' · ', count(keys, 'key'), ' · ', count(g.rows.length, 'version'), ' · ', count(sum(g.rows, (r) => r.count), 'time'))];
+}
+
 function row(r) {
   const more = r.clients_total - r.clients.length;
   return [
-    h('p', { class: 'message' }, r.message || 'no message'),
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
       count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last), ' · ',
-      r.still_nacking ? h('b', { class: 'bad' }, count(r.still_nacking, 'client still rejects it', 'clients still reject it')) : 'no client rejects it any more'),
+      still(r.still_nacking, { key: r.key, type: typeName(r.type), state: 'NACKED' })),
     h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
       r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
 }

@@ -3,7 +3,7 @@ import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { differences } from './diff.js';
 import { watch } from './watch.js';
-import { ago, count, keyLink, number, short, span, state, version } from './words.js';
+import { ago, bytes, clientsHref, count, keyLink, number, short, span, state, version } from './words.js';
 
 export const title = 'node';
 
@@ -26,10 +26,15 @@ function draw(list) {
     list.items.length > 1 && 'Several clients can have the same node id.'), list.items.map(stream)];
 }
 
+const locality = (l) => l && [l.region, l.zone, l.sub_zone].filter(Boolean).join(' / ');
+
 function stream(c) {
+  const agent = [c.user_agent, c.user_agent_version].filter(Boolean).join(' ');
   return [h('h2', {}, `Stream ${c.stream}`),
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
-      fact('User agent', [c.user_agent, c.user_agent_version].filter(Boolean).join(' ')), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
+      fact('User agent', agent && h('a', { href: clientsHref({ user_agent: agent }) }, agent)), fact('Locality', locality(c.locality)), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Connected', ['since ', ago(c.since)])),
+    c.metadata && h('details', {}, h('summary', {}, 'Metadata'), h('pre', {}, h('code', {}, JSON.stringify(c.metadata, null, 2)))),
+    c.node_too_large_bytes && h('p', { class: 'none' }, `The page does not show locality and metadata of this node, because it is large (${bytes(c.node_too_large_bytes)}).`),
     c.types?.length ? table('Types on this stream', [
       { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Requested' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],

@@ -1,11 +1,9 @@
 // The key of a node: each rule, with the values that it read.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
-import { keyLink, short } from './words.js';
+import { keyLink, short, types } from './words.js';
 
 export const title = 'key of a node';
-
-const TYPES = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
 
 const EXAMPLE = {
   id: 'edge-1', cluster: 'edge', metadata: { team: 'shop' }, locality: { region: 'eu', zone: 'eu-1' },
@@ -15,14 +13,14 @@ export async function show(main, page) {
   const node = h('textarea', { id: 'node', rows: 12, spellcheck: 'false', required: true, 'aria-describedby': 'node-help',
     placeholder: JSON.stringify(EXAMPLE, null, 2) });
   const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
-  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), TYPES.map((t) => h('option', { value: t }, t)));
+  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), types.map((t) => h('option', { value: t }, t)));
   const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
   const ask = async (event) => {
     event?.preventDefault();
     try {
-      const body = { node: parsed('The node', node.value) };
-      if (peer.value.trim()) body.peer = parsed('The peer', peer.value);
-      put(out, ...result(await post('/explain', { type: type.value }, JSON.stringify(body), page.signal)));
+      // The relay reads YAML and JSON. The peer is a second document.
+      const body = peer.value.trim() ? `${node.value}\n---\n${peer.value}` : node.value;
+      put(out, ...result(await post('/explain', { type: type.value }, body, page.signal)));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) page.failed(e);
@@ -37,22 +35,14 @@ export async function show(main, page) {
   put(main, h('h1', {}, 'Which key does a node get?'),
     h('div', { class: 'two where' },
       h('form', { class: 'ask', on: { submit: ask, keydown: hurry } },
-        h('label', { for: 'node' }, 'Node, as JSON'), node,
-        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, as in the bootstrap. The page sends it only to this relay, and the relay does not keep it. ',
+        h('label', { for: 'node' }, 'Node or Envoy bootstrap, as YAML or JSON'), node,
+        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, or a whole bootstrap with one. The page sends it only to this relay, and the relay does not keep it. ',
           h('button', { type: 'button', class: 'plain', on: { click: example } }, 'Use an example')),
-        h('label', { for: 'peer' }, 'Peer, if rules use it'), peer,
+        h('label', { for: 'peer' }, 'Peer, as YAML or JSON, if rules use it'), peer,
         h('label', { for: 'type' }, 'Type'), type,
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
       out));
   put(out, h('p', { class: 'empty' }, 'Paste a node to see its key, and each rule with the values that it read.'));
-}
-
-function parsed(what, text) {
-  try {
-    return JSON.parse(text);
-  } catch (e) {
-    throw new Error(`${what} is not JSON: ${e.message}`);
-  }
 }
 
 function result(x) {
@@ -64,7 +54,6 @@ function result(x) {
     h('ol', { class: 'rules' }, t.rules.map((r) => rule(r))),
   ]);
 }
-
 
 const mark = (result) => (result === 'match' ? 'synced' : result.includes('failed') ? 'nacked' : '');
 

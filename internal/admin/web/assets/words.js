@@ -27,6 +27,12 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+// Longer than the last bound that the relay counts by.
+const UNBOUNDED = 2097; // s
+
+/** bound writes an upper bound in seconds: ≤ 4 ms. */
+export const bound = (seconds) => (!seconds ? '–' : seconds >= UNBOUNDED ? `> ${span(seconds / 2)}` : `≤ ${span(seconds)}`);
+
 // The relay's clock may differ from this host's.
 let ahead = 0;
 
@@ -85,8 +91,14 @@ const shorts = {
   'envoy.config.core.v3.TypedExtensionConfig': 'ECDS',
 };
 
+/** types are the short names of types. */
+export const types = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
+
 /** short is the usual name of a type, or what comes last in its URL. */
 export const short = (url) => shorts[String(url).replace('type.googleapis.com/', '')] ?? String(url).split('/').pop();
+
+/** typeName is what a filter calls a type. */
+export const typeName = (url) => (types.includes(short(url)) ? short(url) : url);
 
 /** version shortens what is long; all of it is in the title. */
 export function version(v) {
@@ -97,6 +109,15 @@ export function version(v) {
 
 export const keyHref = (key, query) => `/ui/keys/${encodeURIComponent(key)}${query ? `?${new URLSearchParams(query)}` : ''}`;
 export const nodeHref = (node) => `/ui/nodes/${encodeURIComponent(node)}`;
+
+/** clientsHref is the list of the clients that a filter selects. */
+export const clientsHref = (filter = {}) => {
+  const q = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
+  return q.size ? `/ui/clients?${q}` : '/ui/clients';
+};
+
+/** clientsLink is a number of clients that leads to their list. */
+export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
 
 export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);
 export const nodeLink = (node) => (node ? h('a', { href: nodeHref(node), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));

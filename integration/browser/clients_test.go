@@ -1,0 +1,101 @@
+package browser
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Each count leads to the clients behind it: the worst first, filtered and paged by the relay.
+func TestEachCountLeadsToItsClients(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.nacking("no such cluster")
+	w.join(edge(60)...)
+	p := w.open()
+	p.visit("/")
+	p.shows(".tiles", "60", "59")
+	same := p.marked()
+	follow := func(from, view, query string, texts ...string) {
+		t.Helper()
+		p.do(chromedp.Navigate(p.base + view))
+		p.is("document.querySelector(`" + from + "`)")
+		p.do(chromedp.Click(from))
+		p.shows("h1", "Clients")
+		p.shows("main", texts...)
+		p.is("location.pathname + location.search === '" + query + "'")
+	}
+	p.do(chromedp.Click(".tiles > div:nth-child(1) dd > a"))
+	p.shows("caption", "60 clients, the worst first; 50 of them on this page")
+	p.shows(".clients tbody tr:first-child", "edge-000", "NACKED", "CDS", "edge/eu-1")
+	p.is("document.querySelectorAll('.clients tbody tr').length === 50")
+	p.do(chromedp.Click(".pages a[rel=next]"))
+	p.is("document.querySelectorAll('.clients tbody tr').length === 10")
+	p.shows("caption", "60 clients")
+	p.do(chromedp.Click(".pages a"))
+	p.is("document.querySelectorAll('.clients tbody tr').length === 50")
+	same()
+
+	follow(".tiles a[href='/ui/clients?state=NACKED']", "/", "/ui/clients?state=NACKED", "1 client of this filter", "edge-000")
+	follow(".flow a[href='/ui/clients?state=SYNCED']", "/", "/ui/clients?state=SYNCED", "59 clients of this filter")
+	follow("section[aria-label=Keys] a[href^='/ui/clients']", "/", "/ui/clients?key=edge%2Feu-1", "30 clients of this filter", "edge-000", "edge-002")
+	follow("#origins a[href$='state=NACKED']", "/", "/ui/clients?type=CDS&state=NACKED", "1 client of this filter")
+	follow("tbody tr:nth-child(2) a[href^='/ui/clients']", "/ui/keys", "/ui/clients?key=edge%2Feu-2", "30 clients of this filter")
+	follow(".facts a[href$='type=CDS']", "/ui/keys/edge%2Feu-2?type=CDS", "/ui/clients?key=edge%2Feu-2&type=CDS", "30 clients of this filter")
+
+	// The form changes the filter.
+	same = p.marked()
+	p.do(chromedp.SetValue("select[name=state]", "NACKED"), chromedp.SetValue("input[name=key]", "edge/eu-1"), chromedp.Click(".filter button"))
+	p.shows("main", "1 client of this filter", "edge-000")
+	p.is("location.search === '?state=NACKED&key=edge%2Feu-1&type=CDS'")
+	p.do(chromedp.SetValue("select[name=type]", "EDS"), chromedp.Click(".filter button"))
+	p.shows("main", "No client matches this filter")
+	p.do(chromedp.Click(".filter a"))
+	p.shows("main", "60 clients")
+	// The list stays current.
+	w.nacking("")
+	w.clusters("2", "web")
+	p.is("!document.querySelector('tbody .state.nacked')")
+	same()
+	// A fault in the filter leaves the form.
+	p.expect("400")
+	p.visit("/ui/clients?type=nonsense")
+	p.shows("[role=alert]", "type")
+	p.is("document.querySelector('.filter')")
+}
+
+// A client's view has what its node and its stream say, without secrets.
+func TestAClientShowsItsNode(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	n := node("edge-1", "edge", "eu-1")
+	n.Locality.Region = "eu"
+	n.UserAgentName = "envoy"
+	n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{
+		Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40, Patch: 2}}}
+	n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+		"team": structpb.NewStringValue("shop"), "token": structpb.NewStringValue("open-sesame")}}
+	w.join(n, node("edge-2", "edge", "eu-1"))
+	p := w.open()
+	p.visit("/ui/nodes/edge-1")
+	p.shows(".facts", "envoy 1.40.2", "eu / eu-1", "127.0.0.1:", "since ")
+	p.do(chromedp.Click("details:has(pre) summary"))
+	p.shows("details pre", `"team": "shop"`, `"token": "[redacted]"`)
+	if text := eval[string](p, "document.body.textContent"); strings.Contains(text, "sesame") {
+		t.Error("a secret is shown")
+	}
+	// It stays open while the view is updated.
+	w.clusters("2", "web")
+	p.shows("table", "2")
+	p.is("document.querySelector('details[open] pre').checkVisibility()")
+	p.do(chromedp.Click(".facts a[href*='user_agent=envoy']"))
+	p.shows("main", "1 client of this filter", "edge-1", "envoy 1.40.2")
+	p.visit("/ui/clients")
+	p.shows("section[aria-label='User agents']", "envoy 1.40.2", "not given")
+	p.do(chromedp.Click("section[aria-label='User agents'] a"))
+	p.shows("main", "1 client of this filter", "edge-1")
+}

@@ -1,0 +1,26 @@
+package jsonyaml
+
+import (
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Every YAML reader reads them as strings; most names need no quotes.
+func TestStringsInYAML(t *testing.T) {
+	for s, quoted := range map[string]bool{
+		"type.googleapis.com/envoy.config.cluster.v3.Cluster": false, "v2": false, "web-0": false, "outbound|80||reviews": false, "a:b": false, "/x": false,
+		"yes": true, "On": true, "NULL": true, "1": true, "1e3": true, "0x1": true, "2026-11-22": true, "": true, "a:": true, "a: b": true, "a #b": true,
+		"- a": true, "~": true, "a\nb": true, "a b": true, ".inf": true, "{a": true, "é": true, "a,b": true,
+	} {
+		b, err := YAML(map[string]string{"k": s})
+		if want := map[bool]string{false: "k: " + s + "\n", true: `k: "`}[quoted]; err != nil || !strings.HasPrefix(string(b), want) {
+			t.Errorf("%q: %q", s, b)
+		}
+		var out map[string]any
+		if err := yaml.Unmarshal(b, &out); err != nil || out["k"] != s {
+			t.Errorf("%q: %v %v", s, err, out)
+		}
+	}
+}

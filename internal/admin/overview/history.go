@@ -1,0 +1,115 @@
+package overview
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+const (
+	// sampleEvery is the time between two samples.
+	sampleEvery = 10 * time.Second
+	// maxSamples is fifteen minutes of samples.
+	maxSamples = 90
+)
+
+// Numbers are what a sample is made of. They cost little to read.
+type Numbers struct {
+	Clients int // streams and REST clients
+	States  States
+	Totals
+}
+
+// Totals count since the relay started.
+type Totals struct {
+	Responses int64 `json:"responses"`
+	Acks      int64 `json:"acks"`
+	Nacks     int64 `json:"nacks"`
+}
+
+// ReadNumbers reads the numbers of a sample from metrics: it reads no client.
+func ReadNumbers(m *telemetry.Metrics) Numbers {
+	n := Numbers{Totals: ReadTotals(m), States: States{
+		Synced: m.ClientState(telemetry.ClientSynced), Stale: m.ClientState(telemetry.ClientStale),
+		NotSent: m.ClientState(telemetry.ClientNotSent), Nacked: m.ClientState(telemetry.ClientNacked),
+	}}
+	for i := range m.Streams {
+		n.Clients += m.Streams[i].Value()
+	}
+	return n
+}
+
+// ReadTotals reads the totals from metrics.
+func ReadTotals(m *telemetry.Metrics) Totals {
+	sent, acks, nacks := m.Responses()
+	return Totals{Responses: sent, Acks: acks, Nacks: nacks}
+}
+
+// Sample is the fleet at one time in the past.
+type Sample struct {
+	At      time.Time `json:"at"`
+	Clients int       `json:"clients"`
+	// States counts types on the streams of clients.
+	States States `json:"types_by_state"`
+	// The rates are per second, since the sample before.
+	Responses float64 `json:"responses_per_second"`
+	Acks      float64 `json:"acks_per_second"`
+	Nacks     float64 `json:"nacks_per_second"`
+}
+
+// History has the samples of the last fifteen minutes, so that a page that was just opened has its
+// curves. It is safe for concurrent use.
+type History struct {
+	read func() Numbers
+
+	mu      sync.Mutex
+	samples []Sample // the oldest first
+}
+
+// NewHistory makes a History of the numbers that read returns. It is empty until Run runs.
+func NewHistory(read func() Numbers) *History { return &History{read: read} }
+
+// Run takes a sample every ten seconds until ctx ends.
+func (h *History) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	before, since := h.read().Totals, time.Now()
+	for {
+		select {
+		case <-tick.C:
+			n, now := h.read(), time.Now()
+			h.add(sample(&n, &before, now, now.Sub(since)))
+			before, since = n.Totals, now
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sample is the sample of the numbers n at a time, where before is the sample took ago.
+func sample(n *Numbers, before *Totals, at time.Time, took time.Duration) Sample {
+	rate := func(now, before int64) float64 { return float64(now-before) / took.Seconds() }
+	return Sample{
+		At: at, Clients: n.Clients, States: n.States,
+		Responses: rate(n.Responses, before.Responses), Acks: rate(n.Acks, before.Acks), Nacks: rate(n.Nacks, before.Nacks),
+	}
+}
+
+func (h *History) add(s Sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.samples) == maxSamples {
+		h.samples = slices.Delete(h.samples, 0, 1)
+	}
+	h.samples = append(h.samples, s)
+}
+
+// Samples returns the samples, the oldest first.
+func (h *History) Samples() []Sample {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Sample{}, h.samples...) // not nil, which JSON would show as null
+}
