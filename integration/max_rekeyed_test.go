@@ -112,6 +112,24 @@ func TestP5_MaxRekeyed(t *testing.T) {
 	g.to(all, "changed=\"aggregation.rules[0].match aggregation.max_rekeyed\"")
 }
 
+// Rules that were rejected need --force also when fewer than 20 clients are left.
+func TestP5_RejectedRulesStayRejected(t *testing.T) {
+	g := newCrowd(t, 19)
+	last, err := fleet.NewClient(fleet.ClientConfig{Target: g.Address, Node: node("last", "edge"), Behaviour: fleet.Raw,
+		Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave := xdstest.Run(t, last.Run)
+	waitFor(t, last, "what the origin has", has(xdstest.Cluster("web", 1)))
+	const fault = "change the key of 20 of 20 clients"
+	g.to(rekeyed("true"), fault)
+	leave()
+	xdstest.Eventually(t, "the client to leave", xdstest.Holds(func() bool { return len(g.relay.clients()) == 19 }))
+	g.reloads(1, fault)
+	g.reloads(0, "reloaded: aggregation.rules", "--force")
+}
+
 // With ten of 20 clients, or with 19 clients, the limit does not apply.
 func TestP5_FewRekeyed(t *testing.T) {
 	g := newCrowd(t, 20)

@@ -33,6 +33,9 @@ type reloader struct {
 
 	mu     sync.Mutex // held by reload
 	failed string     // the fault that rejected the file's last content; empty: none
+	// unforced was rejected by aggregation.max_rekeyed for the fault unforcedFault; nil: none was.
+	unforced      *activeConfig
+	unforcedFault error
 }
 
 // newReloader makes the reloader of a relay. load returned the relay's present configuration.
@@ -134,7 +137,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 	if valid {
 		changed = next.changes(before)
 		if !force {
-			err = r.checkRekeyed(next, changed)
+			err = l.checkRekeyed(next, changed)
 		}
 	}
 	if err != nil {
@@ -143,7 +146,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 		return admin.Reload{Result: admin.ReloadRejected, Faults: l.status.Load().Rejected.Faults}
 	}
 	repaired := l.failed != ""
-	l.failed = ""
+	l.failed, l.unforced, l.unforcedFault = "", nil, nil
 	says := *l.status.Load()
 	says.Rejected = nil
 	var now []string
@@ -240,6 +243,21 @@ func (l *reloader) takeToken() {
 			r.log.Info("admin token file is usable again; the token has not changed", "file", f)
 		}
 	}
+}
+
+// checkRekeyed returns a fault if the configuration changes the key of too many clients. Once
+// rejected, the same rules need force later too, because some clients may have left meanwhile.
+func (l *reloader) checkRekeyed(next *activeConfig, changed []string) error {
+	isAggregation := func(key string) bool { return strings.HasPrefix(key, "aggregation.") }
+	if l.unforced != nil && !slices.ContainsFunc(next.changes(l.unforced), isAggregation) {
+		return l.unforcedFault
+	}
+	err := l.relay.checkRekeyed(next, changed)
+	l.unforced, l.unforcedFault = nil, err
+	if err != nil {
+		l.unforced = next
+	}
+	return err
 }
 
 // prepare compiles a configuration and checks it. err has the faults found while reading it. It

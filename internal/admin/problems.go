@@ -169,6 +169,10 @@ func (o *observed) certificateProblems(say func(overview.Problem)) {
 		p := overview.Problem{Next: "Renew its files. The relay reads them by itself."}
 		at := c.Expires.Format(time.RFC3339)
 		switch {
+		case o.now.Before(c.From):
+			p.Text = fmt.Sprintf("the certificate of %s is not valid before %s", c.Of, c.From.Format(time.RFC3339))
+			p.Impact = "Until then " + rejecters(c.Of)
+			p.Next = "Check the clock of this host and of the host that issued it, or renew its files."
 		case c.Expired(o.now):
 			p.Text = fmt.Sprintf("the %s of %s expired at %s", c.Name(), c.Of, at)
 			p.Impact, p.Since = "Since then "+rejecters(c.Of), &c.Expires

@@ -85,6 +85,9 @@ func TestProblems(t *testing.T) {
 			"warning: the issuer CN=ca of origin one expires at 2026-01-02T03:04:06Z",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: remote error: tls: expired certificate",
 		}},
+		{"a certificate that is not valid yet", observed{now: at, state: "serving", configuration: Configuration{Certificates: []Certificate{
+			{"downstream.tls", tlsfiles.Validity{From: at.Add(time.Second), Expires: at.Add(day)}},
+		}}}, []string{"error: the certificate of downstream.tls is not valid before 2026-01-02T03:04:06Z"}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},
