@@ -66,4 +66,10 @@ func TestClientFilters(t *testing.T) {
 			t.Errorf("%s has streams %v, want %v", query, have, want)
 		}
 	}
+	// A page token of one order is none of the other.
+	var first struct {
+		Next string `json:"next_page_token"`
+	}
+	r.get("/clients?limit=1", &first)
+	r.want(400, "GET", "/clients?limit=1&sort=worst&page_token="+first.Next, nil)
 }

@@ -156,6 +156,6 @@ func placeOf(r *http.Request, token string) (after string, ok bool) {
 const tokenSumBytes = 4
 
 func tokenSum(r *http.Request, after string) []byte {
-	sum := sha256.Sum256([]byte(r.URL.Path + "\x00" + after))
+	sum := sha256.Sum256([]byte(r.URL.Path + "\x00" + r.URL.Query().Get("sort") + "\x00" + after))
 	return sum[:tokenSumBytes]
 }

@@ -68,7 +68,8 @@ function keyTable(o) {
       h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
   }
   const row = (k, name) => [name, bar(k.states), k.key && !k.cut ? clientsLink(k.clients, { key: k.key }) : number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
-    k.states.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
+    !k.states.nacked ? '0' : k.cut ? h('span', { class: 'bad' }, number(k.states.nacked))
+      : h('a', { class: 'bad', href: k.key ? `/ui/nacks?key=${encodeURIComponent(k.key)}` : '/ui/nacks' }, number(k.states.nacked))];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));

@@ -42,6 +42,13 @@ export class Live {
     this.#stop = null;
   }
 
+  /** #tell calls the listeners. A fault of a view must not look like a relay that does not answer. */
+  #tell(newest) {
+    for (const f of this.#listeners) {
+      try { f(newest); } catch (e) { console.error(e); }
+    }
+  }
+
   async #run(signal) {
     for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, 10000)) {
       let why;
@@ -63,7 +70,7 @@ export class Live {
             this.newest = e.data;
           }
           this.#says('live');
-          if (e) for (const f of this.#listeners) f(e.data);
+          if (e) this.#tell(e.data);
         }
       } catch (e) {
         if (signal.aborted) return;
