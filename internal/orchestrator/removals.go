@@ -23,7 +23,8 @@ type removals struct {
 	// goroutine may raise it.
 	acked atomic.Uint64
 	// added has the resources that came in a generation newer than acked, with that generation. No
-	// client uses them yet, so their deletion does not wait.
+	// client uses them yet, so their deletion does not wait. It has none that came before the first
+	// acknowledgement: clients that connect again may use them since before a restart of the relay.
 	added    map[string]uint64
 	anyAdded atomic.Bool // added is not empty
 	swept    uint64      // the value of acked in the last sweep
@@ -105,7 +106,7 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 	}
 	for _, res := range changed {
 		delete(r.waiting, partName{wildcard, res.Name})
-		if v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
+		if r.acked.Load() == 0 || v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
 			continue
 		}
 		if r.added == nil {

@@ -8,9 +8,19 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// removing runs f with a key whose only client subscribes to clusters, holds a and b, and has
+// removing runs f with a key whose only client subscribes to clusters, acknowledged a and b, and has
 // routes on its stream.
 func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
+	t.Helper()
+	reconnected(t, func(w *registryFixture, c *client, origin *feed) {
+		c.acks(cds)
+		c.woken()
+		f(w, c, origin)
+	})
+}
+
+// reconnected is removing before the client has acknowledged anything.
+func reconnected(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
 	t.Helper()
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
@@ -25,8 +35,6 @@ func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed))
 			u.Changed = append(u.Changed, &r)
 		}
 		origin.hand(t, u)
-		c.acks(cds)
-		c.woken()
 		f(w, c, origin)
 	})
 }
@@ -82,6 +90,21 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 		pass(5 * time.Second)
 		equal(t, "good", c.sees(subscription("*"), "good"), "-")
 		equal(t, "what is remembered of additions", len(c.of().view.removals.added), 0)
+	})
+}
+
+// After a restart of the relay, a client may use resources that it has not acknowledged yet on its
+// new stream. So all deletions wait until there is an acknowledgement.
+func TestP36_WaitsBeforeTheFirstAck(t *testing.T) {
+	reconnected(t, func(w *registryFixture, c *client, origin *feed) {
+		origin.update(t, cds, true, "b")
+		equal(t, "b", c.sees(subscription("*"), "b"), "1")
+		c.acks(cds)
+		origin.update(t, cds, true, "a")
+		equal(t, "a", c.sees(subscription("*"), "a"), "1")
+		pass(5 * time.Second)
+		equal(t, "b", c.sees(subscription("*"), "b"), "-")
+		equal(t, "a", c.sees(subscription("*"), "a"), "-")
 	})
 }
 
