@@ -161,7 +161,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()).summed(&m.nacks),
 		NotModified:  m.counter("downstream_not_modified_total", "REST polls that were answered without a change (304).", with()),
 		LeftOut:      m.counter("downstream_json_left_out_total", "Resources sent as JSON without fields that the relay does not know.", with()),
-		Stale:        m.counter("downstream_stale_requests_total", "Requests that the relay ignored because of an old or unknown nonce.", with()),
+		Stale:        m.counter("downstream_stale_requests_total", "Requests that the relay did not answer because of an old or unknown nonce.", with()),
 		Oversized:    m.counter("downstream_oversized_total", "Responses that were not sent because they are too large.", with()),
 		Coalesced:    m.counter("coalesced_total", "Changes that a newer one replaced before they were sent to a client.", with()),
 		Propagation:  Histogram{to: m.propagation.With(with())},
