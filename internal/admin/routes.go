@@ -26,7 +26,7 @@ func (s *Server) routes() []route {
 			get: list(s.listKeys)},
 		{path: "/keys/{key...}", help: "one key with its versions, its upstream stream, and its NACKs; second_upstream is there if clients request a type both by wildcard and by name",
 			get: &endpoint{answer: s.oneKey, reads: true}},
-		{path: "/clients", help: "the streams of clients; ?state=NACKED,STALE, ?key=, ?type=CDS and ?user_agent= select some; ?sort=worst has the worst state first",
+		{path: "/clients", help: "the streams of clients; ?state=NACKED,STALE, ?key=, ?type=CDS and ?user_agent= select some; the state of a client is the worst of its types that ?key= and ?type= select; ?sort=worst has the worst state first",
 			get: list(s.listClients, clientQuery...)},
 		{path: "/clients/{node...}", help: "the streams of the clients with this node id, with locality and metadata of the node, without secrets; the parameters are those of /clients",
 			get: list(s.listNode, clientQuery...)},
