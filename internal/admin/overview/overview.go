@@ -147,7 +147,7 @@ func Of(in *In) *Overview {
 	for i := range in.Keys {
 		k := &in.Keys[i]
 		c.rows[k.Key] = rowOf(k)
-		if !k.Upstream.Connected && k.Members > 0 {
+		if k.Disconnected() {
 			c.Disconnected++
 		}
 	}
