@@ -52,7 +52,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
 	p.shows("#origins", "connected") // before a client uses it
-	away := &client{node: node("lost-1", "nobody", ""), nack: func() string { return "" }, served: func() {}}
+	away := &client{node: node("lost-1", "nobody", ""), types: []string{clusterType}, nack: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ import { empty, h, put, table, update } from './dom.js';
 import { get } from './api.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, clientsHref, clientsLink, count, keyLink, nodeLink, number, short, state, types, worst } from './words.js';
+import { ago, clientsHref, clientsLink, count, keyLink, nodeHref, nodeLink, number, short, state, types, worst } from './words.js';
 
 export const title = 'clients';
 
@@ -91,5 +91,5 @@ function typesOf(c) {
 
 function keysOf(c) {
   const keys = [...new Set(c.types.map((t) => t.key).filter(Boolean))];
-  return keys.length ? [keyLink(keys[0]), keys.length > 1 && h('small', {}, ` and ${count(keys.length - 1, 'other')}`)] : h('span', { class: 'none' }, 'none');
+  return keys.length ? [keyLink(keys[0]), keys.length > 1 && [' and ', h('a', { href: nodeHref(c.node) }, count(keys.length - 1, 'other'))]] : h('span', { class: 'none' }, 'none');
 }
