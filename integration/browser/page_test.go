@@ -76,19 +76,25 @@ func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
 	w := &fixture{TB: t, dir: t.TempDir()}
 	w.clusters("1", "web")
-	second := t.TempDir()
-	w.start(xdstest.Config{"upstream.origins": []map[string]any{{"address": "file://" + w.dir, "name": "files"}, {"address": "file://" + second, "name": "others"}}})
+	dirs, origins := []string{w.dir}, []map[string]any{{"address": "file://" + w.dir, "name": "files"}}
+	for i := range 4 {
+		dir := t.TempDir()
+		dirs, origins = append(dirs, dir), append(origins, map[string]any{"address": "file://" + dir, "name": fmt.Sprint("others-", i)})
+	}
+	w.start(xdstest.Config{"upstream.origins": origins})
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
 	p.shows("#origins", "connected")
-	for _, dir := range []string{w.dir, second} {
+	for _, dir := range dirs {
 		if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
+	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others-1 has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
 	p.is("[...document.querySelectorAll('.problem')].filter((e) => e.textContent.includes('Repair the files.')).length === 1")
+	p.do(chromedp.Click(".problem summary"))
+	p.shows(".problem details[open]", "2 more like this", "Origin others-2", "Origin others-3")
 }
 
 // Settings of the relay's file that are not in force are shown, too.
@@ -182,6 +188,11 @@ func TestUserAgents(t *testing.T) {
 	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
 	p.visit("/")
 	p.shows(".alarms", "1 key has nodes of different kinds, for example key edge/eu-1: envoy and gRPC Go")
+	p.visit("/ui/keys/edge%2Feu-1")
+	p.shows(".facts", " and others")
+	p.do(chromedp.Click(".facts > div:nth-child(4) a"))
+	p.shows(".clients", "envoy 1.40.2", "gRPC Go 1.85.0")
+	p.visit("/")
 	leave()
 	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }
