@@ -3,7 +3,6 @@ package browser
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"testing"
 
 	"xdsrelay/internal/xdstest"
@@ -92,37 +91,6 @@ func TestANodeWithManyStreams(t *testing.T) {
 	p.is("document.querySelectorAll('main table').length === 10 && !document.querySelector('main table .nacked')")
 	p.do(chromedp.Click(".pages a"))
 	p.is("document.querySelectorAll('main table').length === 50")
-}
-
-// The view of NACKs leads to the clients. If it shows a part of the list, it says so.
-func TestNACKsLeadToClients(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	w.nacking("no such thing")
-	w.join(node("one", "edge", "eu-1"), node("two", "edge", "eu-2"))
-	w.join(node("three", "edge", "eu-2"))
-	p := w.open()
-	p.visit("/ui/nacks")
-	p.shows(".cards > li > div", "2 clients still reject it", "2 keys")
-	p.is("document.querySelector('main > div .help').hidden")
-	p.do(chromedp.Click(".cards > li > div a"))
-	p.is("location.search === '?type=CDS&state=NACKED'")
-	p.shows("caption", "2 clients of this filter")
-	p.visit("/ui/nacks")
-	p.do(chromedp.Click(".rows > li:first-child a[href$='key=edge%2Feu-2&type=CDS&state=NACKED']"))
-	p.shows("caption", "1 client of this filter")
-	p.shows(".clients", "three")
-	p.do(chromedp.Click("#nacked"))
-	p.shows("caption", "2 clients of this filter")
-
-	var first struct {
-		Next string `json:"next_page_token"`
-	}
-	if err := xdstest.HTTPGetJSON(w.admin+"/nacks?limit=1", &first); err != nil {
-		t.Fatal(err)
-	}
-	p.visit("/ui/nacks?page_token=" + url.QueryEscape(first.Next))
-	p.shows(".help", "1 NACK on this page, grouped by message.")
 }
 
 // The tile of the origins leads to their table, and the keys without a stream to an origin to their list.
