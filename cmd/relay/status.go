@@ -44,7 +44,7 @@ A row is a node under a key. A node that has the same type on several streams ha
 several rows. With -o wide a row is a stream under a key, with the program, the peer,
 and how long it has been open. A terminal shows wide columns cut, unless with -o wide.
 
---state selects the clients that have one of the states, for any type or for the type
+--state selects clients by the worst state of their types, or by the state of the type
 of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
 one. An unknown key and a node that is not connected are errors.
 

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// statesFlag selects clients that have one of these states for any type; empty: all clients.
+// statesFlag selects clients whose worst state of a type is one of these; empty: all clients.
 type statesFlag []string
 
 // allStates are the states, the worst last.
-var allStates = []string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked}
+var allStates = inspect.States
 
 func (f *statesFlag) String() string { return strings.Join(*f, " or ") }
 func (f *statesFlag) Type() string   { return "states" }

@@ -14,14 +14,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+)
 
-// client subscribes to all clusters, and accepts or rejects responses. The tests are about the
-// page, not the protocol. So it is minimal, and this module needs no code of the relay.
+// client subscribes to all resources of its types, and accepts or rejects clusters. The tests are about
+// the page, not the protocol. So it is minimal, and this module needs no code of the relay.
 type client struct {
 	node   *corev3.Node
+	types  []string // URLs; none: it sends no request
 	delta  bool
-	nack   func() string // why it rejects a response; "" accepts it
+	nack   func() string // why it rejects clusters; "" accepts them
 	served func()        // at the first response
 }
 
@@ -43,9 +47,9 @@ func (c *client) run(ctx context.Context, addr string) error {
 	return nil
 }
 
-// why is the error_detail of an answer.
-func (c *client) why() *status.Status {
-	if text := c.nack(); text != "" {
+// why is the error_detail of an answer to a response of a type.
+func (c *client) why(typeURL string) *status.Status {
+	if text := c.nack(); text != "" && typeURL == clusterType {
 		return &status.Status{Code: int32(codes.InvalidArgument), Message: text}
 	}
 	return nil
@@ -56,21 +60,26 @@ func (c *client) sotw(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 	if err != nil {
 		return err
 	}
-	say := &discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: clusterType}
-	for version := ""; ; {
-		if err := s.Send(say); err != nil {
+	for _, t := range c.types {
+		if err := s.Send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: t}); err != nil {
 			return err
 		}
+	}
+	version := map[string]string{} // by type
+	for {
 		r, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		why := c.why()
+		t := r.GetTypeUrl()
+		why := c.why(t)
 		if why == nil {
-			version = r.GetVersionInfo()
+			version[t] = r.GetVersionInfo()
 		}
 		c.served()
-		say = &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, VersionInfo: version, ResponseNonce: r.GetNonce(), ErrorDetail: why}
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: t, VersionInfo: version[t], ResponseNonce: r.GetNonce(), ErrorDetail: why}); err != nil {
+			return err
+		}
 	}
 }
 
@@ -79,17 +88,21 @@ func (c *client) deltaStream(ctx context.Context, ads discoveryv3.AggregatedDisc
 	if err != nil {
 		return err
 	}
-	say := &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: clusterType}
-	for {
-		if err := s.Send(say); err != nil {
+	for _, t := range c.types {
+		if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: t}); err != nil {
 			return err
 		}
+	}
+	for {
 		r, err := s.Recv()
 		if err != nil {
 			return err
 		}
 		c.served()
-		say = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.GetNonce(), ErrorDetail: c.why()}
+		t := r.GetTypeUrl()
+		if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t, ResponseNonce: r.GetNonce(), ErrorDetail: c.why(t)}); err != nil {
+			return err
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
 	p.shows("#origins", "connected") // before a client uses it
-	away := &client{node: node("lost-1", "nobody", ""), nack: func() string { return "" }, served: func() {}}
+	away := &client{node: node("lost-1", "nobody", ""), types: []string{clusterType}, nack: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
@@ -76,19 +76,25 @@ func TestUnusableFilesAreShown(t *testing.T) {
 	t.Parallel()
 	w := &fixture{TB: t, dir: t.TempDir()}
 	w.clusters("1", "web")
-	second := t.TempDir()
-	w.start(xdstest.Config{"upstream.origins": []map[string]any{{"address": "file://" + w.dir, "name": "files"}, {"address": "file://" + second, "name": "others"}}})
+	dirs, origins := []string{w.dir}, []map[string]any{{"address": "file://" + w.dir, "name": "files"}}
+	for i := range 4 {
+		dir := t.TempDir()
+		dirs, origins = append(dirs, dir), append(origins, map[string]any{"address": "file://" + dir, "name": fmt.Sprint("others-", i)})
+	}
+	w.start(xdstest.Config{"upstream.origins": origins})
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
 	p.shows("#origins", "connected")
-	for _, dir := range []string{w.dir, second} {
+	for _, dir := range dirs {
 		if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
+	p.shows(".alarms", "Origin files has files that cannot be used", "Origin others-1 has files that cannot be used", "bad.yaml", "yaml: line 1", "Next: Repair the files.")
 	p.is("[...document.querySelectorAll('.problem')].filter((e) => e.textContent.includes('Repair the files.')).length === 1")
+	p.do(chromedp.Click(".problem summary"))
+	p.shows(".problem details[open]", "2 more like this", "Origin others-2", "Origin others-3")
 }
 
 // Settings of the relay's file that are not in force are shown, too.
@@ -182,6 +188,11 @@ func TestUserAgents(t *testing.T) {
 	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
 	p.visit("/")
 	p.shows(".alarms", "1 key has nodes of different kinds, for example key edge/eu-1: envoy and gRPC Go")
+	p.visit("/ui/keys/edge%2Feu-1")
+	p.shows(".facts", " and others")
+	p.do(chromedp.Click(".facts > div:nth-child(4) a"))
+	p.shows(".clients", "envoy 1.40.2", "gRPC Go 1.85.0")
+	p.visit("/")
 	leave()
 	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }
@@ -233,55 +244,6 @@ func TestTheResourcesOfAKey(t *testing.T) {
 	eval[bool](p, "!document.querySelector('section[aria-label=Resources] input').select()")
 	p.do(chromedp.SendKeys("section[aria-label=Resources] input", "nothing-has-this"))
 	p.shows("section[aria-label=Resources]", "No resource has this in its name")
-}
-
-func TestANackAppears(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	w.join(edge(4)...)
-	p := w.open()
-	p.visit("/ui/nacks")
-	p.shows("main", "No client has sent a NACK")
-	same := p.marked()
-	w.nacking("cluster web: no such transport socket")
-	w.clusters("2", "web", "api", "new")
-	p.shows(".cards", "cluster web: no such transport socket", "edge/eu-1", "CDS", "edge-000")
-	p.shows(".cards", "1 client still rejects it")
-	p.shows("#nacked", "1")
-	p.do(chromedp.Click(".cards summary"))
-	p.shows(".cards .difference", "new", `+name: new`, `"1s"`)
-	p.is("document.querySelector('.diff .add')")
-	// A new row leaves open rows as they are.
-	w.nacking("cluster web: another reason")
-	w.clusters("3", "web", "api", "newer")
-	p.shows(".cards", "another reason", "no such transport socket")
-	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards details[open]').length === 1")
-	same()
-	p.do(chromedp.Click(".cards a[href*='/ui/nodes/']"))
-	p.shows("main", "edge-000", "NACKED", "another reason")
-	p.do(chromedp.Click("summary"))
-	p.shows(".difference", "newer", "another reason")
-	p.visit("/")
-	p.is("document.querySelector('.flow .ribbon.nacked')")
-	p.shows(".flow", "NACKED")
-	p.visit("/ui/nacks")
-	p.shows(".cards", "still rejects it")
-	// A message is one group. A group that is rejected comes before one that is not.
-	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelector('.cards > li:nth-child(2)').className === 'over'")
-	w.nacking("cluster web: no such transport socket")
-	w.clusters("4", "web", "api", "new")
-	p.shows(".cards > li:nth-child(1) > div", "no such transport socket", "1 client still rejects it", "1 key", "2 versions", "2 times")
-	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards > li:nth-child(1) .rows > li.over').length === 1")
-	p.shows(".cards > li.over", "another reason")
-	w.nacking("")
-	w.clusters("5", "web", "api")
-	p.shows(".cards > li:nth-child(1)", "no client rejects it any more")
-	p.shows(".cards > li:nth-child(2)", "no client rejects it any more")
-	// The resources are still there, although the client has accepted newer ones.
-	p.do(chromedp.Click(".cards > li:nth-child(1) .rows > li:nth-child(2) summary"))
-	p.shows(".cards > li:nth-child(1) .difference", "new", `+name: new`)
-	p.do(chromedp.Click(".cards > li:nth-child(2) summary"))
-	p.shows(".cards > li:nth-child(2) .difference", `+name: newer`)
 }
 
 func TestWhereANodeGoes(t *testing.T) {

@@ -30,6 +30,7 @@ type fixture struct {
 	signal func(syscall.Signal)
 
 	nack atomic.Pointer[string] // why clients reject clusters; nil: they accept them
+	lds  bool                   // clients that join subscribe to listeners, too
 }
 
 // serve starts a relay, with more configuration.
@@ -62,12 +63,25 @@ func (f *fixture) clusters(version string, names ...string) {
 	for _, n := range names {
 		fmt.Fprintf(&b, "  - {\"@type\": %q, name: %q, type: STATIC, connect_timeout: 1s}\n", clusterType, n)
 	}
+	f.publish("clusters.yaml", b.String())
+}
+
+// listener adds a listener to the origin. Clients that join from now on subscribe to it.
+func (f *fixture) listener() {
+	f.Helper()
+	f.lds = true
+	f.publish("listeners.yaml", fmt.Sprintf("type_url: %s\nversion_info: \"1\"\nresources:\n  - {\"@type\": %q, name: web}\n", listenerType, listenerType))
+}
+
+// publish writes a file of the origin.
+func (f *fixture) publish(name, content string) {
+	f.Helper()
 	// It writes a second file and renames it, so that the origin never reads half a file.
 	next := filepath.Join(f.TempDir(), "next")
-	if err := os.WriteFile(next, []byte(b.String()), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	if err := os.Rename(next, filepath.Join(f.dir, "clusters.yaml")); err != nil {
+	if err := os.Rename(next, filepath.Join(f.dir, name)); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -108,8 +122,12 @@ func (f *fixture) join(nodes ...*corev3.Node) (leave func()) {
 func (f *fixture) begin(served func(), nodes ...*corev3.Node) (leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &crowd{stop: cancel}
+	types := []string{clusterType}
+	if f.lds {
+		types = append(types, listenerType)
+	}
 	for i, n := range nodes {
-		one := &client{node: n, delta: i%2 == 1, served: sync.OnceFunc(served), nack: func() string {
+		one := &client{node: n, types: types, delta: i%2 == 1, served: sync.OnceFunc(served), nack: func() string {
 			if why := f.nack.Load(); why != nil && i == 0 {
 				return *why
 			}

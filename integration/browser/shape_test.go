@@ -108,6 +108,7 @@ const drawings = `import('/assets/flow.js').then(({ Flow }) => {
   const key = (i, n) => ({ key: 'edge/zone-' + i, clients: 800, connected: i % 9 > 0, origin: 'files', nacks: 0, resources: 100,
     states: { synced: 700 - n, stale: n, not_sent: 50 + (i * n) % 7, nacked: 50 - (i * n) % 7 } });
   const overview = (n) => ({ clients: 20000, keys: 100, origins: [{ name: 'files', streams: 100 }, { name: 'other', away: true, streams: 0 }],
+    states: { synced: 5000, stale: 5000, not_sent: 5000, nacked: 5000 },
     top: Array.from({ length: 24 }, (_, i) => key(i, n)), rest: { ...key(0, n), key: '', keys: 76 } });
   flow.draw(overview(0));
   const first = el.querySelector('.ribbon');

@@ -19,15 +19,12 @@ type clientFilter struct {
 	node      *string
 	key       string      // as in xds.Key.String
 	typ       xds.TypeURL // the client has this type
-	states    []string    // a type of the client that key and typ select has one of these states
+	states    []string    // the worst state of the types that key and typ select is one of these
 	userAgent string      // its name, or its name and version with a space between them
 }
 
 // clientQuery are the query parameters of /clients besides paging.
 var clientQuery = []string{"state", "key", "type", "user_agent", "sort"}
-
-// states are the states of types, the worst first.
-var states = []string{inspect.StateNacked, inspect.StateStale, inspect.StateNotSent, inspect.StateSynced}
 
 // clientFilter reads the filter of a request.
 func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
@@ -49,7 +46,7 @@ func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
 	if list := q.Get("state"); list != "" {
 		for name := range strings.SplitSeq(list, ",") {
 			is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(name))
-			if !slices.Contains(states, is) {
+			if !slices.Contains(inspect.States, is) {
 				return f, &failure{fmt.Sprintf("state: must be SYNCED, NOT_SENT, STALE or NACKED, or several with commas between them, but has %q", name)}
 			}
 			f.states = append(f.states, is)
@@ -59,34 +56,29 @@ func (s *Server) clientFilter(r *http.Request) (f clientFilter, bad *failure) {
 	return f, nil
 }
 
-// has reports whether the filter selects a client. rank is the place in states of the worst state of
-// the types that it selects, and since is when that state began.
-func (f *clientFilter) has(c *inspect.ClientStatus) (rank int, since time.Time, ok bool) {
+// has reports whether the filter selects a client. state is the worst state of the types that key and
+// typ select, and since is when it began.
+func (f *clientFilter) has(c *inspect.ClientStatus) (state string, since time.Time, ok bool) {
 	if f.node != nil && c.Node != *f.node || !f.hasUserAgent(c) {
-		return 0, since, false
+		return "", since, false
 	}
 	for i := range c.Types {
 		t := &c.Types[i]
-		if f.key != "" && t.Key != f.key || f.typ != "" && t.Type != string(f.typ) || !f.hasState(t.State) {
+		if f.key != "" && t.Key != f.key || f.typ != "" && t.Type != string(f.typ) {
 			continue
 		}
-		at := slices.Index(states, t.State)
-		if !ok || at < rank || at == rank && t.Since.Before(since) {
-			rank, since, ok = at, t.Since, true
+		if !ok || inspect.Worse(state, t.State) != state || state == t.State && t.Since.Before(since) {
+			state, since, ok = t.State, t.Since, true
 		}
 	}
-	if len(c.Types) == 0 { // it was sent nothing yet
-		return slices.Index(states, inspect.StateNotSent), c.Since, f.key == "" && f.typ == "" && f.hasState(inspect.StateNotSent)
+	if len(c.Types) == 0 && f.key == "" && f.typ == "" { // it was sent nothing yet
+		state, since, ok = inspect.StateNotSent, c.Since, true
 	}
-	return rank, since, ok
+	return state, since, ok && (len(f.states) == 0 || slices.Contains(f.states, state))
 }
 
 func (f *clientFilter) hasUserAgent(c *inspect.ClientStatus) bool {
 	return f.userAgent == "" || f.userAgent == c.UserAgent || f.userAgent == strings.TrimSpace(c.UserAgent+" "+c.UserAgentVersion)
-}
-
-func (f *clientFilter) hasState(state string) bool {
-	return len(f.states) == 0 || slices.Contains(f.states, state)
 }
 
 // clientPlace is the stream's number. A node's id would not do: the client chooses it, and it may
@@ -176,11 +168,12 @@ func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient)
 	order := func(a, b ranked) int { return cmp.Compare(a.place, b.place) }
 	total := 0
 	for c := range s.opts.Clients.ClientsAfter(0) {
-		rank, since, ok := f.has(&c)
+		state, since, ok := f.has(&c)
 		if !ok {
 			continue
 		}
 		total++
+		rank := len(inspect.States) - slices.Index(inspect.States, state)
 		place := fmt.Sprintf("%d %020d %020d", rank, since.UnixNano(), c.Stream)
 		if place <= after {
 			continue

@@ -14,7 +14,7 @@ import (
 func TestClientFilters(t *testing.T) {
 	r := serve(t, nil)
 	now := time.Unix(1_700_000_000, 0)
-	cds, eds := string(xds.ClusterType), string(xds.EndpointType)
+	cds, eds, rds := string(xds.ClusterType), string(xds.EndpointType), string(xds.RouteType)
 	typ := func(url, key, state string, age time.Duration) inspect.TypeStatus {
 		return inspect.TypeStatus{Type: url, Key: key, State: state, Since: now.Add(-age)}
 	}
@@ -23,20 +23,26 @@ func TestClientFilters(t *testing.T) {
 		{Stream: 2, UserAgent: "envoy", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Second)}},
 		{Stream: 3, UserAgent: "gRPC Go", Types: []inspect.TypeStatus{typ(cds, "b", inspect.StateNacked, time.Minute), typ(eds, "a", inspect.StateSynced, 0)}},
 		{Stream: 4, Since: now},
+		{Stream: 5, Types: []inspect.TypeStatus{typ(rds, "c", inspect.StateNacked, time.Hour), typ(eds, "c", inspect.StateSynced, 0)}},
 	}
 	for query, want := range map[string][]uint64{
-		"":                             {1, 2, 3, 4},
-		"state=NACKED":                 {2, 3},
+		"":                             {1, 2, 3, 4, 5},
+		"state=NACKED":                 {2, 3, 5},
 		"state=stale,not_sent":         {1, 4},
+		"state=SYNCED":                 {}, // each client has one state, the worst of its types
+		"state=SYNCED&type=CDS":        {1},
+		"state=SYNCED&key=a":           {3},
+		"state=SYNCED&key=c":           {},
+		"state=SYNCED&key=c&type=EDS":  {5},
 		"state=STALE&type=CDS":         {},
-		"type=EDS":                     {1, 3},
+		"type=EDS":                     {1, 3, 5},
 		"key=a":                        {1, 3},
 		"key=b&state=SYNCED":           {},
 		"user_agent=envoy":             {1, 2},
 		"user_agent=envoy+1.40.0":      {1},
 		"user_agent=gRPC+Go&state=any": nil,
-		"sort=worst":                   {3, 2, 1, 4},
-		"sort=worst&type=EDS":          {1, 3},
+		"sort=worst":                   {5, 3, 2, 1, 4},
+		"sort=worst&type=EDS":          {1, 3, 5},
 		"sort=best":                    nil,
 		"type=XYZ":                     nil,
 	} {

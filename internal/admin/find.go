@@ -60,9 +60,7 @@ func (s *Server) find(r *http.Request) (int, any) {
 		}
 		for _, t := range c.Types {
 			nodes[i].Key = cmp.Or(nodes[i].Key, t.Key)
-			if badness(t.State) > badness(nodes[i].State) {
-				nodes[i].State = t.State
-			}
+			nodes[i].State = inspect.Worse(nodes[i].State, t.State)
 		}
 	}
 	byPlace(nodes, text, func(n foundNode) string { return n.Node })
@@ -83,9 +81,4 @@ func byPlace[T any](all []T, text string, name func(T) string) {
 			cmp.Compare(strings.Index(strings.ToLower(x), text), strings.Index(strings.ToLower(y), text)),
 			cmp.Compare(x, y))
 	})
-}
-
-// badness orders states; an unknown state is the least.
-func badness(state string) int {
-	return slices.Index([]string{inspect.StateSynced, inspect.StateNotSent, inspect.StateStale, inspect.StateNacked}, state)
 }

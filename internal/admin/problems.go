@@ -106,7 +106,7 @@ func (o *observed) problems() []overview.Problem {
 	return out
 }
 
-// mixedKeys is that clients of a key differ in user agent.
+// mixedKeys reports keys whose clients differ in user agent.
 func (o *observed) mixedKeys(say func(overview.Problem)) {
 	n, have := 0, "has"
 	var first *keystatus.Key
@@ -130,7 +130,7 @@ func (o *observed) mixedKeys(say func(overview.Problem)) {
 		Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
 }
 
-// ruleProblems is that rules fail for some nodes.
+// ruleProblems reports rules whose match fails for some nodes.
 func (o *observed) ruleProblems(say func(overview.Problem)) {
 	var failing []string
 	for _, r := range o.rules {
@@ -145,7 +145,7 @@ func (o *observed) ruleProblems(say func(overview.Problem)) {
 	}
 }
 
-// fileProblems are those of the configuration file and of the files that it names.
+// fileProblems reports faults of the configuration file and of the files that it names.
 func (o *observed) fileProblems(say func(overview.Problem)) {
 	switch r := o.configuration.Rejected; {
 	case r == nil:
@@ -163,7 +163,7 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 	}
 }
 
-// certificateProblems are those of certificates that have expired or expire soon.
+// certificateProblems reports certificates that are not valid yet, have expired or expire soon.
 func (o *observed) certificateProblems(say func(overview.Problem)) {
 	for _, c := range o.configuration.Certificates {
 		p := overview.Problem{Next: "Renew its files. The relay reads them by itself."}

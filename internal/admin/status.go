@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,7 +116,14 @@ func (s *Server) keys() []keystatus.Key {
 }
 
 func (s *Server) listKeys(r *http.Request) (int, any) {
+	disconnected, err := boolParam(r, "disconnected")
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
 	all := s.keys()
+	if disconnected {
+		all = slices.DeleteFunc(all, func(k keystatus.Key) bool { return !k.Disconnected() })
+	}
 	keystatus.Count(all, s.opts.Clients.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }))
 	return paged(r, all, keyPlace, whole[keystatus.Key])
 }

@@ -95,6 +95,28 @@ var oddKeys = []xds.Key{
 	xds.NewKey(""), xds.NewKey("..", "live"), xds.NewKey(".."), xds.NewKey("100%", "ä?&#\n"), xds.NewKey("a//b", "%2F"),
 }
 
+// ?disconnected=true selects the keys that the overview counts as disconnected.
+func TestDisconnectedKeys(t *testing.T) {
+	r := serve(t, nil)
+	r.shown.keys = []keystatus.Key{
+		{Key: "a", Members: 1, Upstream: keystatus.Upstream{Connected: true}},
+		{Key: "b", Members: 2},
+		{Key: "idle"},
+	}
+	r.want(400, "GET", "/keys?disconnected=1", nil)
+	for query, want := range map[string]string{"": "a b idle", "?disconnected=false": "a b idle", "?disconnected=true": "b"} {
+		var got list[keystatus.Key]
+		r.get("/keys"+query, &got)
+		var names []string
+		for _, k := range got.Items {
+			names = append(names, k.Key)
+		}
+		if strings.Join(names, " ") != want {
+			t.Errorf("%s: %v, want %s", query, names, want)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	r := serve(t, nil)
 	for _, k := range oddKeys {

@@ -46,6 +46,9 @@ type Key struct {
 	Nacks      []history.Nack `json:"nacks,omitempty"`
 }
 
+// Disconnected reports whether the key has clients and no stream to an origin.
+func (k *Key) Disconnected() bool { return !k.Upstream.Connected && k.Members > 0 }
+
 // Type is one type of a key: what its clients want, and what is held for them.
 type Type struct {
 	Type      string `json:"type"`

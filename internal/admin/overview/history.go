@@ -89,7 +89,8 @@ func (h *History) Run(ctx context.Context) {
 	}
 }
 
-// sample is the sample of the numbers n at a time, where before is the sample took ago.
+// sample returns the sample of the numbers n, which were read at the time at. before has the totals of
+// the previous sample, and took is the time since then.
 func sample(n *Numbers, before *Totals, at time.Time, took time.Duration) Sample {
 	rate := func(now, before int64) float64 { return float64(now-before) / took.Seconds() }
 	return Sample{

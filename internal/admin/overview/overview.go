@@ -113,35 +113,14 @@ type In struct {
 	Origins  []Origin
 }
 
-// state orders the states from good to bad.
-type state uint8
-
-const (
-	synced state = iota
-	notSent
-	stale
-	nacked
-)
-
-func stateOf(text string) state {
-	switch text {
+// add counts one client, or one type on a stream, in a state.
+func (s *States) add(state string) {
+	switch state {
 	case inspect.StateNacked:
-		return nacked
-	case inspect.StateStale:
-		return stale
-	case inspect.StateNotSent:
-		return notSent
-	}
-	return synced
-}
-
-func (s *States) add(what state) {
-	switch what {
-	case nacked:
 		s.Nacked++
-	case stale:
+	case inspect.StateStale:
 		s.Stale++
-	case notSent:
+	case inspect.StateNotSent:
 		s.NotSent++
 	default:
 		s.Synced++
@@ -168,7 +147,7 @@ func Of(in *In) *Overview {
 	for i := range in.Keys {
 		k := &in.Keys[i]
 		c.rows[k.Key] = rowOf(k)
-		if !k.Upstream.Connected && k.Members > 0 {
+		if k.Disconnected() {
 			c.Disconnected++
 		}
 	}
@@ -217,32 +196,32 @@ func (c *counting) client(s *inspect.ClientStatus) {
 	default:
 		c.Variants.REST++
 	}
-	worst := synced
+	worst := ""
 	if len(s.Types) == 0 {
-		worst = notSent
-		c.row("").count(notSent)
+		worst = inspect.StateNotSent
+		c.row("").count(worst)
 	}
 	for i := range s.Types {
 		t := &s.Types[i]
-		now := stateOf(t.State)
-		worst = max(worst, now)
-		c.typeRow(t.Type).States.add(now)
+		state := t.State
+		worst = inspect.Worse(worst, state)
+		c.typeRow(t.Type).States.add(state)
 		if slices.ContainsFunc(s.Types[:i], func(o inspect.TypeStatus) bool { return o.Key == t.Key }) {
 			continue // counted with the first type of this key
 		}
 		for j := i + 1; j < len(s.Types); j++ {
 			if s.Types[j].Key == t.Key {
-				now = max(now, stateOf(s.Types[j].State))
+				state = inspect.Worse(state, s.Types[j].State)
 			}
 		}
-		c.row(t.Key).count(now)
+		c.row(t.Key).count(state)
 	}
 	c.States.add(worst)
 }
 
-func (r *KeyRow) count(s state) {
+func (r *KeyRow) count(state string) {
 	r.Clients++
-	r.States.add(s)
+	r.States.add(state)
 }
 
 // row returns the row of a key. It adds one for a key that has just gone.

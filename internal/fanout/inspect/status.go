@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/fanout/member"
@@ -34,6 +35,17 @@ const (
 	StateStale   = session.StateStale
 	StateNacked  = session.StateNacked
 )
+
+// States are the states of a type, from best to worst.
+var States = []string{StateSynced, StateNotSent, StateStale, StateNacked}
+
+// Worse returns the worse of two states. "" is better than any state.
+func Worse(a, b string) string {
+	if slices.Index(States, b) > slices.Index(States, a) {
+		return b
+	}
+	return a
+}
 
 // TypeStatus is one type on a stream.
 type TypeStatus struct {

@@ -3,7 +3,7 @@ import { empty, h, put, table, update } from './dom.js';
 import { get } from './api.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, clientsHref, clientsLink, count, keyLink, nodeLink, number, short, state, types, worst } from './words.js';
+import { ago, clientsHref, clientsLink, count, keyLink, nodeHref, nodeLink, number, short, state, types, worst } from './words.js';
 
 export const title = 'clients';
 
@@ -71,12 +71,11 @@ function draw(found, filter, page) {
   pages('/ui/clients', page.query, found.next_page_token, filter)];
 }
 
-// worstOf is the worst state of the types that the filter selects, by which the relay sorts.
+// worstOf is the state of a client: the worst of its types that the filter selects. The filter may
+// spell the key in another way than the client's status.
 function worstOf(c, filter) {
-  const states = filter.state?.split(',').map((s) => s.replace('_', ' '));
-  const of = c.types.filter((t) => (!filter.key || t.key === filter.key) && (!filter.type || short(t.type) === filter.type || t.type === filter.type)
-    && (!states || states.includes(t.state)));
-  const name = worst(of.map((t) => t.state)) || worst(c.types.map((t) => t.state)) || 'NOT SENT';
+  const of = c.types.filter((t) => (!filter.key || t.key === filter.key) && (!filter.type || short(t.type) === filter.type || t.type === filter.type));
+  const name = worst((of.length ? of : c.types).map((t) => t.state)) || 'NOT SENT';
   const since = of.filter((t) => t.state === name).map((t) => t.since).sort()[0];
   return [state(name), since && [' ', ago(since)]];
 }
@@ -92,5 +91,5 @@ function typesOf(c) {
 
 function keysOf(c) {
   const keys = [...new Set(c.types.map((t) => t.key).filter(Boolean))];
-  return keys.length ? [keyLink(keys[0]), keys.length > 1 && h('small', {}, ` and ${count(keys.length - 1, 'other')}`)] : h('span', { class: 'none' }, 'none');
+  return keys.length ? [keyLink(keys[0]), keys.length > 1 && [' and ', h('a', { href: nodeHref(c.node) }, count(keys.length - 1, 'other'))]] : h('span', { class: 'none' }, 'none');
 }

@@ -13,6 +13,7 @@ export async function show(main, page) {
   const keys = h('section', { 'aria-label': 'Keys' });
   const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
   const alarms = h('div', { class: 'alarms', role: 'status' });
+  let toOrigins = location.hash === '#origins';
   put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), past, h('div', { class: 'two' }, keys, side));
   put(tiles, h('p', { class: 'loading' }, 'Waiting for data…'));
   const flow = new Flow(drawing, page.signal);
@@ -26,6 +27,8 @@ export async function show(main, page) {
     drawing.hidden = o.clients === 0;
     update(keys, keyTable(o));
     update(side, typeTable(o), originTable(o));
+    if (toOrigins) requestAnimationFrame(() => side.scrollIntoView()); // after the top of a new view was shown
+    toOrigins = false;
   });
 }
 
@@ -34,11 +37,12 @@ const LIKE = 3; // texts of one banner
 // alarm is a banner for each problem, with its consequence and the next step. Problems with the
 // same consequence and step share a banner.
 function alarm(o) {
+  const text = (p) => h('p', {}, h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
+    p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '');
   const groups = Map.groupBy(o.problems, (p) => JSON.stringify([p.severity, p.impact, p.next]));
   return [...groups.values()].map((all) => h('div', { class: `problem ${all[0].severity}` },
-    all.slice(0, LIKE).map((p) => h('p', {}, h('strong', {}, p.text[0].toUpperCase() + p.text.slice(1)),
-      p.since ? [' (began ', ago(p.since), ')'] : p.last ? [' (last ', ago(p.last), ')'] : '')),
-    all.length > LIKE && h('p', {}, `And ${number(all.length - LIKE)} more like this.`),
+    all.slice(0, LIKE).map(text),
+    all.length > LIKE && h('details', {}, h('summary', {}, `${number(all.length - LIKE)} more like this`), all.slice(LIKE).map(text)),
     h('p', {}, all[0].impact, ' ', h('b', {}, 'Next: '), all[0].next)));
 }
 
@@ -56,8 +60,8 @@ function tileRow(o) {
     tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
       [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
     tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
-    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
-    tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
+    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)), o.disconnected ? [h('a', { href: '/ui/keys?disconnected=true' }, number(o.disconnected)), ' not connected to an origin'] : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
+    tile('Origins', h('a', { href: '/ui/fleet#origins' }, `${number(o.origins.length - away)} of ${number(o.origins.length)}`), 'not away', away ? 'bad' : ''),
   ];
 }
 
@@ -67,9 +71,9 @@ function keyTable(o) {
       'Connect a client to the downstream address of this relay. The rules give its node a key. ',
       h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
   }
-  const row = (k, name) => [name, bar(k.states), k.key && !k.cut ? clientsLink(k.clients, { key: k.key }) : number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
-    !k.states.nacked ? '0' : k.cut ? h('span', { class: 'bad' }, number(k.states.nacked))
-      : h('a', { class: 'bad', href: k.key ? `/ui/nacks?key=${encodeURIComponent(k.key)}` : '/ui/nacks' }, number(k.states.nacked))];
+  // A filter cannot select the clients without a key, of a key that is too long, or of all other keys.
+  const clients = (k, n, more) => (k.key && !k.cut ? clientsLink(n, { key: k.key, ...more }, { class: more && 'bad' }) : number(n));
+  const row = (k, name) => [name, bar(k.states), clients(k, k.clients), k.origin ?? '', number(k.resources), ago(k.received), clients(k, k.states.nacked, { state: 'NACKED' })];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));

@@ -26,7 +26,8 @@ export function layout(o, width) {
   }
   const height = Math.max(y, 120);
 
-  const groups = states.map((st) => ({ ...st, n: keys.reduce((sum, k) => sum + k.states[st.field], 0) })).filter((g) => g.n > 0).reverse();
+  // A client of several keys is in each of them, but in one group: that of its worst state.
+  const groups = states.map((st) => ({ ...st, n: o.states[st.field] })).filter((g) => g.n > 0).reverse();
   // The bands into a key are as wide as those out of it, if there is room.
   for (const k of keys) {
     const present = groups.filter((g) => k.states[g.field] > 0);
@@ -37,7 +38,7 @@ export function layout(o, width) {
   const spare = height - groups.length * (2 * LEAST + GAP);
   y = 0;
   for (const g of groups) {
-    g.h = 2 * LEAST + Math.max(0, spare) * (g.n / clients);
+    g.h = 2 * LEAST + Math.max(0, spare) * (g.n / o.clients);
     g.y = y;
     g.scale = Math.min(1, g.h / g.in);
     g.fill = y + (g.h - g.in * g.scale) / 2;
@@ -153,8 +154,9 @@ export class Flow {
     }
     for (const k of l.keys) {
       const p = part(k.id, () => this.#box('a'));
-      const open = k.rest || !k.key || k.cut;
-      set(p.el, { href: open ? '/ui/keys' : keyHref(k.key), class: `box ${k.error ? 'lost' : ''}` });
+      // There is no list of the clients without a key. The list of keys has those that are too long here.
+      const href = k.rest || k.cut ? '/ui/keys' : k.key ? keyHref(k.key) : null;
+      set(p.el, { href, class: `box ${k.error ? 'lost' : ''}` });
       place(p, k, l.column.key, l.labels.key, k.name, number(k.clients), true);
     }
     for (const g of l.groups) {

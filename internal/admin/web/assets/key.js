@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bound, bytes, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
+import { ago, bar, bound, bytes, clientsHref, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
 export const title = 'key';
 
@@ -30,7 +30,7 @@ export async function show(main, page) {
     if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, members);
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
-    update(tabs, key.types.map((t) => tab(key, t, t === type)));
+    update(tabs, key.types.map((t) => [tab(key, t, t === type), nackedOf(key, t)]));
     // The drawings have listeners, and are made anew when their numbers are others.
     const numbers = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
     if (numbers !== drawn) put(spread, type ? versions(key, type) : null);
@@ -50,7 +50,7 @@ function head(key) {
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
     fact('Representative', key.node && nodeLink(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
-    fact('Other user agents', key.other_user_agents && number(key.other_user_agents)), fact('In use', ['since ', ago(key.since)]),
+    fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)), fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
     fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
@@ -58,8 +58,10 @@ function head(key) {
 
 function tab(key, t, on) {
   return h('a', { href: keyHref(key.key, { type: name(t) }), 'aria-current': on ? 'true' : undefined }, name(t), ' ',
-    h('small', {}, t.version || 'no version yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients in the state NACKED' }, number(t.states.NACKED)) : null);
+    h('small', {}, t.version || 'no version yet', t.stale ? ', last known good' : ''));
 }
+
+const nackedOf = (key, t) => t.states?.NACKED > 0 && clientsLink(t.states.NACKED, { key: key.key, type: typeName(t.type), state: 'NACKED' }, { class: 'count', title: `clients that reject ${name(t)}` });
 
 const TOOK = 'upper bound of the time from the arrival of the version to the ACK; the exact time may be half of it';
 

@@ -8,10 +8,11 @@ export const title = 'keys';
 const PAGE = 100;
 
 export async function show(main, page) {
-  const list = await get('/keys', { limit: PAGE, page_token: page.query.get('page_token') }, page.signal);
-  const head = h('h1', {}, 'Keys');
+  const filter = page.query.has('disconnected') ? { disconnected: true } : {};
+  const list = await get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal);
+  const head = h('h1', {}, 'Keys', filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: '/ui/keys' }, 'all keys')]);
   if (!list.items.length) {
-    put(main, head, empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
+    put(main, head, filter.disconnected ? empty('Each key with clients has a stream to an origin.') : empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
       h('a', { href: '/ui/where' }, 'Try the rules'), '.'));
     return;
   }
@@ -25,7 +26,7 @@ export async function show(main, page) {
     list.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
       k.nacks_total ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
-    pages('/ui/keys', page.query, list.next_page_token));
+    pages('/ui/keys', page.query, list.next_page_token, filter));
 }
 
 /** pages are the links to the first page and the next. */

@@ -15,6 +15,7 @@ export async function show(main, page) {
   const body = h('div');
   put(main, h('h1', {}, 'NACKs', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/nacks' }, 'all keys')]), note, body);
   const list = h('ul', { class: 'cards' });
+  const part = h('p', { class: 'help' });
   const rest = h('div');
   const groups = new Map();
   const rows = new Map();
@@ -22,7 +23,7 @@ export async function show(main, page) {
     (found) => {
       const byMessage = grouped(found.items);
       keep(list, groups, byMessage, (g) => g.message, () => h('li', {}, h('div'), h('ul', { class: 'rows' })), (el, g) => {
-        el.className = g.still ? '' : 'over';
+        el.className = g.still.length ? '' : 'over';
         update(el.firstChild, head(g));
       });
       for (const g of byMessage) {
@@ -33,8 +34,11 @@ export async function show(main, page) {
       }
       forget(groups, byMessage.map((g) => g.message));
       forget(rows, found.items.map(idOf));
-      if (!found.items.length) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
-      else if (list.parentNode !== body) put(body, list, rest);
+      const whole = !found.next_page_token && !page.query.has('page_token');
+      if (!found.items.length && whole) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
+      else if (list.parentNode !== body) put(body, part, list, rest);
+      part.hidden = whole;
+      update(part, `${count(found.items.length, 'NACK')} on this page, grouped by message. Other pages may have more with the same message.`);
       update(rest, pages('/ui/nacks', page.query, found.next_page_token, only ? { key: only } : {}));
     },
     (what) => update(note, what && h('p', {}, what)));
@@ -70,12 +74,25 @@ const sum = (rows, of) => rows.reduce((n, r) => n + of(r), 0);
 function grouped(items) {
   const newest = (a, b) => (a.still_nacking > 0 !== b.still_nacking > 0 ? (a.still_nacking > 0 ? -1 : 1) : a.last < b.last ? 1 : -1);
   const groups = Map.groupBy(items.sort(newest), (r) => r.message);
-  return [...groups].map(([message, rows]) => ({ message, rows, still: sum(rows, (r) => r.still_nacking) }));
+  return [...groups].map(([message, rows]) => ({ message, rows, still: rows.filter((r) => r.still_nacking > 0) }));
 }
 
-const still = (n, filter) => (n ? h('b', { class: 'bad' }, filter ? h('a', { href: clientsHref(filter) }, stillText(n)) : stillText(n)) : 'no client rejects it any more');
+const same = (rows, of) => (rows.every((r) => of(r) === of(rows[0])) ? of(rows[0]) : '');
 
-const stillText = (n) => count(n, 'client still rejects it', 'clients still reject it');
+/**
+ * still says how many clients still reject rows, with a link to the clients in the state NACKED that a
+ * filter can select: those of the rows' key and type. Some of them may reject another message.
+ */
+function still(rows) {
+  if (!rows.length) return 'no client rejects it any more';
+  const key = same(rows, (r) => r.key);
+  const type = same(rows, (r) => typeName(r.type));
+  const of = [key && 'key', type && 'type'].filter(Boolean).join(' and ');
+  return [
+    // A client that rejects two types would count twice.
+    h('b', { class: 'bad' }, type ? count(sum(rows, (r) => r.still_nacking), 'client still rejects it', 'clients still reject it') : 'clients still reject it'),
+    ' · ', h('a', { href: clientsHref({ key, type, state: 'NACKED' }) }, of ? `NACKED clients of this ${of}` : 'all NACKED clients')];
+}
 
 function head(g) {
   const keys = new Set(g.rows.map((r) => r.key)).size;
@@ -89,7 +106,7 @@ function row(r) {
   return [
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
       count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last), ' · ',
-      still(r.still_nacking, { key: r.key, type: typeName(r.type), state: 'NACKED' })),
-    h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
-      r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
+      still(r.still_nacking > 0 ? [r] : [])),
+    h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}${more > 0 ? `; the last ${number(r.clients.length)}` : ''}:`),
+      r.clients.map((c) => h('li', {}, nodeLink(c.node))))];
 }

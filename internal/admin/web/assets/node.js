@@ -2,8 +2,9 @@
 import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { differences } from './diff.js';
+import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, bytes, clientsHref, count, keyLink, number, short, span, state, version } from './words.js';
+import { ago, bytes, clientsHref, count, keyLink, nodeHref, number, short, span, state, version } from './words.js';
 
 export const title = 'node';
 
@@ -11,7 +12,7 @@ export async function show(main, page) {
   const body = h('div');
   const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
-  await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
+  await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal),
     (list) => {
       if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
       diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
@@ -20,10 +21,11 @@ export async function show(main, page) {
     (what) => update(note, what && h('p', {}, what)));
 }
 
-function draw(list) {
-  if (!list.items.length) return empty('No stream of this node is open.', 'The client may be reconnecting. This page updates by itself.');
-  return [h('p', { class: 'help' }, `${list.next_page_token ? 'The first ' : ''}${count(list.items.length, 'open stream')}. `,
-    list.items.length > 1 && 'Several clients can have the same node id.'), list.items.map(stream)];
+function draw(list, page) {
+  if (!list.total) return empty('No stream of this node is open.', 'The client may be reconnecting. This page updates by itself.');
+  const part = list.next_page_token || page.query.has('page_token');
+  return [h('p', { class: 'help' }, count(list.total, 'open stream'), list.total > 1 && ', the worst first', part && `; ${number(list.items.length)} of them on this page`, '. ',
+    list.total > 1 && 'Several clients can have the same node id.'), list.items.map(stream), pages(nodeHref(page.name), page.query, list.next_page_token)];
 }
 
 const locality = (l) => l && [l.region, l.zone, l.sub_zone].filter(Boolean).join(' / ');
