@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +26,25 @@ func TestProblemLine(t *testing.T) {
 		if got := problemLine(&c.p, now); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// Problems with the same impact and next step share one line with both.
+func TestProblemsAreGrouped(t *testing.T) {
+	of := func(text, impact string) overview.Problem {
+		return overview.Problem{Severity: overview.Error, Text: text, Impact: impact, Next: "Look."}
+	}
+	problems := []overview.Problem{of("origin 0 is silent", "No changes."), of("the store is off", "Nothing is stored.")}
+	for i := range 190 {
+		problems = append(problems, of(fmt.Sprintf("origin %d is silent", i+1), "No changes."))
+	}
+	warning := of("origin 200 is silent", "No changes.")
+	warning.Severity = overview.Warning
+	var out bytes.Buffer
+	printProblems(&out, append(problems, warning), time.Now())
+	if want := "! origin 0 is silent\n! origin 1 is silent\n! origin 2 is silent\n  and 188 more like this\n  No changes. Look.\n" +
+		"! the store is off\n  Nothing is stored. Look.\n! origin 200 is silent\n  No changes. Look.\n"; out.String() != want {
+		t.Errorf("%s", &out)
 	}
 }
 
