@@ -105,7 +105,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// On a terminal, the widest columns are cut. A column keeps at least minColumn characters.
+// On a terminal, the widest columns are cut. A column keeps at least minColumn characters. If that is
+// not enough, columns before the last one are left out.
 func TestTablesFitTheTerminal(t *testing.T) {
 	for _, c := range []struct{ widths, want []int }{
 		{[]int{5, 5, 5}, []int{5, 5, 5}},
@@ -122,6 +123,16 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	tint{width: 24}.table(&out, [][]cell{{{text: "NODE"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "the client says näh to all", colour: red}}})
 	if got := out.String(); got != "NODE    MESSAGE\nedge-0  the client says…\n" {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct{ width, from, to int }{{47, 4, 4}, {46, 3, 4}, {40, 3, 4}, {39, 2, 4}, {31, 2, 4}, {30, 1, 4}, {1, 1, 4}} {
+		if from, to := leaveOut([]int{9, 8, 7, 8, 30}, c.width); from != c.from || to != c.to {
+			t.Errorf("%d: [%d, %d), want [%d, %d)", c.width, from, to, c.from, c.to)
+		}
+	}
+	out.Reset()
+	tint{width: 20}.table(&out, [][]cell{{{text: "NODE"}, {text: "LAST"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "1m30s"}, {text: "näh"}}})
+	if got := out.String(); got != "NODE    …  MESSAGE\nedge-0  …  näh\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Formats of -o.
 const (
 	formatTable = "table"
-	formatWide  = "wide" // the table with more columns
+	formatWide  = "wide" // the table, not cut to the terminal; relay status has more columns
 	formatText  = "text"
 	formatJSON  = "json"
 	formatYAML  = "yaml"
