@@ -34,10 +34,10 @@ change of the routes.`,
 		Example: `  relay demo
   relay demo --clients 500
   relay demo --for 20s`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if clients < 1 {
-				return fmt.Errorf("--clients: must be at least 1, but is %d", clients)
+				return usageErrorf("--clients: must be at least 1, but is %d", clients)
 			}
 			ctx, abort, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
 			defer stop()

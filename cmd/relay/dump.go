@@ -22,7 +22,7 @@ func newDumpCmd() *cobra.Command {
 that the relay does not know, the command prints the type and the size.`,
 		Example: `  relay dump --key edge
   relay dump --key edge --type CDS --name backend -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	format := addOutputFlag(cmd, formatYAML, formatJSON)
 	flags = addRunningFlags(cmd)

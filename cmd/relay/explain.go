@@ -41,24 +41,25 @@ number of clients.`,
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
   relay explain --diff new.yaml --admin 127.0.0.1:19000
   relay explain --diff new.yaml --config relay.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
 	nodeFile := cmd.Flags().String("node", "", "file with the node, or - for standard input")
 	peerFile := cmd.Flags().String("peer", "", "file with the peer, or - for standard input (default: a peer without certificate)")
-	typ := cmd.Flags().String("type", "", "resource type, a short name such as CDS or a URL (default: all types)")
+	var typ typeFlag
+	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
 	diff := cmd.Flags().String("diff", "", "file with a new configuration; show the clients of a running relay that it moves")
 	flags := addAdminFlags(cmd, "admin.address of --config, else of --diff")
 	completeTypes(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch given := cmd.Flags().Changed; {
 		case !given("diff") && !given("node"):
-			return usageError{errors.New("explain: needs --node FILE or --diff FILE")}
+			return usageErrorf("explain: needs --node FILE or --diff FILE")
 		case given("diff"):
 			for _, of := range []string{"node", "peer", "type"} {
 				if given(of) {
-					return usageError{fmt.Errorf("--diff: cannot be used with --%s, because it compares all clients of a running relay", of)}
+					return usageErrorf("--diff: cannot be used with --%s, because it compares all clients of a running relay", of)
 				}
 			}
 			running := ""
@@ -91,12 +92,8 @@ number of clients.`,
 				return err
 			}
 		}
-		types, err := typesToExplain(*typ, rules)
-		if err != nil {
-			return err
-		}
 		out := explained{Node: node.ID, Cluster: node.Cluster}
-		for _, t := range types {
+		for _, t := range typesToExplain(xds.TypeURL(typ), rules) {
 			x, err := rules.Explain(node, peer, t)
 			if err != nil {
 				return err
@@ -125,23 +122,16 @@ type explained struct {
 	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
 }
 
-// typesToExplain returns the types that --type selects.
-func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error) {
-	if flag != "" {
-		t, ok := xds.ParseType(flag)
-		if !ok {
-			return nil, fmt.Errorf("--type: must be a URL or a short name such as CDS, but is %q", flag)
-		}
-		return []xds.TypeURL{t}, nil
-	}
-	if !rules.UsesType() {
-		return []xds.TypeURL{""}, nil
+// typesToExplain returns the type of --type, or all types if the rules use the type.
+func typesToExplain(only xds.TypeURL, rules *aggregator.Rules) []xds.TypeURL {
+	if only != "" || !rules.UsesType() {
+		return []xds.TypeURL{only}
 	}
 	var all []xds.TypeURL
 	for _, t := range xds.Types() {
 		all = append(all, t.URL)
 	}
-	return all, nil
+	return all
 }
 
 // maxInput bounds the input files in bytes. A node has at most a megabyte by default.

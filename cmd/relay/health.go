@@ -17,7 +17,7 @@ which "relay status" shows. To check whether the relay is ready for clients, use
 path /ready of the admin address.`,
 		Example: `  relay health
   relay health --config /etc/relay/relay.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.client()
 			if err != nil {

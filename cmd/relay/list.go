@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -79,7 +78,7 @@ type list[T any] struct {
 
 // newListCmd completes a command that prints a list of a running relay as a table, JSON or YAML.
 func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
-	cmd.Args = cobra.NoArgs
+	cmd.Args = noArgs
 	cmd.Long += cutHelp
 	shown := addTableFlags(cmd)
 	flags := addRunningFlags(cmd)
@@ -94,7 +93,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *diff && shown.noHeaders {
-			return usageError{errors.New("--diff: cannot be used with --no-headers, because it prints no table")}
+			return usageErrorf("--diff: cannot be used with --no-headers, because it prints no table")
 		}
 		c, err := flags.client()
 		if err != nil {

@@ -49,13 +49,26 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// usageError is an unknown flag, or a flag's wrong value.
+// usageError is an unknown flag, a flag's wrong value, or a wrong argument.
 type usageError struct{ error }
 
+func usageErrorf(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
 // misused reports whether the command line is wrong. cobra has no type for its errors about
-// commands.
+// commands and missing flags.
 func misused(err error) bool {
-	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ")
+	text := err.Error()
+	return errors.As(err, new(usageError)) || strings.HasPrefix(text, "unknown command ") || strings.HasPrefix(text, "required flag(s) ")
+}
+
+// noArgs is for commands without arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("%s: takes no arguments, but has %q", cmd.Name(), args[0])
+	}
+	return nil
 }
 
 // errReported says that the command's output already has the fault.

@@ -27,7 +27,7 @@ func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	completeWith(cmd, "output", func(string) []string { return formats })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, *format) {
-			return fmt.Errorf("--output: must be one of %s, but is %q", strings.Join(formats, ", "), *format)
+			return usageErrorf("--output: must be one of %s, but is %q", strings.Join(formats, ", "), *format)
 		}
 		return nil
 	}

@@ -27,7 +27,7 @@ aggregation.max_rekeyed allows. --force applies them. It holds for this reload o
 Run "relay explain --diff" first to see which clients get another key.`,
 		Example: `  relay reload
   relay reload --force --admin 127.0.0.1:19000`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,13 +43,13 @@ clients try again after a random time, at most 5 s. The command ends at a signal
 after --for. It exits with 1 if a client is not complete at the end.`,
 		Example: `  relay simulate --relay 127.0.0.1:15010 --clients 500
   relay simulate --relay relay.example:15010 --delta --for 1m --tls-ca ca.crt --tls-cert edge.crt --tls-key edge.key`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case s.relay == "":
-				return errors.New("--relay: must not be empty")
+				return usageErrorf("--relay: must not be empty")
 			case s.clients < 1:
-				return fmt.Errorf("--clients: must be at least 1, but is %d", s.clients)
+				return usageErrorf("--clients: must be at least 1, but is %d", s.clients)
 			}
 			var err error
 			if s.dial, err = secure.options(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -62,7 +61,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
   relay status --state NACKED,STALE --type CDS
   relay status --summary --watch
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	st.tableFlags = addTableFlags(cmd)
 	flags = addRunningFlags(cmd)
@@ -83,14 +82,14 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 		st.given = f.Changed
 		for _, of := range []string{"node", "state", "type", "user-agent"} {
 			if st.summary && f.Changed(of) {
-				return usageError{fmt.Errorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)}
+				return usageErrorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)
 			}
 		}
 		switch {
 		case st.summary && st.noHeaders:
-			return usageError{errors.New("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")}
+			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
 		case again && st.isData():
-			return usageError{errors.New("--watch: prints tables only, so it cannot be used with -o " + *st.format)}
+			return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *st.format)
 		}
 		var err error
 		if st.relay, err = flags.client(); err != nil {

@@ -36,7 +36,7 @@ Warnings do not change the exit code. serve starts with them and logs them.
 The command does not check whether another relay uses the directory of the store.
 In that case serve does not start.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)

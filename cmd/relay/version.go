@@ -18,7 +18,7 @@ func newVersionCmd() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version, the revision and the Go release",
 		Example: "  relay version\n  relay version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
