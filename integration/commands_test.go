@@ -201,7 +201,7 @@ func TestListsOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := noisyRelay(t)
 	for _, list := range []string{"status", "status --type CDS", "status --summary", "keys", "nacks", "origins"} {
-		for _, columns := range []uint16{24, 40, 60} {
+		for _, columns := range []uint16{30, 45, 60} {
 			out, code := r.onTerminal(columns, list)
 			cut := false
 			for _, line := range plainLines(out) {

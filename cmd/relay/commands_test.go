@@ -96,6 +96,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"keys", "-o", "xml"}, `relay: --output: must be one of table, wide, json, yaml, but is "xml"`, "\nrun \"relay keys --help\" for usage\n"},
 		{[]string{"dump"}, `relay: required flag(s) "key" not set`, "\nrun \"relay dump --help\" for usage\n"},
 		{[]string{"simulate", "--relay", "x", "--clients", "0"}, "relay: --clients: must be at least 1, but is 0", "\nrun \"relay simulate --help\" for usage\n"},
+		{[]string{"simulate", "--relay", "x", "--for", "-1s"}, "relay: --for: must not be negative, but is -1s", "\nrun \"relay simulate --help\" for usage\n"},
 		{[]string{"status", "--summary", "--no-headers"}, "relay: --summary: cannot be used with --no-headers, because it prints several tables", "\nrun \"relay status --help\" for usage\n"},
 		{[]string{"nacks", "--diff", "--no-headers"}, "relay: --diff: cannot be used with --no-headers, because it prints no table", "\nrun \"relay nacks --help\" for usage\n"},
 		{[]string{"explain"}, `relay: explain: needs --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},

@@ -52,7 +52,7 @@ shows what clients rejected earlier.`,
 			return err
 		}
 		defer c.close()
-		all, err := c.list(commandContext(cmd), "/diff/"+url.PathEscape(node), nil)
+		all, err := c.list(cmd.Context(), "/diff/"+url.PathEscape(node), nil)
 		if err != nil {
 			return err
 		}

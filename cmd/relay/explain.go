@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,9 +25,10 @@ rule and the values that it read.
 
 The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
 has one. The peer has the fields address, uri_sans, dns_sans and subject. It may also
-be a second YAML document in the node's file. If the rules
-depend on the resource type, the command shows all types, or the one of --type. It
-exits with 1 if the rules refuse the node for one of these types.
+be a second YAML document in the node's file.
+
+If the rules depend on the resource type, the command shows all types, or the one of
+--type. It exits with 1 if the rules refuse the node for one of these types.
 
 With --diff, the command asks a running relay which of its clients get another key
 under a new configuration. If the relay loaded this configuration, it would end the
@@ -70,10 +70,11 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			if *format == formatTable {
-				return d.print(cmd.OutOrStdout())
+			if *format != formatTable {
+				return printData(cmd.OutOrStdout(), *format, d)
 			}
-			return printData(cmd.OutOrStdout(), *format, d)
+			d.print(cmd.OutOrStdout())
+			return nil
 		}
 		cfg, err := config.Load(*file, cmd.Flags())
 		if err != nil {
@@ -102,14 +103,14 @@ number of clients.`,
 		}
 		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
 		if *format == formatTable {
-			err = out.print(cmd.OutOrStdout())
-		} else {
-			err = printData(cmd.OutOrStdout(), *format, out)
+			out.print(cmd.OutOrStdout())
+		} else if err := printData(cmd.OutOrStdout(), *format, out); err != nil {
+			return err
 		}
-		if err == nil && refused {
-			err = errReported
+		if refused {
+			return errReported
 		}
-		return err
+		return nil
 	}
 	return cmd
 }
@@ -183,7 +184,7 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 }
 
 // print writes the explanations as tables. Types with equal explanations share one.
-func (e *explained) print(w io.Writer) error {
+func (e *explained) print(w io.Writer) {
 	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
 	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
 	for len(e.Types) > 0 {
@@ -196,11 +197,8 @@ func (e *explained) print(w io.Writer) error {
 			same = append(same, shortType(x.Type))
 			return true
 		})
-		if err := printExplanation(w, same, first); err != nil {
-			return err
-		}
+		printExplanation(w, same, first)
 	}
-	return nil
 }
 
 // alike reports whether two explanations are equal but for their types.
@@ -211,7 +209,7 @@ func alike(a, b *aggregator.Explanation) bool {
 		})
 }
 
-func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) error {
+func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 	fmt.Fprintf(w, "\ntype     %s\n", strings.Join(types, ", "))
 	switch {
 	case x.Refused != "":
@@ -222,8 +220,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 		fmt.Fprintf(w, "key      %s\n", x.Key)
 	}
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RULE\tPLACE\tRESULT\tMATCH")
+	rows := [][]cell{cells("RULE", "PLACE", "RESULT", "MATCH")}
 	for _, r := range x.Rules {
 		place := r.Place.File
 		if r.Place.Line > 0 {
@@ -233,22 +230,19 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 		if len(r.Types) > 0 {
 			match += " for " + strings.Join(shortTypes(r.Types), " ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Rule, orNone(place), r.Result, match)
+		rows = append(rows, cells(r.Rule, orNone(place), r.Result, match))
 		for _, v := range r.Values {
-			fmt.Fprintf(t, "\t\t\t  %s = %s\n", v.Expr, cut(v.String()))
+			rows = append(rows, cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, cut(v.String()))))
 		}
 		for i, k := range r.Key {
 			got := fmt.Sprintf("%q", cut(k.Value))
 			if k.Error != "" {
 				got = "error: " + k.Error
 			}
-			fmt.Fprintf(t, "\t\t\t  key[%d] %s -> %s\n", i, k.Expr, got)
+			rows = append(rows, cells("", "", "", fmt.Sprintf("  key[%d] %s -> %s", i, k.Expr, got)))
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	tint{}.table(w, rows)
 }
 
 // cut shortens a value to keep the table readable; -o json has all of it.

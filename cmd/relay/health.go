@@ -25,7 +25,7 @@ path /ready of the admin address.`,
 			}
 			defer c.close()
 			var answer struct{ Live bool }
-			if err := c.get(commandContext(cmd), "/live", nil, &answer); err != nil {
+			if err := c.get(cmd.Context(), "/live", nil, &answer); err != nil {
 				return err
 			}
 			if !answer.Live {

@@ -107,7 +107,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if *diff {
 			q.Set("diff", "true")
 		}
-		items, err := c.listOfKey(commandContext(cmd), l.path, q)
+		items, err := c.listOfKey(cmd.Context(), l.path, q)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &exit):
 		return int(exit)
-	case errors.Is(err, errReported):
 	case errors.As(err, &faults):
 		// One fault a line, as validate prints them, so that editors find the places.
 		for _, f := range faults {
@@ -71,11 +70,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// errReported says that the command's output already has the fault.
-var errReported = errors.New("reported")
-
-// exitError is errReported with an exit code of its own.
+// exitError is the exit code of a command whose output already has the fault.
 type exitError int
+
+// errReported is the exitError of most commands.
+const errReported = exitError(1)
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 

@@ -39,7 +39,7 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		}
 		defer c.close()
 		var out admin.Reload
-		if err := c.post(commandContext(cmd), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
+		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
 		if *format == formatText {

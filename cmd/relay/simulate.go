@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -50,18 +49,15 @@ after --for. It exits with 1 if a client is not complete at the end.`,
 				return usageErrorf("--relay: must not be empty")
 			case s.clients < 1:
 				return usageErrorf("--clients: must be at least 1, but is %d", s.clients)
+			case length < 0:
+				return usageErrorf("--for: must not be negative, but is %s", length)
 			}
 			var err error
 			if s.dial, err = secure.options(); err != nil {
 				return err
 			}
-			ctx, _, stop := signals(commandContext(cmd), slog.New(slog.DiscardHandler))
+			ctx, _, stop := signalsWithin(cmd.Context(), length)
 			defer stop()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
 			s.out = cmd.OutOrStdout()
 			return s.run(ctx)
 		},

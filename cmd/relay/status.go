@@ -96,7 +96,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 			return err
 		}
 		defer st.relay.close()
-		ctx, out, errs := commandContext(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if !again {
 			return st.print(ctx, out, out, errs)
 		}

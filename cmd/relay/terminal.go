@@ -105,8 +105,16 @@ func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), "
 // cell is a cell of a table.
 type cell struct{ text, colour string }
 
+func cells(texts ...string) []cell {
+	out := make([]cell, len(texts))
+	for i, text := range texts {
+		out[i].text = text
+	}
+	return out
+}
+
 // minColumn is the least width to which a column is cut.
-const minColumn = 8
+const minColumn = 10
 
 // leaveOut returns which columns must be left out for a line of at most width characters: those in
 // [from, to). It keeps the first column and the last one, which has the problem or the message.

@@ -95,7 +95,7 @@ to come again.`,
 		w.relay, w.out, w.errs, w.format = c, cmd.OutOrStdout(), cmd.ErrOrStderr(), *format
 		w.bar = *format == formatText && redrawn(w.out)
 		w.width = func() int { return terminalWidth(w.out) }
-		return w.wait(commandContext(cmd))
+		return w.wait(cmd.Context())
 	}
 	return cmd
 }
