@@ -29,7 +29,7 @@ func newSimulateCmd() *cobra.Command {
 service. The clients behave like Envoys and accept every response. Their nodes have
 the ids edge-000, edge-001 and so on, and the user agent envoy without a version.
 They are in the cluster edge, and in turn in the zones eu-1 and eu-2. --cluster
-changes "edge".
+replaces "edge" in the ids and in the cluster.
 
 The command prints a line every few seconds:
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestProblemLine(t *testing.T) {
@@ -67,5 +68,25 @@ func TestStatusPrintsProblems(t *testing.T) {
 			t.Fatalf("%d %q", code, errs)
 		case <-time.After(50 * time.Millisecond):
 		}
+	}
+}
+
+// The problems of five origins with the same impact and next step are shown as one.
+func TestStatusGroupsProblems(t *testing.T) {
+	origins := ""
+	for i := range 5 {
+		origins += fmt.Sprintf("{address: 'file:none-%d'}, ", i)
+	}
+	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [" + origins + "]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\n" +
+		"log: {level: error}\nadmin: {address: '127.0.0.1:0'}\n"})
+	at := running(t, filepath.Join(dir, "relay.yaml"))
+	for _, args := range [][]string{{"status"}, {"status", "--summary"}} {
+		xdstest.Eventually(t, "the problems of all origins", func() error {
+			code, _, errs := runRelay(append(args, "--admin", at)...)
+			if code != 0 || strings.Count(errs, "has never been reached") != 3 || strings.Count(errs, "\n  and 2 more like this\n  The relay refuses new clients") != 1 {
+				return fmt.Errorf("%d %s", code, errs)
+			}
+			return nil
+		})
 	}
 }

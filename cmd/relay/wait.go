@@ -330,8 +330,8 @@ func (w *waiter) obstacle() string {
 	case w.answered && !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + "; waiting for a client with this key"
 	case w.answered && p.SupersededBy != "" && !p.Known:
-		return fmt.Sprintf("version %s was superseded by %s before the wait began; waiting until it arrives again; --or-newer would accept the newer version",
-			plain(w.version), shortVersion(plain(p.SupersededBy)))
+		// Without the newer version, which may change often: each text is printed once.
+		return fmt.Sprintf("version %s was superseded before the wait began; waiting until it arrives again; --or-newer accepts a newer version", plain(w.version))
 	case w.answered && !p.Known && w.note != "":
 		return "the version has not arrived: " + plain(w.note)
 	}
