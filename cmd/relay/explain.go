@@ -70,11 +70,7 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			if *format != formatTable {
-				return printData(cmd.OutOrStdout(), *format, d)
-			}
-			d.print(cmd.OutOrStdout())
-			return nil
+			return printAs(cmd.OutOrStdout(), *format, d, d.print)
 		}
 		cfg, err := config.Load(*file, cmd.Flags())
 		if err != nil {
@@ -102,15 +98,11 @@ number of clients.`,
 			out.Types = append(out.Types, x)
 		}
 		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
-		if *format == formatTable {
-			out.print(cmd.OutOrStdout())
-		} else if err := printData(cmd.OutOrStdout(), *format, out); err != nil {
-			return err
+		err = printAs(cmd.OutOrStdout(), *format, out, out.print)
+		if err == nil && refused {
+			err = errReported
 		}
-		if refused {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

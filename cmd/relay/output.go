@@ -34,6 +34,15 @@ func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	return format
 }
 
+// printAs writes v as JSON or YAML, or calls text for the other formats.
+func printAs(w io.Writer, format string, v any, text func(io.Writer)) error {
+	if format == formatJSON || format == formatYAML {
+		return printData(w, format, v)
+	}
+	text(w)
+	return nil
+}
+
 // printData writes v as JSON or YAML, with the same names in the same order.
 func printData(w io.Writer, format string, v any) error {
 	if format == formatYAML {

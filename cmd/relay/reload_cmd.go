@@ -42,15 +42,11 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
-		if *format == formatText {
-			printReload(cmd.OutOrStdout(), cmd.ErrOrStderr(), &out)
-		} else if err := printData(cmd.OutOrStdout(), *format, &out); err != nil {
-			return err
+		err = printAs(cmd.OutOrStdout(), *format, &out, func(w io.Writer) { printReload(w, cmd.ErrOrStderr(), &out) })
+		if err == nil && out.Result == admin.ReloadRejected {
+			err = errReported
 		}
-		if out.Result == admin.ReloadRejected {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

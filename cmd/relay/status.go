@@ -128,13 +128,15 @@ func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) erro
 	path, all, filter := s.query()
 	items, err := s.relay.listOfKey(ctx, path, filter)
 	// That the filters select no stream of a node is an error of the relay.
-	if len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")) {
-		return s.printNone(ctx, rest, errs, path, all)
+	none, of := len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")), 0
+	if none {
+		items = []json.RawMessage{}
+		of, err = s.count(ctx, path, all)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if s.isData() {
+	case s.isData():
 		return printData(table, *s.format, envelope{items})
 	}
 	clients, err := decode[inspect.ClientStatus](s.relay, items)
@@ -150,12 +152,18 @@ func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) erro
 	if len(t.rows) > 0 {
 		printTable(table, s.tableFlags, t.columns(now), t.rows)
 	}
-	if !s.noHeaders {
+	switch {
+	case s.noHeaders:
+	case !none || of == 0:
 		if len(t.rows) > 0 {
 			fmt.Fprintln(rest)
 		}
 		t.printCounts(rest)
 		t.printNacks(rest)
+	case s.typ == "" && s.userAgent == "":
+		fmt.Fprintf(rest, "none of %s is %s\n", counted(of, "stream"), &s.states)
+	default:
+		fmt.Fprintf(rest, "none of %s is selected\n", counted(of, "stream"))
 	}
 	printProblems(errs, problems, now)
 	return nil
@@ -184,35 +192,13 @@ func (s *statusRun) query() (path string, all, filter url.Values) {
 	return path, all, filter
 }
 
-// printNone prints that the filters select no client. An unknown key or node is an error.
-func (s *statusRun) printNone(ctx context.Context, out, errs io.Writer, path string, all url.Values) error {
-	if s.isData() {
-		if _, err := s.relay.listOfKey(ctx, path, all); err != nil {
-			return err
-		}
-		return printData(out, *s.format, envelope{[]json.RawMessage{}})
-	}
-	all.Set("sort", "worst") // counts
-	all.Set("limit", "1")
+// count returns how many clients a query selects. An unknown node is an error.
+func (s *statusRun) count(ctx context.Context, path string, query url.Values) (int, error) {
+	query.Set("sort", "worst") // the relay counts only for this order
+	query.Set("limit", "1")
 	var page struct{ Total int }
-	if err := s.relay.get(ctx, path, all, &page); err != nil {
-		return err
-	}
-	problems, err := s.relay.problems(ctx)
-	if err != nil {
-		return err
-	}
-	switch {
-	case s.noHeaders:
-	case page.Total == 0:
-		fmt.Fprintln(out, "no clients")
-	case s.typ == "" && s.userAgent == "":
-		fmt.Fprintf(out, "none of %s is %s\n", counted(page.Total, "stream"), &s.states)
-	default:
-		fmt.Fprintf(out, "none of %s is selected\n", counted(page.Total, "stream"))
-	}
-	printProblems(errs, problems, time.Now())
-	return nil
+	err := s.relay.get(ctx, path, query, &page)
+	return page.Total, err
 }
 
 // statusRow is a node under a key.

@@ -45,15 +45,11 @@ In that case serve does not start.`,
 		if err != nil {
 			return err
 		}
-		if *format == formatText {
-			report.print(cmd.OutOrStdout())
-		} else if err := printData(cmd.OutOrStdout(), *format, report); err != nil {
-			return err
+		err = printAs(cmd.OutOrStdout(), *format, report, report.print)
+		if err == nil && !report.Valid {
+			err = errReported
 		}
-		if !report.Valid {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

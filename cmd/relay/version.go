@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -23,11 +24,7 @@ func newVersionCmd() *cobra.Command {
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := build()
-		if *format != formatText {
-			return printData(cmd.OutOrStdout(), *format, b)
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), b)
-		return nil
+		return printAs(cmd.OutOrStdout(), *format, b, func(w io.Writer) { fmt.Fprintln(w, b) })
 	}
 	return cmd
 }
