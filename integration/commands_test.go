@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -73,7 +74,7 @@ func TestCommandsOfOperators(t *testing.T) {
 }
 
 // openTerminal makes a pseudo terminal of this size. Programs write to its second file.
-func openTerminal(t *testing.T, columns, rows uint16) (master, terminal *os.File) {
+func openTerminal(t testing.TB, columns, rows uint16) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -94,9 +95,35 @@ func openTerminal(t *testing.T, columns, rows uint16) (master, terminal *os.File
 	return master, terminal
 }
 
-// On a terminal, relay status --watch draws again and again. Lines and tables fit the terminal.
-func TestStatusOnATerminal(t *testing.T) {
-	t.Parallel()
+// clearing begins each drawing of relay status --watch.
+const clearing = "\x1b[H\x1b[2J"
+
+// plainLines are the lines that a terminal shows, without colours.
+func plainLines(text string) []string {
+	text = regexp.MustCompile(`\x1b\[[0-9]*m`).ReplaceAllString(strings.ReplaceAll(text, "\r\n", "\n"), "")
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// onTerminal runs a command on a terminal until it exits, and returns what it printed there.
+func (r *relay) onTerminal(columns uint16, args string) (out string, code int) {
+	r.t.Helper()
+	master, terminal := openTerminal(r.t, columns, 24)
+	cmd := xdstest.Command(r.t, append(strings.Fields(args), "--admin", r.Admin)...)
+	cmd.Stdout = terminal
+	p := xdstest.StartProcess(r.t, "terminal", cmd, nil)
+	read := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(master) // it ends with an error when no process has the terminal open
+		read <- string(b)
+	}()
+	<-p.Exited()
+	_ = terminal.Close()
+	return <-read, cmd.ProcessState.ExitCode()
+}
+
+// noisyRelay is a relay with 12 clients, of which one rejects a cluster.
+func noisyRelay(t *testing.T) *relay {
+	t.Helper()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, nil)
@@ -108,39 +135,88 @@ func TestStatusOnATerminal(t *testing.T) {
 		}
 	}
 	r.prints("status", "11 STALE, 1 NACKED")
-	const columns, rows = 45, 10
+	return r
+}
+
+// On a terminal, relay status --watch draws again and again. A drawing that does not fit has only
+// the first rows of the table. An error is shown above the last drawing.
+func TestWatchOnATerminal(t *testing.T) {
+	t.Parallel()
+	r := noisyRelay(t)
+	const columns, rows = 45, 14
 	master, terminal := openTerminal(t, columns, rows)
 	cmd := xdstest.Command(t, "status", "--watch", "--admin", r.Admin)
 	cmd.Stdout = terminal
 	p := xdstest.StartProcess(t, "watch", cmd, nil)
-	in := bufio.NewReader(master)
-	var shown []string
-	for drawings := 0; drawings < 3; {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			t.Fatalf("%v: %s", err, p.Log())
-		}
-		if text, begins := strings.CutPrefix(line, "\x1b[H\x1b[2J"); begins {
-			if drawings++; drawings == 3 {
-				break
+	in, first := bufio.NewReader(master), ""
+	drawing := func() []string {
+		t.Helper()
+		for text := first; ; {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%v: %s", err, p.Log())
 			}
-			shown, line = nil, text
+			rest, begins := strings.CutPrefix(line, clearing)
+			if begins && text != "" {
+				first = rest
+				return plainLines(text)
+			}
+			text += rest
 		}
-		shown = append(shown, regexp.MustCompile(`\x1b\[[0-9]*m`).ReplaceAllString(strings.TrimSuffix(line, "\r\n"), ""))
 	}
-	// The third line needs two lines of the terminal, whose last line stays empty.
-	if len(shown) != rows-2 || !strings.HasPrefix(shown[1], "12 streams; ") || !strings.HasPrefix(shown[2], "! a-rather-long-name-of-a-node-7 rejects CDS") ||
-		!strings.HasPrefix(shown[4], "NODE ") || !strings.HasPrefix(shown[5], "a-rather-long-na…  edge ") || !strings.Contains(shown[5], "NACKED ") || !strings.Contains(shown[6], "STALE ") {
+	drawing()
+	shown := drawing()
+	// The last line but one needs two lines of the terminal, whose last line stays empty.
+	if len(shown) != rows-2 || !strings.HasPrefix(shown[1], "NODE ") || !strings.HasPrefix(shown[2], "a-rather-long-na…  edge ") || !strings.Contains(shown[2], "NACKED ") ||
+		!strings.Contains(shown[7], "STALE ") || shown[8] != "…" || shown[9] != "" || !strings.HasPrefix(shown[10], "12 streams; ") ||
+		!strings.HasPrefix(shown[11], "! a-rather-long-name-of-a-node-7 rejects CDS") {
 		t.Errorf("%d lines:\n%s", len(shown), strings.Join(shown, "\n"))
 	}
-	for _, line := range shown[4:] {
+	for _, line := range shown[:11] {
 		if n := len([]rune(line)); n > columns {
 			t.Errorf("%d characters: %q", n, line)
 		}
+	}
+	r.Stop()
+	for shown = drawing(); !strings.HasPrefix(shown[1], "relay: "); shown = drawing() {
+	}
+	all := strings.Join(shown, "\n")
+	if !strings.HasPrefix(shown[1], "relay: --admin: nothing listens at ") || !strings.Contains(all, "\nthe state at 2") || !strings.Contains(all, "\nNODE ") ||
+		!strings.Contains(all, "NACKED ") || !strings.HasPrefix(shown[len(shown)-1], "! a-rather-long-name-of-a-node-7 ") {
+		t.Errorf("%s", all)
 	}
 	p.Signal(syscall.SIGINT)
 	<-p.Exited()
 	if err := p.Err(); err != nil {
 		t.Error(err)
+	}
+	// Without a relay the command ends. It leaves the content of the terminal as it is.
+	if out, code := r.onTerminal(columns, "status --watch"); code != 1 || out != "" {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+// Lists fit the terminal, unless with -o wide.
+func TestListsOnATerminal(t *testing.T) {
+	t.Parallel()
+	r := noisyRelay(t)
+	for _, list := range []string{"status", "status --type CDS", "status --summary", "keys", "nacks", "origins"} {
+		for _, columns := range []uint16{30, 45, 60} {
+			out, code := r.onTerminal(columns, list)
+			cut := false
+			for _, line := range plainLines(out) {
+				row := !strings.Contains(line, "; ") && !strings.HasPrefix(line, "!") // not the text under the table
+				cut = cut || strings.Contains(line, "…")
+				if n := len([]rune(line)); row && n > int(columns) {
+					t.Errorf("%s: %d characters of %d: %q", list, n, columns, line)
+				}
+			}
+			if code != 0 || !cut && columns < 60 {
+				t.Errorf("%s in %d columns: %d\n%s", list, columns, code, out)
+			}
+		}
+		if out, code := r.onTerminal(24, list+" -o wide"); code != 0 || strings.Contains(out, "…") || len(strings.Split(out, "\n")[0]) <= 24 {
+			t.Errorf("%s -o wide: %d\n%s", list, code, out)
+		}
 	}
 }

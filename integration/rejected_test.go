@@ -95,7 +95,7 @@ func TestP17_RejectedResourcesStay(t *testing.T) {
 				}
 			}
 			text := command(t, "nacks", "--key", "edge", "--diff", "--admin", r.Admin)
-			for _, part := range []string{"CDS under edge: version ", "1 NACK of 1 client, the last ", "rejected now by 0\na is not good\n--- a at the client\n+++ a in version",
+			for _, part := range []string{"CDS under edge: version ", "1 NACK by 1 client, the last ", "; no client rejects it now\na is not good\n--- a at the client\n+++ a in version",
 				"-alt_stat_name: before\n+alt_stat_name: after\n", "the relay has not kept the resources of this version\n"} {
 				if !strings.Contains(text, part) {
 					t.Errorf("relay nacks --diff does not print %q:\n%s", part, text)

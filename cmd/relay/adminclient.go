@@ -264,7 +264,7 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 		return statusErrorf(resp.StatusCode, "%s: the relay at %s rejects the token in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
-	case resp.StatusCode == http.StatusBadRequest && said.relay:
+	case (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusConflict) && said.relay:
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
 		return statusErrorf(resp.StatusCode, "--admin: %s is not a relay, or is an older version that lacks this: %s", c.base, said.Error)

@@ -91,8 +91,14 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrun \"relay validate --help\" for usage\n"},
 		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrun \"relay demo --help\" for usage\n"},
 		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrun \"relay completion --help\" for usage\n"},
-		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrun \"relay validate --help\" for usage\n"},
-		{[]string{"version", "-o", "xml"}, `relay: --output: must be one of text, json, yaml, but is "xml"`, "\n"},
+		{[]string{"validate", "x"}, `relay: validate: takes no arguments, but has "x"`, "\nrun \"relay validate --help\" for usage\n"},
+		{[]string{"version", "-o", "xml"}, `relay: --output: must be one of text, json, yaml, but is "xml"`, "\nrun \"relay version --help\" for usage\n"},
+		{[]string{"keys", "-o", "xml"}, `relay: --output: must be one of table, wide, json, yaml, but is "xml"`, "\nrun \"relay keys --help\" for usage\n"},
+		{[]string{"dump"}, `relay: required flag(s) "key" not set`, "\nrun \"relay dump --help\" for usage\n"},
+		{[]string{"simulate", "--relay", "x", "--clients", "0"}, "relay: --clients: must be at least 1, but is 0", "\nrun \"relay simulate --help\" for usage\n"},
+		{[]string{"simulate", "--relay", "x", "--for", "-1s"}, "relay: --for: must not be negative, but is -1s", "\nrun \"relay simulate --help\" for usage\n"},
+		{[]string{"status", "--summary", "--no-headers"}, "relay: --summary: cannot be used with --no-headers, because it prints several tables", "\nrun \"relay status --help\" for usage\n"},
+		{[]string{"nacks", "--diff", "--no-headers"}, "relay: --diff: cannot be used with --no-headers, because it prints no table", "\nrun \"relay nacks --help\" for usage\n"},
 		{[]string{"explain"}, `relay: explain: needs --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},
 		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {
@@ -335,7 +341,7 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san; the fields are address, uri_sans, dns_sans and subject\n"},
-		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: must be a URL or a short name such as CDS, but is "XDS"`},
+		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: invalid argument "XDS" for "-t, --type" flag: must be a URL or a short name such as CDS`},
 		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: must have at least one origin"},
 	} {
 		code, out, errs := runRelay(c.args...)

@@ -148,7 +148,7 @@ func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bo
 		return answer, false
 	}
 	defer c.close()
-	ctx, cancel := context.WithTimeout(commandContext(flags.cmd), completionTime)
+	ctx, cancel := context.WithTimeout(flags.cmd.Context(), completionTime)
 	defer cancel()
 	return answer, c.get(ctx, path, q, &answer) == nil
 }

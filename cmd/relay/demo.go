@@ -34,18 +34,16 @@ change of the routes.`,
 		Example: `  relay demo
   relay demo --clients 500
   relay demo --for 20s`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if clients < 1 {
-				return fmt.Errorf("--clients: must be at least 1, but is %d", clients)
+			switch {
+			case clients < 1:
+				return usageErrorf("--clients: must be at least 1, but is %d", clients)
+			case length < 0:
+				return usageErrorf("--for: must not be negative, but is %s", length)
 			}
-			ctx, abort, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
+			ctx, abort, stop := signalsWithin(cmd.Context(), length)
 			defer stop()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
 			return runDemo(ctx, abort, cmd.OutOrStdout(), clients)
 		},
 	}
@@ -53,6 +51,17 @@ change of the routes.`,
 	cmd.Flags().DurationVar(&length, "for", 0, "time after which the demo ends; 0: it ends at a signal")
 	completeNothing(cmd, "clients", "for")
 	return cmd
+}
+
+// signalsWithin is signals for a command with --for: the first context also ends after this time,
+// unless it is 0.
+func signalsWithin(parent context.Context, length time.Duration) (first, second context.Context, stop func()) {
+	first, second, end := signals(parent, slog.New(slog.DiscardHandler))
+	if length == 0 {
+		return first, second, end
+	}
+	first, cancel := context.WithTimeout(first, length)
+	return first, second, func() { cancel(); end() }
 }
 
 // runDemo runs until ctx ends.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -39,9 +38,9 @@ shows what clients rejected earlier.`,
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch given := cmd.Flags().Changed("node"); {
 		case given && len(args) > 0:
-			return usageError{errors.New("diff: takes NODE or --node, but has both")}
+			return usageErrorf("diff: takes NODE or --node, but has both")
 		case !given && len(args) != 1:
-			return usageError{errors.New("diff: needs the id of one node")}
+			return usageErrorf("diff: needs the id of one node")
 		case !given:
 			node = args[0]
 		}
@@ -53,7 +52,7 @@ shows what clients rejected earlier.`,
 			return err
 		}
 		defer c.close()
-		all, err := c.list(commandContext(cmd), "/diff/"+url.PathEscape(node), nil)
+		all, err := c.list(cmd.Context(), "/diff/"+url.PathEscape(node), nil)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func newDumpCmd() *cobra.Command {
 that the relay does not know, the command prints the type and the size.`,
 		Example: `  relay dump --key edge
   relay dump --key edge --type CDS --name backend -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	format := addOutputFlag(cmd, formatYAML, formatJSON)
 	flags = addRunningFlags(cmd)
@@ -46,7 +46,7 @@ that the relay does not know, the command prints the type and the size.`,
 		if cmd.Flags().Changed("name") {
 			q.Set("name", name)
 		}
-		items, err := c.list(commandContext(cmd), "/config_dump", q)
+		items, err := c.list(cmd.Context(), "/config_dump", q)
 		if err != nil {
 			return err
 		}

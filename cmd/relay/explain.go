@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,9 +25,10 @@ rule and the values that it read.
 
 The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
 has one. The peer has the fields address, uri_sans, dns_sans and subject. It may also
-be a second YAML document in the node's file. If the rules
-depend on the resource type, the command shows all types, or the one of --type. It
-exits with 1 if the rules refuse the node for one of these types.
+be a second YAML document in the node's file.
+
+If the rules depend on the resource type, the command shows all types, or the one of
+--type. It exits with 1 if the rules refuse the node for one of these types.
 
 With --diff, the command asks a running relay which of its clients get another key
 under a new configuration. If the relay loaded this configuration, it would end the
@@ -41,24 +41,25 @@ number of clients.`,
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
   relay explain --diff new.yaml --admin 127.0.0.1:19000
   relay explain --diff new.yaml --config relay.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
 	nodeFile := cmd.Flags().String("node", "", "file with the node, or - for standard input")
 	peerFile := cmd.Flags().String("peer", "", "file with the peer, or - for standard input (default: a peer without certificate)")
-	typ := cmd.Flags().String("type", "", "resource type, a short name such as CDS or a URL (default: all types)")
+	var typ typeFlag
+	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
 	diff := cmd.Flags().String("diff", "", "file with a new configuration; show the clients of a running relay that it moves")
 	flags := addAdminFlags(cmd, "admin.address of --config, else of --diff")
 	completeTypes(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch given := cmd.Flags().Changed; {
 		case !given("diff") && !given("node"):
-			return usageError{errors.New("explain: needs --node FILE or --diff FILE")}
+			return usageErrorf("explain: needs --node FILE or --diff FILE")
 		case given("diff"):
 			for _, of := range []string{"node", "peer", "type"} {
 				if given(of) {
-					return usageError{fmt.Errorf("--diff: cannot be used with --%s, because it compares all clients of a running relay", of)}
+					return usageErrorf("--diff: cannot be used with --%s, because it compares all clients of a running relay", of)
 				}
 			}
 			running := ""
@@ -69,10 +70,7 @@ number of clients.`,
 			if err != nil {
 				return err
 			}
-			if *format == formatTable {
-				return d.print(cmd.OutOrStdout())
-			}
-			return printData(cmd.OutOrStdout(), *format, d)
+			return printAs(cmd.OutOrStdout(), *format, d, d.print)
 		}
 		cfg, err := config.Load(*file, cmd.Flags())
 		if err != nil {
@@ -91,12 +89,8 @@ number of clients.`,
 				return err
 			}
 		}
-		types, err := typesToExplain(*typ, rules)
-		if err != nil {
-			return err
-		}
 		out := explained{Node: node.ID, Cluster: node.Cluster}
-		for _, t := range types {
+		for _, t := range typesToExplain(xds.TypeURL(typ), rules) {
 			x, err := rules.Explain(node, peer, t)
 			if err != nil {
 				return err
@@ -104,11 +98,7 @@ number of clients.`,
 			out.Types = append(out.Types, x)
 		}
 		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
-		if *format == formatTable {
-			err = out.print(cmd.OutOrStdout())
-		} else {
-			err = printData(cmd.OutOrStdout(), *format, out)
-		}
+		err = printAs(cmd.OutOrStdout(), *format, out, out.print)
 		if err == nil && refused {
 			err = errReported
 		}
@@ -125,23 +115,16 @@ type explained struct {
 	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
 }
 
-// typesToExplain returns the types that --type selects.
-func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error) {
-	if flag != "" {
-		t, ok := xds.ParseType(flag)
-		if !ok {
-			return nil, fmt.Errorf("--type: must be a URL or a short name such as CDS, but is %q", flag)
-		}
-		return []xds.TypeURL{t}, nil
-	}
-	if !rules.UsesType() {
-		return []xds.TypeURL{""}, nil
+// typesToExplain returns the type of --type, or all types if the rules use the type.
+func typesToExplain(only xds.TypeURL, rules *aggregator.Rules) []xds.TypeURL {
+	if only != "" || !rules.UsesType() {
+		return []xds.TypeURL{only}
 	}
 	var all []xds.TypeURL
 	for _, t := range xds.Types() {
 		all = append(all, t.URL)
 	}
-	return all, nil
+	return all
 }
 
 // maxInput bounds the input files in bytes. A node has at most a megabyte by default.
@@ -193,7 +176,7 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 }
 
 // print writes the explanations as tables. Types with equal explanations share one.
-func (e *explained) print(w io.Writer) error {
+func (e *explained) print(w io.Writer) {
 	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
 	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
 	for len(e.Types) > 0 {
@@ -206,11 +189,8 @@ func (e *explained) print(w io.Writer) error {
 			same = append(same, shortType(x.Type))
 			return true
 		})
-		if err := printExplanation(w, same, first); err != nil {
-			return err
-		}
+		printExplanation(w, same, first)
 	}
-	return nil
 }
 
 // alike reports whether two explanations are equal but for their types.
@@ -221,7 +201,7 @@ func alike(a, b *aggregator.Explanation) bool {
 		})
 }
 
-func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) error {
+func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 	fmt.Fprintf(w, "\ntype     %s\n", strings.Join(types, ", "))
 	switch {
 	case x.Refused != "":
@@ -232,8 +212,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 		fmt.Fprintf(w, "key      %s\n", x.Key)
 	}
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RULE\tPLACE\tRESULT\tMATCH")
+	rows := [][]cell{cells("RULE", "PLACE", "RESULT", "MATCH")}
 	for _, r := range x.Rules {
 		place := r.Place.File
 		if r.Place.Line > 0 {
@@ -243,22 +222,19 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) er
 		if len(r.Types) > 0 {
 			match += " for " + strings.Join(shortTypes(r.Types), " ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Rule, orNone(place), r.Result, match)
+		rows = append(rows, cells(r.Rule, orNone(place), r.Result, match))
 		for _, v := range r.Values {
-			fmt.Fprintf(t, "\t\t\t  %s = %s\n", v.Expr, cut(v.String()))
+			rows = append(rows, cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, cut(v.String()))))
 		}
 		for i, k := range r.Key {
 			got := fmt.Sprintf("%q", cut(k.Value))
 			if k.Error != "" {
 				got = "error: " + k.Error
 			}
-			fmt.Fprintf(t, "\t\t\t  key[%d] %s -> %s\n", i, k.Expr, got)
+			rows = append(rows, cells("", "", "", fmt.Sprintf("  key[%d] %s -> %s", i, k.Expr, got)))
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	tint{}.table(w, rows)
 }
 
 // cut shortens a value to keep the table readable; -o json has all of it.

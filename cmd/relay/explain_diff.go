@@ -2,15 +2,14 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,10 +106,6 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 		return nil, config.Faults{cfg.Places.Fault(key, "the rules have %d bytes as JSON, but a running relay takes at most %d bytes for a comparison; the configuration file of the relay has no such limit", len(body), admin.MaxBody)}
 	}
 	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	for token := ""; ; {
 		var page struct {
 			Checked   int      `json:"checked"`
@@ -119,7 +114,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 			Items     []moving `json:"items"`
 			Next      string   `json:"next_page_token"`
 		}
-		if err := c.post(ctx, "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
+		if err := c.post(cmd.Context(), "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
 			return nil, err
 		}
 		d.Clients += page.Checked
@@ -183,9 +178,9 @@ func (d *difference) rows() []row {
 	at := map[row]int{} // without types
 	for _, m := range d.Moving {
 		for _, t := range m.Types {
-			r := row{node: plain(orNone(m.Node)), from: plain(orNone(t.From)), to: plain(orNone(t.To))}
+			r := row{node: orNone(m.Node), from: orNone(t.From), to: orNone(t.To)}
 			if t.To == "" {
-				r.to = "refused: " + plain(cut(strings.Join(strings.Fields(t.Refused), " ")))
+				r.to = "refused: " + cut(onOneLine(t.Refused))
 			}
 			i, ok := at[r]
 			if !ok {
@@ -201,25 +196,21 @@ func (d *difference) rows() []row {
 	return out
 }
 
-func (d *difference) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(d.Moving) > 0 {
-		fmt.Fprintln(t, "NODE\tTYPES\tKEY\tNEW KEY")
-		for _, r := range d.rows() {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.node, r.types, r.from, r.to)
-		}
-		fmt.Fprint(t, "\fCLIENTS\tNODES\tKEY\tNEW KEY\n")
-		for _, p := range d.Pairs {
-			fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", p.Clients, p.Nodes, plain(orNone(p.From)), plain(cmp.Or(p.To, "refused")))
-		}
-		fmt.Fprint(t, "\f")
-	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
+func (d *difference) print(w io.Writer) {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
+		moving, pairs := [][]cell{cells("NODE", "TYPES", "KEY", "NEW KEY")}, [][]cell{cells("CLIENTS", "NODES", "KEY", "NEW KEY")}
+		for _, r := range d.rows() {
+			moving = append(moving, cells(r.node, r.types, r.from, r.to))
+		}
+		for _, p := range d.Pairs {
+			pairs = append(pairs, cells(strconv.Itoa(p.Clients), strconv.Itoa(p.Nodes), orNone(p.From), cmp.Or(p.To, "refused")))
+		}
+		tint{}.table(w, moving)
+		fmt.Fprintln(w)
+		tint{}.table(w, pairs)
+		fmt.Fprintln(w)
 		fmt.Fprintf(w, "%d of %d clients would reconnect, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}
 	if d.NeedsForce {
@@ -231,7 +222,6 @@ func (d *difference) print(w io.Writer) error {
 	if len(d.Elsewhere) > 0 {
 		fmt.Fprintf(w, "the relay has no listener at %s until a restart: its identity and secrets were not compared\n", strings.Join(d.Elsewhere, ", "))
 	}
-	return nil
 }
 
 // refusals counts the clients that would be refused when they reconnect.

@@ -128,9 +128,7 @@ func TestExplainDiffTable(t *testing.T) {
 	}}
 	d.count()
 	var out strings.Builder
-	if err := d.print(&out); err != nil {
-		t.Fatal(err)
-	}
+	d.print(&out)
 	const want = `NODE  TYPES    KEY  NEW KEY
 -     EDS      -    k
 a     CDS EDS  k    l

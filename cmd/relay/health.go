@@ -17,7 +17,7 @@ which "relay status" shows. To check whether the relay is ready for clients, use
 path /ready of the admin address.`,
 		Example: `  relay health
   relay health --config /etc/relay/relay.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.client()
 			if err != nil {
@@ -25,7 +25,7 @@ path /ready of the admin address.`,
 			}
 			defer c.close()
 			var answer struct{ Live bool }
-			if err := c.get(commandContext(cmd), "/live", nil, &answer); err != nil {
+			if err := c.get(cmd.Context(), "/live", nil, &answer); err != nil {
 				return err
 			}
 			if !answer.Live {

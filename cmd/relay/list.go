@@ -21,10 +21,10 @@ func textColumn[T any](head string, of func(row *T) string) column[T] {
 	return column[T]{head, func(row *T) cell { return cell{text: orNone(of(row))} }}
 }
 
-// printTable writes rows as a table; noHeaders leaves out the first line.
-func printTable[T any](w io.Writer, t tint, columns []column[T], rows []T, noHeaders bool) {
+// printTable writes rows as a table. A terminal shows it cut, unless with -o wide.
+func printTable[T any](w io.Writer, f *tableFlags, columns []column[T], rows []T) {
 	var lines [][]cell
-	if !noHeaders {
+	if !f.noHeaders {
 		head := make([]cell, len(columns))
 		for i := range columns {
 			head[i].text = columns[i].head
@@ -38,13 +38,33 @@ func printTable[T any](w io.Writer, t tint, columns []column[T], rows []T, noHea
 		}
 		lines = append(lines, line)
 	}
+	t := tintOf(w)
+	if f.wide() {
+		t.width = 0
+	}
 	t.table(w, lines)
 }
 
-// addNoHeadersFlag adds --no-headers. It is for scripts, which read the rows alone.
-func addNoHeadersFlag(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("no-headers", false, "print only the rows of the table")
+// tableFlags say how a command prints a list.
+type tableFlags struct {
+	format    *string
+	noHeaders bool // for scripts, which read the rows alone
 }
+
+func addTableFlags(cmd *cobra.Command) *tableFlags {
+	f := &tableFlags{format: addOutputFlag(cmd, formatTable, formatWide, formatJSON, formatYAML)}
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print only the rows of the table")
+	return f
+}
+
+// cutHelp is for the help of commands with a table.
+const cutHelp = `
+
+On a terminal, columns are cut to its width, and some are left out if they do not fit.
+"…" marks both. -o wide shows all columns whole.`
+
+func (f *tableFlags) wide() bool   { return *f.format == formatWide }
+func (f *tableFlags) isData() bool { return *f.format == formatJSON || *f.format == formatYAML }
 
 // list is a list of the admin API, as a command prints it.
 type list[T any] struct {
@@ -58,9 +78,9 @@ type list[T any] struct {
 
 // newListCmd completes a command that prints a list of a running relay as a table, JSON or YAML.
 func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
-	cmd.Args = cobra.NoArgs
-	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
-	noHeaders := addNoHeadersFlag(cmd)
+	cmd.Args = noArgs
+	cmd.Long += cutHelp
+	shown := addTableFlags(cmd)
 	flags := addRunningFlags(cmd)
 	key := new(string)
 	if l.byKey {
@@ -72,6 +92,9 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		cmd.Flags().BoolVar(diff, "diff", false, "show the rejected resources")
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *diff && shown.noHeaders {
+			return usageErrorf("--diff: cannot be used with --no-headers, because it prints no table")
+		}
 		c, err := flags.client()
 		if err != nil {
 			return err
@@ -84,13 +107,13 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if *diff {
 			q.Set("diff", "true")
 		}
-		items, err := c.listOfKey(commandContext(cmd), l.path, q)
+		items, err := c.listOfKey(cmd.Context(), l.path, q)
 		if err != nil {
 			return err
 		}
 		out := cmd.OutOrStdout()
-		if *format != formatTable {
-			return printData(out, *format, envelope{items})
+		if shown.isData() {
+			return printData(out, *shown.format, envelope{items})
 		}
 		rows, err := decode[T](c, items)
 		switch {
@@ -99,8 +122,8 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		case len(rows) > 0 && *diff:
 			l.diffs(out, rows, time.Now())
 		case len(rows) > 0:
-			printTable(out, tintOf(out), l.columns(time.Now()), rows, *noHeaders)
-		case !*noHeaders:
+			printTable(out, shown, l.columns(time.Now()), rows)
+		case !shown.noHeaders:
 			fmt.Fprintln(out, l.empty)
 		}
 		return nil

@@ -105,13 +105,14 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// On a terminal, the widest columns are cut. A column keeps at least minColumn characters.
+// On a terminal, the widest columns are cut. A column keeps at least minColumn characters. If that is
+// not enough, columns before the last one are left out.
 func TestTablesFitTheTerminal(t *testing.T) {
 	for _, c := range []struct{ widths, want []int }{
 		{[]int{5, 5, 5}, []int{5, 5, 5}},
 		{[]int{5, 60, 5}, []int{5, 26, 5}},
 		{[]int{30, 60, 5}, []int{15, 16, 5}},
-		{[]int{9, 9, 9, 9, 9}, []int{8, 8, 8, 8, 8}},
+		{[]int{12, 12, 12, 12, 9}, []int{10, 10, 10, 10, 9}},
 		{[]int{1 << 20}, []int{40}},
 	} {
 		got := slices.Clone(c.widths)
@@ -122,6 +123,16 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	tint{width: 24}.table(&out, [][]cell{{{text: "NODE"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "the client says näh to all", colour: red}}})
 	if got := out.String(); got != "NODE    MESSAGE\nedge-0  the client says…\n" {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct{ width, from, to int }{{50, 4, 4}, {49, 3, 4}, {43, 3, 4}, {42, 2, 4}, {34, 2, 4}, {33, 1, 4}, {1, 1, 4}} {
+		if from, to := leaveOut([]int{9, 8, 7, 8, 30}, c.width); from != c.from || to != c.to {
+			t.Errorf("%d: [%d, %d), want [%d, %d)", c.width, from, to, c.from, c.to)
+		}
+	}
+	out.Reset()
+	tint{width: 20}.table(&out, [][]cell{{{text: "NODE"}, {text: "LAST"}, {text: "MESSAGE"}}, {{text: "edge-0"}, {text: "1m30s"}, {text: "näh"}}})
+	if got := out.String(); got != "NODE    …  MESSAGE\nedge-0  …  näh\n" {
 		t.Errorf("%q", got)
 	}
 }

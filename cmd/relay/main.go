@@ -34,7 +34,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &exit):
 		return int(exit)
-	case errors.Is(err, errReported):
 	case errors.As(err, &faults):
 		// One fault a line, as validate prints them, so that editors find the places.
 		for _, f := range faults {
@@ -49,20 +48,33 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// usageError is an unknown flag, or a flag's wrong value.
+// usageError is an unknown flag, a flag's wrong value, or a wrong argument.
 type usageError struct{ error }
 
-// misused reports whether the command line is wrong. cobra has no type for its errors about
-// commands.
-func misused(err error) bool {
-	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ")
+func usageErrorf(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
 }
 
-// errReported says that the command's output already has the fault.
-var errReported = errors.New("reported")
+// misused reports whether the command line is wrong. cobra has no type for its errors about
+// commands and missing flags.
+func misused(err error) bool {
+	text := err.Error()
+	return errors.As(err, new(usageError)) || strings.HasPrefix(text, "unknown command ") || strings.HasPrefix(text, "required flag(s) ")
+}
 
-// exitError is errReported with an exit code of its own.
+// noArgs is for commands without arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("%s: takes no arguments, but has %q", cmd.Name(), args[0])
+	}
+	return nil
+}
+
+// exitError is the exit code of a command whose output already has the fault.
 type exitError int
+
+// errReported is the exitError of most commands.
+const errReported = exitError(1)
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 

@@ -76,12 +76,15 @@ func printNackDiffs(w io.Writer, nacks []admin.Nack, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		of := "of " + counted(n.ClientsTotal, "client")
+		more, still := "", "no client rejects it now"
 		if n.ClientsAtLeast {
-			of = "of more than " + counted(n.ClientsTotal, "client")
+			more = "more than "
 		}
-		fmt.Fprintf(w, "%s under %s: version %s: %s %s, the last %s ago of %s; rejected now by %d\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
-			counted(int(n.Count), "NACK"), of, age(now.Sub(n.Last)), plain(orNone(lastNode(n))), n.StillNacking)
+		if n.StillNacking > 0 {
+			still = "now rejected by " + counted(n.StillNacking, "client")
+		}
+		fmt.Fprintf(w, "%s under %s: version %s: %s by %s%s, the last %s ago by %s; %s\n", shortType(n.Type), plain(orNone(n.Key)), plain(orNone(n.Version)),
+			counted(int(n.Count), "NACK"), more, counted(n.ClientsTotal, "client"), age(now.Sub(n.Last)), plain(orNone(lastNode(n))), still)
 		fmt.Fprintf(w, "%s\n", t.as(red, onOneLine(n.Message)))
 		if n.Rejected == nil { // an older relay
 			continue

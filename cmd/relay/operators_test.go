@@ -343,11 +343,13 @@ func TestWideStatus(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	types := []inspect.TypeStatus{{Type: string(xds.ClusterType), Key: "k", State: inspect.StateSynced, Acked: "7"}}
 	var out bytes.Buffer
-	newStatusTable([]inspect.ClientStatus{
+	table := newStatusTable([]inspect.ClientStatus{
 		{Stream: 12, Node: "a", Variant: "delta", UserAgent: "envoy", UserAgentVersion: "1.40.0", Peer: "10.0.0.1:5", Since: now.Add(-90 * time.Second), Types: types},
 		{Stream: 13, Node: "b", Variant: "sotw", UserAgent: "gRPC\nGo", Peer: "10.0.0.2:5", Since: now, Types: types},
 		{Stream: 14, Peer: "10.0.0.3:5", Variant: "sotw", Since: now},
-	}, "", true).print(&out, false, now)
+	}, "", true)
+	format := formatWide
+	printTable(&out, &tableFlags{format: &format}, table.columns(now), table.rows)
 	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
 -     -    sotw     -         -             14      10.0.0.3:5  0s
 a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s

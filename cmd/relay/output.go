@@ -15,7 +15,7 @@ import (
 // Formats of -o.
 const (
 	formatTable = "table"
-	formatWide  = "wide" // the table with more columns
+	formatWide  = "wide" // the table, not cut to the terminal; relay status has more columns
 	formatText  = "text"
 	formatJSON  = "json"
 	formatYAML  = "yaml"
@@ -27,11 +27,20 @@ func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	completeWith(cmd, "output", func(string) []string { return formats })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, *format) {
-			return fmt.Errorf("--output: must be one of %s, but is %q", strings.Join(formats, ", "), *format)
+			return usageErrorf("--output: must be one of %s, but is %q", strings.Join(formats, ", "), *format)
 		}
 		return nil
 	}
 	return format
+}
+
+// printAs writes v as JSON or YAML, or calls text for the other formats.
+func printAs(w io.Writer, format string, v any, text func(io.Writer)) error {
+	if format == formatJSON || format == formatYAML {
+		return printData(w, format, v)
+	}
+	text(w)
+	return nil
 }
 
 // printData writes v as JSON or YAML, with the same names in the same order.

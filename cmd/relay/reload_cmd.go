@@ -27,7 +27,7 @@ aggregation.max_rekeyed allows. --force applies them. It holds for this reload o
 Run "relay explain --diff" first to see which clients get another key.`,
 		Example: `  relay reload
   relay reload --force --admin 127.0.0.1:19000`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
@@ -39,18 +39,14 @@ Run "relay explain --diff" first to see which clients get another key.`,
 		}
 		defer c.close()
 		var out admin.Reload
-		if err := c.post(commandContext(cmd), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
+		if err := c.post(cmd.Context(), fmt.Sprintf("/reload?force=%t", force), nil, &out); err != nil {
 			return err
 		}
-		if *format == formatText {
-			printReload(cmd.OutOrStdout(), cmd.ErrOrStderr(), &out)
-		} else if err := printData(cmd.OutOrStdout(), *format, &out); err != nil {
-			return err
+		err = printAs(cmd.OutOrStdout(), *format, &out, func(w io.Writer) { printReload(w, cmd.ErrOrStderr(), &out) })
+		if err == nil && out.Result == admin.ReloadRejected {
+			err = errReported
 		}
-		if out.Result == admin.ReloadRejected {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

@@ -79,14 +79,6 @@ func isFile(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// commandContext returns the command's context; a command in a test may have none.
-func commandContext(cmd *cobra.Command) context.Context {
-	if ctx := cmd.Context(); ctx != nil {
-		return ctx
-	}
-	return context.Background()
-}
-
 // get sends a GET and decodes the answer.
 func (c *adminClient) get(ctx context.Context, path string, query url.Values, into any) error {
 	if len(query) > 0 {

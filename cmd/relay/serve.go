@@ -40,7 +40,7 @@ Flags override environment variables, which override the file.`,
 		Example: `  relay serve
   relay serve --config /etc/relay/relay.yaml
   RELAY_UPSTREAM_VARIANT=sotw relay serve --config relay.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(*file, cmd.Flags())
 			if _, err := checked(cfg, err, nil); err != nil {

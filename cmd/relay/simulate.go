@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -31,7 +29,7 @@ func newSimulateCmd() *cobra.Command {
 service. The clients behave like Envoys and accept every response. Their nodes have
 the ids edge-000, edge-001 and so on, and the user agent envoy without a version.
 They are in the cluster edge, and in turn in the zones eu-1 and eu-2. --cluster
-changes "edge".
+replaces "edge" in the ids and in the cluster.
 
 The command prints a line every few seconds:
 
@@ -44,25 +42,22 @@ clients try again after a random time, at most 5 s. The command ends at a signal
 after --for. It exits with 1 if a client is not complete at the end.`,
 		Example: `  relay simulate --relay 127.0.0.1:15010 --clients 500
   relay simulate --relay relay.example:15010 --delta --for 1m --tls-ca ca.crt --tls-cert edge.crt --tls-key edge.key`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case s.relay == "":
-				return errors.New("--relay: must not be empty")
+				return usageErrorf("--relay: must not be empty")
 			case s.clients < 1:
-				return fmt.Errorf("--clients: must be at least 1, but is %d", s.clients)
+				return usageErrorf("--clients: must be at least 1, but is %d", s.clients)
+			case length < 0:
+				return usageErrorf("--for: must not be negative, but is %s", length)
 			}
 			var err error
 			if s.dial, err = secure.options(); err != nil {
 				return err
 			}
-			ctx, _, stop := signals(commandContext(cmd), slog.New(slog.DiscardHandler))
+			ctx, _, stop := signalsWithin(cmd.Context(), length)
 			defer stop()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
 			s.out = cmd.OutOrStdout()
 			return s.run(ctx)
 		},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,7 +41,7 @@ worst first:
 
 A row is a node under a key. A node that has the same type on several streams has
 several rows. With -o wide a row is a stream under a key, with the program, the peer,
-and how long it has been open. A terminal shows wide columns cut, unless with -o wide.
+and how long it has been open.
 
 --state selects clients by the worst state of their types, or by the state of the type
 of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
@@ -50,17 +49,21 @@ one. An unknown key and a node that is not connected are errors.
 
 --summary shows numbers instead of clients: by type, by key, and by program.
 
-Problems of the relay itself go to standard error: unreachable or silent origins,
-unusable files, types served from the store, and streams refused in the last minute.`,
+--watch prints again and again. If the terminal has too few lines, it leaves out the
+last rows of the table.
+
+Problems of the relay itself come last, on standard error: unreachable or silent
+origins, unusable files, types served from the store, and streams refused in the last
+minute. Of problems with the same impact and next step, only the first three are
+shown. "relay status --summary -o json" has them all.` + cutHelp,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE --type CDS
   relay status --summary --watch
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
-	format := addOutputFlag(cmd, formatTable, formatWide, formatJSON, formatYAML)
-	st.noHeaders = addNoHeadersFlag(cmd)
+	st.tableFlags = addTableFlags(cmd)
 	flags = addRunningFlags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&st.key, "key", "k", "", "only clients of this key, as the column KEY shows it")
@@ -76,90 +79,93 @@ unusable files, types served from the store, and streams refused in the last min
 	completeTypes(cmd)
 	completeNothing(cmd, "user-agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		st.format, st.given = *format, f.Changed
+		st.given = f.Changed
 		for _, of := range []string{"node", "state", "type", "user-agent"} {
 			if st.summary && f.Changed(of) {
-				return usageError{fmt.Errorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)}
+				return usageErrorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)
 			}
 		}
-		if again && st.isData() {
-			return usageError{errors.New("--watch: prints tables only, so it cannot be used with -o " + st.format)}
+		switch {
+		case st.summary && st.noHeaders:
+			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
+		case again && st.isData():
+			return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *st.format)
 		}
 		var err error
 		if st.relay, err = flags.client(); err != nil {
 			return err
 		}
 		defer st.relay.close()
-		ctx, out, errs := commandContext(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if !again {
-			return st.print(ctx, out, errs, false)
+			return st.print(ctx, out, out, errs)
 		}
 		ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
 		defer stop()
-		return watch(ctx, out, errs, func(out, errs io.Writer) error { return st.print(ctx, out, errs, isTerminal(out)) })
+		return watch(ctx, out, errs, func(table, rest, errs io.Writer) error { return st.print(ctx, table, rest, errs) })
 	}
 	return cmd
 }
 
 // statusRun is a run of relay status.
 type statusRun struct {
+	*tableFlags
 	relay     *adminClient
-	format    string
 	given     func(flag string) bool
 	key, node string
 	states    statesFlag
 	typ       typeFlag
 	userAgent string
 	summary   bool
-	noHeaders *bool
 }
 
-func (s *statusRun) isData() bool { return s.format == formatJSON || s.format == formatYAML }
-
-// print asks the relay and prints its answer. With tableLast the table comes after everything else,
-// for a screen that shows only the first lines.
-func (s *statusRun) print(ctx context.Context, out, errs io.Writer, tableLast bool) error {
+// print asks the relay and prints its answer: the table, then the rest, and the relay's problems to
+// errs. It prints nothing before it has the whole answer.
+func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) error {
 	if s.summary {
-		return s.printSummary(ctx, out, errs)
+		return s.printSummary(ctx, table, errs)
 	}
 	path, all, filter := s.query()
 	items, err := s.relay.listOfKey(ctx, path, filter)
 	// That the filters select no stream of a node is an error of the relay.
-	if len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")) {
-		return s.printNone(ctx, out, errs, path, all)
+	none, of := len(items) == 0 && len(filter) > len(all) && (err == nil || s.given("node")), 0
+	if none {
+		items = []json.RawMessage{}
+		of, err = s.count(ctx, path, all)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if s.isData() {
-		return printData(out, s.format, envelope{items})
+	case s.isData():
+		return printData(table, *s.format, envelope{items})
 	}
 	clients, err := decode[inspect.ClientStatus](s.relay, items)
 	if err != nil {
 		return err
 	}
-	table := newStatusTable(clients, xds.TypeURL(s.typ), s.format == formatWide)
 	problems, err := s.relay.problems(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case tableLast:
-		printProblems(errs, problems, time.Now())
-		table.printCounts(out)
-		table.printNacks(out)
-		fmt.Fprintln(out)
-		table.print(out, *s.noHeaders, time.Now())
-	default:
-		table.print(out, *s.noHeaders, time.Now())
-		if !*s.noHeaders {
-			if len(clients) > 0 {
-				fmt.Fprintln(out)
-			}
-			table.printCounts(out)
-			table.printNacks(out)
-		}
-		printProblems(errs, problems, time.Now())
 	}
+	now := time.Now()
+	t := newStatusTable(clients, xds.TypeURL(s.typ), s.wide())
+	if len(t.rows) > 0 {
+		printTable(table, s.tableFlags, t.columns(now), t.rows)
+	}
+	switch {
+	case s.noHeaders:
+	case !none || of == 0:
+		if len(t.rows) > 0 {
+			fmt.Fprintln(rest)
+		}
+		t.printCounts(rest)
+		t.printNacks(rest)
+	case s.typ == "" && s.userAgent == "":
+		fmt.Fprintf(rest, "none of %s is %s\n", counted(of, "stream"), &s.states)
+	default:
+		fmt.Fprintf(rest, "none of %s is selected\n", counted(of, "stream"))
+	}
+	printProblems(errs, problems, now)
 	return nil
 }
 
@@ -186,35 +192,13 @@ func (s *statusRun) query() (path string, all, filter url.Values) {
 	return path, all, filter
 }
 
-// printNone prints that the filters select no client. An unknown key or node is an error.
-func (s *statusRun) printNone(ctx context.Context, out, errs io.Writer, path string, all url.Values) error {
-	if s.isData() {
-		if _, err := s.relay.listOfKey(ctx, path, all); err != nil {
-			return err
-		}
-		return printData(out, s.format, envelope{[]json.RawMessage{}})
-	}
-	all.Set("sort", "worst") // counts
-	all.Set("limit", "1")
+// count returns how many clients a query selects. An unknown node is an error.
+func (s *statusRun) count(ctx context.Context, path string, query url.Values) (int, error) {
+	query.Set("sort", "worst") // the relay counts only for this order
+	query.Set("limit", "1")
 	var page struct{ Total int }
-	if err := s.relay.get(ctx, path, all, &page); err != nil {
-		return err
-	}
-	problems, err := s.relay.problems(ctx)
-	if err != nil {
-		return err
-	}
-	switch {
-	case *s.noHeaders:
-	case page.Total == 0:
-		fmt.Fprintln(out, "no clients")
-	case s.typ == "" && s.userAgent == "":
-		fmt.Fprintf(out, "none of %s is %s\n", counted(page.Total, "stream"), &s.states)
-	default:
-		fmt.Fprintf(out, "none of %s is selected\n", counted(page.Total, "stream"))
-	}
-	printProblems(errs, problems, time.Now())
-	return nil
+	err := s.relay.get(ctx, path, query, &page)
+	return page.Total, err
 }
 
 // statusRow is a node under a key.
@@ -341,17 +325,6 @@ func (t *statusTable) columns(now time.Time) []column[*statusRow] {
 			textColumn("CONNECTED", func(r **statusRow) string { return age(now.Sub((*r).client.Since)) }))
 	}
 	return out
-}
-
-// print prints the table. Only a table that is not wide is cut to the terminal.
-func (t *statusTable) print(w io.Writer, noHeaders bool, now time.Time) {
-	colours := tintOf(w)
-	if t.wide {
-		colours.width = 0
-	}
-	if len(t.rows) > 0 {
-		printTable(w, colours, t.columns(now), t.rows, noHeaders)
-	}
 }
 
 func (t *statusTable) printCounts(w io.Writer) {

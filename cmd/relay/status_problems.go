@@ -16,13 +16,37 @@ func (c *adminClient) problems(ctx context.Context) ([]overview.Problem, error) 
 	return info.Problems, err
 }
 
-// printProblems prints a line for each problem, and a second line with the impact and the next
-// step.
+// maxAlike bounds the printed problems with the same impact and next step.
+const maxAlike = 3
+
+// printProblems prints a line for each problem. Problems with the same impact and next step share a
+// second line with both.
 func printProblems(w io.Writer, problems []overview.Problem, now time.Time) {
-	t := tintOf(w)
+	type advice struct{ severity, impact, next string }
+	alike := map[advice][]*overview.Problem{}
+	var all []advice
 	for i := range problems {
 		p := &problems[i]
-		_, _ = fmt.Fprintf(w, "%s%s\n  %s\n", t.as(red, "! "), problemLine(p, now), plain(p.Impact+" "+p.Next)) // the reader of a pipe may have gone
+		of := advice{p.Severity, p.Impact, p.Next}
+		if alike[of] == nil {
+			all = append(all, of)
+		}
+		alike[of] = append(alike[of], p)
+	}
+	t := tintOf(w)
+	for _, of := range all {
+		colour := red
+		if of.severity == overview.Warning {
+			colour = yellow
+		}
+		for i, p := range alike[of] {
+			if i == maxAlike {
+				fmt.Fprintf(w, "  and %d more like this\n", len(alike[of])-i)
+				break
+			}
+			fmt.Fprintf(w, "%s %s\n", t.as(colour, "!"), problemLine(p, now))
+		}
+		fmt.Fprintf(w, "  %s\n", plain(of.impact+" "+of.next))
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestProblemLine(t *testing.T) {
@@ -24,6 +27,25 @@ func TestProblemLine(t *testing.T) {
 		if got := problemLine(&c.p, now); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// Problems with the same impact and next step share one line with both.
+func TestProblemsAreGrouped(t *testing.T) {
+	of := func(text, impact string) overview.Problem {
+		return overview.Problem{Severity: overview.Error, Text: text, Impact: impact, Next: "Look."}
+	}
+	problems := []overview.Problem{of("origin 0 is silent", "No changes."), of("the store is off", "Nothing is stored.")}
+	for i := range 190 {
+		problems = append(problems, of(fmt.Sprintf("origin %d is silent", i+1), "No changes."))
+	}
+	warning := of("origin 200 is silent", "No changes.")
+	warning.Severity = overview.Warning
+	var out bytes.Buffer
+	printProblems(&out, append(problems, warning), time.Now())
+	if want := "! origin 0 is silent\n! origin 1 is silent\n! origin 2 is silent\n  and 188 more like this\n  No changes. Look.\n" +
+		"! the store is off\n  Nothing is stored. Look.\n! origin 200 is silent\n  No changes. Look.\n"; out.String() != want {
+		t.Errorf("%s", &out)
 	}
 }
 
@@ -46,5 +68,25 @@ func TestStatusPrintsProblems(t *testing.T) {
 			t.Fatalf("%d %q", code, errs)
 		case <-time.After(50 * time.Millisecond):
 		}
+	}
+}
+
+// The problems of five origins with the same impact and next step are shown as one.
+func TestStatusGroupsProblems(t *testing.T) {
+	origins := ""
+	for i := range 5 {
+		origins += fmt.Sprintf("{address: 'file:none-%d'}, ", i)
+	}
+	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [" + origins + "]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\n" +
+		"log: {level: error}\nadmin: {address: '127.0.0.1:0'}\n"})
+	at := running(t, filepath.Join(dir, "relay.yaml"))
+	for _, args := range [][]string{{"status"}, {"status", "--summary"}} {
+		xdstest.Eventually(t, "the problems of all origins", func() error {
+			code, _, errs := runRelay(append(args, "--admin", at)...)
+			if code != 0 || strings.Count(errs, "has never been reached") != 3 || strings.Count(errs, "\n  and 2 more like this\n  The relay refuses new clients") != 1 {
+				return fmt.Errorf("%d %s", code, errs)
+			}
+			return nil
+		})
 	}
 }

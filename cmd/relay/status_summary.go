@@ -45,7 +45,7 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 	case err != nil:
 		return err
 	case s.isData():
-		return printData(out, s.format, sum)
+		return printData(out, *s.format, sum)
 	}
 	states := map[string]int{}
 	for _, t := range sum.Types {
@@ -53,11 +53,10 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 			states[name] += n
 		}
 	}
-	t := tintOf(out)
 	if sum.Clients == 0 {
 		fmt.Fprintln(out, "no clients")
 	} else {
-		fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(t, states))
+		fmt.Fprintf(out, "%s; types on them: %s\n", counted(sum.Clients, "client"), statesText(tintOf(out), states))
 	}
 	keys := sum.Keys[:min(len(sum.Keys), maxKeysShown)]
 	for _, table := range []struct {
@@ -69,7 +68,7 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 	} {
 		if len(table.rows) > 0 {
 			fmt.Fprintln(out)
-			printTable(out, t, table.columns, table.rows, *s.noHeaders)
+			printTable(out, s.tableFlags, table.columns, table.rows)
 		}
 	}
 	if more := len(sum.Keys) - len(keys); more > 0 {
@@ -77,7 +76,7 @@ func (s *statusRun) printSummary(ctx context.Context, out, errs io.Writer) error
 	}
 	if len(sum.UserAgents) > 0 {
 		fmt.Fprintln(out)
-		printTable(out, t, userAgentColumns, sum.UserAgents, *s.noHeaders)
+		printTable(out, s.tableFlags, userAgentColumns, sum.UserAgents)
 	}
 	printProblems(errs, sum.Problems, time.Now())
 	return nil

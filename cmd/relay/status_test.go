@@ -54,7 +54,8 @@ func TestStatusTable(t *testing.T) {
 	} {
 		table := newStatusTable(clients, only, false)
 		var out bytes.Buffer
-		table.print(&out, true, now)
+		format := formatTable
+		printTable(&out, &tableFlags{&format, true}, table.columns(now), table.rows)
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			got = append(got, strings.Fields(line)[0])

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -32,10 +33,10 @@ func tintOf(w io.Writer) tint {
 	return tint{os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", terminalWidth(w)}
 }
 
-// fileOf returns the file behind w, or that of the terminal that a screen is for.
+// fileOf returns the file behind w, or behind the terminal that a pane is for.
 func fileOf(w io.Writer) (*os.File, bool) {
-	if s, ok := w.(*screen); ok {
-		w = s.terminal
+	if p, ok := w.(*pane); ok {
+		w = p.terminal
 	}
 	f, ok := w.(*os.File)
 	return f, ok
@@ -104,8 +105,33 @@ func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), "
 // cell is a cell of a table.
 type cell struct{ text, colour string }
 
+func cells(texts ...string) []cell {
+	out := make([]cell, len(texts))
+	for i, text := range texts {
+		out[i].text = text
+	}
+	return out
+}
+
 // minColumn is the least width to which a column is cut.
-const minColumn = 8
+const minColumn = 10
+
+// leaveOut returns which columns must be left out for a line of at most width characters: those in
+// [from, to). It keeps the first column and the last one, which has the problem or the message.
+func leaveOut(widths []int, width int) (from, to int) {
+	line := -2 // characters of a line, with two blanks between columns
+	for _, w := range widths {
+		line += min(w, minColumn) + 2
+	}
+	from, to = len(widths)-1, len(widths)-1
+	if line > width {
+		line += 3 // the ellipsis
+	}
+	for ; from > 1 && line > width; from-- {
+		line -= min(widths[from-1], minColumn) + 2
+	}
+	return from, to
+}
 
 // fit makes the widest columns narrower until a line has at most width characters, with two blanks
 // between columns.
@@ -144,6 +170,12 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 		}
 	}
 	if t.width > 0 {
+		if from, to := leaveOut(widths, t.width); from < to {
+			widths = slices.Replace(widths, from, to, 1)
+			for i := range rows {
+				rows[i] = slices.Replace(rows[i], from, to, cell{text: "…"})
+			}
+		}
 		fit(widths, t.width)
 	}
 	var out strings.Builder

@@ -36,7 +36,7 @@ Warnings do not change the exit code. serve starts with them and logs them.
 The command does not check whether another relay uses the directory of the store.
 In that case serve does not start.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
@@ -45,15 +45,11 @@ In that case serve does not start.`,
 		if err != nil {
 			return err
 		}
-		if *format == formatText {
-			report.print(cmd.OutOrStdout())
-		} else if err := printData(cmd.OutOrStdout(), *format, report); err != nil {
-			return err
+		err = printAs(cmd.OutOrStdout(), *format, report, report.print)
+		if err == nil && !report.Valid {
+			err = errReported
 		}
-		if !report.Valid {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -18,16 +19,12 @@ func newVersionCmd() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version, the revision and the Go release",
 		Example: "  relay version\n  relay version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := build()
-		if *format != formatText {
-			return printData(cmd.OutOrStdout(), *format, b)
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), b)
-		return nil
+		return printAs(cmd.OutOrStdout(), *format, b, func(w io.Writer) { fmt.Fprintln(w, b) })
 	}
 	return cmd
 }

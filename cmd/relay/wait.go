@@ -52,7 +52,7 @@ to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
   relay wait --key edge --type CDS --version v42 --or-newer -o json
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
@@ -75,17 +75,17 @@ to come again.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case w.percent <= 0 || w.percent > 100:
-			return fmt.Errorf("--percent: must be over 0 and at most 100, but is %v", w.percent)
+			return usageErrorf("--percent: must be over 0 and at most 100, but is %v", w.percent)
 		case w.lost < 0 || w.lost > 100:
-			return fmt.Errorf("--lost: must be from 0 to 100, but is %v", w.lost)
+			return usageErrorf("--lost: must be from 0 to 100, but is %v", w.lost)
 		case w.settle < 0:
-			return fmt.Errorf("--settle: must not be negative, but is %s", w.settle)
+			return usageErrorf("--settle: must not be negative, but is %s", w.settle)
 		case w.timeout <= 0:
-			return fmt.Errorf("--timeout: must be over 0, but is %s", w.timeout)
+			return usageErrorf("--timeout: must be over 0, but is %s", w.timeout)
 		case w.every <= 0:
-			return fmt.Errorf("--every: must be over 0, but is %s", w.every)
+			return usageErrorf("--every: must be over 0, but is %s", w.every)
 		case w.version == "":
-			return errors.New("--version: must not be empty")
+			return usageErrorf("--version: must not be empty")
 		}
 		c, err := flags.client()
 		if err != nil {
@@ -95,7 +95,7 @@ to come again.`,
 		w.relay, w.out, w.errs, w.format = c, cmd.OutOrStdout(), cmd.ErrOrStderr(), *format
 		w.bar = *format == formatText && redrawn(w.out)
 		w.width = func() int { return terminalWidth(w.out) }
-		return w.wait(commandContext(cmd))
+		return w.wait(cmd.Context())
 	}
 	return cmd
 }
@@ -330,8 +330,8 @@ func (w *waiter) obstacle() string {
 	case w.answered && !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + "; waiting for a client with this key"
 	case w.answered && p.SupersededBy != "" && !p.Known:
-		return fmt.Sprintf("version %s was superseded by %s before the wait began; waiting until it arrives again; --or-newer would accept the newer version",
-			plain(w.version), shortVersion(plain(p.SupersededBy)))
+		// Without the newer version, which may change often: each text is printed once.
+		return fmt.Sprintf("version %s was superseded before the wait began; waiting until it arrives again; --or-newer accepts a newer version", plain(w.version))
 	case w.answered && !p.Known && w.note != "":
 		return "the version has not arrived: " + plain(w.note)
 	}

@@ -222,7 +222,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.take().answer("")
 	o.until([]string{"status"}, "SYNCED v2")
 	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
-	o.ends(ended, code, exitUnreachable, "relay: version v1 was superseded by v2 before the wait began; waiting until it arrives again; --or-newer",
+	o.ends(ended, code, exitUnreachable, "relay: version v1 was superseded before the wait began; waiting until it arrives again; --or-newer",
 		"not reached within 500ms: superseded by v2 before the wait began")
 	ended, code = o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
 	o.ends(ended, code, exitUnreachable, `"result": "superseded"`, `"superseded_by": "v2"`)

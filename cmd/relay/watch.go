@@ -18,18 +18,33 @@ const (
 	watchShare = 10
 )
 
-// watch calls draw again and again until ctx ends. A terminal shows the newest drawing, as much as
-// fits. Elsewhere a line with the time comes before each drawing. An error ends the watch only at
-// the first drawing: later the relay may come back.
-func watch(ctx context.Context, out, errs io.Writer, draw func(out, errs io.Writer) error) error {
-	for first := true; ; first = false {
+// watch calls draw again and again until ctx ends. A terminal shows the newest drawing. Elsewhere a
+// line with the time comes before each drawing. An error of the first drawing ends the watch, and
+// nothing is shown. The relay may come back after a later error, which is shown with the last
+// drawing.
+func watch(ctx context.Context, out, errs io.Writer, draw func(table, rest, errs io.Writer) error) error {
+	var last *drawing
+	for {
 		began := time.Now()
-		err := drawOnce(out, errs, first, draw)
+		d := &drawing{at: began, table: pane{terminal: out}, rest: pane{terminal: out}, errs: pane{terminal: errs}}
+		err := draw(&d.table, &d.rest, &d.errs)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && first:
+		case err == nil:
+			last = d
+		case last == nil:
 			return err
+		}
+		switch {
+		case redrawn(out):
+			last.redraw(out, err)
+		case err != nil:
+			fmt.Fprintf(out, "--- %s\n", began.Format(time.DateTime))
+			fmt.Fprintln(errs, "relay:", err)
+		default:
+			fmt.Fprintf(out, "--- %s\n%s%s", began.Format(time.DateTime), &d.table, &d.rest)
+			fmt.Fprint(errs, &d.errs)
 		}
 		pause := time.NewTimer(max(watchEvery, watchShare*time.Since(began)))
 		select {
@@ -41,45 +56,54 @@ func watch(ctx context.Context, out, errs io.Writer, draw func(out, errs io.Writ
 	}
 }
 
-// drawOnce draws, and shows an error in place of the drawing unless it is the first one.
-func drawOnce(out, errs io.Writer, first bool, draw func(out, errs io.Writer) error) error {
-	now := time.Now().Format(time.DateTime)
-	s := &screen{terminal: out}
-	if redrawn(out) {
-		out, errs = s, s
-		defer s.show()
-	} else {
-		now = "--- " + now
-	}
-	fmt.Fprintln(out, now)
-	err := draw(out, errs)
-	if err != nil && !first {
-		fmt.Fprintln(errs, "relay:", err)
-	}
-	return err
+// drawing is what a watched command printed. A terminal with too few lines leaves out the last lines
+// of the table, then of the rest.
+type drawing struct {
+	at                time.Time
+	table, rest, errs pane
 }
 
-// screen is a drawing for a terminal.
-type screen struct {
+// pane is a part of a drawing. It has the colours and the width of the terminal that it is for.
+type pane struct {
 	bytes.Buffer
 	terminal io.Writer
+}
+
+// redraw replaces the content of the terminal by the drawing. newer is the error of a later one, and
+// nil if there is none.
+func (d *drawing) redraw(terminal io.Writer, newer error) {
+	head := d.at.Format(time.DateTime) + "\n"
+	if newer != nil {
+		head = fmt.Sprintf("%s\n%s %v\nthe state at %s", time.Now().Format(time.DateTime), tintOf(terminal).as(red, "relay:"), newer, head)
+	}
+	table, rest, errs := d.table.String(), d.rest.String(), d.errs.String()
+	width, height := terminalSize(terminal)
+	height-- // the cursor is below the last line
+	for _, part := range []*string{&head, &errs, &rest, &table} {
+		*part, height = cutLines(*part, width, height)
+	}
+	_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J"+head+table+rest+errs) // a terminal that has gone away ends the process
 }
 
 // colourCode matches what tint adds to texts.
 var colourCode = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-// show replaces the content of the terminal by the drawing. It leaves out the last lines if they do
-// not fit.
-func (s *screen) show() {
-	width, height := terminalSize(s.terminal)
-	var out strings.Builder
-	out.WriteString("\x1b[H\x1b[2J")
-	for line := range strings.Lines(s.String()) {
-		characters := utf8.RuneCountInString(colourCode.ReplaceAllString(line, "")) - 1 // without the newline
-		if height -= 1 + max(characters-1, 0)/width; height < 1 {
-			break
-		}
-		out.WriteString(line)
+// cutLines returns the text as a terminal shows it in so many lines, and how many lines are left. An
+// ellipsis replaces lines that do not fit.
+func cutLines(text string, width, height int) (shown string, left int) {
+	if height < 1 {
+		return "", 0
 	}
-	_, _ = io.WriteString(s.terminal, out.String()) // a terminal that has gone away ends the process
+	end, cut := 0, 0 // of the lines that fit, and of those that fit with an ellipsis
+	left = height
+	for line := range strings.Lines(text) {
+		characters := utf8.RuneCountInString(colourCode.ReplaceAllString(line, "")) - 1 // without the newline
+		if left -= 1 + max(characters-1, 0)/width; left < 0 {
+			return text[:cut] + "…\n", 0
+		}
+		if end += len(line); left > 0 {
+			cut = end
+		}
+	}
+	return text, left
 }
