@@ -123,3 +123,30 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 	p.shows(".clients tbody tr:first-child", "edge-000", "NACKED")
 	p.is("document.querySelector('.alarms').textContent === ''")
 }
+
+// The answer to an older question does not replace that to a newer one.
+func TestAnOlderAnswerIsIgnored(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	g := w.throughGateway()
+	p := w.open()
+	p.visit("/ui/where")
+	first, late, passed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var asked atomic.Bool
+	g.answered(func(r *http.Request) error {
+		if r.URL.Path == "/explain" && asked.CompareAndSwap(false, true) {
+			close(first)
+			<-late
+			defer close(passed)
+		}
+		return nil
+	})
+	p.do(chromedp.SetValue("#node", "cluster: edge\nlocality: {zone: eu-1}\n"), chromedp.Click("button.first"))
+	<-first
+	p.do(chromedp.SetValue("#node", "cluster: edge\nlocality: {zone: eu-2}\n"), chromedp.Click("button.first"))
+	p.shows("#explained", "key edge/eu-2")
+	close(late)
+	<-passed
+	eval[int](p, "fetch('/live').then((r) => r.status)") // a later answer has come
+	p.shows("#explained", "key edge/eu-2")
+}
