@@ -461,13 +461,13 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 	w.stop()
 	p.shows("#live", "not connected")
 	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
-	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).opacity < 1")
+	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'")
 	p.shows(".tiles", "2")
 	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
 	w.join(edge(3)...)
 	p.shows("#live", "live")
 	p.shows(".tiles", "3")
-	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'")
+	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).filter === 'none'")
 	same()
 }
 

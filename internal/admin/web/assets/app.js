@@ -74,7 +74,7 @@ async function show() {
   }
   if (!view) {
     document.title = 'relay: no such page';
-    put(main, h('p', { class: 'empty' }, h('b', {}, 'There is no such page.'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
+    put(main, h('h1', {}, 'There is no such page'), h('p', { class: 'empty' }, h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
     return;
   }
   document.title = `relay: ${name ? `${name}` : view.title}`;
