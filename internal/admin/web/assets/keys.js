@@ -19,7 +19,7 @@ export async function show(main, page) {
   const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refuses clients')
     : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
   put(main, head,
-    table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order`, [
+    table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
       { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Representative' }, { name: 'Origin' },
       { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
     list.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
@@ -28,7 +28,7 @@ export async function show(main, page) {
     pages('/ui/keys', page.query, list.next_page_token));
 }
 
-/** pages are the links to the first page and the next. */
+/** pages has the links to the first page and to the next one. */
 export function pages(path, query, next, more = {}) {
   const to = (token) => {
     const q = new URLSearchParams({ ...more });

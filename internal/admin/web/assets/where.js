@@ -1,4 +1,4 @@
-// The key of a node: each rule, with the values that it read.
+// The key that a node gets: each rule, with the values that it read.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
 import { keyLink, short, types } from './words.js';
