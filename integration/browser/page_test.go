@@ -206,6 +206,20 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	same()
 }
 
+// The list of keys stays current while it is open.
+func TestTheKeysAreCurrent(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	p := w.open()
+	p.visit("/ui/keys")
+	p.shows("main", "No key is in use")
+	same := p.marked()
+	w.join(edge(4)...)
+	p.shows("table", "2 keys, sorted by name", "edge/eu-1", "edge/eu-2")
+	p.is("document.querySelector('td.n a').textContent === '2'")
+	same()
+}
+
 func TestTheResourcesOfAKey(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
