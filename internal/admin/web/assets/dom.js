@@ -45,8 +45,9 @@ export function set(el, props) {
 }
 
 /**
- * table has a header for each column. Rows are lists of cells, or {cells, ...props}. On a phone a
- * row is a card, and each cell shows the name of its column.
+ * table has a header for each column. Rows are lists of cells, or {cells, ...props}. On a narrow
+ * screen a row is a card, and each cell shows the name of its column. A table can have the focus, so
+ * that the keyboard scrolls it.
  */
 export function table(caption, columns, rows, props) {
   const cell = (c, i) => {
@@ -55,7 +56,7 @@ export function table(caption, columns, rows, props) {
     add(el, [c]);
     return el;
   };
-  return h('div', { class: 'scroll' }, h('table', props,
+  return h('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption }, h('table', props,
     h('caption', {}, caption),
     h('thead', {}, h('tr', {}, columns.map((c) => h('th', { scope: 'col', class: c.class, title: c.title }, c.name)))),
     h('tbody', {}, rows.map((r) => {
