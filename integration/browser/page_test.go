@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -203,20 +202,6 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	p.is(`/p50 ≤ \d+ \w+.*p99 ≤ \d+ \w+/.test(document.querySelector('.curve').textContent)`)
 	// One was changed and one removed, and all three clients accepted it.
 	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
-	same()
-}
-
-// The list of keys stays current while it is open.
-func TestTheKeysAreCurrent(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	p := w.open()
-	p.visit("/ui/keys")
-	p.shows("main", "No key is in use")
-	same := p.marked()
-	w.join(edge(4)...)
-	p.shows("table", "2 keys, sorted by name", "edge/eu-1", "edge/eu-2")
-	p.is("document.querySelector('td.n a').textContent === '2'")
 	same()
 }
 
@@ -460,45 +445,6 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 			t.Errorf("asked for %s", url)
 		}
 	}
-}
-
-func TestThePageFindsTheRelayAgain(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	leave := w.join(edge(2)...)
-	p := w.open()
-	p.expect("ERR_") // a network error
-	p.visit("/ui/fleet")
-	p.shows("#live", "live")
-	same := p.marked()
-	leave()
-	w.stop()
-	p.shows("#live", "not connected")
-	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
-	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'")
-	p.shows(".tiles", "2")
-	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
-	w.join(edge(3)...)
-	p.shows("#live", "live")
-	p.shows(".tiles", "3")
-	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).filter === 'none'")
-	same()
-}
-
-// A relay that hangs keeps its connections open.
-func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	w.join(edge(2)...)
-	p := w.open()
-	p.visit("/ui/fleet")
-	p.shows(".tiles", "2")
-	w.signal(syscall.SIGSTOP)
-	t.Cleanup(func() { w.signal(syscall.SIGCONT) })
-	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
-	w.signal(syscall.SIGCONT)
-	p.shows("#live", "live")
-	p.is("document.getElementById('lost').hidden")
 }
 
 // A page that was just opened has the curves of the time before. It goes on by itself.
