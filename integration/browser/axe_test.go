@@ -1,13 +1,14 @@
 package browser
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"xdsrelay/internal/xdstest"
+
+	"github.com/chromedp/chromedp"
 )
 
 // axe is the source of axe-core. The test runs it in the page through the debugger, which the page's
@@ -31,29 +32,77 @@ const findings = `axe.run({ resultTypes: ['violations'] }).then((r) => r.violati
   .filter((v) => v.impact === 'serious' || v.impact === 'critical')
   .map((v) => v.impact + ' ' + v.id + ': ' + v.nodes.length + ' times, ' + v.nodes[0].html.slice(0, 160) + ' ' + (v.nodes[0].any[0]?.message ?? '')))`
 
-// axe-core finds nothing serious in any view, on a desk and on a phone, light and dark.
+// axe-core finds nothing serious in any view, with a relay that answers and without one, on a desk,
+// a tablet and a phone, light and dark.
 func TestAxeFindsNothingSerious(t *testing.T) {
 	t.Parallel()
 	source := axe(t)
 	w := serve(t, nil)
+	g := w.throughGateway()
 	w.join(edge(6)...)
 	w.nacking("cluster web: no such transport socket")
 	w.clusters("2", "web", "new")
-	p := w.open()
-	for _, width := range []int64{1280, 360} {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, locked := w.open(), serve(t, xdstest.Config{"admin.token_file": token}).open()
+	p.expect("400", "404", "502", "ERR_")
+	locked.expect("401")
+	for _, width := range []int64{1280, 900, 360} {
 		p.size(width)
-		for _, scheme := range []string{"light", "dark"} {
-			p.prefers(scheme)
-			for _, view := range allViews {
-				p.visit(view)
-				p.shows("#live", "live")
-				p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
-				p.is("document.getElementById('nacked').hidden === false")
+		locked.size(width)
+		check := func(p *tab, what string) {
+			t.Helper()
+			p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
+			if !eval[bool](p, "'axe' in window") {
 				eval[bool](p, source+"\n;true")
+			}
+			for _, scheme := range []string{"light", "dark"} {
+				p.prefers(scheme)
 				if wrong := eval[[]string](p, findings); len(wrong) > 0 {
-					t.Error(fmt.Sprintf("%s, %s, %d px:\n", view, scheme, width) + strings.Join(wrong, "\n"))
+					t.Errorf("%s, %s, %d px:\n%s", what, scheme, width, strings.Join(wrong, "\n"))
 				}
 			}
 		}
+		for _, view := range allViews {
+			p.visit(view)
+			p.shows("#live", "live")
+			p.is("document.querySelector('h1') && document.getElementById('nacked').hidden === false")
+			eval[bool](p, "document.querySelectorAll('details').forEach((d) => { d.open = true }), true")
+			check(p, view)
+			back := g.away()
+			p.shows("#lost", "The relay does not answer.")
+			check(p, view+" of a relay that does not answer")
+			back()
+		}
+		for _, v := range []struct{ path, text string }{
+			{"/ui/clients?state=NACKED&key=edge%2Feu-1&type=CDS", "1 client of this filter"},
+			{"/ui/clients?state=NOT_SENT", "No client matches this filter"},
+			{"/ui/clients?type=nonsense", "type: must be a URL"},
+			{"/ui/keys/none", "Not found"},
+			{"/ui/nonsense", "There is no such page"},
+		} {
+			p.visit(v.path)
+			p.shows("main", v.text)
+			check(p, v.path)
+		}
+		p.visit("/ui/where")
+		for _, ask := range []struct{ node, text string }{
+			{`{"cluster": "edge", "locality": {"zone": "` + strings.Repeat("long-zone-", 30) + `"}}`, "key edge/long"},
+			{`{"cluster": "nobody"}`, "the relay refuses the node"},
+			{`{"colour": 1}`, `unknown field "colour"`},
+		} {
+			p.do(chromedp.SetValue("#node", ask.node), chromedp.Click("button.first"))
+			p.shows("#explained", ask.text)
+			check(p, ask.text)
+		}
+		p.do(chromedp.SendKeys("#search", "edge"))
+		p.shows("#found", "edge-000")
+		check(p, "the search")
+		locked.visit("/")
+		locked.do(chromedp.SendKeys("#token", "wrong"), chromedp.Click("button.first"))
+		locked.shows("#wrong", "not the token")
+		check(locked, "the login form")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -408,45 +407,6 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 			t.Errorf("asked for %s", url)
 		}
 	}
-}
-
-func TestThePageFindsTheRelayAgain(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	leave := w.join(edge(2)...)
-	p := w.open()
-	p.expect("ERR_") // a network error
-	p.visit("/ui/fleet")
-	p.shows("#live", "live")
-	same := p.marked()
-	leave()
-	w.stop()
-	p.shows("#live", "not connected")
-	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
-	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).opacity < 1")
-	p.shows(".tiles", "2")
-	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
-	w.join(edge(3)...)
-	p.shows("#live", "live")
-	p.shows(".tiles", "3")
-	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'")
-	same()
-}
-
-// A relay that hangs keeps its connections open.
-func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
-	t.Parallel()
-	w := serve(t, nil)
-	w.join(edge(2)...)
-	p := w.open()
-	p.visit("/ui/fleet")
-	p.shows(".tiles", "2")
-	w.signal(syscall.SIGSTOP)
-	t.Cleanup(func() { w.signal(syscall.SIGCONT) })
-	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
-	w.signal(syscall.SIGCONT)
-	p.shows("#live", "live")
-	p.is("document.getElementById('lost').hidden")
 }
 
 // A page that was just opened has the curves of the time before. It goes on by itself.

@@ -15,11 +15,12 @@ const collisions = `[...document.querySelectorAll('svg')].flatMap((svg) => {
     .map((b) => a.text + ' and ' + b.text));
 })`
 
-// No view is wider than a telephone; tables are cards there, and no labels of drawings collide.
+// No view is wider than a telephone; tables are cards there, and no labels of drawings collide. On a
+// desk no table hides a column, also with long names.
 func TestItFitsATelephone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
-	w.join(edge(6)...)
+	w.join(append(edge(6), node("sidecar~10.0.0.1~productpage-v1-abcdefgh.bookinfo~bookinfo.svc.cluster.local", "productpage-with-a-long-name.bookinfo", "europe-west4-a"))...)
 	w.nacking(strings.Repeat("a-long-message-without-a-blank/", 20))
 	w.clusters("2", "web", strings.Repeat("long-name-", 20))
 	p := w.open()
@@ -38,6 +39,11 @@ func TestItFitsATelephone(t *testing.T) {
 			}
 			for _, pair := range eval[[]string](p, collisions) {
 				t.Errorf("%s at %d: %s", view, width, pair)
+			}
+			for _, table := range eval[[]string](p, "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.querySelector('caption').textContent)") {
+				if width == 1280 {
+					t.Errorf("%s hides columns of the table %q", view, table)
+				}
 			}
 			if cards := eval[bool](p, "[...document.querySelectorAll('tbody tr')].every((tr) => getComputedStyle(tr).display === 'block')"); width == 360 && !cards {
 				t.Errorf("%s at %d: a row is not a card", view, width)

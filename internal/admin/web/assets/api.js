@@ -1,5 +1,5 @@
-// Requests to the relay. Only this tab has the token, and sends it in a header.
-// There is no cookie, so no other site's page can use it.
+// Requests to the relay. Only this tab has the token, and sends it in a header. There is no cookie,
+// so the page of another site cannot use it.
 
 const KEPT = 'relay.token';
 let token = '';
@@ -15,7 +15,7 @@ export function setToken(text) {
   } catch { /* kept in memory */ }
 }
 
-/** Problem is an answer that says why there is none. */
+/** Problem is the error of a request. status is the HTTP status; 0: there was no answer. */
 export class Problem extends Error {
   constructor(what, status) {
     super(what);
@@ -35,7 +35,7 @@ async function fetched(path, init) {
   }
   if (answer.ok) return answer;
   let why = answer.statusText;
-  try { why = (await answer.json()).error ?? why; } catch { /* not the relay's own words */ }
+  try { why = (await answer.json()).error ?? why; } catch { /* the body is not from the relay */ }
   throw new Problem(why, answer.status);
 }
 
@@ -50,12 +50,12 @@ export async function get(path, query, signal) {
   return (await fetched(url(path, query), { signal })).json();
 }
 
-/** post sends a text of YAML or JSON, and reads JSON. */
+/** post sends YAML or JSON, and reads JSON. */
 export async function post(path, query, body, signal) {
   return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/yaml' } })).json();
 }
 
-/** answers tells whether the relay answers at all within so many milliseconds. */
+/** answers reports whether the relay answers within a time in milliseconds. */
 export async function answers(within, signal) {
   try {
     return (await fetch('/live', { cache: 'no-store', credentials: 'omit', signal: AbortSignal.any([signal, AbortSignal.timeout(within)]) })).ok;
@@ -64,10 +64,13 @@ export async function answers(within, signal) {
   }
 }
 
-/** at builds a path that ends in any text. */
+/** at appends a name of any characters to a path. */
 export const at = (path, name) => `${path}/${encodeURIComponent(name)}`;
 
-/** events reads server-sent events, by fetch: EventSource sends no header. */
+/**
+ * events reads server-sent events. It yields the id and the data of each, or null for an empty
+ * message. It uses fetch, because EventSource cannot send the token.
+ */
 export async function* events(path, signal) {
   const answer = await fetched(path, { signal, headers: { Accept: 'text/event-stream' } });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -81,7 +84,7 @@ export async function* events(path, signal) {
       const lines = m.split('\n');
       const field = (name) => lines.filter((l) => l.startsWith(`${name}: `)).map((l) => l.slice(name.length + 2)).join('\n');
       const data = field('data');
-      yield data ? { at: field('id'), data: JSON.parse(data) } : null; // null: nothing is new
+      yield data ? { at: field('id'), data: JSON.parse(data) } : null;
     }
   }
 }

@@ -1,5 +1,4 @@
-// The page: the views by address, what all views share, and how errors are
-// shown.
+// The page: it selects the view by the address, shows errors, and has what all views share.
 import { h, put } from './dom.js';
 import { Live } from './live.js';
 import { get, hasToken, setToken, Problem } from './api.js';
@@ -29,7 +28,7 @@ const live = new Live((is, why) => {
   if (is === 'locked') login();
 });
 
-// lost shows that the state is an old one, or removes that. The time is that of this host.
+// lost shows or hides the banner that the shown state is old. Its time is that of this host.
 function lost(is, why) {
   const banner = document.getElementById('lost');
   document.body.dataset.lost = is;
@@ -40,28 +39,23 @@ function lost(is, why) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
-// The views, by the first part of an address after /ui/.
-const views = {
-  fleet, clients, keys, nacks, where,
-  key: { ...key }, node: { ...node },
-};
-
+// viewOf selects the view by the first part of an address after /ui/.
 function viewOf(address) {
   const parts = address.pathname.replace(/^\/(ui\/?)?/, '').split('/').filter((p) => p !== '');
   let name;
   try { name = decodeURIComponent(parts.slice(1).join('/')); } catch { return {}; }
   switch (parts[0] ?? 'fleet') {
-    case 'fleet': return { view: views.fleet, nav: '/ui/fleet' };
-    case 'clients': return { view: views.clients, nav: '/ui/clients' };
-    case 'keys': return name ? { view: views.key, name, nav: '/ui/keys' } : { view: views.keys, nav: '/ui/keys' };
-    case 'nodes': return name ? { view: views.node, name } : {};
-    case 'nacks': return { view: views.nacks, nav: '/ui/nacks' };
-    case 'where': return { view: views.where, nav: '/ui/where' };
+    case 'fleet': return { view: fleet, nav: '/ui/fleet' };
+    case 'clients': return { view: clients, nav: '/ui/clients' };
+    case 'keys': return name ? { view: key, name, nav: '/ui/keys' } : { view: keys, nav: '/ui/keys' };
+    case 'nodes': return name ? { view: node, name } : {};
+    case 'nacks': return { view: nacks, nav: '/ui/nacks' };
+    case 'where': return { view: where, nav: '/ui/where' };
     default: return {};
   }
 }
 
-/** show draws the view of the present address. */
+/** show draws the view of the current address. */
 async function show() {
   shown.abort();
   shown = new AbortController();
@@ -74,10 +68,10 @@ async function show() {
   }
   if (!view) {
     document.title = 'relay: no such page';
-    put(main, h('p', { class: 'empty' }, h('b', {}, 'There is no such page.'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
+    put(main, h('h1', {}, 'There is no such page'), h('p', { class: 'empty' }, h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
     return;
   }
-  document.title = `relay: ${name ? `${name}` : view.title}`;
+  document.title = `relay: ${name ?? view.title}`;
   put(main, h('p', { class: 'loading' }, 'Loading…'));
   const page = { name, query: address.searchParams, signal, live, go, failed: (e) => failed(e, signal) };
   try {
@@ -87,7 +81,7 @@ async function show() {
   }
 }
 
-/** failed says what did not work, where the view was to be. */
+/** failed shows an error in place of the view. */
 function failed(e, signal) {
   if (signal.aborted || e.name === 'AbortError') return;
   if (e instanceof Problem && e.status === 401) {
@@ -101,7 +95,10 @@ function failed(e, signal) {
   if (!(e instanceof Problem)) console.error(e);
 }
 
-/** go shows another address; replace: in the place of the present one. */
+/**
+ * go changes the address and shows its view. replace: the history loses the current address. quiet:
+ * the current view stays.
+ */
 function go(href, { replace = false, quiet = false } = {}) {
   if (replace) history.replaceState(null, '', href);
   else history.pushState(null, '', href);
@@ -111,7 +108,7 @@ function go(href, { replace = false, quiet = false } = {}) {
   scrollTo(0, 0);
 }
 
-/** login asks for the token, and tries it before it is kept. */
+/** login asks for the token, until the relay accepts it. */
 function login() {
   if (document.getElementById('login')) return;
   shown.abort();
@@ -149,7 +146,7 @@ function begin() {
   show();
 }
 
-// Links of the page do not load it again.
+// Links between views do not reload the page.
 document.addEventListener('click', (event) => {
   const a = event.target.closest?.('a[href]');
   if (!a || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -164,7 +161,7 @@ document.getElementById('theme').addEventListener('click', () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   root.dataset.theme = dark ? 'light' : 'dark';
-  try { localStorage.setItem('relay.theme', root.dataset.theme); } catch { /* for this time only */ }
+  try { localStorage.setItem('relay.theme', root.dataset.theme); } catch { /* the choice is not kept */ }
 });
 document.getElementById('forget').addEventListener('click', login);
 

@@ -6,14 +6,14 @@ const HEIGHT = 204;
 const LEFT = 44;
 const RIGHT = 14;
 const TOP = 26;
-const LABEL = 88; // as wide as p50 and p99 with their times may be
-const DECADE = 52; // as wide as the name of a decade may be
+const LABEL = 88; // px, the largest width of p50 or p99 with its time
+const DECADE = 52; // px, the largest width of a label below the axis
 const BOTTOM = 26;
 
 /**
- * points are the share of clients that had acknowledged by some times, from
- * numbers by the time that they took at most, each twice that of the one before;
- * those without any are left out. What took longer than all known is at the end.
+ * points are the shares of the clients that had acknowledged, by time. buckets are the numbers of
+ * clients by the longest time that they took. Each bucket's time is twice that of the one before;
+ * empty buckets are absent. The last bucket may have no time.
  */
 export function points(buckets, total) {
   let sum = 0;
@@ -29,14 +29,14 @@ export function points(buckets, total) {
   return out;
 }
 
-/** convergence draws the share of clients over the time since a version came, which has decades. */
+/** convergence draws the share of clients that acknowledged a version, over time. */
 export function convergence(v) {
   const took = v.ack_seconds ?? [];
   const total = took.reduce((sum, b) => sum + b.count, 0) + v.pending + v.nacking;
   const all = points(took, total);
   const el = h('div', { class: 'plot' });
   if (!all.length) {
-    put(el, h('p', { class: 'none' }, total ? 'No client that was connected then has acknowledged this version yet.' : 'This version had nothing for the clients that were connected then.'));
+    put(el, h('p', { class: 'none' }, total ? 'No client that was connected when this version came has acknowledged it yet.' : 'No client that was connected when this version came needed it.'));
     return el;
   }
   const draw = () => {
@@ -50,14 +50,14 @@ export function convergence(v) {
       grid.push(s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share) }),
         s('text', { x: LEFT - 6, y: y(share) + 4, 'text-anchor': 'end' }, `${share * 100} %`));
     }
-    const step = Math.ceil(DECADE / (x(10 ** (from + 1)) - LEFT)); // decades between two names
+    const step = Math.ceil(DECADE / (x(10 ** (from + 1)) - LEFT)); // decades between two labels
     for (let d = Math.ceil(from - 0.001); d <= to; d += step) {
       grid.push(s('line', { class: 'grid', x1: x(10 ** d), x2: x(10 ** d), y1: TOP, y2: HEIGHT - BOTTOM }),
         s('text', { x: x(10 ** d), y: HEIGHT - 8, 'text-anchor': x(10 ** d) > width - 40 ? 'end' : 'middle' }, span(10 ** d)));
     }
     const line = all.map((p, i) => `${i ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(p.share).toFixed(1)}`).join('');
     const area = `${line}L${x(all.at(-1).at).toFixed(1)} ${y(0)}L${x(all[0].at).toFixed(1)} ${y(0)}Z`;
-    // Their names stand above the plot, where no line is: p50 ends and p99 begins at its line, and they keep apart.
+    // The labels are above the plot: p50 to the left of its line, p99 to the right of its line.
     const within = (at, least, most) => Math.max(least, Math.min(at, most));
     const p50 = within(x(v.ack_seconds_p50 || 0.001), LABEL, width - LABEL - 8);
     const p99 = within(x(v.ack_seconds_p99 || 0.001), p50 + 8, width - LABEL);
@@ -79,7 +79,10 @@ export function convergence(v) {
 
 const ROW = 24;
 
-/** timeline draws when versions came: a row a type, a sign a version, with the state of the newest. */
+/**
+ * timeline draws when versions came. Each type has a row, and each version a dot. The colour says
+ * whether clients rejected it or have not answered.
+ */
 export function timeline(types, now) {
   const el = h('div', { class: 'plot' });
   const all = types.flatMap((t) => t.versions.map((v) => Date.parse(v.received)));

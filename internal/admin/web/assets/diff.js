@@ -3,16 +3,16 @@ import { h, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
 
-const PAGE = 20; // types of streams that are read at a time
+const PAGE = 20; // items of one request
 
-/** differences of a node are read when they are opened. */
+/** differences shows what the clients of a node lack. The page reads it when a user opens it. */
 export function differences(node, signal, failed) {
   return opened('Rejected and missing resources, compared with what the client has', signal, failed,
     (token) => get(at('/diff', node), { limit: PAGE, page_token: token }, signal), item,
     'There are no differences now.', 'No stream of this node is open now.');
 }
 
-/** rejected has the resources of one NACK, which are read when they are opened. */
+/** rejected shows the resources of one NACK. The page reads them when a user opens it. */
 export function rejected(nack, signal, failed) {
   const same = (i) => i.type === nack.type && i.version === nack.version && i.message === nack.message;
   return opened('Rejected resources, compared with what the client had', signal, failed,
@@ -21,7 +21,7 @@ export function rejected(nack, signal, failed) {
     'The relay has dropped this NACK.', 'The key is not in use now.');
 }
 
-/** opened is an element that reads a list when it is opened; show returns false for items to skip. */
+/** opened is an element that reads a list when it is opened. show returns false to skip an item. */
 function opened(title, signal, failed, list, show, none, missing) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
   // shown has the items of earlier pages.
@@ -81,5 +81,5 @@ function resource(r) {
 
 const kinds = { '+': 'add', '-': 'del', '@': 'hunk' };
 
-/** lines colours those that come and go; their signs say the same. */
+/** lines colours added and removed lines. Their first character says the same. */
 const lines = (diff) => diff.replace(/\n$/, '').split('\n').map((l) => h('span', { class: kinds[l[0]] ?? 'same' }, l));

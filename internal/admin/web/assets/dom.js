@@ -1,5 +1,5 @@
-// Elements from values. Text always becomes a text node: no function here makes
-// markup from a string.
+// Elements from values. Text always becomes a text node: no function here makes markup from a
+// string.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -25,17 +25,17 @@ function add(el, children) {
 /** h makes an element: h('a', {href}, 'text', child, [children]). */
 export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
 
-/** s makes an element of a drawing. */
+/** s makes an SVG element. */
 export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
-/** put replaces what is in an element. */
+/** put replaces the content of an element. */
 export function put(el, ...children) {
   el.replaceChildren();
   add(el, children);
   return el;
 }
 
-/** set changes attributes, those only that are others. */
+/** set changes the attributes that differ. undefined and null remove one. */
 export function set(el, props) {
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null) el.removeAttribute(name);
@@ -45,8 +45,9 @@ export function set(el, props) {
 }
 
 /**
- * table has a header for each column; rows are lists of cells, or {cells, ...props}.
- * On a phone a row is a card, and each cell shows its label.
+ * table has a header for each column. Rows are lists of cells, or {cells, ...props}. On a narrow
+ * screen a row is a card, and each cell shows the name of its column. A table can have the focus, so
+ * that the keyboard scrolls it.
  */
 export function table(caption, columns, rows, props) {
   const cell = (c, i) => {
@@ -55,7 +56,7 @@ export function table(caption, columns, rows, props) {
     add(el, [c]);
     return el;
   };
-  return h('div', { class: 'scroll' }, h('table', props,
+  return h('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption }, h('table', props,
     h('caption', {}, caption),
     h('thead', {}, h('tr', {}, columns.map((c) => h('th', { scope: 'col', class: c.class, title: c.title }, c.name)))),
     h('tbody', {}, rows.map((r) => {
@@ -64,13 +65,12 @@ export function table(caption, columns, rows, props) {
     }))));
 }
 
-/** empty says that there is nothing, and what to do about it. */
+/** empty says that a list is empty, and what to do. */
 export const empty = (what, ...todo) => h('p', { class: 'empty' }, h('b', {}, what), ' ', ...todo);
 
 /**
- * update makes el hold what is given, by changing what is other than before: so
- * that focus, selection and scrolling stay where they are while numbers change.
- * What has listeners of its own is not for this.
+ * update gives an element new content by changing only what differs. So the focus, the selection
+ * and the scroll position stay. The new content must have no listeners, because they may be lost.
  */
 export function update(el, ...children) {
   const next = el.cloneNode(false);
@@ -79,7 +79,7 @@ export function update(el, ...children) {
   return el;
 }
 
-// kept are the attributes that an update does not remove: open is what a user has opened.
+// kept are the attributes that an update does not remove. A user sets open.
 const kept = ['style', 'open'];
 
 function morph(el, next) {

@@ -1,12 +1,12 @@
-// The curves of the fleet's last fifteen minutes: the relay has them until now, and
-// the page goes on with its events.
+// The curves of the last fifteen minutes. The relay has the samples up to now. The page adds new
+// ones from the overviews.
 import { h, put, s } from './dom.js';
 import { get } from './api.js';
 import { now, number, span } from './words.js';
 
 const EVERY = 10000; // ms between two samples, as in the relay
 const WIDE = 15 * 60 * 1000;
-const NARROW = 2 * 60 * 1000; // of a relay that has just started
+const NARROW = 2 * 60 * 1000; // for a relay that has just started
 const HEIGHT = 96;
 const TOP = 8;
 const BOTTOM = 20;
@@ -25,7 +25,7 @@ const rate = (n) => number(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
 
 /** Curves draws into an element. */
 export class Curves {
-  #samples = null; // the oldest first; null: the relay has not said yet
+  #samples = null; // the oldest first; null: not read yet
   #page;
   #newest = null; // overview
   #before = null; // its totals at the last sample
@@ -55,13 +55,13 @@ export class Curves {
     try {
       found = await get('/history', {}, this.#page.signal);
     } catch {
-      return; // the page says itself that the relay does not answer; the next sample tries again
+      return; // #next reads them again
     }
     this.#samples = found.items.map((x) => ({ ...x, at: Date.parse(x.at) }));
     this.draw();
   }
 
-  // next adds a sample. While the page was hidden or the relay away, it missed some.
+  // #next adds a sample. It reads all again if the page missed some, as while it was hidden.
   #next() {
     const { live } = this.#page;
     const at = now();

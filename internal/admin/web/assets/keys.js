@@ -1,6 +1,7 @@
 // All keys, page by page.
-import { empty, h, put, table } from './dom.js';
+import { empty, h, put, table, update } from './dom.js';
 import { get } from './api.js';
+import { watch } from './watch.js';
 import { ago, clientsLink, count, keyLink, nodeLink, number, version } from './words.js';
 
 export const title = 'keys';
@@ -9,27 +10,37 @@ const PAGE = 100;
 
 export async function show(main, page) {
   const filter = page.query.has('disconnected') ? { disconnected: true } : {};
-  const list = await get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal);
   const head = h('h1', {}, 'Keys', filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: '/ui/keys' }, 'all keys')]);
-  if (!list.items.length) {
-    put(main, head, filter.disconnected ? empty('Each key with clients has a stream to an origin.') : empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
-      h('a', { href: '/ui/where' }, 'Try the rules'), '.'));
-    return;
+  const note = h('div', { class: 'alarms', role: 'status' });
+  const list = h('div');
+  await watch(page, () => get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
+    (found) => {
+      if (!list.isConnected) put(main, head, note, list);
+      update(list, draw(found, page, filter));
+    },
+    (what) => update(note, what && h('p', {}, what)));
+}
+
+function draw(found, page, filter) {
+  if (!found.items.length) {
+    return filter.disconnected ? empty('Each key with clients has a stream to an origin.')
+      : empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
+        h('a', { href: '/ui/where' }, 'Try the rules'), '.');
   }
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
   const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refuses clients')
     : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
-  put(main, head,
-    table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order`, [
+  return [
+    table(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
       { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Representative' }, { name: 'Origin' },
       { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
-    list.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
+    found.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
       k.nacks_total ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
-    pages('/ui/keys', page.query, list.next_page_token, filter));
+    pages('/ui/keys', page.query, found.next_page_token, filter)];
 }
 
-/** pages are the links to the first page and the next. */
+/** pages has the links to the first page and to the next one. */
 export function pages(path, query, next, more = {}) {
   const to = (token) => {
     const q = new URLSearchParams({ ...more });

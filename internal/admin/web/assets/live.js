@@ -1,16 +1,21 @@
-// The fleet in numbers, which the relay sends each second: one stream for the
-// page, which is closed while the page is hidden.
+// The stream of overviews. The relay sends one each second if it differs from the one before. The
+// page has one such stream, and closes it while the page is hidden.
 import { answers, events, Problem } from './api.js';
 import { clockIs } from './words.js';
 
-// The relay sends an event or an empty message each second, and more rarely if it
-// is busy. After this silence the page asks whether the relay still answers.
+// The relay sends an event or an empty message each second, or less often if it is busy. After this
+// time without a message, the page asks whether the relay still answers.
 const SILENCE = 10000; // ms
 
-/** Live calls its listeners with the newest, and says how it stands. */
+/**
+ * Live reads the stream, and connects again when it ends. It calls its listeners with each
+ * overview. It calls says with the state of the connection, which is live, lost or locked, and with
+ * the reason of lost, if the relay gave one.
+ */
 export class Live {
+  /** newest is the newest overview; null: none came yet. */
   newest = null;
-  /** heard is when the last message came, by the clock of this host; 0: none did. */
+  /** heard is the time of the last message in ms, by the clock of this host; 0: none came yet. */
   heard = 0;
   #listeners = new Set();
   #says;
@@ -23,7 +28,7 @@ export class Live {
     addEventListener('pageshow', () => this.start());
   }
 
-  /** on calls f with the newest, now if there is one, until signal. */
+  /** on calls f with the newest overview, if any, and with each later one until signal aborts. */
   on(signal, f) {
     if (signal.aborted) return;
     this.#listeners.add(f);
@@ -42,7 +47,7 @@ export class Live {
     this.#stop = null;
   }
 
-  /** #tell calls the listeners. A fault of a view must not look like a relay that does not answer. */
+  /** #tell calls the listeners. A view's error must not look like a relay that does not answer. */
   #tell(newest) {
     for (const f of this.#listeners) {
       try { f(newest); } catch (e) { console.error(e); }

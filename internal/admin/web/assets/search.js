@@ -1,4 +1,4 @@
-// The field that finds keys and nodes: / moves there, arrows and Enter select.
+// The field that finds keys and nodes. / focuses it; the arrow keys and Enter select.
 import { h, put } from './dom.js';
 import { get } from './api.js';
 import { keyHref, nodeHref, state } from './words.js';
@@ -11,7 +11,7 @@ export function search(go) {
   let asked = new AbortController();
   let timer;
   let at = -1;
-  let shownFor = ''; // the text that found the present list
+  let shownFor = ''; // the text whose results the list has
 
   const options = () => [...list.querySelectorAll('[role=option]')];
 
@@ -48,7 +48,7 @@ export function search(go) {
       close();
       go(href);
     };
-    // mousedown: the field would lose the focus before a click comes.
+    // Not click: the field loses the focus before it, and closes the list.
     return h('li', { role: 'option', id, 'aria-selected': 'false', title: name, data: { href }, on: { mousedown: take } },
       h('span', { class: 'kind' }, kind), h('span', { class: 'long' }, name), more);
   }
@@ -69,7 +69,7 @@ export function search(go) {
         ...found.nodes.map((n, i) => option(`node-${i}`, nodeHref(n.node), 'node', n.node, n.state && state(n.state))),
       ];
       if (!all.length) open(h('li', { class: 'note' }, 'No key or node has this text in its name.'));
-      else open(...all, found.more && h('li', { class: 'note' }, 'There are more: type further.'));
+      else open(...all, found.more && h('li', { class: 'note' }, 'There are more. Type more of the name.'));
     } catch (e) {
       if (e.name !== 'AbortError') open(h('li', { class: 'note' }, `The search failed: ${e.message}`));
     }
@@ -91,7 +91,7 @@ export function search(go) {
         close();
         break;
       case 'Enter': {
-        if (list.hidden || shownFor !== field.value.trim()) { // typed faster than asked
+        if (list.hidden || shownFor !== field.value.trim()) { // the list is of an older text
           clearTimeout(timer);
           await ask();
         }

@@ -3,4 +3,4 @@
 try {
   const theme = localStorage.getItem('relay.theme');
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
-} catch { /* storage is off: the system's choice holds */ }
+} catch { /* without storage the system selects the theme */ }

@@ -1,50 +1,38 @@
-// A view that stays current: it is read again when the fleet has changed.
+// A view that stays current while it is open.
 
-const LEAST = 2000; // ms between two requests
+const EVERY = 2000; // ms between two reads
 
 /**
- * watch reads and draws, and does so again after changes, at most every two
- * seconds. What fails at first is thrown; what fails later is said and tried
- * again.
+ * watch reads and draws a view. It does both again after a newer overview came, and after a read
+ * failed, at most every two seconds. It throws the error of the first read. It gives the error of
+ * a later read to say, and '' after a read that worked.
  */
 export async function watch(page, read, draw, say) {
-  let last = 0;
+  const { live, signal } = page;
+  let seen; // the newest overview before the last read that worked
   let busy = false;
-  let timer = 0;
-  let waiting = false;
   const once = async () => {
+    const newest = live.newest;
+    const answer = await read();
+    if (signal.aborted) return;
+    draw(answer);
+    seen = newest;
+  };
+  await once();
+  if (signal.aborted) return;
+  const timer = setInterval(async () => {
+    if (busy || live.newest === seen) return;
     busy = true;
-    last = performance.now();
     try {
-      const x = await read();
-      if (!page.signal.aborted) draw(x);
+      await once();
+      say('');
+    } catch (e) {
+      if (signal.aborted) return;
+      if (e.status === 401) page.failed(e);
+      else say(`The page may be out of date: ${e.message}`);
     } finally {
       busy = false;
     }
-  };
-  await once();
-  const again = async () => {
-    timer = 0;
-    waiting = false;
-    try {
-      await once();
-      say?.('');
-    } catch (e) {
-      if (e.name === 'AbortError' || page.signal.aborted) return;
-      if (e.status === 401) page.failed(e);
-      else say?.(`The page may be out of date: ${e.message}`);
-    }
-    if (waiting) soon();
-  };
-  const soon = () => {
-    if (busy) waiting = true;
-    else if (!timer) timer = setTimeout(again, Math.max(0, last + LEAST - performance.now()));
-  };
-  let first = true;
-  page.live.on(page.signal, () => {
-    if (first) first = false; // what was known when the view was opened
-    else soon();
-  });
-  page.signal.addEventListener('abort', () => clearTimeout(timer));
-  return soon;
+  }, EVERY);
+  signal.addEventListener('abort', () => clearInterval(timer));
 }

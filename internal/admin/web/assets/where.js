@@ -1,4 +1,4 @@
-// The key of a node: each rule, with the values that it read.
+// The key that a node gets: each rule, with the values that it read.
 import { h, put, table } from './dom.js';
 import { post } from './api.js';
 import { keyLink, short, types } from './words.js';
@@ -15,12 +15,15 @@ export async function show(main, page) {
   const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
   const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all types'), types.map((t) => h('option', { value: t }, t)));
   const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
+  let asked = new AbortController();
   const ask = async (event) => {
     event?.preventDefault();
+    asked.abort(); // an older answer must not replace a newer one
+    asked = new AbortController();
     try {
       // The relay reads YAML and JSON. The peer is a second document.
       const body = peer.value.trim() ? `${node.value}\n---\n${peer.value}` : node.value;
-      put(out, ...result(await post('/explain', { type: type.value }, body, page.signal)));
+      put(out, ...result(await post('/explain', { type: type.value }, body, AbortSignal.any([asked.signal, page.signal]))));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) page.failed(e);

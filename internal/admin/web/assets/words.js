@@ -15,7 +15,7 @@ export function bytes(n) {
   return `${i && v < 10 ? v.toFixed(1) : Math.round(v)} ${units[i]}`;
 }
 
-/** span writes seconds: 3 ms, 4.2 s, 5 min, 3 h, 2 d. */
+/** span formats seconds: 3 ms, 4.2 s, 5 min, 3 h, 2 d. */
 export function span(seconds) {
   if (seconds === undefined || seconds === null || !Number.isFinite(seconds)) return '–';
   if (seconds < 0.001) return seconds > 0 ? `${Math.max(1, Math.round(seconds * 1e6))} µs` : '0 s';
@@ -27,15 +27,16 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-// Longer than the last bound that the relay counts by.
+// The relay writes this bound for times that are longer than half of it.
 const UNBOUNDED = 2097; // s
 
-/** bound writes an upper bound in seconds: ≤ 4 ms. */
+/** bound formats an upper bound in seconds: ≤ 4 ms. */
 export const bound = (seconds) => (!seconds ? '–' : seconds >= UNBOUNDED ? `> ${span(seconds / 2)}` : `≤ ${span(seconds)}`);
 
-// The relay's clock may differ from this host's.
-let ahead = 0;
+// How far the relay's clock is ahead of this host's.
+let ahead = 0; // ms
 
+/** clockIs takes the relay's present time. */
 export function clockIs(text) {
   const t = Date.parse(text ?? '');
   if (Number.isFinite(t)) ahead = t - Date.now();
@@ -51,14 +52,14 @@ const agoText = (then) => {
   return a < 1 ? 'now' : `${span(Math.floor(a))} ago`;
 };
 
-/** ago is an element that grows older by itself (see tick). */
+/** ago is an element with the age of a time. tick keeps it current. */
 export function ago(time) {
   const then = Date.parse(time ?? '');
   if (!Number.isFinite(then) || then <= 0) return h('span', { class: 'none' }, '–');
   return h('time', { datetime: time, title: new Date(then).toLocaleString(), data: { then } }, agoText(then));
 }
 
-/** tick writes the ages anew. */
+/** tick updates all ages on the page. */
 export function tick() {
   for (const el of document.querySelectorAll('time[data-then]')) {
     const text = agoText(Number(el.dataset.then));
@@ -68,7 +69,7 @@ export function tick() {
 
 // States, the worst first. Each has a shape as well as a colour.
 export const states = [
-  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has accepted nothing in its place' },
+  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has not accepted another one since' },
   { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest version' },
   { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'was sent nothing yet, or lacks only names that the origin has not answered' },
   { name: 'SYNCED', field: 'synced', mark: '●', says: 'acknowledged the newest version' },
@@ -94,13 +95,13 @@ const shorts = {
 /** types are the short names of types. */
 export const types = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
 
-/** short is the usual name of a type, or what comes last in its URL. */
+/** short is the short name of a type, or the last part of its URL. */
 export const short = (url) => shorts[String(url).replace('type.googleapis.com/', '')] ?? String(url).split('/').pop();
 
-/** typeName is what a filter calls a type. */
+/** typeName is the name of a type in a filter: its short name, or its URL. */
 export const typeName = (url) => (types.includes(short(url)) ? short(url) : url);
 
-/** version shortens what is long; all of it is in the title. */
+/** version shortens a long version. The title has all of it. */
 export function version(v) {
   if (v === undefined || v === null || v === '') return h('span', { class: 'none' }, '–');
   const text = String(v);
@@ -110,13 +111,13 @@ export function version(v) {
 export const keyHref = (key, query) => `/ui/keys/${encodeURIComponent(key)}${query ? `?${new URLSearchParams(query)}` : ''}`;
 export const nodeHref = (node) => `/ui/nodes/${encodeURIComponent(node)}`;
 
-/** clientsHref is the list of the clients that a filter selects. */
+/** clientsHref is the address of the list of clients that a filter selects. */
 export const clientsHref = (filter = {}) => {
   const q = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
   return q.size ? `/ui/clients?${q}` : '/ui/clients';
 };
 
-/** clientsLink is a number of clients that leads to their list. */
+/** clientsLink is a number of clients, with a link to their list. */
 export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
 
 export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);

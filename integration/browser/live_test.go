@@ -1,0 +1,62 @@
+package browser
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// The list of keys stays current while it is open.
+func TestTheKeysAreCurrent(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	p := w.open()
+	p.visit("/ui/keys")
+	p.shows("main", "No key is in use")
+	same := p.marked()
+	w.join(edge(4)...)
+	p.shows("table", "2 keys, sorted by name", "edge/eu-1", "edge/eu-2")
+	p.is("document.querySelector('td.n a').textContent === '2'")
+	same()
+}
+
+func TestThePageFindsTheRelayAgain(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	leave := w.join(edge(2)...)
+	p := w.open()
+	p.expect("ERR_") // a network error
+	p.visit("/ui/fleet")
+	p.shows("#live", "live")
+	same := p.marked()
+	leave()
+	w.stop()
+	p.shows("#live", "not connected")
+	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
+	p.is("/as of \\d\\d:\\d\\d:\\d\\d\\.$/.test(document.getElementById('lost').textContent) && getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'")
+	p.shows(".tiles", "2")
+	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
+	w.join(edge(3)...)
+	p.shows("#live", "live")
+	p.shows(".tiles", "3")
+	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).filter === 'none'")
+	same()
+}
+
+// A relay that hangs keeps its connections open.
+func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.join(edge(2)...)
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows(".tiles", "2")
+	w.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { w.signal(syscall.SIGCONT) })
+	p.shows("#lost", "The relay does not answer. This page shows the state as of ")
+	w.signal(syscall.SIGCONT)
+	p.shows("#live", "live")
+	p.is("document.getElementById('lost').hidden")
+}
