@@ -77,7 +77,7 @@ func TestAxeFindsNothingSerious(t *testing.T) {
 			back()
 		}
 		for _, v := range []struct{ path, text string }{
-			{"/ui/clients?state=NACKED&key=edge%2Feu-1&type=CDS", "1 client of this filter"},
+			{"/ui/clients?state=NACKED&key=edge%2Feu-1&type=CDS", "1 client matches this filter"},
 			{"/ui/clients?state=NOT_SENT", "No client matches this filter"},
 			{"/ui/clients?type=nonsense", "type: must be a URL"},
 			{"/ui/keys/none", "Not found"},

@@ -65,7 +65,7 @@ func TestClientsWithoutAKey(t *testing.T) {
 	p.shows("section[aria-label=Keys] tbody", "no key")
 	p.is("!document.querySelector('section[aria-label=Keys] tbody a') && document.querySelectorAll('.flow a[href]').length === 2") // the origin and NOT SENT
 	p.do(chromedp.Click(".flow a.group"))
-	p.shows("caption", "1 client of this filter")
+	p.shows("caption", "1 client matches this filter")
 	leave()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -102,14 +102,14 @@ func TestOriginsAndTheirKeys(t *testing.T) {
 	w.join(edge(2)...)
 	p := w.open()
 	p.visit("/")
-	p.shows(".tiles", "1 of 1")
+	p.shows(".tiles", "none is away")
 	p.do(chromedp.EmulateViewport(1280, 300), chromedp.Click(".tiles a[href$='#origins']"))
 	p.is("document.getElementById('origins').getBoundingClientRect().top < 100")
 	p.visit("/ui/keys?disconnected=true")
 	p.shows("main", "Each key with clients has a stream to an origin.")
 	origin.stop()
 	p.visit("/")
-	p.shows(".tiles", "2 not connected to an origin", "0 of 1")
+	p.shows(".tiles", "2 not connected to an origin", "1 away")
 	p.do(chromedp.Click(".tiles a[href$='disconnected=true']"))
 	p.shows("h1", "Keys without a stream to an origin")
 	for i := range 2 {

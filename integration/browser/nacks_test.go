@@ -71,13 +71,13 @@ func TestNACKsLeadToClients(t *testing.T) {
 	p.is("document.querySelector('main > div .help').hidden")
 	p.do(chromedp.Click(".cards > li > div a"))
 	p.is("location.search === '?type=CDS&state=NACKED'")
-	p.shows("caption", "2 clients of this filter")
+	p.shows("caption", "2 clients match this filter")
 	p.visit("/ui/nacks")
-	p.do(chromedp.Click(".rows > li:first-child a[href$='key=edge%2Feu-2&type=CDS&state=NACKED']"))
-	p.shows("caption", "1 client of this filter")
+	p.do(chromedp.Click(".rows a[href$='key=edge%2Feu-2&type=CDS&state=NACKED']"))
+	p.shows("caption", "1 client matches this filter")
 	p.shows(".clients", "three")
 	p.do(chromedp.Click("#nacked"))
-	p.shows("caption", "2 clients of this filter")
+	p.shows("caption", "2 clients match this filter")
 
 	var first struct {
 		Next string `json:"next_page_token"`

@@ -29,7 +29,7 @@ func TestTheFleetIsLive(t *testing.T) {
 	w.join(edge(12)...)
 	p := w.open()
 	p.visit("/")
-	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 delta")
+	p.shows(".tiles", "12", "100 %", "none is away", "6 SotW, 6 delta")
 	p.shows(".flow", "files", "edge/eu-1", "SYNCED")
 	p.is("document.querySelectorAll('.flow .ribbon.synced').length === 2 && document.querySelectorAll('.flow .up.connected').length === 2")
 	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "connected")
@@ -66,7 +66,7 @@ func TestAWrongOriginIsShown(t *testing.T) {
 	p.visit("/")
 	p.shows(".alarms", "Origin wrong has never been reached: dial tcp 127.0.0.1:1: connect: connection refused", "The relay refuses new clients")
 	p.shows("#origins", "wrong", "never reached")
-	p.shows(".tiles", "0 of 1")
+	p.shows(".tiles", "1 away")
 }
 
 // Invalid files of an origin keep the previous content, and are shown. Problems with the same

@@ -65,7 +65,7 @@ function draw(found, filter, page) {
       : empty('No client is connected.', 'Connect a client to the downstream address of this relay.');
   }
   const part = found.next_page_token || page.query.has('page_token');
-  return [table(`${count(found.total, 'client')}${filtered ? ' of this filter' : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, [
+  return [table(`${count(found.total, 'client')}${filtered ? ` ${found.total === 1 ? 'matches' : 'match'} this filter` : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, [
     { name: 'Node', head: true }, { name: 'State' }, { name: 'Types' }, { name: 'Key' }, { name: 'User agent' }, { name: 'Variant' }, { name: 'Peer' }, { name: 'Open' }],
   found.items.map((c) => [nodeLink(c.node), worstOf(c, filter), typesOf(c), keysOf(c), [c.user_agent, c.user_agent_version].filter(Boolean).join(' '), c.variant, c.peer, ago(c.since)]), { class: 'clients' }),
   pages('/ui/clients', page.query, found.next_page_token, filter)];

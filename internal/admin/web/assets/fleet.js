@@ -60,8 +60,10 @@ function tileRow(o) {
     tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
       [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
     tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
-    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)), o.disconnected ? [h('a', { href: '/ui/keys?disconnected=true' }, number(o.disconnected)), ' not connected to an origin'] : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
-    tile('Origins', h('a', { href: '/ui/fleet#origins' }, `${number(o.origins.length - away)} of ${number(o.origins.length)}`), 'not away', away ? 'bad' : ''),
+    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)),
+      o.disconnected ? [h('a', { href: '/ui/keys?disconnected=true' }, number(o.disconnected)), ' not connected to an origin']
+        : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
+    tile('Origins', h('a', { href: '/ui/fleet#origins' }, number(o.origins.length)), away ? `${number(away)} away` : 'none is away', away ? 'bad' : ''),
   ];
 }
 

@@ -7,7 +7,7 @@ const GAP = 4;
 const LEAST = 16; // least height of a box with a name
 const NARROW = 640;
 
-/** layout places an overview in a width; without any element, so that it can be looked at alone. */
+/** layout computes the boxes and bands of an overview for a width. It uses no element of the page. */
 export function layout(o, width) {
   const narrow = width < NARROW;
   const keys = [...o.top, ...(o.rest ? [{ ...o.rest, rest: true }] : [])]
@@ -104,7 +104,7 @@ const cut = (text, width, size = 6.7) => {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 };
 
-/** Flow draws into an element, and changes only what is other than before. */
+/** Flow draws into an element. A new drawing changes only the elements that differ. */
 export class Flow {
   #parts = new Map();
   #svg = s('svg', { class: 'flow', role: 'group', 'aria-label': 'Origins, keys, and clients by state' });
@@ -123,7 +123,8 @@ export class Flow {
 
   draw(overview) {
     this.#last = overview;
-    const width = Math.floor(this.el.clientWidth);
+    const { paddingLeft, paddingRight } = getComputedStyle(this.el);
+    const width = Math.floor(this.el.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
     if (!width) return;
     const l = layout(overview, width);
     set(this.#svg, { viewBox: `0 0 ${width} ${Math.ceil(l.height)}`, width, height: Math.ceil(l.height) });
@@ -198,6 +199,6 @@ function say(el, text) {
   if (el.textContent !== text) el.textContent = text;
 }
 
-/** legend says what the colours and signs are. */
+/** legend explains the colours and signs. */
 export const legend = () => h('p', { class: 'legend' }, states.map((st) => h('span', { class: `state ${st.field}` },
   h('i', { 'aria-hidden': 'true' }, st.mark), st.name, h('small', {}, st.says))));

@@ -31,7 +31,7 @@ export async function show(main, page) {
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
     update(tabs, key.types.map((t) => [tab(key, t, t === type), nackedOf(key, t)]));
-    // The drawings have listeners, and are made anew when their numbers are others.
+    // The drawings have listeners, so they are replaced only if their numbers changed.
     const numbers = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
     if (numbers !== drawn) put(spread, type ? versions(key, type) : null);
     drawn = numbers;
@@ -50,7 +50,8 @@ function head(key) {
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
     fact('Representative', key.node && nodeLink(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
-    fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)), fact('In use', ['since ', ago(key.since)]),
+    fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)),
+    fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
     fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
@@ -72,7 +73,7 @@ function versions(key, type) {
   const all = versionsOf(type);
   const facts = h('dl', { class: 'facts' },
     fact('Version', type.version ? version(type.version) : 'none yet'), fact('Origin version', type.origin_version && version(type.origin_version)),
-    fact('Origin', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
+    fact('Origin', type.origin), fact('Resources', `${number(type.resources)} (${bytes(type.bytes)})`),
     fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
     fact('Clients', clientsLink(type.members, { key: key.key, type: typeName(type.type) })), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
@@ -90,7 +91,8 @@ function versions(key, type) {
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0', i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
+      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0',
+      i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }

@@ -47,7 +47,7 @@ export async function show(main, page) {
 const idOf = (r) => JSON.stringify([r.key, r.type, r.version, r.message]);
 
 /**
- * keep makes the elements in el those of items, in order. An item keeps its element, so that its
+ * keep gives el one element for each item, in the order of items. An item keeps its element, so that its
  * open parts stay open.
  */
 function keep(el, known, items, id, make, draw) {
@@ -70,7 +70,7 @@ function forget(known, ids) {
 
 const sum = (rows, of) => rows.reduce((n, r) => n + of(r), 0);
 
-/** grouped are the rows by message, each group's newest first; groups that no client rejects any more are last. */
+/** grouped groups the rows by message, the newest first. Groups that no client rejects any more are last. */
 function grouped(items) {
   const newest = (a, b) => (a.still_nacking > 0 !== b.still_nacking > 0 ? (a.still_nacking > 0 ? -1 : 1) : a.last < b.last ? 1 : -1);
   const groups = Map.groupBy(items.sort(newest), (r) => r.message);
