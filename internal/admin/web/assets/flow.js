@@ -125,7 +125,7 @@ export class Flow {
     this.#last = overview;
     const { paddingLeft, paddingRight } = getComputedStyle(this.el);
     const width = Math.floor(this.el.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
-    if (!width) return;
+    if (width <= 0) return; // hidden
     const l = layout(overview, width);
     set(this.#svg, { viewBox: `0 0 ${width} ${Math.ceil(l.height)}`, width, height: Math.ceil(l.height) });
     const used = new Set();
