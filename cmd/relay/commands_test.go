@@ -336,9 +336,9 @@ func TestExplain(t *testing.T) {
 		want string
 	}{
 		{args("--node", "DIR/none.json"), "relay: --node: open DIR/none.json: no such file"},
-		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: (line 1:14): unknown field \"clutser\"\n"},
+		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: must be a node, or a bootstrap with a node: (line 1:14): unknown field \"clutser\"\n"},
 		{args("--node", "DIR/cut.json"), "relay: --node DIR/cut.json: line 1: a value is missing, or a [ or { is not closed (did not find"},
-		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: unknown field \"clutser\"\n"},
+		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: must be a node, or a bootstrap with a node: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san; the fields are address, uri_sans, dns_sans and subject\n"},
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: invalid argument "XDS" for "-t, --type" flag: must be a URL or a short name such as CDS`},

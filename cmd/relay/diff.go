@@ -72,7 +72,7 @@ shows what clients rejected earlier.`,
 func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged, now time.Time) {
 	t := tintOf(w)
 	if len(items) == 0 {
-		fmt.Fprintf(w, "%s has no rejected or missing resources\n", plain(node))
+		fmt.Fprintf(w, "%s has acknowledged all that the relay has for it. Names that do not exist at the origin do not count.\n", plain(node))
 		return
 	}
 	for i, u := range items {

@@ -25,7 +25,8 @@ rule and the values that it read.
 
 The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
 has one. The peer has the fields address, uri_sans, dns_sans and subject. It may also
-be a second YAML document in the node's file.
+be a second YAML document in the node's file. The command does not evaluate
+downstream.identity, which may refuse the client.
 
 If the rules depend on the resource type, the command shows all types, or the one of
 --type. It exits with 1 if the rules refuse the node for one of these types.

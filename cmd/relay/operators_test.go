@@ -254,7 +254,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			if strings.Contains(out, "--- b") {
 				t.Errorf("what did not change differs:\n%s", out)
 			}
-			o.until([]string{"diff", "--node", "good"}, "good has no rejected or missing resources")
+			o.until([]string{"diff", "--node", "good"}, "good has acknowledged all that the relay has for it")
 			if code, out := o.run("diff", "--node", "nobody"); code != 1 || !strings.Contains(out, "no client has the node id") {
 				t.Errorf("%d %s", code, out)
 			}

@@ -392,11 +392,12 @@ func age(d time.Duration) string {
 // maxNacksShown bounds the printed messages; relay nacks lists them all.
 const maxNacksShown = 10
 
-// printNacks prints a line for each rejected version with the same message, the most frequent
-// first. It names one client.
+// printNacks prints a line for each type and message, the most frequent first. It names one client
+// and the version that this client rejects. One bad resource may be in a version of each key.
 func (t *statusTable) printNacks(w io.Writer) {
-	type rejection struct{ url, version, message string }
+	type rejection struct{ url, message string }
 	count, first := map[rejection]int{}, map[rejection]string{}
+	versions := map[rejection][]string{}
 	var all []rejection
 	for _, r := range t.rows {
 		for _, url := range slices.Sorted(maps.Keys(r.types)) {
@@ -404,9 +405,12 @@ func (t *statusTable) printNacks(w io.Writer) {
 			if s.State != inspect.StateNacked || s.Nack == nil {
 				continue
 			}
-			of := rejection{url, s.Nack.Version, s.Nack.Message}
+			of := rejection{url, s.Nack.Message}
 			if count[of]++; count[of] == 1 {
 				first[of], all = r.client.Node, append(all, of)
+			}
+			if !slices.Contains(versions[of], s.Nack.Version) {
+				versions[of] = append(versions[of], s.Nack.Version)
 			}
 		}
 	}
@@ -420,7 +424,10 @@ func (t *statusTable) printNacks(w io.Writer) {
 		more := ""
 		if n := count[of] - 1; n > 0 {
 			more = fmt.Sprintf(" (%d more like this)", n)
+			if v := len(versions[of]); v > 1 {
+				more = fmt.Sprintf(" (%d more like this, in %d versions)", n, v)
+			}
 		}
-		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.as(red, "!"), plain(orNone(first[of])), shortType(of.url), plain(shortVersion(of.version)), onOneLine(of.message), more)
+		fmt.Fprintf(w, "%s %s rejects %s version %s: %s%s\n", colours.as(red, "!"), plain(orNone(first[of])), shortType(of.url), plain(shortVersion(versions[of][0])), onOneLine(of.message), more)
 	}
 }

@@ -16,23 +16,25 @@ import (
 // Equal messages of many clients become one line, the most frequent first.
 func TestRepeatedNacksAreOneLine(t *testing.T) {
 	var clients []inspect.ClientStatus
-	nacks := func(node, message string) {
+	nacks := func(node, version, message string) {
 		clients = append(clients, inspect.ClientStatus{Node: node, Types: []inspect.TypeStatus{{
-			Type: string(xds.RouteType), Key: "k", State: inspect.StateNacked, Nack: &member.Nack{Version: "7", Message: message},
+			Type: string(xds.RouteType), Key: "k", State: inspect.StateNacked, Nack: &member.Nack{Version: version, Message: message},
 		}}})
 	}
-	nacks("a", "only\nhere")
+	nacks("a", "7", "only\nhere")
 	for i := range 191 {
-		nacks(fmt.Sprintf("b-%03d", i), "no such cluster")
+		nacks(fmt.Sprintf("b-%03d", i), "7", "no such cluster")
+		nacks(fmt.Sprintf("d-%03d", i), fmt.Sprint(i%40), "no such listener")
 	}
 	for i := range maxNacksShown {
-		nacks(fmt.Sprint("c-", i), fmt.Sprint("other ", i))
+		nacks(fmt.Sprint("c-", i), "7", fmt.Sprint("other ", i))
 	}
 	var out bytes.Buffer
 	newStatusTable(clients, "", false).printNacks(&out)
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) != maxNacksShown+2 || lines[0] != "! b-000 rejects RDS version 7: no such cluster (190 more like this)" ||
-		lines[1] != "! a rejects RDS version 7: only here" || lines[maxNacksShown] != "  and 2 other messages; relay nacks lists them all" {
+		lines[1] != "! d-000 rejects RDS version 0: no such listener (190 more like this, in 40 versions)" ||
+		lines[2] != "! a rejects RDS version 7: only here" || lines[maxNacksShown] != "  and 3 other messages; relay nacks lists them all" {
 		t.Errorf("%q", lines)
 	}
 }

@@ -81,6 +81,17 @@ func truncate(s string, n int) string {
 	return string([]rune(s)[:max(n-1, 0)]) + "…"
 }
 
+// ends cuts a problem or a message to n characters. It keeps both ends: the place comes first, and
+// the reason last.
+func ends(s string, n int) string {
+	all := []rune(s)
+	if len(all) <= n {
+		return s
+	}
+	head := (n - 1) / 3
+	return string(all[:head]) + "…" + string(all[len(all)-(n-1-head):])
+}
+
 func (t tint) as(colour, text string) string {
 	if !t.on || text == "" || colour == "" {
 		return text
@@ -181,7 +192,11 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 	var out strings.Builder
 	for _, row := range rows {
 		for i, c := range row {
-			c.text = truncate(c.text, widths[i])
+			if i == len(row)-1 {
+				c.text = ends(c.text, widths[i])
+			} else {
+				c.text = truncate(c.text, widths[i])
+			}
 			out.WriteString(t.as(c.colour, c.text))
 			if i < len(row)-1 {
 				out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+2))

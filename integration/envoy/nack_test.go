@@ -206,7 +206,7 @@ func waitAcked(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string,
 				return fmt.Errorf("relay nacks: still rejected: %+v", n)
 			}
 		}
-		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has no rejected or missing resources") {
+		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has acknowledged all that the relay has for it") {
 			return fmt.Errorf("relay diff exits with %d and says\n%s", code, out)
 		}
 		shown, err := csds(csdsAddress, e.node)

@@ -108,7 +108,7 @@ func (s *Server) listNode(r *http.Request) (int, any) {
 				return fail(http.StatusNotFound, fmt.Sprintf("the node %q is connected, but the filter does not select it", id))
 			}
 		}
-		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
+		return unknownNode(id)
 	}
 	return status, p
 }
@@ -190,4 +190,9 @@ func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient)
 		answer = p
 	}
 	return status, answer
+}
+
+// unknownNode is the answer to a request about a node without a stream.
+func unknownNode(id string) (int, any) {
+	return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q; if the relay refuses it, relay status and the log have the reason", id))
 }

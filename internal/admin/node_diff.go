@@ -99,7 +99,7 @@ func (s *Server) nodeDiff(r *http.Request) (int, any) {
 		}
 	}
 	if !known {
-		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
+		return unknownNode(id)
 	}
 	return http.StatusOK, out
 }

@@ -41,12 +41,13 @@ func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Pro
 	return o.problems()
 }
 
-// withoutOrigin counts the clients of keys without a stream to an origin that tried this origin
-// last. It takes the type that most clients of a key request, and counts those clients.
-func (o *observed) withoutOrigin(name string) (clients int) {
+// withoutOrigin counts the clients of keys without a stream to an origin. If others is true, another
+// origin may serve a key, so it counts only keys that tried the origin name last. It takes the type
+// that most clients of a key request, and counts those clients.
+func (o *observed) withoutOrigin(name string, others bool) (clients int) {
 	for i := range o.keys {
 		k := &o.keys[i]
-		if k.Upstream.Connected || k.Upstream.Origin != name {
+		if k.Upstream.Connected || others && k.Upstream.Origin != name {
 			continue
 		}
 		most := 0
@@ -216,7 +217,7 @@ func (o *observed) away(at *Origin) overview.Problem {
 		}
 	}
 	var impact []string
-	if n := o.withoutOrigin(at.Name); n > 0 {
+	if n := o.withoutOrigin(at.Name, others); n > 0 {
 		impact = append(impact, fmt.Sprintf("The relay serves %s from what it has. No changes arrive for %s.", counted(n, "client"), them(n)))
 	}
 	switch {
@@ -254,10 +255,7 @@ func (o *Origin) problems(say func(overview.Problem)) {
 
 func refusalProblem(r *refusal.Recent) overview.Problem {
 	of := ""
-	switch {
-	case r.Key != "":
-		of = ", key " + r.Key
-	case r.Node != "":
+	if r.Key == "" && r.Node != "" { // the error of a refused key names the key
 		of = ", last node " + r.Node
 	}
 	what := "stream"

@@ -28,11 +28,11 @@ import (
 func ParseNode(text []byte, table *xds.NodeTable) (*xds.Node, expr.Peer, error) {
 	var peer expr.Peer
 	message := text
-	isJSON := json.Valid(text)
+	isJSON, bare := json.Valid(text), true // bare: no bootstrap is around the node
 	if isJSON {
 		var bootstrap struct{ Node json.RawMessage }
 		if err := json.Unmarshal(text, &bootstrap); err == nil && bootstrap.Node != nil {
-			message, isJSON = bootstrap.Node, false
+			message, isJSON, bare = bootstrap.Node, false, false
 		}
 	} else {
 		docs, err := documents(text)
@@ -48,7 +48,9 @@ func ParseNode(text []byte, table *xds.NodeTable) (*xds.Node, expr.Peer, error) 
 				return nil, peer, fmt.Errorf("peer: %w", err)
 			}
 		}
-		if message, err = toJSON(nodeOf(docs[0])); err != nil {
+		node := nodeOf(docs[0])
+		bare = node == docs[0]
+		if message, err = toJSON(node); err != nil {
 			return nil, peer, err
 		}
 	}
@@ -57,6 +59,9 @@ func ParseNode(text []byte, table *xds.NodeTable) (*xds.Node, expr.Peer, error) 
 		err = xds.PlainError(err)
 		if !isJSON { // the JSON made here has other lines than the text
 			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
+		}
+		if bare {
+			err = fmt.Errorf("must be a node, or a bootstrap with a node: %w", err)
 		}
 		return nil, peer, err
 	}

@@ -96,7 +96,7 @@ func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Re
 	case fails != nil:
 		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.policy.Key, node.ID, fails)
 	case !holds:
-		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: the rule is false for this peer", c.policy.Key, node.ID)
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: the rule is false for peer %s", c.policy.Key, node.ID, c.Account)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package member
 
 import (
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 
@@ -29,15 +30,21 @@ const (
 	maxRead    = 8 << 10
 )
 
+// protobufWord is what protobuf begins a printed message with, such as "goo.gle/debugproto  ".
+var protobufWord = regexp.MustCompile(`goo\.gle/debug\w*\s*`)
+
 // NackMessage returns what is kept and shown of a client's message. Envoy quotes the whole resource
 // that breaks a constraint, so nothing is kept of a message about a Secret. In other messages,
-// NackMessage redacts what looks like a secret: a cluster may have a key inline.
+// NackMessage redacts what looks like a secret: a cluster may have a key inline. It removes the word
+// with which protobuf begins a printed message, since that differs from process to process: the
+// same fault has the same text for all clients.
 func NackMessage(t xds.Type, said []byte) string {
 	if t.Secret {
 		return "(not shown: it may contain the Secret)"
 	}
 	// Redacted before it is cut, since half of a secret may not look like one.
-	return ends(redact.Text(string(said[:min(len(said), maxRead)])), maxMessage)
+	text := protobufWord.ReplaceAllLiteralString(string(said[:min(len(said), maxRead)]), "")
+	return ends(redact.Text(text), maxMessage)
 }
 
 // ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first
