@@ -113,6 +113,31 @@ func TestOriginsAndTheirKeys(t *testing.T) {
 	p.do(chromedp.Click(".tiles a[href$='disconnected=true']"))
 	p.shows("h1", "Keys without a stream to an origin")
 	for i := range 2 {
-		p.shows("table", fmt.Sprintf("edge/eu-%d", i+1), "not connected")
+		p.shows("table", fmt.Sprintf("edge/eu-%d", i+1), "not connected", "connection refused")
 	}
+	p.is("document.querySelector('.scroll').scrollWidth <= document.querySelector('.scroll').clientWidth")
+	p.size(390)
+	p.is("[...document.querySelectorAll('td small')].length === 2 && document.documentElement.scrollWidth <= innerWidth")
+}
+
+// The keys without a row of their own share one. Its NACKs lead to the NACKed clients of all keys. In
+// the drawing its box is red if one of its keys has no stream to an origin.
+func TestTheOtherKeys(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, nil)
+	w := &fixture{TB: t, origin: origin.down}
+	w.start(nil)
+	w.nacking("no")
+	for i := range 30 {
+		w.join(node(fmt.Sprint("n-", i), "edge", fmt.Sprint("zone-", i)))
+	}
+	p := w.open()
+	p.visit("/")
+	p.shows("section[aria-label=Keys] tbody tr:last-child", "6 other keys")
+	p.shows("section[aria-label=Keys] tbody tr:last-child td:last-child", "6")
+	p.is("document.querySelector(\".flow a.box:not(.lost)[href='/ui/keys']\")")
+	origin.stop()
+	p.is("document.querySelector(\".flow a.box.lost[href='/ui/keys']\")?.textContent.includes('6 other keys')")
+	p.do(chromedp.Click("section[aria-label=Keys] tbody tr:last-child td:last-child a[title*='of all keys']"))
+	p.shows("caption", "30 clients match this filter")
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xdstest"
+
+	"github.com/chromedp/chromedp"
 )
 
 // The list of keys stays current while it is open.
@@ -42,6 +44,34 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 	p.shows("#live", "live")
 	p.shows(".tiles", "3")
 	p.is("document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).filter === 'none'")
+	same()
+}
+
+// A view that could not be read shows by itself once the relay answers, or once its key exists.
+func TestAFailedViewIsReadAgain(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	p := w.open()
+	p.expect("ERR_", "404")
+	p.visit("/ui/keys/edge%2Feu-1")
+	p.shows("main", "Not found", "not in use")
+	same := p.marked()
+	eval[bool](p, "document.querySelector('.failed button').focus() === undefined")
+	leave := w.join(node("other", "mesh", "eu-1"))
+	p.is("performance.getEntriesByType('resource').filter((e) => e.name.includes('/keys/edge')).length > 1")
+	p.is("document.activeElement.matches('.failed button')") // the same error does not move the focus
+	leave()
+	leave = w.join(edge(2)...)
+	p.shows("section[aria-label=Members]", "edge-000")
+
+	leave()
+	w.stop()
+	p.shows("#lost", "The relay does not answer.")
+	p.do(chromedp.Click("header nav a[href='/ui/clients']"))
+	p.shows("main", "The page could not be loaded", "the relay cannot be reached")
+	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
+	w.join(edge(3)...)
+	p.shows("caption", "3 clients")
 	same()
 }
 

@@ -440,6 +440,9 @@ func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
 	p.is("performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history')).startTime - performance.getEntriesByType('resource').find((e) => e.name.endsWith('/history.js')).responseEnd < 5000")
 	points := "document.querySelector('.past path.all').getAttribute('d').split(/[ML]/).length"
 	before := eval[int](p, points)
+	// The greatest value is on top of the lines, with an outline that hides them.
+	p.is("document.querySelectorAll('.past path:last-of-type + text:last-child').length === 3")
+	p.is("[...document.querySelectorAll('.past text:last-child')].map((e) => getComputedStyle(e)).every((e) => e.paintOrder.startsWith('stroke') && e.stroke === 'rgb(255, 255, 255)')")
 	w.nacking("no")
 	w.clusters("2", "web")
 	p.shows(".past", "1 NACKED") // of an event, or of the relay's next sample

@@ -15,6 +15,7 @@ import * as where from './where.js';
 const main = document.getElementById('main');
 const replica = document.getElementById('replica');
 let shown = new AbortController();
+let before = null; // the newest overview before the shown view began to read
 
 const live = new Live((is, why) => {
   const el = document.getElementById('live');
@@ -55,8 +56,9 @@ function viewOf(address) {
   }
 }
 
-/** show draws the view of the current address. */
-async function show() {
+/** show draws the view of the current address. again: the shown error stays until the view is there. */
+async function show({ again = false } = {}) {
+  before = live.newest;
   shown.abort();
   shown = new AbortController();
   const { signal } = shown;
@@ -72,7 +74,7 @@ async function show() {
     return;
   }
   document.title = `relay: ${name ?? view.title}`;
-  put(main, h('p', { class: 'loading' }, 'Loading…'));
+  if (!again) put(main, h('p', { class: 'loading' }, 'Loading…'));
   const page = { name, query: address.searchParams, signal, live, go, failed: (e) => failed(e, signal) };
   try {
     await view.show(main, page);
@@ -81,18 +83,25 @@ async function show() {
   }
 }
 
-/** failed shows an error in place of the view. */
+/**
+ * failed shows an error in place of the view. It tries again after a newer overview came, if the
+ * relay did not answer, had an error, or did not know the name.
+ */
 function failed(e, signal) {
   if (signal.aborted || e.name === 'AbortError') return;
   if (e instanceof Problem && e.status === 401) {
     login();
     return;
   }
-  put(main, h('div', { class: 'failed', role: 'alert' },
-    h('h1', {}, e.status === 404 ? 'Not found' : 'The page could not be loaded'),
-    h('p', {}, e.message),
-    h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet'))));
+  // The same error keeps its elements, and with them the focus.
+  if (document.getElementById('failed')?.textContent !== e.message) {
+    put(main, h('div', { class: 'failed', role: 'alert' },
+      h('h1', {}, e.status === 404 ? 'Not found' : 'The page could not be loaded'),
+      h('p', { id: 'failed' }, e.message),
+      h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet'))));
+  }
   if (!(e instanceof Problem)) console.error(e);
+  else if (e.status === 0 || e.status === 404 || e.status >= 500) live.on(signal, (o) => o !== before && show({ again: true }));
 }
 
 /**

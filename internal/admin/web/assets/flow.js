@@ -157,7 +157,9 @@ export class Flow {
       const p = part(k.id, () => this.#box('a'));
       // There is no list of the clients without a key. The list of keys has those that are too long here.
       const href = k.rest || k.cut ? '/ui/keys' : k.key ? keyHref(k.key) : null;
-      set(p.el, { href, class: `box ${k.error ? 'lost' : ''}` });
+      // The other keys have no error of their own. Clients without a key among them are not connected either.
+      const lost = k.rest ? overview.disconnected && !k.connected : k.error;
+      set(p.el, { href, class: `box ${lost ? 'lost' : ''}` });
       place(p, k, l.column.key, l.labels.key, k.name, number(k.clients), true);
     }
     for (const g of l.groups) {

@@ -110,7 +110,7 @@ export class Curves {
           'aria-label': `${c.title} in the last ${span(wide / 1000)}, at most ${rate(most)}; now ${present.join(', ')}` },
         [0, 1].map((part) => s('line', { class: 'grid', x1: 0, x2: width, y1: y(part * most), y2: y(part * most) })),
         s('text', { x: 0, y: HEIGHT - 5 }, `${span(wide / 1000)} ago`), s('text', { x: width, y: HEIGHT - 5, 'text-anchor': 'end' }, 'now'),
-        s('text', { x: 0, y: TOP + 12 }, rate(most)),
-        c.lines.map((l) => s('path', { class: l.class, d: path(l) }))));
+        c.lines.map((l) => s('path', { class: l.class, d: path(l) })),
+        s('text', { class: 'most', x: 0, y: TOP + 12 }, rate(most))));
   }
 }

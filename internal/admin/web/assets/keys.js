@@ -28,8 +28,9 @@ function draw(found, page, filter) {
         h('a', { href: '/ui/where' }, 'Try the rules'), '.');
   }
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
-  const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refuses clients')
-    : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
+  const bad = (what, why) => [h('span', { class: 'bad' }, what), why && h('div', {}, h('small', { class: 'long', title: why }, why))];
+  const up = (k) => (k.refused ? bad('refuses clients', k.refused)
+    : k.upstream.connected ? k.upstream.origin : bad('not connected', k.upstream.error));
   return [
     table(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
       { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Representative' }, { name: 'Origin' },
