@@ -6,6 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
+import { nacksHref } from './nacks.js';
 import { ago, bar, bound, bytes, clientsHref, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
 export const title = 'key';
@@ -53,7 +54,7 @@ function head(key) {
     fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)),
     fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
-    fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
+    fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: nacksHref({ key: key.key }) }, number(key.nacks_total))),
     fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
 }
 
@@ -91,7 +92,7 @@ function versions(key, type) {
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0',
+      v.nacked ? h('a', { class: 'bad', href: nacksHref({ key: key.key, type: typeName(type.type), version: v.version }) }, number(v.nacked)) : '0',
       i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];

@@ -3,8 +3,9 @@ import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { differences } from './diff.js';
 import { pages } from './keys.js';
+import { nacksHref } from './nacks.js';
 import { watch } from './watch.js';
-import { ago, bytes, clientsHref, count, keyLink, nodeHref, number, short, span, state, version } from './words.js';
+import { ago, bytes, clientsHref, count, keyLink, nodeHref, number, short, span, state, typeName, version } from './words.js';
 
 export const title = 'node';
 
@@ -42,12 +43,12 @@ function stream(c) {
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
     c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key) : h('span', { class: 'none' }, 'none'),
       t.wildcard ? (t.names ? `all, and ${count(t.names, 'name')}` : 'all') : count(t.names, 'name'), version(t.sent), version(t.acked),
-      number(t.responses), number(t.acks), t.nacks ? h('span', { class: 'bad' }, number(t.nacks)) : '0']))
+      number(t.responses), number(t.acks), t.nacks ? h('a', { class: 'bad', href: nacksHref({ key: t.key, type: typeName(t.type) }) }, number(t.nacks)) : '0']))
       : empty('The client has sent no request on this stream yet.'),
     (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'nack' },
       h('p', {}, h('b', {}, short(t.type)), ': the client rejected version ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
         h('span', { class: 'message' }, t.last_nack.message || 'no message')),
-      t.key && h('p', {}, h('a', { href: `/ui/nacks?${new URLSearchParams({ key: t.key })}` }, 'All NACKs of this key')))),
+      t.key && h('p', {}, h('a', { href: nacksHref({ key: t.key }) }, 'All NACKs of this key')))),
     (c.types ?? []).filter((t) => t.oversized).map((t) => h('p', { class: 'wrong' },
       `The relay does not send version ${t.oversized.version} of ${short(t.type)}: the response is too large (${number(t.oversized.bytes)} bytes)`))];
 }

@@ -1,0 +1,49 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// A number of NACKs leads to the NACKs of its type and version.
+func TestNumbersOfNACKsLeadToThem(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.nacking("the first reason")
+	w.join(node("one", "edge", "eu-1"), node("two", "edge", "eu-1"))
+	w.nacking("the second reason")
+	w.clusters("2", "web")
+	p := w.open()
+	p.visit("/ui/nacks")
+	p.shows(".cards", "the first reason", "the second reason")
+
+	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.shows("section[aria-label=Versions]", "The last 2 versions")
+	p.is("document.querySelectorAll('section[aria-label=Versions] tbody a.bad').length === 2")
+	p.do(chromedp.Click("section[aria-label=Versions] tbody tr:first-child a.bad"))
+	p.shows("h1", "NACKs of edge/eu-1 CDS version 2", "all NACKs")
+	p.shows(".cards", "the second reason")
+	p.is("document.querySelectorAll('.cards > li').length === 1")
+	p.do(chromedp.Click("h1 a.aside"))
+	p.is("document.querySelectorAll('.cards > li').length === 2")
+
+	p.visit("/ui/nodes/one")
+	p.do(chromedp.Click("main tbody a.bad"))
+	p.shows("h1", "NACKs of edge/eu-1 CDS", "all NACKs")
+	p.is("document.querySelectorAll('.cards > li').length === 2 && new URLSearchParams(location.search).get('type') === 'CDS'")
+	p.visit("/ui/nacks?key=edge%2Feu-1&type=LDS")
+	p.shows("main", "The relay has no such NACK.")
+}
+
+// Rows of one version count as one version.
+func TestVersionsOfAMessageAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.nacking("no such thing")
+	w.join(node("one", "edge", "eu-1"))
+	w.join(node("two", "edge", "eu-2"))
+	p := w.open()
+	p.visit("/ui/nacks")
+	p.shows(".cards > li > div", "2 keys · 1 version · 2 times")
+}
