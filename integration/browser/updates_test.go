@@ -47,3 +47,21 @@ func TestVersionsOfAMessageAreCountedOnce(t *testing.T) {
 	p.visit("/ui/nacks")
 	p.shows(".cards > li > div", "2 keys · 1 version · 2 times")
 }
+
+// The page of a node that has gone says so, and shows the node when it is back.
+func TestANodeThatHasGone(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	leave := w.join(node("one", "edge", "eu-1"))
+	p := w.open()
+	p.expect("404")
+	p.visit("/ui/nodes/one")
+	p.shows("main", "1 open stream")
+	same := p.marked()
+	leave()
+	p.shows("main", "No stream of this node is open.", "This page updates by itself.")
+	p.is("!document.querySelector('main table') && document.querySelector('.alarms').textContent === ''")
+	w.join(node("one", "edge", "eu-1"))
+	p.shows("main", "1 open stream", "SYNCED")
+	same()
+}

@@ -13,7 +13,12 @@ export async function show(main, page) {
   const body = h('div');
   const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
-  await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal),
+  let drawn;
+  await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal)
+    .catch((e) => { // no client has the node id
+      if (e.status === 404) return { items: [], total: 0 };
+      throw e;
+    }),
     (list) => {
       if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
       diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
