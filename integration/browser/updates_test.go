@@ -65,3 +65,20 @@ func TestANodeThatHasGone(t *testing.T) {
 	p.shows("main", "1 open stream", "SYNCED")
 	same()
 }
+
+// Open differences of a node follow its state.
+func TestOpenDifferencesAreUpdated(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.nacking("the first reason")
+	w.join(node("one", "edge", "eu-1"))
+	p := w.open()
+	p.visit("/ui/nodes/one")
+	p.do(chromedp.Click("section[aria-label=Differences] summary"))
+	p.shows(".difference", "the first reason")
+	w.nacking("the second reason")
+	w.clusters("2", "newer")
+	p.shows(".nack", "the second reason")
+	p.shows(".difference", "the second reason", "+name: newer")
+	p.is("!document.querySelector('.differences').textContent.includes('the first reason')")
+}

@@ -11,7 +11,8 @@ export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
-  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
+  const compared = differences(page.name, page.signal, page.failed);
+  const diff = h('section', { 'aria-label': 'Differences' }, compared.el);
   const note = h('div', { class: 'alarms', role: 'status' });
   let drawn;
   await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal)
@@ -23,6 +24,9 @@ export async function show(main, page) {
       if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
       diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
       update(body, draw(list, page));
+      const now = JSON.stringify(list.items, (name, value) => (name === 'unanswered_seconds' ? undefined : value));
+      if (now !== drawn) compared.again();
+      drawn = now;
     },
     (what) => update(note, what && h('p', {}, what)));
 }
