@@ -3,6 +3,8 @@ package browser
 import (
 	"testing"
 
+	"xdsrelay/internal/xdstest"
+
 	"github.com/chromedp/chromedp"
 )
 
@@ -81,4 +83,35 @@ func TestOpenDifferencesAreUpdated(t *testing.T) {
 	p.shows(".nack", "the second reason")
 	p.shows(".difference", "the second reason", "+name: newer")
 	p.is("!document.querySelector('.differences').textContent.includes('the first reason')")
+}
+
+// The list of resources of a key follows the key's version. The text in the field and open resources stay.
+func TestResourcesOfAKeyAreUpdated(t *testing.T) {
+	t.Parallel()
+	w := &fixture{TB: t, dir: t.TempDir()}
+	w.origin = "file://" + w.dir
+	w.listener()
+	w.start(xdstest.Config{"upstream.first_answer_timeout": "1s"})
+	w.begin(func() {}, node("one", "edge", "eu-1"))
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows("#origins", "LDS")
+	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.shows("section[aria-label=Resources]", "Resources of CDS", "The relay has no resource of this type.")
+	w.clusters("1", "api-1", "api-2", "web")
+	p.shows(".resources", "api-1", "api-2", "web")
+	p.do(chromedp.SendKeys("section[aria-label=Resources] input", "api"))
+	p.is("document.querySelectorAll('.resources li').length === 2")
+	p.do(chromedp.Click(".resources li:nth-child(2) summary"))
+	p.shows(".resources pre", `"name": "api-2"`, `"connect_timeout": "1s"`)
+
+	w.publish("clusters.yaml", "type_url: "+clusterType+"\nversion_info: \"2\"\nresources:\n"+
+		"  - {\"@type\": "+clusterType+", name: api-2, type: STATIC, connect_timeout: 7s}\n"+
+		"  - {\"@type\": "+clusterType+", name: api-3, type: STATIC, connect_timeout: 1s}\n"+
+		"  - {\"@type\": "+clusterType+", name: web, type: STATIC, connect_timeout: 1s}\n")
+	p.shows(".resources", "api-2", "api-3")
+	p.is("[...document.querySelectorAll('.resources summary .long')].map((e) => e.textContent).join() === 'api-2,api-3'")
+	p.shows(".resources details[open] pre", `"name": "api-2"`, `"connect_timeout": "7s"`)
+	p.is("document.querySelectorAll('.resources details[open]').length === 1")
+	p.is("document.querySelector('section[aria-label=Resources] input').value === 'api'")
 }

@@ -56,7 +56,7 @@ const idOf = (r) => JSON.stringify([r.key, r.type, r.version, r.message]);
  * keep gives el one element for each item, in the order of items. An item keeps its element, so that its
  * open parts stay open.
  */
-function keep(el, known, items, id, make, draw) {
+export function keep(el, known, items, id, make, draw) {
   items.forEach((item, i) => {
     let one = known.get(id(item));
     if (!one) {
@@ -69,7 +69,8 @@ function keep(el, known, items, id, make, draw) {
   while (el.children.length > items.length) el.lastChild.remove();
 }
 
-function forget(known, ids) {
+/** forget drops the elements of items that are not in ids. */
+export function forget(known, ids) {
   const present = new Set(ids);
   for (const id of known.keys()) if (!present.has(id)) known.delete(id);
 }
