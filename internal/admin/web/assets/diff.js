@@ -5,46 +5,55 @@ import { ago, count, keyLink, number, short, state, version } from './words.js';
 
 const PAGE = 20; // items of one request
 
-/** differences shows what the clients of a node lack. The page reads it when a user opens it. */
+/**
+ * differences shows what the clients of a node lack. The page reads it when a user opens el. again reads
+ * it once more if el is open.
+ */
 export function differences(node, signal, failed) {
   return opened('Rejected and missing resources, compared with what the client has', signal, failed,
     (token) => get(at('/diff', node), { limit: PAGE, page_token: token }, signal), item,
     'There are no differences now.', 'No stream of this node is open now.');
 }
 
-/** rejected shows the resources of one NACK. The page reads them when a user opens it. */
+/** rejected is an element with the resources of one NACK. The page reads them when a user opens it. */
 export function rejected(nack, signal, failed) {
   const same = (i) => i.type === nack.type && i.version === nack.version && i.message === nack.message;
   return opened('Rejected resources, compared with what the client had', signal, failed,
     (token) => get('/nacks', { key: nack.key, type: nack.type, version: nack.version, diff: true, limit: PAGE, page_token: token }, signal),
     (i) => same(i) && h('div', { class: 'difference' }, parts(i, 'The relay has not kept these resources. It keeps those of the last 16 NACKs of a key, and no secrets.')),
-    'The relay has dropped this NACK.', 'The key is not in use now.');
+    'The relay has dropped this NACK.', 'The key is not in use now.').el;
 }
 
-/** opened is an element that reads a list when it is opened. show returns false to skip an item. */
+/**
+ * opened has an element that reads a list when it is opened, and again, which reads the list once more if
+ * the element is open. show returns false to skip an item.
+ */
 function opened(title, signal, failed, list, show, none, missing) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
-  // shown has the items of earlier pages.
-  const read = async (shown = [], token) => {
-    put(body, shown, h('p', { class: 'loading' }, 'Loading…'));
+  let newest = 0; // the number of the newest read
+  // shown has the items of earlier pages. Without it, the old content stays until the answer comes.
+  const read = async (shown, token) => {
+    const mine = ++newest;
+    if (shown) put(body, shown, h('p', { class: 'loading' }, 'Loading…'));
     try {
-      let all = shown;
+      let all = shown ?? [];
       do { // a page may have no item to show
         const page = await list(token);
+        if (mine !== newest) return;
         all = [...all, ...page.items.map(show).filter((el) => el)];
         token = page.next_page_token;
-      } while (token && all.length === shown.length);
+      } while (token && all.length === (shown?.length ?? 0));
       put(body, all.length ? all : h('p', { class: 'none' }, none),
         token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'Show more')));
     } catch (e) {
-      if (e.name === 'AbortError') return;
+      if (e.name === 'AbortError' || mine !== newest) return;
       if (e.status === 401) failed(e);
       else put(body, h('p', { class: 'wrong', role: 'alert' }, e.status === 404 ? missing : e.message));
     }
   };
   const el = h('details', {}, h('summary', {}, title), body);
-  el.addEventListener('toggle', () => el.open && read());
-  return el;
+  el.addEventListener('toggle', () => el.open && read([]));
+  return { el, again: () => el.open && read() };
 }
 
 function item(i) {

@@ -77,7 +77,7 @@ function keyTable(o) {
   const clients = (k, n, more) => (k.key && !k.cut ? clientsLink(n, { key: k.key, ...more }, { class: more && 'bad' }) : number(n));
   const nacked = (k) => (k.keys ? clientsLink(k.states.nacked, { state: 'NACKED' }, { class: 'bad', title: 'This list has the NACKed clients of all keys' })
     : clients(k, k.states.nacked, { state: 'NACKED' }));
-  const row = (k, name) => [name, bar(k.states), clients(k, k.clients), k.origin ?? '', number(k.resources), ago(k.received), nacked(k)];
+  const row = (k, name) => [name, bar(k.states), clients(k, k.clients), k.error ? h('span', { class: 'bad', title: k.error }, 'not connected') : k.origin ?? '', number(k.resources), ago(k.received), nacked(k)];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
   if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));

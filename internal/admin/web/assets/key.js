@@ -6,7 +6,8 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bar, bound, bytes, clientsHref, clientsLink, count, keyHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
+import { forget, keep } from './nacks.js';
+import { ago, bar, bound, bytes, clientsHref, clientsLink, count, keyHref, nacksHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
 export const title = 'key';
 
@@ -19,14 +20,15 @@ export async function show(main, page) {
   const members = h('section', { 'aria-label': 'Members' });
   let drawn = '';
   let fresh = true;
+  let list; // of the resources of the chosen type
 
   await watch(page, async () => {
-    const [key, list] = await Promise.all([
+    const [key, clients] = await Promise.all([
       get(at('/keys', page.name), {}, page.signal),
       get('/clients', { key: page.name, sort: 'worst', limit: 25, page_token: page.query.get('page_token') }, page.signal),
     ]);
-    return { key, list };
-  }, ({ key, list }) => {
+    return { key, clients };
+  }, ({ key, clients }) => {
     if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, members);
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
@@ -35,8 +37,9 @@ export async function show(main, page) {
     const numbers = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
     if (numbers !== drawn) put(spread, type ? versions(key, type) : null);
     drawn = numbers;
-    if (fresh) resources(held, page, key, type);
-    update(members, memberTable(page, key, list));
+    if (type && list?.type !== type.type) list = { type: type.type, refresh: resources(held, page, key, type) };
+    if (type) list.refresh(type);
+    update(members, memberTable(page, key, clients));
     fresh = false;
   }, (what) => update(note, what && h('p', {}, what)));
 }
@@ -49,11 +52,11 @@ function head(key) {
   const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
-    fact('Representative', key.node && nodeLink(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
+    fact('Node at the origin', key.node), fact('Clients', clientsLink(key.clients, { key: key.key })),
     fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)),
     fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
-    fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
+    fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: nacksHref({ key: key.key }) }, number(key.nacks_total))),
     fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
 }
 
@@ -91,7 +94,7 @@ function versions(key, type) {
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
     all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
-      v.nacked ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(key.key)}` }, number(v.nacked)) : '0',
+      v.nacked ? h('a', { class: 'bad', href: nacksHref({ key: key.key, type: typeName(type.type), version: v.version }) }, number(v.nacked)) : '0',
       i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),
       v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
@@ -99,52 +102,76 @@ function versions(key, type) {
 
 const RESOURCES = 50;
 
-// The resources of a type, with a field that selects by name. The page reads the
-// content of one when it is opened.
+/**
+ * resources draws the resources of a type, with a field that selects by name. The page reads the content
+ * of one when it is opened. The returned function takes the type as it is now. It reads the list again
+ * if the version has changed.
+ */
 function resources(el, page, key, type) {
-  if (!type) return;
-  const list = h('div', { 'aria-live': 'polite' });
+  const body = h('div', { 'aria-live': 'polite' });
+  const list = h('ul', { class: 'resources' });
+  const more = h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(next) } }, 'Next page »'));
   const field = h('input', { type: 'search', placeholder: 'Part of a name', 'aria-label': `Find a resource of ${name(type)}`, value: page.query.get('find') ?? '' });
   const ask = { key: key.key, type: type.type };
+  const known = new Map(); // elements by the name of the resource
   let asked = new AbortController();
+  let listed; // the version of the list; undefined: it could not be read
+  let token = ''; // of the shown page
+  let next; // the token of the next page
   let timer;
   const failed = (to) => (e) => {
     if (e.name === 'AbortError') return;
     if (e.status === 401) page.failed(e);
     else put(to, h('p', { class: 'wrong', role: 'alert' }, e.message));
   };
-  const read = (token) => {
+  const none = (find) => put(body, empty(find ? 'No resource has this in its name.' : 'The relay has no resource of this type.'));
+  const read = async (from) => {
     asked.abort();
     asked = new AbortController();
     const find = field.value.trim();
-    get('/resources', { ...ask, find, limit: RESOURCES, page_token: token }, AbortSignal.any([asked.signal, page.signal]))
-      .then((found) => put(list, found.items.length ? h('ul', { class: 'resources' }, found.items.map(one))
-        : empty(find ? 'No resource has this in its name.' : 'The origin has sent no resource of this type yet.'),
-      found.next_page_token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(found.next_page_token) } }, 'Next page »'))))
-      .catch((e) => (e.status === 404 ? put(list, empty('The origin has sent no resource of this type yet.')) : failed(list)(e)));
+    listed = type.version;
+    token = from;
+    try {
+      const found = await get('/resources', { ...ask, find, limit: RESOURCES, page_token: token }, AbortSignal.any([asked.signal, page.signal]));
+      if (token && !found.items.length) return read('');
+      keep(list, known, found.items, (r) => r.name, make, draw);
+      forget(known, found.items.map((r) => r.name));
+      next = found.next_page_token;
+      more.hidden = !next;
+      if (!found.items.length) none(find);
+      else if (list.parentNode !== body) put(body, list, more);
+    } catch (e) {
+      if (e.name !== 'AbortError') listed = undefined;
+      if (e.status === 404) none();
+      else failed(body)(e);
+    }
   };
-  const one = (r) => {
-    const body = h('div');
-    const details = h('details', {}, h('summary', {}, h('span', { class: 'long' }, r.name), ' ', version(r.origin_version || r.version), ' ', h('small', {}, bytes(r.bytes))), body);
-    details.addEventListener('toggle', () => {
-      if (!details.open) return;
-      get('/config_dump', { ...ask, name: r.name }, page.signal)
-        .then((found) => put(body, h('pre', {}, h('code', {}, JSON.stringify(found.items[0]?.resource ?? null, null, 2)))))
-        .catch(failed(body));
-    });
+  const content = (details, of) => get('/config_dump', { ...ask, name: of }, page.signal)
+    .then((found) => put(details.lastChild, h('pre', {}, h('code', {}, JSON.stringify(found.items[0]?.resource ?? null, null, 2)))))
+    .catch(failed(details.lastChild));
+  const make = (r) => {
+    const details = h('details', {}, h('summary'), h('div'));
+    details.addEventListener('toggle', () => details.open && content(details, r.name));
     return h('li', {}, details);
+  };
+  const draw = ({ firstChild: details }, r) => {
+    update(details.firstChild, h('span', { class: 'long' }, r.name), ' ', version(r.origin_version || r.version), ' ', h('small', {}, bytes(r.bytes)));
+    if (details.open) content(details, r.name);
   };
   field.addEventListener('input', () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
       const find = field.value.trim();
       page.go(keyHref(key.key, { type: name(type), ...(find && { find }) }), { replace: true, quiet: true });
-      read();
+      read('');
     }, 200);
   });
-  put(el, h('div', { class: 'line' }, h('h2', {}, `Resources of ${name(type)}`), field), list);
-  if (type.resources > 0) read();
-  else put(list, empty('The origin has sent no resource of this type yet.'));
+  put(el, h('div', { class: 'line' }, h('h2', {}, `Resources of ${name(type)}`), field), body);
+  if (!type.version) none();
+  return (now) => {
+    type = now;
+    if (type.version && type.version !== listed) read(token);
+  };
 }
 
 function memberTable(page, key, list) {

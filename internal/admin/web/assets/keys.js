@@ -2,7 +2,7 @@
 import { empty, h, put, table, update } from './dom.js';
 import { get } from './api.js';
 import { watch } from './watch.js';
-import { ago, clientsLink, count, keyLink, nodeLink, number, version } from './words.js';
+import { ago, clientsLink, count, keyLink, nacksHref, number, version } from './words.js';
 
 export const title = 'keys';
 
@@ -33,11 +33,11 @@ function draw(found, page, filter) {
     : k.upstream.connected ? k.upstream.origin : bad('not connected', k.upstream.error));
   return [
     table(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
-      { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Representative' }, { name: 'Origin' },
+      { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Node at the origin' }, { name: 'Origin' },
       { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
-    found.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), nodeLink(k.node), up(k), types(k),
+    found.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
-      k.nacks_total ? h('a', { class: 'bad', href: `/ui/nacks?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
+      k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key }) }, number(k.nacks_total)) : '0'])),
     pages('/ui/keys', page.query, found.next_page_token, filter)];
 }
 

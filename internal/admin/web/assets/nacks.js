@@ -10,16 +10,18 @@ import { ago, clientsHref, count, keyLink, nodeLink, number, short, typeName, ve
 export const title = 'NACKs';
 
 export async function show(main, page) {
-  const only = page.query.get('key');
+  const filter = Object.fromEntries([...page.query].filter(([name, value]) => ['key', 'type', 'version'].includes(name) && value));
+  const filtered = Object.keys(filter).length > 0;
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
-  put(main, h('h1', {}, 'NACKs', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/nacks' }, 'all keys')]), note, body);
+  put(main, h('h1', {}, 'NACKs', filtered && ' of ', filter.key && [keyLink(filter.key), ' '], filter.type && `${short(filter.type)} `,
+    filter.version && ['version ', version(filter.version)], filtered && h('a', { class: 'aside', href: '/ui/nacks' }, 'all NACKs')), note, body);
   const list = h('ul', { class: 'cards' });
   const part = h('p', { class: 'help' });
   const rest = h('div');
   const groups = new Map();
   const rows = new Map();
-  await watch(page, () => get('/nacks', { key: only, limit: 200, page_token: page.query.get('page_token') }, page.signal),
+  await watch(page, () => get('/nacks', { ...filter, limit: 200, page_token: page.query.get('page_token') }, page.signal),
     (found) => {
       const byMessage = grouped(found.items);
       keep(list, groups, byMessage, (g) => g.message, () => h('li', {}, h('div'), h('ul', { class: 'rows' })), (el, g) => {
@@ -35,11 +37,12 @@ export async function show(main, page) {
       forget(groups, byMessage.map((g) => g.message));
       forget(rows, found.items.map(idOf));
       const whole = !found.next_page_token && !page.query.has('page_token');
-      if (!found.items.length && whole) put(body, empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
+      if (!found.items.length && whole) put(body, filtered ? empty('The relay has no such NACK.', 'It keeps the newest NACKs of a key while the key is in use.')
+        : empty('No client has sent a NACK.', 'If a client rejects a response, this page shows the error message of the client.'));
       else if (list.parentNode !== body) put(body, part, list, rest);
       part.hidden = whole;
       update(part, `${count(found.items.length, 'NACK')} on this page, grouped by message. Other pages may have more with the same message.`);
-      update(rest, pages('/ui/nacks', page.query, found.next_page_token, only ? { key: only } : {}));
+      update(rest, pages('/ui/nacks', page.query, found.next_page_token, filter));
     },
     (what) => update(note, what && h('p', {}, what)));
 }
@@ -50,7 +53,7 @@ const idOf = (r) => JSON.stringify([r.key, r.type, r.version, r.message]);
  * keep gives el one element for each item, in the order of items. An item keeps its element, so that its
  * open parts stay open.
  */
-function keep(el, known, items, id, make, draw) {
+export function keep(el, known, items, id, make, draw) {
   items.forEach((item, i) => {
     let one = known.get(id(item));
     if (!one) {
@@ -63,7 +66,8 @@ function keep(el, known, items, id, make, draw) {
   while (el.children.length > items.length) el.lastChild.remove();
 }
 
-function forget(known, ids) {
+/** forget drops the elements of items that are not in ids. */
+export function forget(known, ids) {
   const present = new Set(ids);
   for (const id of known.keys()) if (!present.has(id)) known.delete(id);
 }
@@ -98,7 +102,7 @@ function head(g) {
   const keys = new Set(g.rows.map((r) => r.key)).size;
   return [
     h('p', { class: 'message' }, g.message || 'no message'),
-    g.rows.length > 1 && h('p', {}, still(g.still), ' · ', count(keys, 'key'), ' · ', count(g.rows.length, 'version'), ' · ', count(sum(g.rows, (r) => r.count), 'time'))];
+    g.rows.length > 1 && h('p', {}, still(g.still), ' · ', count(keys, 'key'), ' · ', count(new Set(g.rows.map((r) => r.version)).size, 'version'), ' · ', count(sum(g.rows, (r) => r.count), 'time'))];
 }
 
 function row(r) {

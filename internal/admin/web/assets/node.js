@@ -4,19 +4,28 @@ import { at, get } from './api.js';
 import { differences } from './diff.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, bytes, clientsHref, count, keyLink, nodeHref, number, short, span, state, version } from './words.js';
+import { ago, bytes, clientsHref, count, keyLink, nacksHref, nodeHref, number, short, span, state, typeName, version } from './words.js';
 
 export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
-  const diff = h('section', { 'aria-label': 'Differences' }, differences(page.name, page.signal, page.failed));
+  const compared = differences(page.name, page.signal, page.failed);
+  const diff = h('section', { 'aria-label': 'Differences' }, compared.el);
   const note = h('div', { class: 'alarms', role: 'status' });
-  await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal),
+  let drawn;
+  await watch(page, () => get(at('/clients', page.name), { sort: 'worst', limit: 50, page_token: page.query.get('page_token') }, page.signal)
+    .catch((e) => { // no client has the node id
+      if (e.status === 404) return { items: [], total: 0 };
+      throw e;
+    }),
     (list) => {
       if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
       diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
       update(body, draw(list, page));
+      const now = JSON.stringify(list.items, (name, value) => (name === 'unanswered_seconds' ? undefined : value));
+      if (now !== drawn) compared.again();
+      drawn = now;
     },
     (what) => update(note, what && h('p', {}, what)));
 }
@@ -40,14 +49,14 @@ function stream(c) {
     c.types?.length ? table('Types on this stream', [
       { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Requested' }, { name: 'Sent' }, { name: 'Acknowledged' },
       { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
-    c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key) : h('span', { class: 'none' }, 'none'),
+    c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key, { type: typeName(t.type) }) : h('span', { class: 'none' }, 'none'),
       t.wildcard ? (t.names ? `all, and ${count(t.names, 'name')}` : 'all') : count(t.names, 'name'), version(t.sent), version(t.acked),
-      number(t.responses), number(t.acks), t.nacks ? h('span', { class: 'bad' }, number(t.nacks)) : '0']))
+      number(t.responses), number(t.acks), t.nacks ? h('a', { class: 'bad', href: nacksHref({ key: t.key, type: typeName(t.type) }) }, number(t.nacks)) : '0']))
       : empty('The client has sent no request on this stream yet.'),
     (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'nack' },
       h('p', {}, h('b', {}, short(t.type)), ': the client rejected version ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
         h('span', { class: 'message' }, t.last_nack.message || 'no message')),
-      t.key && h('p', {}, h('a', { href: `/ui/nacks?${new URLSearchParams({ key: t.key })}` }, 'All NACKs of this key')))),
+      t.key && h('p', {}, h('a', { href: nacksHref({ key: t.key }) }, 'All NACKs of this key')))),
     (c.types ?? []).filter((t) => t.oversized).map((t) => h('p', { class: 'wrong' },
       `The relay does not send version ${t.oversized.version} of ${short(t.type)}: the response is too large (${number(t.oversized.bytes)} bytes)`))];
 }

@@ -117,6 +117,9 @@ export const clientsHref = (filter = {}) => {
   return q.size ? `/ui/clients?${q}` : '/ui/clients';
 };
 
+/** nacksHref is the address of the list of NACKs that a filter selects: key, type and version. */
+export const nacksHref = (filter) => `/ui/nacks?${new URLSearchParams(Object.entries(filter).filter(([, value]) => value))}`;
+
 /** clientsLink is a number of clients, with a link to their list. */
 export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
 
