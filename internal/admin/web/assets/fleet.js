@@ -13,7 +13,6 @@ export async function show(main, page) {
   const keys = h('section', { 'aria-label': 'Keys' });
   const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
   const alarms = h('div', { class: 'alarms', role: 'status' });
-  let toOrigins = location.hash === '#origins';
   put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), past, h('div', { class: 'two' }, keys, side));
   put(tiles, h('p', { class: 'loading' }, 'Waiting for data…'));
   const flow = new Flow(drawing, page.signal);
@@ -27,9 +26,17 @@ export async function show(main, page) {
     drawing.hidden = o.clients === 0;
     update(keys, keyTable(o));
     update(side, typeTable(o), originTable(o));
-    if (toOrigins) requestAnimationFrame(() => side.scrollIntoView()); // after the top of a new view was shown
-    toOrigins = false;
   });
+  if (location.hash === '#origins') scrollTo(side, [alarms, tiles, drawing, past, keys], page.signal);
+}
+
+/** scrollTo shows el, again after the parts above it have grown, until the user scrolls. */
+function scrollTo(el, above, signal) {
+  const grown = new ResizeObserver(() => el.scrollIntoView());
+  for (const part of above) grown.observe(part);
+  const stop = () => grown.disconnect();
+  for (const by of ['wheel', 'touchmove', 'keydown', 'pointerdown']) addEventListener(by, stop, { once: true, signal });
+  signal.addEventListener('abort', stop);
 }
 
 const LIKE = 3; // texts of one banner
