@@ -102,7 +102,7 @@ func (o *observed) problems() []overview.Problem {
 	o.ruleProblems(say)
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
-			Impact: "The previous values of these keys stay in force.", Next: "Restart the relay when it suits you."})
+			Impact: "The previous values of these settings stay in force.", Next: "Restart the relay when it suits you."})
 	}
 	return out
 }
