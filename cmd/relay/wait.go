@@ -59,7 +59,7 @@ to come again.`,
 	f := cmd.Flags()
 	f.StringVarP(&w.key, "key", "k", "", "the key, as relay status shows it")
 	f.VarP(&w.typ, "type", "t", "the resource type, a short name such as CDS or a URL")
-	f.StringVar(&w.version, "version", "", "the version, as the relay or the origin names it")
+	f.StringVar(&w.version, "version", "", "the version that the origin gave, or that the relay made from the content")
 	f.Float64Var(&w.percent, "percent", 100, "share of the clients that must have the version, in percent")
 	f.IntVar(&w.clients, "clients", 1, "least number of clients")
 	f.BoolVar(&w.newer, "or-newer", false, "accept the version even if another one replaced it before the wait began")

@@ -22,7 +22,7 @@ type DumpedResource struct {
 	Name    string   `json:"name"`
 	Aliases []string `json:"aliases,omitempty"`
 	// TypeVersion is the type's version at that moment, as a client with all of its resources has
-	// it. OriginTypeVersion is the origin's name of it, if that differs.
+	// it. OriginTypeVersion is the version that the origin gave, if it differs.
 	TypeVersion       string `json:"type_version"`
 	OriginTypeVersion string `json:"type_origin_version,omitempty"`
 	// Version is the relay's version of the resource, made of its content. OriginVersion is the

@@ -32,7 +32,7 @@ func (s *Server) routes() []route {
 			get: list(s.listNode, clientQuery...)},
 		{path: "/nacks", help: "the NACKs of clients, the newest first, an item for each key, type, version and message, with the number of clients that still reject it; ?key=, ?type= and ?version= select items; ?diff=true with the rejected resources, compared with those that the client had, for the last 16 of a key",
 			get: list(s.listNacks, "key", "type", "version", "diff")},
-		{path: "/progress/{key...}", help: "how many clients have a version: ?type=CDS&version= takes the relay's or the origin's name; ?mark= repeats the mark of the previous answer, which says when the wait began; ?or_newer=true also accepts a version that was replaced before that",
+		{path: "/progress/{key...}", help: "how many clients have a version: ?type=CDS&version= takes the version that the origin gave, or that the relay made from the content; ?mark= repeats the mark of the previous answer, which says when the wait began; ?or_newer=true also accepts a version that was replaced before that",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},
 		{path: "/diff/{node...}", help: "the resources that a node NACKed or does not have yet, compared with those that it has",
 			get: list(s.nodeDiff)},

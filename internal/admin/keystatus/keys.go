@@ -59,7 +59,7 @@ type Type struct {
 	Resources int    `json:"resources"`
 	Bytes     int64  `json:"bytes"`
 	Version   string `json:"version"`
-	// OriginVersion is what the origin calls it; empty: it does not say.
+	// OriginVersion is the version that the origin gave; empty: it gave none.
 	OriginVersion string `json:"origin_version,omitempty"`
 	Origin        string `json:"origin,omitempty"`
 	// Generation of the key in which it last changed.

@@ -39,7 +39,7 @@ type Progress struct {
 	// Mark encodes when the wait began and what came since. The next request has to repeat
 	// it. It is valid for as long as the relay runs.
 	Mark string `json:"mark"`
-	// Newest is the newest version, NewestOrigin the origin's name of it.
+	// Newest is the newest version, as clients get it. NewestOrigin is the one that the origin gave.
 	Newest       string `json:"newest_version,omitempty"`
 	NewestOrigin string `json:"newest_origin_version,omitempty"`
 	// Clients counts the clients of the key and type. Reached counts those that acknowledged the

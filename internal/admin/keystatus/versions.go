@@ -15,7 +15,7 @@ import (
 // Version says how many clients have a version of a key's type.
 type Version struct {
 	Version string `json:"version"`
-	// OriginVersion is the origin's name for it; empty: the origin gave none.
+	// OriginVersion is the version that the origin gave; empty: it gave none.
 	// ContentVersion depends only on the content of all responses of the version.
 	OriginVersion  string    `json:"origin_version,omitempty"`
 	ContentVersion string    `json:"content_version"`
