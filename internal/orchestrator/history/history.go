@@ -30,7 +30,11 @@ type History struct {
 func New(droppedGenerations, droppedNacks func(n int)) *History {
 	return &History{
 		resources: snapshot.NewHistories(snapshot.HistoryBytes, snapshot.HistoryBytesEach, droppedGenerations),
-		nacks:     allNacks{max: allNackBytes, dropped: droppedNacks, rejected: keptRejected{max: allRejectedBytes}},
+		nacks: allNacks{
+			dropped:  droppedNacks,
+			rows:     rowList{max: allNackBytes, slotOf: func(r *nackRow) *slot { return &r.inAll }},
+			rejected: rowList{max: allRejectedBytes, slotOf: func(r *nackRow) *slot { return &r.withRejected }},
+		},
 	}
 }
 

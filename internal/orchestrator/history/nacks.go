@@ -1,7 +1,6 @@
 package history
 
 import (
-	"container/list"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -61,7 +60,7 @@ type Nacks struct {
 	key xds.Key
 	all *allNacks
 
-	mu     sync.Mutex // locked before that of allNacks
+	mu     sync.Mutex // locked before those of allNacks
 	total  uint64
 	rows   []*nackRow // the one seen longest ago first
 	closed bool
@@ -76,27 +75,15 @@ type nackRow struct {
 	Nack
 	seen map[uint64]struct{} // hashes of the ids of nodes
 
-	// The lock of allNacks protects the fields below.
-	at   *list.Element // nil: it is not in the list
-	seq  uint64
-	cost int64
-
-	// The lock of keptRejected protects the fields below.
-	rejectedAt    *list.Element // nil: it is not in the list
-	rejectedBytes int64
+	inAll        slot // in allNacks.rows
+	withRejected slot // in allNacks.rejected
 }
 
 // allNacks are the rows of all keys.
 type allNacks struct {
-	max     int64     // bytes
-	dropped func(int) // counts the rows that a bound removed
-
-	rejected keptRejected
-
-	mu    sync.Mutex
-	order list.List // of *nackRow, the one seen longest ago first
-	seq   uint64    // the newest one's
-	bytes int64
+	dropped  func(int) // counts the rows that a bound removed
+	rows     rowList
+	rejected rowList // the rows that have resources
 }
 
 // The approximate sizes of a row without its texts, of each client in it, and of each
@@ -114,50 +101,6 @@ func (r *nackRow) size() int64 {
 		n += nackClientCost + len(r.Clients[i].Node)
 	}
 	return int64(n)
-}
-
-// use records that the row r was seen now. It returns the rows that have to be removed for it: they
-// are no longer in the list, and their keys have to drop them. The caller has the lock of r's key.
-func (a *allNacks) use(r *nackRow) (out []*nackRow) {
-	cost := r.size()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.at == nil {
-		r.at = a.order.PushBack(r)
-	} else {
-		a.order.MoveToBack(r.at)
-	}
-	a.seq++
-	a.bytes += cost - r.cost
-	r.seq, r.cost = a.seq, cost
-	for a.bytes > a.max && a.order.Len() > 1 {
-		oldest := a.order.Front().Value.(*nackRow)
-		a.removeLocked(oldest)
-		out = append(out, oldest)
-	}
-	return out
-}
-
-// remove takes a row out of the list.
-func (a *allNacks) remove(r *nackRow) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.at != nil {
-		a.removeLocked(r)
-	}
-}
-
-func (a *allNacks) removeLocked(r *nackRow) {
-	a.order.Remove(r.at)
-	a.bytes -= r.cost
-	r.at, r.cost = nil, 0
-}
-
-// has reports whether the row is in the list.
-func (a *allNacks) has(r *nackRow) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return r.at != nil
 }
 
 var nackSeed = maphash.MakeSeed()
@@ -183,7 +126,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time, rejected fun
 		r = k.rows[at]
 		k.rows = slices.Delete(k.rows, at, at+1)
 	case len(k.rows) == maxNacks:
-		k.all.remove(k.rows[0])
+		k.all.rows.remove(k.rows[0])
 		k.all.rejected.remove(k.rows[0])
 		k.rows = slices.Delete(k.rows, 0, 1)
 		dropped++
@@ -195,7 +138,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time, rejected fun
 	r.Count++
 	r.noteClient(node, hash, now)
 	k.rows = append(k.rows, r)
-	out, wanted := k.all.use(r), r.Rejected == nil
+	out, wanted := k.all.rows.use(r, r.size()), r.Rejected == nil
 	k.mu.Unlock()
 	for _, o := range out {
 		o.of.drop(o)
@@ -215,7 +158,7 @@ func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time, rejected fun
 func (k *Nacks) drop(r *nackRow) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.all.has(r) {
+	if !k.all.rows.has(r) {
 		k.all.rejected.remove(r)
 		k.rows = slices.DeleteFunc(k.rows, func(o *nackRow) bool { return o == r })
 	}
@@ -226,7 +169,7 @@ func (k *Nacks) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.rows {
-		k.all.remove(r)
+		k.all.rows.remove(r)
 		k.all.rejected.remove(r)
 	}
 	k.rows, k.closed = nil, true
@@ -292,7 +235,7 @@ type KeyNack struct {
 // was noted again meanwhile is yielded at its old place.
 func (h *History) Nacks(before uint64) iter.Seq[KeyNack] {
 	return func(yield func(KeyNack) bool) {
-		for _, at := range h.nacks.below(before) {
+		for _, at := range h.nacks.rows.below(before) {
 			k := at.row.of
 			k.mu.Lock()
 			n := KeyNack{Key: k.key, Place: at.seq, Nack: at.row.copyLocked()}
@@ -302,24 +245,6 @@ func (h *History) Nacks(before uint64) iter.Seq[KeyNack] {
 			}
 		}
 	}
-}
-
-// placed is a row and its place.
-type placed struct {
-	row *nackRow
-	seq uint64
-}
-
-// below returns the rows below a place, the newest first.
-func (a *allNacks) below(before uint64) (out []placed) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for e := a.order.Back(); e != nil; e = e.Prev() {
-		if r := e.Value.(*nackRow); before == 0 || r.seq < before {
-			out = append(out, placed{r, r.seq})
-		}
-	}
-	return out
 }
 
 // ClipName shortens the id of a node, a version or a type to the bound of a Nack.

@@ -20,7 +20,7 @@ const cds = xds.ClusterType
 func bounded(max int64) (h *History, dropped *int) {
 	dropped = new(int)
 	h = New(func(int) {}, func(n int) { *dropped += n })
-	h.nacks.max = max
+	h.nacks.rows.max = max
 	return h, dropped
 }
 
@@ -74,7 +74,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	_, rows := again.All()
 	equal(t, "what comes again stays", rows[0].Count, 500)
 	bytes += again.rows[0].size()
-	equal(t, "counted", h.nacks.bytes, bytes)
+	equal(t, "counted", h.nacks.rows.bytes, bytes)
 	equal(t, "gone", *dropped, n-kept)
 	if bytes > room || kept < 50 {
 		t.Errorf("%d bytes in %d rows", bytes, kept)
@@ -95,8 +95,8 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 		k.Close()
 		k.Note(cds, fanout.Nack{Version: "late", Node: "n"}, now, none)
 	}
-	equal(t, "over", h.nacks.bytes, 0)
-	equal(t, "rows", h.nacks.order.Len(), 0)
+	equal(t, "over", h.nacks.rows.bytes, 0)
+	equal(t, "rows", h.nacks.rows.order.Len(), 0)
 }
 
 func TestP17_NacksAreBounded(t *testing.T) {

@@ -1,9 +1,6 @@
 package history
 
 import (
-	"container/list"
-	"sync"
-
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -61,53 +58,15 @@ func sizeOf(r *xds.Resource) int64 {
 
 func uncacheable(r *xds.Resource) bool { return r.HasBody() && r.Uncacheable }
 
-// keptRejected are the rows of all keys with resources. It has a lock of its own, which is taken
-// while that of a key is held.
-type keptRejected struct {
-	max int64 // bytes
-
-	mu    sync.Mutex
-	order list.List // of *nackRow, the one that was added first first
-	bytes int64
-}
-
-// add adds a row with resources. It returns the rows whose resources have to go for it.
-func (a *keptRejected) add(r *nackRow) (out []*nackRow) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r.rejectedAt, r.rejectedBytes = a.order.PushBack(r), r.Rejected.bytes
-	a.bytes += r.rejectedBytes
-	for a.bytes > a.max {
-		oldest := a.order.Front().Value.(*nackRow)
-		a.removeLocked(oldest)
-		out = append(out, oldest)
-	}
-	return out
-}
-
-func (a *keptRejected) remove(r *nackRow) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.rejectedAt != nil {
-		a.removeLocked(r)
-	}
-}
-
-func (a *keptRejected) removeLocked(r *nackRow) {
-	a.order.Remove(r.rejectedAt)
-	a.bytes -= r.rejectedBytes
-	r.rejectedAt, r.rejectedBytes = nil, 0
-}
-
 // keepRejected keeps the resources of a row, unless the row is gone or has some.
 func (k *Nacks) keepRejected(r *nackRow, what *Rejected) {
 	k.mu.Lock()
-	if !k.all.has(r) || r.Rejected != nil {
+	if !k.all.rows.has(r) || r.Rejected != nil {
 		k.mu.Unlock()
 		return
 	}
 	r.Rejected = what
-	out := k.all.rejected.add(r)
+	out := k.all.rejected.use(r, what.bytes)
 	kept := 0
 	for i := len(k.rows) - 1; i >= 0; i-- {
 		if row := k.rows[i]; row.Rejected != nil {

@@ -121,15 +121,15 @@ func TestRejectedOfKeysIsBounded(t *testing.T) {
 	equal(t, "after two large ones", fmt.Sprint(web2, db2), "0 1")
 
 	// Rows that a bound drops take their resources along, and so does the end of a key.
-	h.nacks.max = 1
+	h.nacks.rows.max = 1
 	nack(web, 30, 100)
-	equal(t, "rows", fmt.Sprint(h.nacks.order.Len(), h.nacks.rejected.order.Len()), "1 1")
+	equal(t, "rows", fmt.Sprint(h.nacks.rows.order.Len(), h.nacks.rejected.order.Len()), "1 1")
 	web.Close()
 	db.Close()
 	nack(web, 31, 100)
 	equal(t, "over", fmt.Sprint(h.nacks.rejected.bytes, h.nacks.rejected.order.Len()), "0 0")
 	k := h.NewNacks(xds.NewKey("k"))
-	h.nacks.max = allNackBytes
+	h.nacks.rows.max = allNackBytes
 	for i := range maxNacks + 20 {
 		nack(k, i, 10)
 	}
