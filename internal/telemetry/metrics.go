@@ -55,7 +55,7 @@ type Metrics struct {
 	// Keys.
 	Keys               *Gauge
 	MixedUserAgentKeys *Gauge // keys whose clients differ in user agent (P58)
-	// HistoryDropped counts replaced states that were dropped for lack of room. A NACK of such a
+	// HistoryDropped counts replaced snapshots that were dropped for lack of room. A NACK of such a
 	// state cannot be compared any more.
 	HistoryDropped Counter
 	// NacksDropped counts rows of NACKs that were dropped for lack of room.
@@ -169,7 +169,7 @@ func (m *Metrics) make() {
 	m.MixedUserAgentKeys = m.gauge("mixed_user_agent_keys", "Aggregation keys whose clients differ in the name of their user agent.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
-	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states that were dropped for lack of room. relay diff cannot compare with them.", nil)
+	m.HistoryDropped = m.counter("history_dropped_total", "Replaced snapshots that were dropped for lack of room. relay diff cannot compare with them.", nil)
 	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of /nacks that were dropped for lack of room. A row has one key, type, version and message.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to origins larger than upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that did not fit into a request to an origin. Removals of these resources may go unnoticed.", nil)
