@@ -172,7 +172,7 @@ type Reload uint8
 // The results.
 const (
 	Reloaded     Reload = iota
-	ReloadFailed        // the one before stays in force
+	ReloadFailed        // the previous one stays in force
 	reloads
 )
 

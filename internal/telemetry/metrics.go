@@ -195,8 +195,8 @@ func (m *Metrics) make() {
 		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
 	}
 	m.makeStore()
-	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The configuration before stays in force.", nil)
-	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Configuration keys whose new values need a restart.", nil)
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The previous configuration stays in force.", nil)
+	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Settings whose new values need a restart.", nil)
 
 	m.read("config_age_seconds", "Time since the last accepted response of any origin, or since the start. It grows while nothing changes, and is not the age of the resources.",
 		func() float64 { return m.ConfigAge().Seconds() })
@@ -301,7 +301,7 @@ func (m *Metrics) CertificateReloadFailed(of string, failed bool) {
 	defer m.mu.Unlock()
 	c := m.certificate(of)
 	if c.failed == nil {
-		c.failed = m.gauge("certificate_reload_failed", "1 while the present certificate files cannot be used. The files before stay in force.", tags{"of": of})
+		c.failed = m.gauge("certificate_reload_failed", "1 while the present certificate files cannot be used. The previous files stay in force.", tags{"of": of})
 	}
 	n := 0
 	if failed {
@@ -341,7 +341,7 @@ func (m *Metrics) Origin(name string) *Origin {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
 			Away:        m.gauge("upstream_away", "1 while an origin is away: the relay cannot connect to it, or it ends every stream without a response.", tags{"origin": name}),
 			Silent:      m.gauge("upstream_silent_streams", "Open streams on which an origin sent nothing within upstream.first_answer_timeout.", tags{"origin": name}),
-			FaultyFiles: m.gauge("upstream_faulty_files", "Files of an origin's directory, and the directory, that cannot be used. Their content before stays in force.", tags{"origin": name})}
+			FaultyFiles: m.gauge("upstream_faulty_files", "Files of an origin's directory, and the directory, that cannot be used. Their previous content stays in force.", tags{"origin": name})}
 		for _, label := range typeLabels {
 			o.rejected = append(o.rejected, m.gauge("upstream_rejected_types", "Types of keys whose newest response from an origin the relay rejected.",
 				tags{"origin": name, "type": label}))
