@@ -89,7 +89,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 	}{
 		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrun \"relay --help\" for usage\n"},
 		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrun \"relay validate --help\" for usage\n"},
-		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrun \"relay demo --help\" for usage\n"},
+		{[]string{"demo", "--clients", "x"}, `relay: --clients: must be an integer, but is "x"`, "\nrun \"relay demo --help\" for usage\n"},
 		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrun \"relay completion --help\" for usage\n"},
 		{[]string{"validate", "x"}, `relay: validate: takes no arguments, but has "x"`, "\nrun \"relay validate --help\" for usage\n"},
 		{[]string{"version", "-o", "xml"}, `relay: --output: must be one of text, json, yaml, but is "xml"`, "\nrun \"relay version --help\" for usage\n"},

@@ -24,7 +24,7 @@ func newDiffCmd() *cobra.Command {
 as YAML diffs against the resources that it has. The output has the client's error
 message and no secrets.
 
-The relay keeps at most 4 MB of replaced resources for each type of a key. For older
+The relay keeps at most 4 MiB of replaced resources for each type of a key. For older
 resources the command prints that the relay no longer has them. "relay nacks --diff"
 shows what clients rejected earlier.`,
 		Example: `  relay diff sidecar~10.0.0.1~web-0

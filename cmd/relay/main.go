@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"xdsrelay/config"
 )
@@ -62,6 +63,20 @@ func misused(err error) bool {
 	return errors.As(err, new(usageError)) || strings.HasPrefix(text, "unknown command ") || strings.HasPrefix(text, "required flag(s) ")
 }
 
+// flagKinds are the values of pflag's types, in the words of the configuration's errors.
+var flagKinds = map[string]string{"bool": "true or false", "int": "an integer", "duration": "a duration such as 30s"}
+
+// flagError replaces pflag's error about a wrong value, which contains the error of a Go function.
+func flagError(err error) error {
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		if kind, ok := flagKinds[wrong.GetFlag().Value.Type()]; ok {
+			return usageErrorf("--%s: must be %s, but is %q", wrong.GetFlag().Name, kind, wrong.GetValue())
+		}
+	}
+	return usageError{err}
+}
+
 // noArgs is for commands without arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -99,7 +114,7 @@ does not exist, it is 127.0.0.1:19000.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate(build().String() + "\n") // the same text as relay version
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	// In the order in which users need them.
 	root.AddCommand(
 		newServeCmd(),

@@ -40,14 +40,14 @@ worst first:
   SYNCED    The client acknowledged the newest version of all its resources.
 
 A row is a node under a key. A node that has the same type on several streams has
-several rows. With -o wide a row is a stream under a key, with the program, the peer,
+several rows. With -o wide a row is a stream under a key, with the user agent, the peer,
 and how long it has been open.
 
 --state selects clients by the worst state of their types, or by the state of the type
 of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
 one. An unknown key and a node that is not connected are errors.
 
---summary shows numbers instead of clients: by type, by key, and by program.
+--summary shows numbers instead of clients: by type, by key, and by user agent.
 
 --watch prints again and again. If the terminal has too few lines, it leaves out the
 last rows of the table.
@@ -70,7 +70,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 	f.StringVarP(&st.node, "node", "n", "", "only the node with this id")
 	f.Var(&st.states, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
 	f.VarP(&st.typ, "type", "t", "only clients with this type, a short name such as CDS or a URL, and only its column")
-	f.StringVar(&st.userAgent, "user-agent", "", "only clients of this program, with or without its version: envoy, \"envoy 1.40.0\"")
+	f.StringVar(&st.userAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
 	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
 	f.BoolVarP(&again, "watch", "w", false, "print again every 2 s, until a signal")
 	completeKeys(cmd, flags)

@@ -21,7 +21,7 @@ type summary struct {
 	Clients int        `json:"clients"` // streams, and clients that poll
 	Types   []statesOf `json:"types"`   // in the order in which the relay sends them
 	Keys    []statesOf `json:"keys"`    // the worst first
-	// UserAgents counts the clients of the relay by program; empty with --key.
+	// UserAgents counts the clients of the relay by user agent; empty with --key.
 	UserAgents []inspect.UserAgentCount `json:"user_agents"`
 	Problems   []overview.Problem       `json:"problems"`
 }

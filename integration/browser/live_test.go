@@ -62,7 +62,7 @@ func TestAFailedViewIsReadAgain(t *testing.T) {
 	p.is("document.activeElement.matches('.failed button')") // the same error does not move the focus
 	leave()
 	leave = w.join(edge(2)...)
-	p.shows("section[aria-label=Members]", "edge-000")
+	p.shows("section[aria-label=Clients]", "edge-000")
 
 	leave()
 	w.stop()

@@ -55,7 +55,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "These clients keep", "Look up the reason unmapped")
+	p.shows(".alarms", "The relay refused or ended 1 stream in the last minute; reason unmapped, last node lost-1: ", "no aggregation rule matches this node", "(last ", "Refused clients get nothing", "Look up the reason unmapped")
 }
 
 // An origin that the relay cannot reach is shown before any client comes.
@@ -204,7 +204,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
 	p.shows("h1", "edge/eu-1")
 	p.shows(".tabs", "CDS", "1")
-	p.shows("section[aria-label=Members]", "edge-000", "edge-004", "SYNCED")
+	p.shows("section[aria-label=Clients]", "edge-000", "edge-004", "SYNCED")
 	same := p.marked()
 	w.clusters("2", "web", "api", "new-one")
 	p.shows(".tabs a[aria-current]", "CDS 2")

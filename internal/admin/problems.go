@@ -160,7 +160,7 @@ func (o *observed) fileProblems(say func(overview.Problem)) {
 	}
 	for _, f := range o.configuration.RejectedFiles {
 		say(overview.Problem{Text: fmt.Sprintf("%s: the changed file cannot be used: %s", f.Of, f.Error), Since: &f.Since,
-			Impact: "The previous content stays in force. A certificate stays in use until it expires.", Next: "Repair the file. The relay reads it again by itself."})
+			Impact: "The previous content stays in force. Once an old certificate has expired, the other side rejects the relay.", Next: "Repair the file. The relay reads it again by itself."})
 	}
 }
 
@@ -264,7 +264,7 @@ func refusalProblem(r *refusal.Recent) overview.Problem {
 	}
 	p := overview.Problem{
 		Text:   fmt.Sprintf("the relay refused or ended %s in the last minute; reason %s%s: %s", counted(r.Count, what), r.Reason, of, r.Error),
-		Impact: "These clients keep the configuration that they have and get no changes from this relay.",
+		Impact: "Refused clients get nothing from this relay. A client that has a configuration keeps it.",
 		Next:   fmt.Sprintf("Look up the reason %s in docs/operations.md, \"Why clients are refused\".", r.Reason),
 	}
 	if at := r.At; at != (time.Time{}) {

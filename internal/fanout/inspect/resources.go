@@ -91,7 +91,7 @@ func (c *config) nackOf(r *session.Resource) *member.Nack {
 		n = *c.nack
 	}
 	if r.NackedIn != "" && r.NackedIn != n.Version {
-		n = member.Nack{Version: r.NackedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
+		n = member.Nack{Version: r.NackedIn, Node: n.Node, Message: "(the relay keeps the message of the client's last NACK only)"}
 	}
 	if r.NackedVersion != "" {
 		n.Version = r.NackedVersion

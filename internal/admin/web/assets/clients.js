@@ -50,10 +50,10 @@ function form(filter, page) {
 
 const field = (label, control) => h('label', {}, h('span', {}, label), control);
 
-// agentTable has the programs of all clients.
+// agentTable has the user agents of all clients.
 function agentTable(agents) {
   const name = (a) => [a.name, a.version].filter(Boolean).join(' ');
-  return h('section', { 'aria-label': 'User agents' }, h('h2', {}, 'User agents'), table('All clients by program and version', [{ name: 'User agent', head: true }, { name: 'Clients', class: 'n' }],
+  return h('section', { 'aria-label': 'User agents' }, h('h2', {}, 'User agents'), table('All clients by user agent and version', [{ name: 'User agent', head: true }, { name: 'Clients', class: 'n' }],
     agents.map((a) => [a.other ? `${number(a.other)} others` : name(a) || h('span', { class: 'none' }, 'not given'),
       a.other || !name(a) ? number(a.clients) : clientsLink(a.clients, { user_agent: name(a) })])));
 }

@@ -1,5 +1,5 @@
 // A key: its versions over time, the newest one's progress, its resources and
-// its members.
+// its clients.
 import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
@@ -17,7 +17,7 @@ export async function show(main, page) {
   const tabs = h('nav', { class: 'tabs', 'aria-label': 'Types of the key' });
   const spread = h('section', { 'aria-label': 'Versions' });
   const held = h('section', { 'aria-label': 'Resources' });
-  const members = h('section', { 'aria-label': 'Members' });
+  const members = h('section', { 'aria-label': 'Clients' });
   let drawn = '';
   let fresh = true;
   let list; // of the resources of the chosen type
@@ -175,10 +175,10 @@ function resources(el, page, key, type) {
 }
 
 function memberTable(page, key, list) {
-  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'The relay keeps the key for a while, and serves returning clients at once.')];
+  if (!list.items.length) return [h('h2', {}, 'Clients'), empty('No client has this key now.', 'The relay keeps the key for a while, and serves returning clients at once.')];
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
-  return [h('h2', {}, 'Members'),
+  return [h('h2', {}, 'Clients'),
     table(`${count(list.total, 'client')}, the worst first${list.next_page_token || page.query.has('page_token') ? `; ${number(list.items.length)} of them on this page` : ''}`, [
       { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
     list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),

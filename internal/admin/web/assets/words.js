@@ -69,8 +69,8 @@ export function tick() {
 
 // States, the worst first. Each has a shape as well as a colour.
 export const states = [
-  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has not accepted another one since' },
-  { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest version' },
+  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has not accepted newer content of the rejected resources since' },
+  { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or the relay has not sent it everything' },
   { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'was sent nothing yet, or lacks only names that the origin has not answered' },
   { name: 'SYNCED', field: 'synced', mark: '●', says: 'acknowledged the newest version' },
 ];
