@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
 )
@@ -42,8 +43,9 @@ func (d *demoShow) printf(format string, args ...any) {
 
 func (d *demoShow) start(clients int, origin string) {
 	d.printf(`origin    %s  (a directory of files, which you may change)
-relay     %s  (gRPC: point an Envoy or a gRPC client here)
-clients   %d, half SotW and half delta
+          The relay reads a change when the files have stayed the same for %[7]v.
+relay     %[2]s  (gRPC: point an Envoy or a gRPC client here)
+clients   %[3]d, half SotW and half delta
 
 look      http://%[4]s/ in a browser
           %[5]s status%[6]s                  the state of each client
@@ -51,7 +53,7 @@ look      http://%[4]s/ in a browser
           %[5]s diff edge-000%[6]s           the resources that a client rejected, as a diff
           curl -s http://%[4]s/metrics | grep xdsrelay_
 
-`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())
+`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag(), filewatch.Quiet)
 }
 
 // adminFlag is the flag with which commands find the demo's relay; empty: the default finds it.
