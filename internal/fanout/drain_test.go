@@ -95,7 +95,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 	c := r.HTTP("http1")
 	r.Refused(r.Ask(c, xds.ClusterType, ""), 403)
 	if n := log.Count(`level=INFO msg="client poll refused" node=n peer=127.0.0.1:`); n != 1 ||
-		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("account=") != 0 {
+		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("identity=") != 0 {
 		t.Error(log.String())
 	}
 	for body, reason := range map[string]string{"": "the body is empty", " \n": "the body is empty", "{": "not a DiscoveryRequest in canonical JSON"} {
@@ -112,7 +112,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 	}
 }
 
-// A line has the account that limits count a client by, unless it is its address. It has the key
+// A line has the identity that limits count a client by, unless it is its address. It has the key
 // instead of the error if the whole key is refused.
 func TestRefusalsAreLogged(t *testing.T) {
 	var log xdstest.Log
@@ -124,7 +124,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		t.Error(log.String())
 	}
 	s.refusals.Note("client stream ended", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "uri:spiffe://n"})
-	if log.Count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
-		t.Error("no account in the line")
+	if log.Count("identity=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
+		t.Error("no identity in the line")
 	}
 }

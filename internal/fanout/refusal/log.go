@@ -36,7 +36,7 @@ func (c Client) Attrs() (args []any) {
 		host = c.Peer
 	}
 	if c.Account != host {
-		args = append(args, "account", c.Account)
+		args = append(args, "identity", c.Account)
 	}
 	return args
 }
