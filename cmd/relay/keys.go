@@ -17,7 +17,7 @@ func newKeysCmd() *cobra.Command {
 	return newListCmd(&cobra.Command{
 		Use:   "keys",
 		Short: "List the aggregation keys of a running relay",
-		Long: `List the aggregation keys that a running relay has in use.
+		Long: `List the aggregation keys of a running relay, with clients or without.
 
   CLIENTS    streams, and clients that poll
   SYNCED, NOT SENT, STALE, NACKED

@@ -22,7 +22,7 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.live}},
 		{path: "/server_info", help: "version, state, configuration file, store, and summary numbers",
 			get: &endpoint{answer: s.serverInfo, reads: true}},
-		{path: "/keys", help: "the aggregation keys in use; clients counts streams and REST clients, members counts their types: a client with three types is three members; ?disconnected=true selects those with clients and without a stream to an origin",
+		{path: "/keys", help: "the aggregation keys of the relay, with clients or without; clients counts streams and REST clients, members counts their types: a client with three types is three members; ?disconnected=true selects those with clients and without a stream to an origin",
 			get: list(s.listKeys, "disconnected")},
 		{path: "/keys/{key...}", help: "one key with its versions, its upstream stream, and its NACKs; second_upstream is there if clients request a type both by wildcard and by name",
 			get: &endpoint{answer: s.oneKey, reads: true}},

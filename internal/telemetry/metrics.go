@@ -165,7 +165,7 @@ func (m *Metrics) make() {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule. Each error counts as no match.", nil)
-	m.Keys = m.gauge("keys", "Aggregation keys in use, with clients or without.", nil)
+	m.Keys = m.gauge("keys", "Aggregation keys that the relay keeps, with clients or without.", nil)
 	m.MixedUserAgentKeys = m.gauge("mixed_user_agent_keys", "Aggregation keys whose clients differ in the name of their user agent.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
