@@ -46,13 +46,10 @@ func (st *stream) UserAgent() inspect.UserAgent {
 
 // Status implements inspect.Client.
 func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
-	c := inspect.ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
+	c := inspect.ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened, Identity: st.caller.Identity()}
 	if st.inFlight.Load() != nil {
 		since := time.Unix(0, st.since.Load())
 		c.Sending = &since
-	}
-	if st.caller.Verified() {
-		c.Identity = st.caller.Account
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()

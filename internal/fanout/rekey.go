@@ -266,10 +266,7 @@ func (s *Server) PreviewRekey(after uint64, keyOf KeyOf) iter.Seq[RekeyPreview] 
 }
 
 func (st *stream) preview(keyOf KeyOf) RekeyPreview {
-	out := RekeyPreview{Stream: st.id, Node: st.NodeID(), Peer: st.from}
-	if st.caller.Verified() {
-		out.Identity = st.caller.Account
-	}
+	out := RekeyPreview{Stream: st.id, Node: st.NodeID(), Peer: st.from, Identity: st.caller.Identity()}
 	out.Changes, _ = st.changes(keyOf)
 	return out
 }

@@ -175,7 +175,7 @@ func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() 
 
 // client identifies the stream's client in a log line.
 func (st *stream) client(node string) refusal.Client {
-	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
+	return refusal.Client{Node: node, Peer: st.from, Identity: st.caller.Identity()}
 }
 
 // hangUp closes the connection of a client that reads nothing. The status that ends the stream

@@ -47,8 +47,13 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 	return c
 }
 
-// Verified reports whether a certificate proves the caller's identity.
-func (c *Caller) Verified() bool { return c.verified }
+// Identity is the identity that the client's certificate proves; empty without one.
+func (c *Caller) Identity() string {
+	if !c.verified {
+		return ""
+	}
+	return c.Account
+}
 
 // Host is a remote address without its port.
 func Host(address string) string {

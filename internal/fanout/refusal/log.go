@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"time"
 
@@ -20,23 +19,18 @@ const MaxNode = 256
 type Client struct {
 	Node string // id; empty: not known
 	Peer string // remote address
-	// Account is the name by which limits per peer count the client.
-	Account string
+	// Identity is what the client's certificate proves (listener.Caller); empty without one.
+	Identity string
 }
 
-// Attrs returns the attributes of a log line about the client. The account is left out if it
-// is the peer's address.
+// Attrs returns the attributes of a log line about the client.
 func (c Client) Attrs() (args []any) {
 	if c.Node != "" {
 		args = append(args, "node", Short(c.Node, MaxNode))
 	}
 	args = append(args, "peer", c.Peer)
-	host, _, err := net.SplitHostPort(c.Peer)
-	if err != nil {
-		host = c.Peer
-	}
-	if c.Account != host {
-		args = append(args, "identity", c.Account)
+	if c.Identity != "" {
+		args = append(args, "identity", c.Identity)
 	}
 	return args
 }

@@ -205,7 +205,7 @@ type failure struct {
 // refusal's code.
 func (s *Server) refuse(p *Poll, status int, r *refusal.Refusal) {
 	s.opts.Metrics.Refuse(r.Reason)
-	s.opts.Refusals.Note("client poll refused", r, refusal.Client{Node: p.node, Peer: p.from, Account: p.caller.Account})
+	s.opts.Refusals.Note("client poll refused", r, refusal.Client{Node: p.node, Peer: p.from})
 	w := p.w
 	switch {
 	case status != 0:
