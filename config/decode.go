@@ -155,10 +155,6 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 
 // mapping decodes a mapping into the struct v.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
-	if n.Kind == yaml.SequenceNode && key == "" {
-		d.fault(n, key, "must be a mapping, but is a list; a file with rules is the value of aggregation.file")
-		return
-	}
 	if n.Kind != yaml.MappingNode {
 		d.fault(n, key, "must be a mapping, but is %s", kindOf(n))
 		return

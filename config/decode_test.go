@@ -77,7 +77,7 @@ tracing: {sample: much}
 			[]string{"1:39: upstream.origins[0].variant: is not supported yet; the name is reserved"}},
 		"syntax":          {"name: [\n", []string{"1: a value is missing, or a [ or { is not closed (did not find expected node content)"}},
 		"tab":             {"name:\n\tx: 1\n", []string{"2: a tab: indent with spaces (found character that cannot start any token)"}},
-		"not a mapping":   {"- a\n", []string{"1:1: must be a mapping, but is a list; a file with rules is the value of aggregation.file"}},
+		"not a mapping":   {"- a\n", []string{"1:1: must be a mapping, but is a list"}},
 		"second document": {origin + "---\nname: x\n", []string{"3:1: the file has a second YAML document, but must have only one"}},
 		"merge":           {"log: &l {level: warn}\n" + origin + "downstream:\n  <<: *l\n", []string{"5:3: downstream: each key must be a plain name; merge keys (<<) are not supported"}},
 		"no name":         {origin + "? [a]\n: b\n", []string{"3:3: each key must be a plain name; merge keys (<<) are not supported"}},
