@@ -56,7 +56,7 @@ type Metrics struct {
 	Keys               *Gauge
 	MixedUserAgentKeys *Gauge // keys whose clients differ in user agent (P58)
 	// HistoryDropped counts replaced snapshots that were dropped for lack of room. A NACK of such a
-	// state cannot be compared any more.
+	// snapshot cannot be compared any more.
 	HistoryDropped Counter
 	// NacksDropped counts rows of NACKs that were dropped for lack of room.
 	NacksDropped Counter

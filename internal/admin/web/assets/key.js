@@ -17,7 +17,7 @@ export async function show(main, page) {
   const tabs = h('nav', { class: 'tabs', 'aria-label': 'Types of the key' });
   const spread = h('section', { 'aria-label': 'Versions' });
   const held = h('section', { 'aria-label': 'Resources' });
-  const members = h('section', { 'aria-label': 'Clients' });
+  const clientList = h('section', { 'aria-label': 'Clients' });
   let drawn = '';
   let fresh = true;
   let list; // of the resources of the chosen type
@@ -29,7 +29,7 @@ export async function show(main, page) {
     ]);
     return { key, clients };
   }, ({ key, clients }) => {
-    if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, members);
+    if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, clientList);
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
     update(tabs, key.types.map((t) => [tab(key, t, t === type), nackedOf(key, t)]));
@@ -39,7 +39,7 @@ export async function show(main, page) {
     drawn = numbers;
     if (type && list?.type !== type.type) list = { type: type.type, refresh: resources(held, page, key, type) };
     if (type) list.refresh(type);
-    update(members, memberTable(page, key, clients));
+    update(clientList, clientTable(page, key, clients));
     fresh = false;
   }, (what) => update(note, what && h('p', {}, what)));
 }
@@ -174,7 +174,7 @@ function resources(el, page, key, type) {
   };
 }
 
-function memberTable(page, key, list) {
+function clientTable(page, key, list) {
   if (!list.items.length) return [h('h2', {}, 'Clients'), empty('No client has this key now.', 'The relay keeps the key for a while, and serves returning clients at once.')];
   const more = {};
   if (page.query.get('type')) more.type = page.query.get('type');
