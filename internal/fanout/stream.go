@@ -228,11 +228,8 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		if st.only != "" {
 			return nil, refusal
 		}
-		st.srv.metrics.Refuse(refusal.Reason)
-		st.srv.log.Warn("client type refused; the stream gets no response for it",
-			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		ty.leaveUnanswered(refusal.Reason)
-		return st.addChecked(ty, generation) // P6: no response
+		ty.leaveUnanswered(refusal.Reason, refusal.Err) // P6
+		return st.addChecked(ty, generation)
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
@@ -244,8 +241,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		if first || refusal.Code != codes.PermissionDenied {
 			return nil, refusal
 		}
-		st.srv.metrics.Refuse(telemetry.UnmappedLater)
-		ty.leaveUnanswered(telemetry.UnmappedLater)
+		ty.leaveUnanswered(telemetry.UnmappedLater, refusal.Err) // P5
 		return st.addChecked(ty, generation)
 	}
 	ty.member, ty.typeMetrics = member, st.srv.metricsOf(member.Key(), url)

@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestP1_Node(t *testing.T) {
@@ -82,7 +83,8 @@ func TestP3_AnyType(t *testing.T) {
 // A first type that maps to nothing is refused; a later one gets no response,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
-	r := newServerFixture(t, nil)
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	r.groups.Refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
@@ -104,6 +106,9 @@ func TestP5_Unmapped(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
+	if log.Count("reason=unmapped_later_type error=") != 1 {
+		t.Error(log.String())
+	}
 	u := r.unacknowledged("n") // the ACK of the clusters may be pending
 	if last := u[len(u)-1]; last.Type.URL != xds.RouteType || last.NoKey != "unmapped_later_type" {
 		t.Errorf("%+v", u)

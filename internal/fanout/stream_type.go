@@ -54,10 +54,14 @@ func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
 // uncounted are the metrics of types without a member.
 var uncounted telemetry.Type
 
-// leaveUnanswered makes the type one that gets no response for this reason (P5, P6). It is called
-// before the type is added to its stream.
-func (t *streamType) leaveUnanswered(r telemetry.Reason) {
-	t.noKey, t.unanswered = r.String(), t.st.srv.metrics.Unanswered(r)
+// leaveUnanswered refuses the type for this reason (P5, P6). The type gets no response, and the
+// other types of its stream continue. It is called before the type is added to the stream.
+func (t *streamType) leaveUnanswered(r telemetry.Reason, err error) {
+	srv := t.st.srv
+	srv.metrics.Refuse(r)
+	srv.log.Warn("client type refused; the stream gets no response for it",
+		append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)...)
+	t.noKey, t.unanswered = r.String(), srv.metrics.Unanswered(r)
 }
 
 // Unavailable implements member.Waker.
