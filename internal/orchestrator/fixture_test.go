@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,9 +39,13 @@ type feed struct {
 	running   bool
 	ended     bool
 	fail      chan error // ends Run early
+
+	excluding atomic.Bool
 }
 
-func (f *feed) SetMetrics(*telemetry.Key) {}
+func (f *feed) Suspended() []upstream.Suspended { return nil }
+func (f *feed) Excluding() bool                 { return f.excluding.Load() }
+func (f *feed) SetMetrics(*telemetry.Key)       {}
 
 func (f *feed) SetInterest(i *snapshot.Interest) {
 	f.mu.Lock()

@@ -57,7 +57,7 @@ func (f *feed) reached() {
 }
 
 func (f *feed) failed() {
-	f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused"), Attempts: 1})
+	f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused")})
 	synctest.Wait()
 }
 

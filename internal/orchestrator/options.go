@@ -45,6 +45,11 @@ type Keys interface {
 type Subscriber interface {
 	// SetInterest sets the interest. It never blocks.
 	SetInterest(i *snapshot.Interest)
+	// Suspended returns what the stream does not carry, because the origin ends each stream with it.
+	Suspended() []upstream.Suspended
+	// Excluding reports whether the stream goes on without something, for that reason or because the
+	// relay finds out whether it is so (P68).
+	Excluding() bool
 	// SetMetrics is called before Run, and k is released after it.
 	SetMetrics(k *telemetry.Key)
 	// Run serves until ctx ends. It returns an error only if the sink did.

@@ -28,7 +28,7 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 		f := w.feed("web")
 		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
 		f.update(t, eds, false, "x=1", "y=1")
-		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("refused"), Attempts: 3})
+		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("refused")})
 		time.Sleep(time.Hour)
 		said := f.said()
 		b, err := w.try("web", eds)
@@ -47,6 +47,36 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 	})
 }
 
+// A failed attempt concerns only clients that want what it carried. If nothing is carried because the
+// origin ends each stream with it, its clients wait (P68).
+func TestP53_OnlyWhatTheAttemptCarried(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		a := w.join("web", eds).want("x")
+		b := w.join("web", cds).want("*")
+		both := w.join("web", eds).want("x", "y")
+		synctest.Wait()
+		f := w.feed("web")
+		carried := &snapshot.Interest{Types: []snapshot.TypeInterest{{Type: eds, Names: xds.NewNameSet("x")}}}
+		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("ended"), Carried: carried})
+		synctest.Wait()
+		if r := a.refusal(); r == nil || strings.Contains(r.Error(), "can be reached") {
+			t.Errorf("refusal: %v", r)
+		}
+		if b.refusal() != nil || both.refusal() != nil {
+			t.Error("a client is refused although the attempt did not carry all that it wants")
+		}
+	})
+	bubble(t, nil, func(w *registryFixture) {
+		a := w.join("web", eds).want("x")
+		synctest.Wait()
+		w.feed("web").excluding.Store(true)
+		pass(time.Minute)
+		if r := a.refusal(); r != nil {
+			t.Errorf("refusal: %v", r)
+		}
+	})
+}
+
 // Streams end only if no origin is reachable and nothing is held. While that lasts, joins are
 // refused.
 func TestP53_NothingHeldAndUnreachable(t *testing.T) {
@@ -55,7 +85,7 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 		other := w.join("db", eds).want("x")
 		synctest.Wait()
 		f := w.feed("web")
-		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused"), Attempts: 1})
+		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused")})
 		r := a.refusal()
 		if r == nil {
 			t.Fatal("the stream was not ended")

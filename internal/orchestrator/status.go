@@ -44,6 +44,9 @@ type Status struct {
 	State                    *snapshot.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
 	Upstreams []upstream.Status
+	// Suspended is what the upstream streams do not carry, because the origin ends each stream with it
+	// (P68).
+	Suspended []upstream.Suspended
 	// Refusal is why clients are refused; nil: no client is refused.
 	Refusal *fanout.Refusal
 }
@@ -84,6 +87,7 @@ func (g *Group) Status() Status {
 	}
 	for _, h := range handles {
 		s.Upstreams = append(s.Upstreams, *h.status.Load())
+		s.Suspended = append(s.Suspended, h.subscriber.Suspended()...)
 	}
 	return s
 }

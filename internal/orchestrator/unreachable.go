@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -28,9 +29,14 @@ func (g *Group) updateReachability(now time.Time) {
 		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
-	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late)
+	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late && !g.excluding())
 	g.serveStored = g.unreachable || late
 	g.refusalLogged = g.refusalLogged && !g.responded()
+}
+
+// excluding reports whether a stream goes on without something that clients want (P68).
+func (g *Group) excluding() bool {
+	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() })
 }
 
 // updateRefusals tells members whether the relay has anything that they want while the origin is
@@ -60,7 +66,7 @@ func (g *Group) updateRefusals() {
 		of := viewSubscription{m.view, m.sub}
 		is, known := has[of]
 		if !known {
-			is = m.sub.Empty() || m.view.has(m.sub)
+			is = m.sub.Empty() || m.view.has(m.sub) || !attempted(g.reported, m)
 			has[of] = is
 		}
 		if is {
@@ -82,6 +88,21 @@ func (g *Group) updateRefusals() {
 			check(m)
 		}
 	}
+}
+
+// attempted reports whether the failed attempt requested what a member wants. An attempt that could
+// not reach the origin counts for everything.
+func attempted(s *upstream.Status, m *member) bool {
+	if s.Carried == nil {
+		return true
+	}
+	t := s.Carried.Of(m.typ)
+	for name := range m.sub.Names.All() {
+		if !t.Names.Has(name) {
+			return false
+		}
+	}
+	return t.Wildcard || !m.sub.Wildcard
 }
 
 // setRefused tells a member why it is refused. With nil it tells a refused member that it is
@@ -108,8 +129,11 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if s.Origin != "" {
 		of = "origin " + s.Origin + ": "
 	}
-	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
-		"key %s: the relay has none of the requested resources, and no origin can be reached: %s%s", g.key, of, why)
+	problem := "the relay has none of the requested resources, and no origin can be reached"
+	if s.Carried != nil {
+		problem = "the relay has none of the requested resources, and no origin answers"
+	}
+	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable, "key %s: %s: %s%s", g.key, problem, of, why)
 	r.Key = g.key.String()
 	g.refusal.Store(r)
 	if !g.refusalLogged {
@@ -118,7 +142,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		if !s.Logged {
 			args = append(args, "error", why)
 		}
-		g.log.Warn("clients refused: the relay has none of the requested resources, and no origin can be reached", args...)
+		g.log.Warn("clients refused: "+problem, args...)
 	}
 	return r
 }

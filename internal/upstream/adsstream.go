@@ -78,7 +78,13 @@ func (a *adsStream) run(ctx context.Context, cancel context.CancelCauseFunc) err
 }
 
 func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
-	a.conversation.SetInterest(a.stream.takeInterest())
+	interest, again := a.stream.takeInterest()
+	var promoted <-chan struct{}
+	if p := a.stream.probing.Load(); p != nil {
+		promoted = p.promoted
+		p.begin(interest, a.stream.Held)
+	}
+	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time
 	var delayed lazyTimer
 	defer delayed.stop()
@@ -112,6 +118,17 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		case <-resume:
 		case <-silent.C:
 			a.stream.becameSilent()
+		case <-promoted:
+			promoted = nil
+			kept, unlisted := a.stream.promote()
+			for _, r := range kept {
+				if done := a.apply(ctx, r.response, r.decision, r.received, nil); done.err != nil {
+					return done.err
+				}
+			}
+			if unlisted {
+				return errReopen
+			}
 		case in := <-a.received:
 			switch {
 			case in.err != nil:
@@ -122,6 +139,11 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				d, err := a.decide(in)
 				if err != nil {
 					return err
+				}
+				if p := a.stream.probing.Load(); p != nil && d.Accept {
+					a.conversation.Applied(in.response)
+					p.keep(keptResponse{in.response, d, time.Now()}, a.stream.carried(a.stream.interest.Newest()))
+					d = adsclient.Decision{} // the receiver does not apply it, and leaves its buffer alone
 				}
 				a.decisions <- d
 			}
@@ -255,9 +277,6 @@ func (a *adsStream) sendToLoop(ctx context.Context, in incoming) bool {
 // apply makes an update of an accepted response and applies it.
 func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Decision, now time.Time, trace *tracing.Update) incoming {
 	s := a.stream
-	if s.discards(r.TypeURL, d.Wildcard()) {
-		return incoming{response: r, applied: true}
-	}
 	u, n := adsclient.BuildUpdate(a.variant, d, r, s.Held(r.TypeURL), now)
 	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false

@@ -19,8 +19,7 @@ func TestAwayForAnotherReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &originState{metrics: m.Origin("o"), log: log.Logger()}
-		s.probes = newProbeLimiter(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
+		s := &originState{metrics: m.Origin("o"), log: log.Logger(), changed: make(chan struct{})}
 		says := func(away, another int) {
 			t.Helper()
 			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is still away, with another error"`); a != away || b != another {

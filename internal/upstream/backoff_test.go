@@ -99,13 +99,24 @@ func jittered(t *testing.T, what string, bound time.Duration, waits []time.Durat
 	}
 }
 
-// A stream that ended before any response counts as failed, even with status OK. The waits grow to
-// their bound.
+// answered runs a key of this name until the origin has answered it.
+func (r *relay) answered(f *fakeOrigin, name string) *fakeStream {
+	r.stream(named(rds, name))
+	s := f.opens()
+	s.request()
+	s.send(resp{Type: rds, Version: "1", Resources: clusters(name)})
+	s.request()
+	return s
+}
+
+// A stream that ended before any response counts as failed, even with status OK. If the origin
+// answers other keys, the waits grow to their bound.
 func TestP54_FailuresBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
-		n.relay(v, "one").stream(named(rds, "a"))
-		s := f.opens()
+		r := n.relay(v, "one")
+		r.answered(f, "other")
+		s, _ := f.reopens(r.answered(f, "a"))
 		var waits []time.Duration
 		for i := range 63 {
 			var d time.Duration
@@ -125,113 +136,172 @@ func TestP54_FailuresBackOff(t *testing.T) {
 func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f, other := n.origin("one"), n.origin("two")
-		_, sink := n.relay(v, "one", "two").stream(named(rds, "a"))
-		s := f.opens()
+		r := n.relay(v, "one", "two")
+		r.answered(f, "other")
+		s := r.answered(f, "a")
 		var again, anew []time.Duration
 		for range 60 {
 			var d time.Duration
-			s.request()
-			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
-			s.request()
 			s, d = f.reopens(s)
 			again = append(again, d)
 			s, d = f.reopens(s) // this one failed
 			anew = append(anew, d)
+			s.request()
+			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
+			s.request()
 		}
 		jittered(t, "after a response", time.Second, again)
 		jittered(t, "after a response and a failure", steep.Base, anew)
 		if len(other.streams) > 0 {
 			t.Error("the other origin was asked")
 		}
-		sink.Mu.Lock()
-		defer sink.Mu.Unlock()
-		for _, st := range sink.statuses {
-			if st.Attempts > 1 {
-				t.Errorf("status %+v, and no two failures were in a row", st)
-			}
-		}
 	})
 }
 
-// If the streams of many keys end together, they are not all reopened at the same moment.
-func TestP54_KeysComeBackOneByOne(t *testing.T) {
+// opened returns when the next n streams were opened.
+func (f *fakeOrigin) opened(n int) (at []time.Time, streams []*fakeStream) {
+	for range n {
+		streams = append(streams, f.opens())
+		at = append(at, time.Now())
+	}
+	return at, streams
+}
+
+// paced checks that no more than opensPerSecond streams were opened in any second.
+func paced(t *testing.T, opened []time.Time) {
+	t.Helper()
+	for i := opensPerSecond; i < len(opened); i++ {
+		if d := opened[i].Sub(opened[i-opensPerSecond]); d < time.Second-time.Millisecond {
+			t.Fatalf("%d streams in %v", opensPerSecond+1, d)
+		}
+	}
+}
+
+// Streams of keys of which something is held are opened at a bounded rate, for whatever reason:
+// here the origin ends all streams.
+func TestP54_OpensArePaced(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		const keys = 60
+		const keys = 600
 		f := n.origin("one")
 		r := n.relay(v, "one")
-		for range keys {
-			r.stream(named(rds, "a"))
-		}
 		var open []*fakeStream
+		began := time.Now()
 		for range keys {
-			s := f.opens()
-			s.request()
-			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
-			s.request()
-			open = append(open, s)
+			open = append(open, r.answered(f, "a"))
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("keys of which nothing is held wait: %v", d)
 		}
 		for _, s := range open {
 			s.done <- nil
 		}
 		synctest.Wait()
-		began := time.Now()
-		var waits []time.Duration
-		for range keys {
-			f.opens()
-			waits = append(waits, time.Since(began))
+		began = time.Now()
+		at, _ := f.opened(keys)
+		paced(t, at)
+		if d := time.Since(began); d > keys*time.Second/opensPerSecond+reopenWithin {
+			t.Errorf("all are open after %v", d)
 		}
-		jittered(t, "of keys", time.Second, waits)
 	})
 }
 
-// Reconnects use full jitter too. Once the connection is up, no key waits out a long backoff, and
-// keys do not all reopen together.
-func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
+// An origin that cannot be reached is dialed once a second, by one connection however many keys and
+// connections there are. Keys follow as soon as the connection is up, at the bounded rate.
+func TestP54_AnUnreachableOriginIsDialedOnceASecond(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		const keys = 60
+		const keys = 250 // three connections
+		f := n.origin("one")
 		r := n.relay(v, "one")
 		for range keys {
-			r.stream(named(rds, "a"))
+			r.answered(f, "a")
 		}
-		time.Sleep(30 * time.Minute)
+		n.remove("one")
+		f.server.Stop()
+		synctest.Wait()
 		n.mu.Lock()
-		var waits []time.Duration
-		for i, at := range n.dials[1:] {
-			waits = append(waits, at.Sub(n.dials[i]))
+		n.dials = nil
+		n.mu.Unlock()
+		const outage = 10 * time.Minute
+		time.Sleep(outage)
+		n.mu.Lock()
+		if dials := time.Duration(len(n.dials)); dials > outage/dialEvery*11/10 || dials < outage/dialEvery*9/10 {
+			t.Errorf("%d dials in %v", dials, outage)
 		}
 		n.mu.Unlock()
-		for i, d := range waits[:3] {
-			if bound := steep.Base << i; d > bound {
-				t.Errorf("connected again %v after %d failures, want at most %v", d, i+1, bound)
-			}
-		}
-		jittered(t, "connecting", steep.Max, waits[3:])
 
-		f := n.origin("one")
-		f.opens()
+		f = n.origin("one")
 		began := time.Now()
-		waits = waits[:0]
-		for range keys - 1 {
-			f.opens()
-			waits = append(waits, time.Since(began))
+		at, _ := f.opened(keys)
+		if d := at[0].Sub(began); d > 2*time.Second {
+			t.Errorf("the first key follows after %v", d)
 		}
-		jittered(t, "once it is there", time.Second, waits)
+		if d := at[keys-1].Sub(began); d > 4*time.Second {
+			t.Errorf("all keys follow after %v", d)
+		}
+		paced(t, at)
+	})
+}
+
+// remove makes dials of an origin fail.
+func (n *inMemory) remove(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.at, name)
+}
+
+// An origin may be behind a proxy that accepts connections and ends all streams. Then one key a
+// second tries, and the first response releases the others.
+func TestP54_AnOriginBehindAProxyThatAccepts(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		const keys = 100
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		var open []*fakeStream
+		for range keys {
+			open = append(open, r.answered(f, "a"))
+		}
+		for _, s := range open {
+			s.done <- nil
+		}
+		tried := 0
+		for began := time.Now(); time.Since(began) < time.Minute; tried++ {
+			f.opens().done <- nil
+		}
+		if tried > 60+3*opensPerSecond || tried < 55 {
+			t.Errorf("%d streams in a minute", tried)
+		}
+		tried = 0
+		for began := time.Now(); time.Since(began) < time.Minute; tried++ {
+			f.opens().done <- nil
+		}
+		if tried > 62 || tried < 55 {
+			t.Errorf("%d streams in the next minute", tried)
+		}
+		s := f.opens()
+		s.request()
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
+		began := time.Now()
+		at, _ := f.opened(keys - 1)
+		if d := at[keys-2].Sub(began); d > 2*time.Second {
+			t.Errorf("all keys follow after %v", d)
+		}
 	})
 }
 
 // An origin that serves other keys, but not this one, is also probed with growing waits (P56).
-func TestP54_TriesOfAKeyBackOff(t *testing.T) {
+func TestP54_ProbesOfAKeyBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		r := n.relay(v, "one", "two")
-		r.stream(named(rds, "a"))
-		s := first.opens()
+		r.answered(first, "other") // from here on the origin is not away
+		s := r.answered(first, "a")
+		s.done <- nil
+		for range 2 {
+			first.opens().done <- nil
+		}
+		s = second.opens()
 		s.request()
 		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
-		s.request() // from here on the origin is not away
-		r.stream(named(rds, "a"))
-		first.refuse(2)
-		second.serve(1).send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s = first.opens()
 		var waits []time.Duration
 		for i := range 63 {

@@ -38,6 +38,8 @@ type Options struct {
 	Metrics *telemetry.Metrics // nil: not exported
 	Tracer  *tracing.Tracer    // nil: nothing is traced
 	Log     *slog.Logger       // nil: slog.Default
+
+	dialEvery time.Duration // the constant, except in tests
 }
 
 // OriginOptions describe one origin.
@@ -81,8 +83,7 @@ func New(opts Options) (*Client, error) {
 		}
 		seen[o.Name] = true
 		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
-			log: opts.Log.With("origin", o.Name)}
-		s.probes = newProbeLimiter(opts.Backoff, s.isAway)
+			log: opts.Log.With("origin", o.Name), changed: make(chan struct{})}
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
@@ -116,6 +117,7 @@ func (o *Options) complete() error {
 		}
 	}
 	def(&o.FirstAnswerTimeout, 15*time.Second)
+	def(&o.dialEvery, dialEvery)
 	def(&o.Backoff.Base, time.Second)
 	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
 	def(&o.Keepalive.Time, 6*time.Minute)
@@ -148,10 +150,6 @@ func (c *Client) Run(ctx context.Context) error {
 			if err := s.origin.upkeep(ctx); err != nil {
 				return fmt.Errorf("origin %s: %w", s.name, err)
 			}
-			return nil
-		})
-		g.Go(func() error {
-			s.probes.run(ctx)
 			return nil
 		})
 	}

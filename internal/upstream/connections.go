@@ -14,10 +14,10 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// pool keeps the connections to one origin. A connection is leased to at most
-// limit streams; when all are full another is opened. A new lease goes to the
-// fullest connection with room, so that surplus connections become idle and can be
-// closed. The first connection is kept.
+// pool has the connections to one origin. A connection is leased to at most limit streams. When all
+// are full, another is opened. A new lease goes to the fullest connection with room, so that surplus
+// connections become idle and can be closed. The first connection is kept. Only the first one is
+// dialed while it is not ready: the others are closed then, once they have no streams (P54).
 type pool struct {
 	dial  func() (*dialed, error) // performs no I/O
 	limit int
@@ -106,13 +106,7 @@ func (p *pool) release(c *conn) {
 	if last {
 		_ = c.cc.Close() // fails only if it is closed already
 	}
-}
-
-// unused reports whether no key uses a connection.
-func (p *pool) unused(c *conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return c.leases == 0
+	p.trim(time.Now())
 }
 
 // opened and ended count the streams on a connection. setReady records whether the connection is
@@ -141,12 +135,13 @@ func (p *pool) full(c *conn) (n int, fewer bool) {
 	return n, c.limit < was
 }
 
-// trim closes connections that were idle for long enough, except the first one.
+// trim closes connections that were idle for long enough, except the first one. If the first one is
+// not ready, it closes all others that are idle.
 func (p *pool) trim(now time.Time) {
 	p.mu.Lock()
 	var surplus []*conn
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
-		if c.leases > 0 || now.Sub(c.idleSince) < idleFor || c == p.conns[0] {
+		if c.leases > 0 || c == p.conns[0] || p.conns[0].ready && now.Sub(c.idleSince) < idleFor {
 			return false
 		}
 		surplus = append(surplus, c)

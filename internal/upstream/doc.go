@@ -2,33 +2,36 @@
 // SotW or delta. It subscribes to what the key's group wants and passes on each update (P50–P65).
 //
 // A Client holds the origins (client.go). An originState has what the kept connection and all keys
-// together know about one origin: whether it is away or silent (originstate.go).
+// together know about one origin: whether it is away or silent, and when a key may open a stream
+// there (originstate.go).
 //
 // A Subscriber keeps one key subscribed for as long as the key lives (subscriber.go). It chooses
 // the origin, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
-// originStream is a Subscriber's stream at one origin (originstream.go): the origin that the key
-// uses, or a preferred one that it probes while it uses another (probe.go). A probeLimiter bounds
-// how many keys probe an origin at a time.
+// originStream is a Subscriber's stream at one origin (originstream.go): the key's stream, a probe
+// of a preferred origin, which becomes the key's stream (probe.go), or a trial of what the origin
+// may end the key's stream for (suspects.go).
 //
 // An origin is reached over gRPC (grpc.go, connections.go, dialed.go), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
-// wrong origin shows before a client needs it. Both kinds serve the same originStream. An adsStream
-// runs one gRPC stream (adsstream.go). Package adsclient decides what to send on it and what a
-// response means.
+// wrong origin shows before a client needs it. Keys wait for this connection instead of dialing. Both
+// kinds serve the same originStream. An adsStream runs one gRPC stream (adsstream.go). Package
+// adsclient decides what to send on it and what a response means.
 //
 // # Concurrency
 //
 // Constructors start nothing. Client.Run must run for as long as any Subscriber's Run does. Both
 // return once all goroutines that they started have ended.
 //
-// Subscriber.SetInterest and Client.Origins may be called from any goroutine and never block. The
-// rest of a Subscriber belongs to the goroutine of Run, which makes the attempts at the origin in
-// use. While a gRPC stream is open this goroutine owns the conversation. A second goroutine only
-// receives. For each request, a further goroutine sends it and ends. Each origin that is probed has
-// a goroutine, which makes the attempts there in the same way. Each gRPC origin has a goroutine that
-// follows the kept connection.
+// Subscriber.SetInterest, Subscriber.Suspended and Client.Origins may be called from any goroutine and
+// never block. The rest of a Subscriber belongs to the goroutine of Run, which makes the attempts at
+// the origin in use. While a gRPC stream is open this goroutine owns the conversation. A second
+// goroutine only receives. For each request, a further goroutine sends it and ends. Each origin that
+// is probed has a goroutine, which makes the attempts there in the same way. While something is
+// excluded, one goroutine makes the trials. Each gRPC origin has a goroutine that follows the kept
+// connection, and one that admits keys one by one while the origin is away.
 //
-// Sink.Update is called by one goroutine at a time: by the receiver for a response, and by Run's
-// goroutine once an attempt is over. Probes call neither Sink.Update nor Sink.Status. All of them
-// call Sink.Held.
+// Of one stream, Sink.Update is called by one goroutine at a time: by the receiver for a response, and
+// by the loop for responses that a probe kept back. The key's stream and a trial may call it at the
+// same time. A probe calls neither Sink.Update nor Sink.Status before it becomes the key's stream. All
+// of them call Sink.Held.
 package upstream

@@ -177,6 +177,9 @@ func newRelay(t *testing.T, o Options, addresses ...string) *relay {
 	if o.Backoff == (Backoff{}) {
 		o.Backoff = quick
 	}
+	if o.dialEvery == 0 && o.Dialer == nil {
+		o.dialEvery = 10 * time.Millisecond
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -18,6 +19,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/dns"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -37,12 +40,14 @@ var methods = [...]string{
 // Bounds on opening a stream: connecting, or waiting for a free stream on a connection whose limit
 // only the origin knows.
 const (
-	connectTimeout = 20 * time.Second
+	connectTimeout = 5 * time.Second
 	placeTimeout   = 3 * time.Second
-	// If there is another origin, connecting may take less time, because clients without held
-	// resources wait for it (P53).
-	failOverTimeout = 5 * time.Second
 )
+
+func init() {
+	// After a failed dial, names are resolved again at once (P54). grpc-go waits for 30 s otherwise.
+	dns.SetMinResolutionInterval(2 * time.Second)
+}
 
 // grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
@@ -74,13 +79,10 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin,
 	if err := d.cc.Close(); err != nil {
 		return nil, err
 	}
-	connect := connectTimeout
-	if len(opts.Origins) > 1 {
-		connect = failOverTimeout
-	}
+	s.turn, s.opens = make(chan struct{}), rate.NewLimiter(opensPerSecond, 1)
 	return &grpcOrigin{
 		state: s, opts: opts, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
-		connectTimeout: connect, placeTimeout: placeTimeout,
+		connectTimeout: connectTimeout, placeTimeout: placeTimeout,
 	}, nil
 }
 
@@ -95,10 +97,10 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
 			grpc.WithIdleTimeout(0),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				// Reconnects use full jitter too: a wait is up to twice the nominal one.
-				Backoff:           backoff.Config{BaseDelay: opts.Backoff.Base / 2, Multiplier: 2, Jitter: 1, MaxDelay: opts.Backoff.Max / 2},
+				Backoff:           backoff.Config{BaseDelay: opts.dialEvery, Multiplier: 1, Jitter: 0.2, MaxDelay: opts.dialEvery},
 				MinConnectTimeout: timeout,
 			}),
+			grpc.WithStatsHandler(endings{}),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
 			grpc.WithResolvers(watchedResolver{resolver.Get("dns"), d}),
 		}
@@ -120,6 +122,7 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { o.keepConnected(ctx, first) })
+	parts.Go(func() { o.state.offerTurns(ctx, o.opts.dialEvery) })
 	if o.certs != nil {
 		parts.Go(func() { _ = o.certs.Run(ctx) }) // never fails
 	}
@@ -135,12 +138,9 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-// failureEvery is how often the relay asks again why it cannot connect. Once the reason is repaired,
-// the next one shows.
-const failureEvery = 10 * time.Second
-
 // keepConnected keeps a connection without streams too, so that a wrong or unreachable origin shows
-// before a client needs it. It records what happens to the connection, until ctx ends.
+// before a client needs it. It records what happens to the connection, until ctx ends. While no
+// connection can be made, each period of dialEvery counts as a failed dial.
 func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 	defer o.setReady(c, false)
 	c.cc.Connect()
@@ -155,17 +155,12 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 				wait, cancel = context.WithTimeout(ctx, awayKnownFor)
 			}
 		case connectivity.Idle: // pick_first, after the origin closed the connection
-			sleep(ctx, upTo(reopenWithin))
 			c.cc.Connect()
 		case connectivity.TransientFailure:
 			if err := c.failure(ctx); err != nil {
 				o.state.unreachable(err)
 			}
-			if o.pool.unused(c) {
-				// The first client that comes should not find the longest pause.
-				c.cc.ResetConnectBackoff()
-			}
-			wait, cancel = context.WithTimeout(ctx, failureEvery)
+			wait, cancel = context.WithTimeout(ctx, o.opts.dialEvery)
 		}
 		c.cc.WaitForStateChange(wait, state)
 		cancel()
@@ -174,8 +169,13 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 
 // setReady records whether the kept connection is ready.
 func (o *grpcOrigin) setReady(c *conn, ready bool) {
+	changed := o.pool.setReady(c, ready)
+	if !ready {
+		o.state.disconnected()
+		o.pool.trim(time.Now())
+	}
 	switch {
-	case !o.pool.setReady(c, ready):
+	case !changed:
 	case ready:
 		o.state.metrics.Connected.Add(1)
 	default:
@@ -202,68 +202,35 @@ func (o *grpcOrigin) faults() []filesource.Fault {
 	return []filesource.Fault{out}
 }
 
-// grpcSession serves a key from a grpcOrigin. It keeps its lease on a connection from one attempt
-// to the next.
+// grpcSession serves a key from a grpcOrigin.
 type grpcSession struct {
 	origin *grpcOrigin
 	stream *originStream
-	conn   *conn // nil before the first attempt, and after the connection was found full
-
-	reached bool // the last attempt opened a stream
 }
 
-func (g *grpcSession) close() {
-	if g.conn != nil {
-		g.origin.pool.release(g.conn)
-		g.conn = nil
-	}
-}
-
-// waitBeforeRetry waits for d, or until a failed connection is ready. In that case it only waits
-// for a jitter, because many keys wait for the same connection. An attempt that reached the origin
-// waits in full, whatever its connection does.
-func (g *grpcSession) waitBeforeRetry(ctx context.Context, d time.Duration) {
-	if g.reached || g.conn == nil {
-		sleep(ctx, d)
-		return
-	}
-	wait, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	cc := g.conn.cc
-	for state := cc.GetState(); state != connectivity.Ready; state = cc.GetState() {
-		if state == connectivity.Shutdown || !cc.WaitForStateChange(wait, state) {
-			<-wait.Done()
-			return
-		}
-	}
-	sleep(wait, upTo(min(g.origin.opts.Backoff.Base, reopenWithin)))
-}
+func (g *grpcSession) waitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
 
 // errFull: the origin takes no more streams on this connection.
 var errFull = errors.New("origin accepts no more streams on this connection")
 
 func (g *grpcSession) serve(ctx context.Context) error {
-	g.reached = false
-	if g.conn == nil {
-		c, err := g.origin.pool.lease()
-		if err != nil {
-			return err
-		}
-		g.conn = c
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	cs, err := g.open(ctx, cancel)
+	c, err := g.origin.pool.lease()
 	if err != nil {
 		return err
 	}
-	g.reached = true
-	if g.origin.pool.opened(g.conn) {
+	defer g.origin.pool.release(c)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cs, err := g.open(context.WithValue(ctx, endedByOrigin{}, &g.stream.endedByOrigin), c, cancel)
+	if err != nil {
+		return err
+	}
+	if g.origin.pool.opened(c) {
 		g.origin.state.metrics.Connected.Add(1)
 	}
 	g.stream.Opened()
 	err = newADSStream(g.stream, cs).run(ctx, cancel)
-	if g.origin.pool.ended(g.conn) {
+	if g.origin.pool.ended(c) {
 		g.origin.state.metrics.Connected.Add(-1)
 	}
 	return err
@@ -271,9 +238,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 
 // open opens the gRPC stream, which lives as long as ctx. If the connection is ready and no stream
 // opens, the connection is full, although the relay's count says otherwise.
-func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
-	c := g.conn // the lease may be given up if the connection is full
-	cc := c.cc
+func (g *grpcSession) open(ctx context.Context, c *conn, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
 	var settled atomic.Bool
 	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
@@ -282,30 +247,45 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 	})
 	defer giveUp.Stop()
 	full := time.AfterFunc(g.origin.placeTimeout, func() {
-		if cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
+		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
 			cancel(errFull)
 		}
 	})
 	defer full.Stop()
 
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	cs, err := cc.NewStream(ctx, desc, methods[g.origin.opts.Variant])
+	cs, err := c.cc.NewStream(ctx, desc, methods[g.origin.opts.Variant])
 	late := !settled.CompareAndSwap(false, true) // one of the two has cancelled ctx
 	if late {
 		err = context.Cause(ctx)
 	}
-	if errors.Is(err, errFull) {
-		n := g.origin.full(g.conn, g.stream.log)
-		g.close()
-		if n > 0 {
-			return nil, errReopen // on another connection
-		}
+	if errors.Is(err, errFull) && g.origin.full(c, g.stream.log) > 0 {
+		return nil, errReopen // on another connection
 	}
 	if err != nil {
 		return nil, c.explain(err)
 	}
 	return cs, nil
 }
+
+// endings records in an attempt that the origin ended the stream by its own status: by trailers, not
+// by a lost connection, GOAWAY or RST_STREAM (P68). gRPC tells only a stats handler.
+type endings struct{}
+
+// endedByOrigin is the key of the context value, an *atomic.Bool.
+type endedByOrigin struct{}
+
+func (endings) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	if _, ok := event.(*stats.InTrailer); !ok {
+		return
+	}
+	if ended, ok := ctx.Value(endedByOrigin{}).(*atomic.Bool); ok {
+		ended.Store(true)
+	}
+}
+func (endings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (endings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (endings) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // full records that the origin accepts no more streams on c than are open. It returns their number.
 func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {

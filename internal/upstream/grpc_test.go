@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,33 +57,39 @@ func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v}, f.address)
 		_, sink := r.stream(named(rds, "a"))
-		for _, err := range []error{nil, status.Error(codes.Unavailable, "no"), nil} { // OK counts as well
+		for i, err := range []error{nil, status.Error(codes.Unavailable, "no")} { // OK counts as well
 			s := f.next()
 			s.request()
 			s.done <- err
+			sink.Until(t, "a failure", func() bool { return len(sink.failures()) == i+1 })
 		}
-		sink.Until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
 		s := f.next()
+		s.request()
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
+		s = f.next()
 		s.request()
 		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s.request()
 		s.done <- nil
-		sink.Until(t, "an end without failure", func() bool {
-			st := sink.lastStatus()
-			for _, st := range sink.statuses {
-				if st.Err != nil && !st.Failed && st.Attempts == 0 && !st.Connected {
-					return true
-				}
+		sink.Until(t, "its end", func() bool { return len(sink.failures()) == 3 })
+		sink.Mu.Lock()
+		var failed []bool
+		for _, st := range sink.statuses {
+			if st.Err != nil {
+				failed = append(failed, st.Failed)
 			}
-			return st.Err != nil && !st.Failed
-		})
+		}
+		sink.Mu.Unlock()
+		if !slices.Equal(failed, []bool{true, true, false}) {
+			t.Errorf("failed: %v", failed)
+		}
 		start := time.Now()
 		f.next().request()
 		if d := time.Since(start); d > reopenWithin+500*time.Millisecond {
 			t.Errorf("opened again after %v", d)
 		}
 		o := r.client.Origins()[0]
-		if o.Reconnects != 4 || o.LastError == nil || o.Streams != 1 || o.Connections != 1 {
+		if o.Reconnects != 3 || o.LastError == nil || o.Streams != 1 || o.Connections != 1 {
 			t.Errorf("status %+v", o)
 		}
 	})
@@ -334,6 +341,7 @@ func TestPoolClosesIdleSurplusConnections(t *testing.T) {
 	if len(p.conns) != 3 {
 		t.Fatalf("%d connections for 6 leases of 2", len(p.conns))
 	}
+	p.conns[0].ready = true
 	for _, i := range []int{2, 3, 4} { // the second is empty, the third has room
 		p.release(leased[i])
 	}

@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"xdsrelay/internal/telemetry"
 )
@@ -15,16 +18,27 @@ type originState struct {
 	origin        origin
 	metrics       *telemetry.Origin
 	log           *slog.Logger
-	probes        *probeLimiter
+	probes        probeLimiter
 
 	streams atomic.Int64 // open
 
+	// opens paces the streams of keys of which something is held. turn admits one key to an origin
+	// that is away although it accepts connections. Both are nil for a directory.
+	opens *rate.Limiter
+	turn  chan struct{}
+
 	mu         sync.Mutex
-	responding int       // attempts that had a response
-	reachedAt  time.Time // when reached was called last; zero: never
-	away       bool      // it failed while no attempt had a response, and was not reached since
+	ready      bool          // the kept connection is ready
+	failures   uint64        // failed dials, and failed attempts while the origin was away
+	counted    uint64        // failures when streams could be opened last
+	changed    chan struct{} // closed at each failure and when streams can be opened again
+	responding int           // attempts that had a response
+	answeredAt time.Time     // when the last attempt with a response ended
+	reachedAt  time.Time     // when reached was called last; zero: never
+	away       bool          // it failed while no attempt had a response, and was not reached since
 	awaySince  time.Time
-	logged     error // the reason for away that was logged last
+	backAt     time.Time // when it came back last
+	logged     error     // the reason for away that was logged last
 	loggedAt   time.Time
 	failedAt   time.Time // when the last attempt failed
 	unanswered bool      // a stream ended without a response, and none had a response or was silent since
@@ -61,11 +75,15 @@ func (s *originState) reached(responses int) {
 	s.reachedAt = time.Now()
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince, s.unanswered = false, time.Time{}, false
+	s.counted = s.failures
+	if was {
+		s.backAt = s.reachedAt
+	}
+	s.broadcast()
 	s.mu.Unlock()
 	if was {
 		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
-		s.probes.wake()
 	}
 }
 
@@ -75,12 +93,19 @@ func (s *originState) reached(responses int) {
 func (s *originState) connected() {
 	s.mu.Lock()
 	now := time.Now()
-	s.reachedAt = now
+	s.ready, s.reachedAt = true, now
 	failing := s.unanswered && s.failedLately(now)
 	s.mu.Unlock()
 	if !failing {
 		s.reached(0)
 	}
+}
+
+// disconnected records that the kept connection is not ready.
+func (s *originState) disconnected() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = false
 }
 
 // responded records an attempt's first response.
@@ -94,19 +119,20 @@ func (s *originState) respondedEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.responding--
+	s.answeredAt = time.Now()
+}
+
+// answers reports whether the origin answers streams now. Streams that ended just now count, because
+// they are opened again within reopenWithin.
+func (s *originState) answers() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.responding > 0 || time.Since(s.answeredAt) < 2*reopenWithin
 }
 
 // logAwayEvery bounds how often another reason for an unreachable origin is logged. Often there are
 // several: the next one shows once the first is repaired.
 const logAwayEvery = time.Minute
-
-// failed records an attempt that ended without a response. since is when it began, or when its
-// stream was opened. If the origin was reached after that, the attempt says nothing about it.
-func (s *originState) failed(err error, since time.Time) {
-	if s.fail(err, since) {
-		s.probes.failed(time.Now())
-	}
-}
 
 // unreachable records that no connection can be made, or that the directory cannot be read.
 func (s *originState) unreachable(err error) {
@@ -114,29 +140,35 @@ func (s *originState) unreachable(err error) {
 	s.mu.Lock()
 	s.lastErr, s.lastErrAt = err, now
 	s.mu.Unlock()
-	s.fail(err, now)
+	s.failed(err, now)
 }
 
-// fail records a failure, and logs it if the origin was not away before or is away for another
-// reason. It reports whether the origin is away.
-func (s *originState) fail(err error, since time.Time) (away bool) {
+// failed records a failed dial, or an attempt that ended without a response. since is when it began,
+// or when its stream was opened. If the origin was reached after that, the failure says nothing about
+// it. It logs the failure if the origin was not away before or is away for another reason. It returns
+// the number of failures for enter.
+func (s *originState) failed(err error, since time.Time) (failures uint64) {
 	now := time.Now()
 	s.mu.Lock()
 	if since.Before(s.reachedAt) {
-		away = s.away
-		s.mu.Unlock()
-		return away
+		defer s.mu.Unlock()
+		return s.failures
 	}
 	was, never := s.away, s.reachedAt.IsZero()
 	s.failedAt = now
 	if !was && s.responding == 0 {
 		s.away, s.awaySince = true, now
 	}
-	away = s.away
+	away := s.away
+	if away || !s.ready {
+		s.failures++
+		s.broadcast()
+	}
 	another := away && (!was || err.Error() != s.logged.Error() && now.Sub(s.loggedAt) >= logAwayEvery)
 	if another {
 		s.logged, s.loggedAt = err, now
 	}
+	failures = s.failures
 	s.mu.Unlock()
 	switch {
 	case away && !was:
@@ -145,7 +177,90 @@ func (s *originState) fail(err error, since time.Time) (away bool) {
 	case another:
 		s.log.Warn("origin is still away, with another error", "error", err)
 	}
-	return away
+	return failures
+}
+
+// broadcast wakes all that wait in enter. The caller holds the lock.
+func (s *originState) broadcast() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Bounds on opening streams at an origin (P54).
+const (
+	dialEvery      = time.Second // while it is away: dials, and streams if it accepts connections
+	opensPerSecond = 200         // of keys of which something is held
+)
+
+// enter waits until a key may open a stream at the origin (P54). It returns an error if the origin is
+// away and failed again since the number of failures in seen, which it updates. That counts as a
+// failed attempt of the key. paced: something of the key is held, so it can wait for its turn among
+// other keys.
+//
+// Keys do not dial. They wait until the kept connection is ready. If the origin is away although the
+// connection is ready, one key at a time is admitted each second; see offerTurns.
+func (s *originState) enter(ctx context.Context, seen *uint64, paced bool) error {
+	if s.turn == nil {
+		return nil
+	}
+	for {
+		s.mu.Lock()
+		blocked := s.away || !s.ready
+		failed := blocked && s.failures > max(*seen, s.counted)
+		n, why, changed := s.failures, s.lastErr, s.changed
+		var turn chan struct{}
+		if s.ready {
+			turn = s.turn
+		}
+		s.mu.Unlock()
+		switch {
+		case failed:
+			*seen = n
+			return why
+		case !blocked && paced:
+			return s.opens.Wait(ctx)
+		case !blocked:
+			return ctx.Err()
+		}
+		select {
+		case <-changed:
+		case <-turn:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// offerTurns admits one of the keys that wait in enter each second, until ctx ends.
+func (s *originState) offerTurns(ctx context.Context, each time.Duration) {
+	tick := time.NewTicker(each)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case s.turn <- struct{}{}:
+		default: // no key waits
+		}
+	}
+}
+
+// whenChanged returns a channel that is closed when the origin fails or comes back.
+func (s *originState) whenChanged() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// backSince returns when the origin came back last; zero: it was never away.
+func (s *originState) backSince() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backAt
 }
 
 // isAway reports whether the origin is away.
@@ -168,7 +283,7 @@ func (s *originState) knownAway(now time.Time) bool {
 
 // failedLately reports whether the last failure is recent. The caller holds the lock.
 func (s *originState) failedLately(now time.Time) bool {
-	return now.Sub(s.failedAt) < max(awayKnownFor, 2*s.probes.backoff.Max)
+	return now.Sub(s.failedAt) < awayKnownFor
 }
 
 // becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is

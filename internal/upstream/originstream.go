@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -43,22 +44,30 @@ type session interface {
 	// waitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
 	// succeed now, or until ctx ends.
 	waitBeforeRetry(ctx context.Context, d time.Duration)
-	// close releases what the session holds between attempts.
-	close()
 }
 
 // errReopen ends a stream that could go on but cannot carry the new interest.
 var errReopen = errors.New("stream must be opened again for another interest")
 
-// originStream is a Subscriber's stream at one origin, which the key uses or probes. It goes on
-// through several attempts: each opens a gRPC stream, or serves a directory.
+// originStream is a Subscriber's stream at one origin. It goes on through several attempts: each
+// opens a gRPC stream, or serves a directory. There are three kinds:
+//   - the key's stream at the origin in use;
+//   - a probe of a preferred origin, which becomes the key's stream (P56);
+//   - a trial of what the origin in use may end the key's stream for (P68).
 type originStream struct {
 	*Subscriber
 	at         *originState
 	session    session
 	interest   *adsclient.InterestCell
 	resumption adsclient.Resumption
-	probing    *probe // nil: the key uses the origin
+	probing    atomic.Pointer[probe] // nil: it is no probe
+	trial      *trial                // nil: it is no trial
+
+	// seen is the number of the origin's failures that the key has counted; see originState.enter.
+	seen uint64
+
+	// endedByOrigin: the origin ended the last stream by its own status.
+	endedByOrigin atomic.Bool
 
 	// The goroutines of the current attempt own these fields. Between attempts the goroutine that
 	// starts them does.
@@ -69,6 +78,7 @@ type originStream struct {
 	began       time.Time // when the attempt began
 	open        bool      // the attempt reached the origin
 	openedAt    time.Time // when the attempt reached the origin
+	addedAt     time.Time // when the attempt subscribed to something for the last time
 	responded   bool      // the attempt had a response
 	silentSince time.Time // zero: it is not silent
 
@@ -83,9 +93,9 @@ type typePart struct {
 	wildcard bool
 }
 
-// newOriginStream makes a stream at an origin; p is nil if the key uses it.
-func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption, p *probe) *originStream {
-	l := &originStream{Subscriber: s, at: at, resumption: r, probing: p}
+// newOriginStream makes a stream at an origin, with the state that earlier streams left.
+func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption) *originStream {
+	l := &originStream{Subscriber: s, at: at, resumption: r}
 	l.session = at.origin.newSession(l)
 	l.interest = s.addInterestCell()
 	return l
@@ -95,21 +105,43 @@ func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption, p 
 func (l *originStream) close() {
 	l.forgetRejected(func(xds.TypeURL) bool { return true })
 	l.removeInterestCell(l.interest)
-	l.session.close()
+}
+
+// serves reports whether the key uses the stream, for more than a trial.
+func (l *originStream) serves() bool { return l.probing.Load() == nil && l.trial == nil }
+
+// carried is what the stream carries of the key's interest.
+func (l *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
+	switch {
+	case l.trial != nil:
+		return l.trial.carried(i)
+	case l.probing.Load() != nil:
+		return l.answeredOnly(i)
+	}
+	return l.withoutSuspects(i)
 }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
 func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.responded, l.uncacheable = false, false, nil
+	l.endedByOrigin.Store(false)
 	if wait > 0 {
 		l.session.waitBeforeRetry(ctx, wait)
 	}
-	if !l.interest.Await(ctx) {
-		return context.Cause(ctx)
+	for l.trial == nil && l.carried(l.interest.Newest()).Empty() {
+		select {
+		case <-l.interest.Changed():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	l.began = time.Now()
-	err := l.session.serve(ctx)
+	err := l.at.enter(ctx, &l.seen, l.trial != nil || l.holdsAny())
+	if err == nil {
+		l.began = time.Now()
+		err = l.session.serve(ctx)
+	}
 	l.interest.Reset()
 	l.endSilence(false)
 	if l.open {
@@ -125,28 +157,51 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	return err
 }
 
-// ended counts the end of a stream or attempt, and returns the reason to reopen. A stream that
-// ended before any response failed, even with status OK (P54).
-func (l *originStream) ended(err error) telemetry.Reconnect {
-	if l.responded {
-		l.at.ended(err, telemetry.Ended)
-		return telemetry.Ended
+// holdsAny reports whether anything of what the stream carries is held or known not to exist.
+func (l *originStream) holdsAny() bool {
+	return slices.ContainsFunc(l.carried(l.interest.Newest()).Types, func(t snapshot.TypeInterest) bool {
+		p := l.sink.Held(t.Type).Part(t.Wildcard)
+		return p.Answered() || anyIn(p)
+	})
+}
+
+// anyIn reports whether a part holds a resource.
+func anyIn(p snapshot.Part) bool {
+	for range p.Resources {
+		return true
 	}
-	reason, since := telemetry.Unreachable, l.began
+	return false
+}
+
+// failed records an attempt that ended without a response as a failure of the origin. A failed dial
+// is recorded already.
+func (l *originStream) failed(err error) {
 	if l.open {
-		reason, since = telemetry.NoResponse, l.openedAt
+		l.seen = l.at.failed(err, l.openedAt)
+	}
+}
+
+// ended counts the end of a stream or attempt, and returns the reason to reopen.
+func (l *originStream) ended(err error) telemetry.Reconnect {
+	reason := telemetry.Unreachable
+	switch {
+	case l.responded:
+		reason = telemetry.Ended
+	case l.open:
+		reason = telemetry.NoResponse
 	}
 	l.at.ended(err, reason)
-	l.at.failed(err, since)
 	return reason
 }
 
-// report passes the connection's status to the sink. A probe reports none.
+// report passes the connection's status to the sink, if it is another one. Probes and trials report
+// none.
 func (l *originStream) report(st Status) {
-	if l.probing == nil {
-		st.Origin, st.Attempts = l.at.name, l.attempts
-		l.sink.Status(st)
+	if !l.serves() {
+		return
 	}
+	st.Origin = l.at.name
+	l.Subscriber.report(st)
 }
 
 // becameSilent counts and shows the attempt as silent, unless it had a response. A stream is silent
@@ -179,7 +234,7 @@ func (l *originStream) endSilence(responded bool) {
 // that are not traced.
 func (l *originStream) Trace(received time.Time) *tracing.Update {
 	t := l.client.opts.Tracer
-	if l.probing != nil || !t.Sampled() {
+	if l.probing.Load() != nil || !t.Sampled() {
 		return nil
 	}
 	about := tracing.About{Key: l.id, Node: xds.NodeIDOf(l.node), Origin: l.at.name, Variant: l.client.opts.Variant.String()}
@@ -189,13 +244,15 @@ func (l *originStream) Trace(received time.Time) *tracing.Update {
 // InterestChanged receives when the interest is newer than the one taken last.
 func (l *originStream) InterestChanged() <-chan struct{} { return l.interest.Changed() }
 
-// takeInterest returns the newest interest, which must not be changed. It also returns what was
-// unsubscribed since the last call in this attempt.
+// takeInterest returns what the stream carries of the newest interest. It must not be changed. It
+// also returns what was unsubscribed since the last call in this attempt.
 func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
-	if l.probing != nil {
-		l.probing.check() // the types that it waits for may no longer be wanted
-	}
 	i, again := l.interest.Take()
+	i = l.carried(i)
+	l.addedAt = time.Now()
+	if p := l.probing.Load(); p != nil {
+		p.check(i) // the types that it waits for may no longer be wanted
+	}
 	l.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
 	return i, again
 }
@@ -223,7 +280,10 @@ func (l *originStream) Opened() {
 	l.open, l.openedAt = true, time.Now()
 	l.at.streams.Add(1)
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
-	l.log.Debug("upstream stream opened", "origin", l.at.name, "probe", l.probing != nil)
+	l.log.Debug("upstream stream opened", "origin", l.at.name, "probe", l.probing.Load() != nil, "trial", l.trial != nil)
+	if l.trial != nil {
+		l.trial.opened()
+	}
 	l.report(Status{Connected: true})
 }
 
@@ -233,26 +293,18 @@ func (l *originStream) Answered() {
 		return
 	}
 	l.responded = true
-	if l.probing == nil {
+	if l.serves() {
 		l.succeeded()
 	}
 	l.endSilence(true)
 	l.at.responded()
 }
 
-// discards reports whether a response to this part of a type is dropped because it answers a probe.
-func (l *originStream) discards(typ xds.TypeURL, wildcard bool) bool {
-	if l.probing == nil {
-		return false
-	}
-	l.probing.answer(typePart{typ, wildcard})
-	return true
-}
-
 // Apply hands an update of this origin over and waits until it is applied. It reports whether that
 // made another snapshot. Calls never overlap.
 func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
-	if l.discards(u.Type, u.Wildcard) {
+	if p := l.probing.Load(); p != nil { // a directory, which is read again once the key uses it
+		p.answer(typePart{u.Type, u.Wildcard}, l.carried(l.interest.Newest()))
 		return false, nil
 	}
 	u.Origin = l.at.name
@@ -263,6 +315,9 @@ func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bo
 	case err == nil:
 		if changed {
 			l.logVersion(&u, was)
+		}
+		if l.trial != nil {
+			l.trial.answered(&u)
 		}
 		return changed, nil
 	case ctx.Err() != nil:
@@ -347,4 +402,3 @@ func (s directorySession) serve(ctx context.Context) error {
 func (s directorySession) waitBeforeRetry(ctx context.Context, d time.Duration) {
 	s.WaitBeforeRetry(ctx, d)
 }
-func (s directorySession) close() {}

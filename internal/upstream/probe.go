@@ -7,51 +7,84 @@ import (
 	"sync"
 	"time"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// probe finds out whether an origin that the key prefers to the one in use answers (P56). It sends
-// the key's requests on a stream of its own, and ACKs and discards the responses. The probe ends
-// once every type with held resources was answered. The key then reconnects there.
+// probe asks an origin that the key prefers to the one in use (P56). It sends the key's requests on a
+// stream of its own, and ACKs the responses but keeps them back. Once every type was answered, the
+// stream becomes the key's and the responses are applied. The goroutines of the stream's attempt own
+// it, except the fields that say otherwise.
 type probe struct {
-	stream  *Subscriber
-	end     context.CancelCauseFunc // ends the probe's attempt
+	end     context.CancelCauseFunc // ends the attempt
 	timeout *time.Timer             // ends it after probeTimeout
+	result  chan error              // why the attempt ended; has room for one
+	ready   chan struct{}           // closed once every type was answered
+	// promoted is closed when the stream becomes the key's.
+	promoted chan struct{}
 
-	mu       sync.Mutex
-	answered map[typePart]bool
+	answers map[typePart]bool
+	kept    []keptResponse
+	// before has what was held of the wildcards when the probe listed it.
+	before map[xds.TypeURL]*snapshot.Snapshot
 }
 
-const (
-	// probeTimeout ends a probe that gets no answer for a further type, because other keys wait for
-	// its place.
-	probeTimeout = time.Minute
-	// lastACK is how long a probe stays open after the last answer, so that the
-	// origin receives the acknowledgement.
-	lastACK = 50 * time.Millisecond
-)
+// keptResponse is an accepted response that is not applied yet.
+type keptResponse struct {
+	response *xds.Response
+	decision adsclient.Decision
+	received time.Time
+}
 
-var (
-	errAnswered   = errors.New("origin answered the probe")
-	errUnanswered = errors.New("origin did not answer all types of the probe")
-)
+// probeTimeout ends a probe that gets no answer for a further type, because other keys wait for its
+// place.
+const probeTimeout = time.Minute
 
-// probe probes an origin again and again, first after delay. It returns true once the
-// origin answered, false if ctx ended.
-func (s *Subscriber) probe(ctx context.Context, at *originState, delay time.Duration) bool {
-	warned := false
-	for failures, wait := 0, delay; ; {
-		sleep(ctx, wait)
-		if !s.awaitInterest(ctx) || at.probes.enter(ctx) != nil {
-			return false
+var errUnanswered = errors.New("origin did not answer all types of the probe")
+
+// seekPreferred ends the stay at an origin once a preferred one answers a probe. The key's second
+// stream does not probe. It follows the first one to its origin.
+func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, end context.CancelCauseFunc) {
+	if s.first != nil {
+		if other := s.first.awaitOther(stay, at); other != nil {
+			end(&leave{choice{at: other}, telemetry.Switched})
+			return
 		}
-		unanswered, err := s.probeOnce(ctx, at)
-		at.probes.leave()
+	}
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for _, o := range s.origins[:slices.Index(s.origins, at)] {
+		delay := s.probeDelay(o)
+		probes.Go(func() {
+			l, ok := s.probe(ctx, stay, o, delay)
+			if !ok {
+				return
+			}
+			to := &leave{choice{at: o, stream: l}, telemetry.Returned}
+			if end(to); l != nil && context.Cause(stay) != to { // another one was faster
+				l.discard()
+			}
+		})
+	}
+}
+
+// probe probes an origin again and again, first after delay. It returns true once the origin
+// answered, with the stream that did, if it can become the key's. It returns false if stay ended.
+func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay time.Duration) (*originStream, bool) {
+	warned := false
+	var seen uint64
+	for failures, wait := 0, delay; ; {
+		sleep(stay, wait)
+		if !s.awaitInterest(stay) || at.probes.enter(stay) != nil {
+			return nil, false
+		}
+		l, unanswered, err := s.probeOnce(ctx, stay, at, &seen)
+		at.probes.leave(err == nil)
 		switch {
-		case errors.Is(err, errAnswered):
-			return true
+		case err == nil:
+			return l, true
 		case errors.Is(err, errReopen): // the key wants something else, or nothing
 			failures, wait = 0, 0
 			continue
@@ -61,80 +94,180 @@ func (s *Subscriber) probe(ctx context.Context, at *originState, delay time.Dura
 		}
 		failures++
 		wait = s.client.opts.Backoff.delay(failures, upTo)
+		if at.turn != nil && at.isAway() {
+			wait = 0 // the next probe waits in originState.enter
+		}
 	}
 }
 
-// probeOnce probes an origin once, and returns why it ended and the types that
-// were not answered.
-func (s *Subscriber) probeOnce(ctx context.Context, at *originState) (unanswered []string, err error) {
+// probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
+// origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
+// that were not answered.
+func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState, seen *uint64) (l *originStream, unanswered []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	p := &probe{stream: s, end: end, answered: make(map[typePart]bool)}
+	p := &probe{end: end, result: make(chan error, 1), ready: make(chan struct{}), promoted: make(chan struct{}), answers: make(map[typePart]bool)}
 	p.timeout = time.AfterFunc(probeTimeout, func() { end(errUnanswered) })
-	defer p.timeout.Stop()
-	l := s.newOriginStream(at, make(adsclient.Resumption), p)
-	defer l.close()
-	if !l.interest.Wanted() {
-		return nil, errReopen
+	l = s.newOriginStream(at, make(adsclient.Resumption))
+	l.seen = *seen
+	l.probing.Store(p)
+	if l.carried(l.interest.Newest()).Empty() {
+		end(errReopen)
 	}
-	err = l.attempt(attempt, 0)
-	if attempt.Err() == nil && !errors.Is(err, errReopen) { // the attempt ended by itself
-		reason := l.ended(err)
-		s.log.Debug("probe failed", "origin", at.name, "reason", reason, "error", err)
+	go func() { p.result <- l.attempt(attempt, 0) }() // received by discard, run or below
+	select {
+	case <-p.ready:
+		if _, file := at.origin.(directory); !file {
+			return l, nil, nil
+		}
+		l.discard()
+		return nil, nil, nil
+	case <-stay.Done():
+		err = context.Cause(stay)
+	case err = <-p.result:
+		p.result <- err
+		if attempt.Err() == nil && !errors.Is(err, errReopen) { // the attempt ended by itself
+			if l.open {
+				l.ended(err)
+				l.failed(err)
+			}
+			s.log.Debug("probe failed", "origin", at.name, "error", err)
+		}
 	}
-	for _, t := range p.unanswered() {
+	for _, t := range l.discard() {
 		unanswered = append(unanswered, xds.TypeOf(t.typ).Label())
 	}
-	return unanswered, err
+	*seen = l.seen
+	return nil, unanswered, err
+}
+
+// discard ends a probe and waits for its end. It returns the types that were not answered.
+func (l *originStream) discard() []typePart {
+	p := l.probing.Load()
+	p.timeout.Stop()
+	p.end(nil)
+	<-p.result
+	l.close()
+	return p.unanswered(l.carried(l.interest.Newest()))
+}
+
+// run is attempt for the key's stream. If the stream was a probe, its attempt runs already.
+func (l *originStream) run(ctx context.Context, wait time.Duration) error {
+	p := l.probing.Load()
+	if p == nil {
+		return l.attempt(ctx, wait)
+	}
+	p.timeout.Stop()
+	close(p.promoted)
+	defer context.AfterFunc(ctx, func() { p.end(context.Cause(ctx)) })()
+	defer p.end(nil)
+	err := <-p.result
+	l.probing.Store(nil) // it may have ended before it was promoted
+	return err
+}
+
+// promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted is
+// true, the stream has to be opened again after that: the other origin added a resource to a wildcard
+// meanwhile, and in delta this origin does not say that it does not have it.
+func (l *originStream) promote() (kept []keptResponse, unlisted bool) {
+	p := l.probing.Swap(nil)
+	l.interest.Notify() // the key's stream carries more
+	l.report(Status{Connected: true})
+	brought := make(map[xds.TypeURL]map[string]bool)
+	for _, r := range p.kept {
+		if brought[r.response.TypeURL] == nil {
+			brought[r.response.TypeURL] = make(map[string]bool)
+		}
+		for i := range r.response.Resources {
+			brought[r.response.TypeURL][r.response.Resources[i].Name] = true
+		}
+	}
+	for typ, before := range p.before {
+		now := l.sink.Held(typ)
+		for _, name := range now.Changes(before, &snapshot.Subscription{Wildcard: true}) {
+			added := before.Part(true).Held(name) == nil && now.Part(true).Held(name) != nil
+			unlisted = unlisted || added && !brought[typ][name]
+		}
+	}
+	return p.kept, unlisted && l.client.opts.Variant == xds.Delta
+}
+
+// begin records what is held when the probe lists it.
+func (p *probe) begin(i *snapshot.Interest, held func(xds.TypeURL) *snapshot.Snapshot) {
+	p.before = make(map[xds.TypeURL]*snapshot.Snapshot)
+	for _, t := range i.Types {
+		if t.Wildcard {
+			p.before[t.Type] = held(t.Type)
+		}
+	}
+}
+
+// keep keeps an accepted response back.
+func (p *probe) keep(r keptResponse, i *snapshot.Interest) {
+	p.kept = append(p.kept, r)
+	p.answer(typePart{r.response.TypeURL, r.decision.Wildcard()}, i)
 }
 
 // answer records that the origin answered for a part of a type.
-func (p *probe) answer(of typePart) {
-	p.mu.Lock()
-	if !p.answered[of] { // a further response of the same type does not prolong the probe
-		p.answered[of] = true
+func (p *probe) answer(of typePart, i *snapshot.Interest) {
+	if !p.answers[of] { // a further response of the same type does not prolong the probe
+		p.answers[of] = true
 		p.timeout.Reset(probeTimeout)
 	}
-	p.mu.Unlock()
-	p.check()
+	p.check(i)
 }
 
-// check ends the probe once the origin answered all that is required. It does not wait for types
-// without held resources, because origins do not answer for what they do not have. At least one
-// type must be answered.
-func (p *probe) check() {
-	for _, t := range p.unanswered() {
-		if held := p.stream.sink.Held(t.typ).Part(t.wildcard); held.Answered() || anyIn(held) {
-			return
-		}
+// check ends the probe once the origin answered every type of the interest.
+func (p *probe) check(i *snapshot.Interest) {
+	if len(p.answers) == 0 || len(p.unanswered(i)) > 0 {
+		return
 	}
-	p.mu.Lock()
-	any := len(p.answered) > 0
-	p.mu.Unlock()
-	if any {
-		time.AfterFunc(lastACK, func() { p.end(errAnswered) })
+	select {
+	case <-p.ready:
+	default:
+		close(p.ready)
 	}
 }
 
-// unanswered are the types that the key wants and that the origin has not answered.
-func (p *probe) unanswered() (open []typePart) {
-	interest := p.stream.interestNow()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range interest.Types {
-		if of := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.answered[of] {
+// unanswered are the types that the probe carries and that the origin has not answered.
+func (p *probe) unanswered(i *snapshot.Interest) (open []typePart) {
+	for _, t := range i.Types {
+		if of := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.answers[of] {
 			open = append(open, of)
 		}
 	}
 	return open
 }
 
-// anyIn reports whether a part holds a resource.
-func anyIn(p snapshot.Part) bool {
-	for range p.Resources {
-		return true
+// answeredOnly is what a probe carries of the interest: what is known of the types of which something
+// is held. What no origin has answered is not among it, because it may end the stream (P68). If
+// nothing is held, the probe carries everything.
+func (s *Subscriber) answeredOnly(i *snapshot.Interest) *snapshot.Interest {
+	out := new(snapshot.Interest)
+	if i == nil {
+		return out
 	}
-	return false
+	for _, t := range i.Types {
+		part := s.sink.Held(t.Type).Part(t.Wildcard)
+		switch {
+		case !part.Answered() && !anyIn(part):
+			continue
+		case !t.Wildcard:
+			var unknown []string
+			for name := range t.Names.All() {
+				if part.Unanswered(name) {
+					unknown = append(unknown, name)
+				}
+			}
+			t.Names = t.Names.Remove(unknown...)
+		}
+		if !t.Empty() {
+			out.Types = append(out.Types, t)
+		}
+	}
+	if len(out.Types) == 0 {
+		return i
+	}
+	return out
 }
 
 // minReturn is how long a return has to last. If the key leaves the origin sooner, later probes of
@@ -166,65 +299,26 @@ func (s *Subscriber) probeDelay(at *originState) time.Duration {
 	return bound/2 + upTo(bound/2)
 }
 
-// maxProbes is how many keys at a time probe an origin that is not away (P56). The origin sends
+// maxProbes is how many keys at a time probe an origin that answered the last probe. The origin sends
 // each of them all that the key wants.
 const maxProbes = 16
 
-// probeLimiter admits keys to probe an origin, first come, first served. Only one key at a time
-// probes an origin that is away, with growing waits (P54). Once the origin answers, maxProbes keys
-// at a time do. Safe for concurrent use.
+// probeLimiter admits keys to probe an origin, first come, first served: one at a time until a probe
+// succeeds, then maxProbes (P56). Safe for concurrent use.
 type probeLimiter struct {
-	backoff Backoff
-	random  func(time.Duration) time.Duration
-	away    func() bool   // whether the origin is away; called without a lock
-	signal  chan struct{} // capacity one: something changed
-
-	mu       sync.Mutex
-	waiting  []chan struct{} // each closed when its key is admitted
-	busy     int
-	failures int
-	until    time.Time // while the origin is away: when the next attempt may start
+	mu      sync.Mutex
+	waiting []chan struct{} // each closed when its key is admitted
+	busy    int
+	several bool // the last probe succeeded
 }
 
-func newProbeLimiter(b Backoff, away func() bool) *probeLimiter {
-	return &probeLimiter{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
-}
-
-// run admits keys until ctx ends.
-func (t *probeLimiter) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		timer.Reset(t.admit(t.away(), time.Now()))
-		select {
-		case <-t.signal:
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// admit admits the keys that may probe now. It returns the time after which it can admit more
-// without another event.
-func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	width := maxProbes
-	if away {
-		width = 1
-	} else {
-		t.failures, t.until = 0, time.Time{}
-	}
-	for len(t.waiting) > 0 && t.busy < width {
-		if wait := t.until.Sub(now); wait > 0 {
-			return wait
-		}
+// admit admits the keys that may probe now. The lock is held.
+func (t *probeLimiter) admit() {
+	for len(t.waiting) > 0 && (t.busy == 0 || t.several && t.busy < maxProbes) {
 		close(t.waiting[0])
 		t.waiting = t.waiting[1:]
 		t.busy++
 	}
-	return time.Hour
 }
 
 // enter waits for a place, which leave releases. It returns an error if ctx ended first.
@@ -232,49 +326,29 @@ func (t *probeLimiter) enter(ctx context.Context) error {
 	in := make(chan struct{})
 	t.mu.Lock()
 	t.waiting = append(t.waiting, in)
+	t.admit()
 	t.mu.Unlock()
-	t.wake()
 	select {
 	case <-in:
 		return nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	i := slices.Index(t.waiting, in)
-	if i >= 0 {
+	defer t.mu.Unlock()
+	if i := slices.Index(t.waiting, in); i >= 0 {
 		t.waiting = slices.Delete(t.waiting, i, i+1)
-	}
-	t.mu.Unlock()
-	if i < 0 {
-		t.leave() // the key was admitted at the same time
+	} else { // the key was admitted at the same time
+		t.busy--
+		t.admit()
 	}
 	return context.Cause(ctx)
 }
 
 // leave releases a place.
-func (t *probeLimiter) leave() {
+func (t *probeLimiter) leave(succeeded bool) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.busy--
-	t.mu.Unlock()
-	t.wake()
-}
-
-// failed records a failed attempt at an origin that is away. Of the failures within one wait only
-// the first counts.
-func (t *probeLimiter) failed(now time.Time) {
-	t.mu.Lock()
-	if !now.Before(t.until) {
-		t.failures++
-		t.until = now.Add(t.backoff.delay(t.failures, t.random))
-	}
-	t.mu.Unlock()
-	t.wake()
-}
-
-// wake makes run check again.
-func (t *probeLimiter) wake() {
-	select {
-	case t.signal <- struct{}{}:
-	default:
-	}
+	t.several = succeeded
+	t.admit()
 }

@@ -57,7 +57,7 @@ func rejectedByType(all map[rejectedOf]rejection) (out []Rejected) {
 // reject records that the newest response of a type was rejected. The rejection holds until a later
 // response of the type is accepted, the key no longer wants the type, or it leaves the origin.
 func (l *originStream) reject(r *xds.Response, fault error) {
-	if l.probing != nil {
+	if l.probing.Load() != nil {
 		return // the key uses another origin
 	}
 	if _, again := l.rejected[r.TypeURL]; !again {

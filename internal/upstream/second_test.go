@@ -44,16 +44,8 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 			s = standby.streamOf("CDS")
 		}
 
-		probe := preferred.streamOf("RDS")
-		probe.send(resp{Type: rds, Resources: clusters("a")})
-		probe.ends()
-		streams := map[string]*fakeStream{}
-		for range 2 {
-			s := preferred.next()
-			streams[strings.Fields(s.request())[0]] = s
-		}
-		streams["RDS"].send(resp{Type: rds, Resources: clusters("a")})
-		streams["CDS"].send(resp{Type: cds, Resources: clusters("c")})
+		preferred.streamOf("RDS").send(resp{Type: rds, Resources: clusters("a")}) // a probe
+		preferred.streamOf("CDS").send(resp{Type: cds, Resources: clusters("c")})
 		firstSink.from(t, rds, preferred.address)
 		sink.from(t, cds, preferred.address)
 	})

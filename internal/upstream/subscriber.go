@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type Sink interface {
 	// Of its two parts (P50) the stream reads the one that it requests. Any goroutine.
 	Held(typ xds.TypeURL) *snapshot.Snapshot
 	// Update hands an update over and waits until it is applied. It reports whether that made
-	// another snapshot. Calls never overlap. An error while ctx is alive means that the group has
+	// another snapshot. Any goroutine. An error while ctx is alive means that the group has
 	// ended, and ends the stream's Run.
 	Update(ctx context.Context, u snapshot.Update) (changed bool, err error)
 	// Status reports the connection's status. It never blocks.
@@ -48,8 +49,9 @@ type Status struct {
 	// SilentSince is when the stream was opened, once it has been open for first_answer_timeout
 	// without any response; else zero.
 	SilentSince time.Time
-	// Attempts counts the failed attempts since the last response.
-	Attempts int
+	// Carried is what the failed attempt requested. Its failure concerns only clients that want part
+	// of it (P53). Nil: everything, because the origin could not be reached.
+	Carried *snapshot.Interest
 }
 
 // Subscriber keeps one key subscribed at an origin, for as long as the key lives. It chooses the
@@ -67,18 +69,19 @@ type Subscriber struct {
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
 
-	// mu protects the interest and the cells that receive it.
-	mu     sync.Mutex
-	newest *snapshot.Interest
-	cells  []*adsclient.InterestCell
+	// mu protects the fields below.
+	mu       sync.Mutex
+	newest   *snapshot.Interest
+	cells    []*adsclient.InterestCell // each receives the interest
+	suspects suspects                  // at the origin in use (P68)
+	failures int                       // in a row, for the backoff
+	tried    map[*originState]bool     // where an attempt failed since the last response
+	reported Status                    // the newest
 
 	// Run's goroutine owns the fields below.
-	resumption   adsclient.Resumption  // of the origin in use
-	failures     int                   // in a row, for the backoff
-	attempts     int                   // failed ones since the last response
-	tried        map[*originState]bool // where an attempt failed since the last response
-	returned     time.Time             // when the key returned to the origin in use; zero: it did not return
-	shortReturns map[*originState]int  // returns in a row that did not last
+	resumption   adsclient.Resumption // of the origin in use
+	returned     time.Time            // when the key returned to the origin in use; zero: it did not return
+	shortReturns map[*originState]int // returns in a row that did not last
 }
 
 // NewSubscriber makes the Subscriber of a key. The id is the key as text. The node is the
@@ -137,6 +140,13 @@ func (s *Subscriber) interestNow() *snapshot.Interest {
 	return s.newest
 }
 
+// choice is the origin to use next.
+type choice struct {
+	at     *originState
+	wait   time.Duration // before the first attempt
+	stream *originStream // a successful probe, which becomes the key's stream; nil: a new stream is opened
+}
+
 // Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
 // reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
 // the sink did. While the interest is empty it opens no stream.
@@ -145,12 +155,12 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	at, wait := s.firstOrigin(ctx), time.Duration(0)
-	s.sink.Status(Status{Origin: at.name})
+	next := choice{at: s.firstOrigin(ctx)}
+	s.sink.Status(Status{Origin: next.at.name})
 	for {
 		var err error
-		s.current.set(at, false)
-		at, wait, err = s.use(ctx, at, wait)
+		s.current.set(next.at, false)
+		next, err = s.use(ctx, next)
 		var over *sinkError
 		switch {
 		case ctx.Err() != nil:
@@ -172,117 +182,159 @@ func (s *Subscriber) awaitInterest(ctx context.Context) bool {
 const failuresToSwitch = 2
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
-// it. It returns the origin to use next, and how long to wait before that. An error is the sink's.
-// It ends the Subscriber, as the end of ctx does.
-func (s *Subscriber) use(ctx context.Context, at *originState, wait time.Duration) (next *originState, after time.Duration, err error) {
+// it. It returns the origin to use next. An error is the sink's. It ends the Subscriber, as the end
+// of ctx does.
+func (s *Subscriber) use(ctx context.Context, now choice) (next choice, err error) {
+	at := now.at
 	stay, end := context.WithCancelCause(ctx)
-	var probes sync.WaitGroup
-	defer probes.Wait()
+	var others sync.WaitGroup // probes and trials
+	defer others.Wait()
 	defer end(nil)
-	better := s.origins[:slices.Index(s.origins, at)]
-	delays := make([]time.Duration, len(better))
-	for i, o := range better {
-		delays[i] = s.probeDelay(o)
+	others.Go(func() { s.seekPreferred(ctx, stay, at, end) })
+	s.resetSuspects()
+	l := now.stream
+	if l == nil {
+		l = s.newOriginStream(at, s.resumption)
+	} else {
+		s.resumption = l.resumption
 	}
-	probes.Go(func() {
-		if s.first != nil {
-			if other := s.first.awaitOther(stay, at); other != nil {
-				end(&preferred{other})
-				return
-			}
-		}
-		for i, o := range better {
-			probes.Go(func() {
-				if s.probe(stay, o, delays[i]) {
-					end(&preferred{o})
-				}
-			})
-		}
-	})
-	l := s.newOriginStream(at, s.resumption, nil)
 	defer l.close()
-	for inARow := 0; ; {
-		err := l.attempt(stay, wait)
+	suspicions := 0
+	for wait, inARow := now.wait, 0; ; {
+		err := l.run(stay, wait)
 		if ctx.Err() == nil { // otherwise the group is ending and takes no update
 			if over := l.dropUncacheable(ctx); over != nil {
 				err = over
 			}
 		}
 		if over := (*sinkError)(nil); ctx.Err() != nil || errors.As(err, &over) {
-			return nil, 0, err
+			return choice{}, err
+		}
+		if left := (*leave)(nil); errors.As(context.Cause(stay), &left) {
+			return s.leave(at, left), nil
 		}
 		if l.responded {
 			inARow = 0
 		}
-		if found := (*preferred)(nil); errors.As(context.Cause(stay), &found) {
-			s.log.Debug("upstream stream moves to a preferred origin", "origin", found.at.name, "from", at.name)
-			s.succeeded()
-			if s.follows() {
-				at.metrics.Reconnect(telemetry.Switched)
-			} else {
-				at.metrics.Reconnect(telemetry.Returned)
-				s.returned = time.Now()
-			}
-			return found.at, 0, nil
-		}
 		if errors.Is(err, errReopen) {
-			if wait = 0; !l.interest.Wanted() {
+			if wait = 0; l.carried(l.interest.Newest()).Empty() {
 				l.report(Status{})
 			}
 			continue
 		}
-		if !l.responded {
+		suspected := l.suspected()
+		switch {
+		case suspected != nil:
+			suspicions++
+		case l.open:
+			suspicions = 0
+		}
+		failed, retry := s.ended(ctx, l, err, suspected != nil)
+		wait = retry
+		if failed {
 			inARow++
 		}
-		if next, wait = s.failed(ctx, l, err, inARow); next != at {
-			at.metrics.Reconnect(telemetry.Switched)
-			s.leftOrigin(at)
-			return next, wait, nil
+		if inARow >= failuresToSwitch {
+			if next := s.nextOrigin(at); next != at {
+				at.metrics.Reconnect(telemetry.Switched)
+				s.leftOrigin(at)
+				s.log.Info("key uses another origin", "origin", next.name, "from", at.name, "error", err)
+				return choice{at: next, wait: upTo(min(s.client.opts.Backoff.Base, reopenWithin))}, nil
+			}
+		}
+		if suspicions >= suspicionsToExclude && s.exclude(suspected) {
+			suspicions = 0
+			seen := l.seen
+			others.Go(func() { s.tryExcluded(stay, at, seen, end) })
 		}
 	}
 }
 
-// preferred ends the use of an origin because a preferred one answered a probe, or because the
-// key's first stream uses another one.
-type preferred struct{ at *originState }
+// leave ends the use of an origin.
+type leave struct {
+	next   choice
+	reason telemetry.Reconnect
+}
 
-func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred" }
+func (l *leave) Error() string { return "the key uses origin " + l.next.at.name }
+
+// leave records why the key leaves an origin, and returns the next one.
+func (s *Subscriber) leave(at *originState, l *leave) choice {
+	s.log.Debug("upstream stream moves to another origin", "origin", l.next.at.name, "from", at.name)
+	at.metrics.Reconnect(l.reason)
+	switch {
+	case l.reason == telemetry.Returned:
+		s.succeeded()
+		s.returned = time.Now()
+	case !s.follows():
+		s.leftOrigin(at)
+	}
+	return l.next
+}
 
 // succeeded resets the failures, because an origin answered.
 func (s *Subscriber) succeeded() {
-	s.failures, s.attempts = 0, 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = 0
 	clear(s.tried)
 }
 
-// failed counts and logs the end of an attempt, after inARow failures at this origin. It returns
-// the origin to use and how long to wait.
-func (s *Subscriber) failed(ctx context.Context, l *originStream, err error, inARow int) (next *originState, wait time.Duration) {
+// ended counts and logs the end of an attempt. It reports whether that is a failure, and how long to
+// wait before the next attempt. A stream that ended before any response failed, even with status OK
+// (P54). Two cases are no failures while the origin answers other streams: the origin may have ended
+// the stream because of a suspect (P68), or it had nothing to answer.
+func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, suspected bool) (failed bool, wait time.Duration) {
 	reason := l.ended(err)
 	wait = upTo(reopenWithin)
-	if !l.responded {
-		s.failures++
-		s.attempts++
+	failed = !l.responded && !(l.open && (suspected || !l.holdsAny()) && l.at.answers())
+	if failed {
+		l.failed(err)
+	}
+	first, away := false, l.at.isAway()
+	if failed {
+		s.mu.Lock()
+		first = len(s.tried) == 0
 		s.tried[l.at] = true
-		wait = s.client.opts.Backoff.delay(s.failures, upTo)
-	}
-	next = l.at
-	if inARow >= failuresToSwitch && !s.follows() {
-		next = s.nextOrigin(l.at)
-	}
-	if next != l.at && !s.tried[next] { // it has not failed for this key, so it needs no backoff
-		s.failures = 0
-		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin))
+		if l.open && !away {
+			s.failures++
+			wait = s.client.opts.Backoff.delay(s.failures, upTo)
+		} else { // the next attempt waits in originState.enter
+			wait = upTo(s.client.opts.dialEvery / 10)
+		}
+		s.mu.Unlock()
 	}
 	// Origins often end streams, and one log line per key would be too much. An origin that is away
 	// is logged once.
-	level := slog.LevelInfo
-	if l.responded || s.attempts > 1 || l.at.isAway() {
-		level = slog.LevelDebug
+	level := slog.LevelDebug
+	if first && !away {
+		level = slog.LevelInfo
 	}
-	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
-		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	l.report(Status{Err: err, Failed: !l.responded && s.failedEverywhere(), Logged: !l.responded && l.at.isAway()})
-	return next, wait
+	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err, "retry_in", wait)
+	st := Status{Origin: l.at.name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
+	if l.open {
+		st.Carried = l.carried(l.interest.Newest())
+	}
+	s.report(st)
+	return failed, wait
+}
+
+// report passes a status to the sink, unless it repeats the failure that was reported last. Trials
+// call it beside Run's goroutine.
+func (s *Subscriber) report(st Status) {
+	s.mu.Lock()
+	again := st.repeats(&s.reported)
+	s.reported = st
+	s.mu.Unlock()
+	if !again {
+		s.sink.Status(st)
+	}
+}
+
+// repeats reports whether st is the same failure as was.
+func (st *Status) repeats(was *Status) bool {
+	return st.Err != nil && was.Err != nil && st.Err.Error() == was.Err.Error() &&
+		st.Failed == was.Failed && st.Origin == was.Origin && st.Carried == nil && was.Carried == nil
 }
 
 // firstOrigin is the origin to start with. That is the origin of the key's first Subscriber, or
@@ -305,31 +357,36 @@ func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
 // failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
 // away for all keys.
 func (s *Subscriber) failedEverywhere() bool {
-	now := time.Now()
-	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !at.knownAway(now) })
+	now, tried := time.Now(), s.triedOrigins()
+	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !tried[at] && !at.knownAway(now) })
 }
 
-// nextOrigin is the origin to use after this one failed. Of the untried origins it is the most
-// preferred that is not known to be away, else the most preferred. Once all were tried, it is the
-// next in the order.
+// triedOrigins returns where an attempt failed since the last response.
+func (s *Subscriber) triedOrigins() map[*originState]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tried)
+}
+
+// nextOrigin is the origin to use after this one failed: the most preferred one where this key has
+// not failed, else the next in the order. Origins that are known to be away do not count. If there is
+// no other, it is the same one. The key's first Subscriber chooses for the second.
 func (s *Subscriber) nextOrigin(at *originState) *originState {
-	now := time.Now()
-	var best *originState
+	if s.follows() {
+		return at
+	}
+	now, tried := time.Now(), s.triedOrigins()
+	i := slices.Index(s.origins, at)
+	others := slices.DeleteFunc(slices.Concat(s.origins[i+1:], s.origins[:i]), func(o *originState) bool { return o.knownAway(now) })
 	for _, o := range s.origins {
-		if s.tried[o] {
-			continue
-		}
-		if !o.knownAway(now) {
+		if !tried[o] && slices.Contains(others, o) {
 			return o
 		}
-		if best == nil {
-			best = o
-		}
 	}
-	if best != nil {
-		return best
+	if len(others) == 0 {
+		return at
 	}
-	return s.origins[(slices.Index(s.origins, at)+1)%len(s.origins)]
+	return others[0]
 }
 
 // Second makes a second Subscriber of the same key, with a sink of its own (P50). It uses the

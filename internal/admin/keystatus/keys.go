@@ -83,7 +83,6 @@ type Upstream struct {
 	Origin    string `json:"origin,omitempty"`
 	Error     string `json:"error,omitempty"`
 	Failed    bool   `json:"failed"`
-	Attempts  int    `json:"attempts"`
 	// SilentSince is set if the stream is open and has brought no response.
 	SilentSince *time.Time `json:"silent_since,omitempty"`
 }
@@ -188,7 +187,7 @@ func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) T
 }
 
 func upstreamOf(of *upstream.Status) Upstream {
-	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed, Attempts: of.Attempts}
+	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed}
 	if !of.SilentSince.IsZero() {
 		u.SilentSince = &of.SilentSince
 	}

@@ -39,6 +39,8 @@ type feed struct {
 	sink upstream.Sink
 }
 
+func (f *feed) Suspended() []upstream.Suspended { return nil }
+func (f *feed) Excluding() bool                 { return false }
 func (f *feed) SetMetrics(*telemetry.Key)      {}
 func (f *feed) SetInterest(*snapshot.Interest) {}
 

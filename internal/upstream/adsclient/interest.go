@@ -3,7 +3,6 @@ package adsclient
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 
 	"xdsrelay/internal/xds"
@@ -45,10 +44,7 @@ func (c *InterestCell) Set(i *snapshot.Interest) {
 	}
 	c.newest = i
 	c.mu.Unlock()
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	c.Notify()
 }
 
 // Take returns the newest interest, and what was unsubscribed since the last Take. The cell records
@@ -69,9 +65,16 @@ func (c *InterestCell) Reset() {
 	c.again = nil
 }
 
+// Newest returns the newest interest, nil if there is none.
+func (c *InterestCell) Newest() *snapshot.Interest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
+}
+
 // Await returns true once the interest is not empty, false if ctx ended first.
 func (c *InterestCell) Await(ctx context.Context) bool {
-	for !c.Wanted() {
+	for c.Newest().Empty() {
 		select {
 		case <-c.changed:
 		case <-ctx.Done():
@@ -81,12 +84,12 @@ func (c *InterestCell) Await(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Wanted reports whether the newest interest is not empty.
-func (c *InterestCell) Wanted() bool {
-	c.mu.Lock()
-	i := c.newest
-	c.mu.Unlock()
-	return i != nil && slices.ContainsFunc(i.Types, func(t snapshot.TypeInterest) bool { return !t.Empty() })
+// Notify makes Changed receive, because the stream carries another part of the interest.
+func (c *InterestCell) Notify() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }
 
 // Resubscriptions lists by type what was wanted and later, for a while, was not. The stream has to

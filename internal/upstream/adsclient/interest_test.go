@@ -11,7 +11,7 @@ func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 	i := func(names ...string) *snapshot.Interest {
 		return &snapshot.Interest{Types: []snapshot.TypeInterest{named(eds, names...)}}
 	}
-	if c.Wanted() {
+	if !c.Newest().Empty() {
 		t.Error("something is wanted before anything was set")
 	}
 	c.Set(i("a", "b"))
@@ -32,7 +32,7 @@ func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 		t.Errorf("again twice: %v", again)
 	}
 	c.Set(&snapshot.Interest{Types: []snapshot.TypeInterest{{Type: eds}}})
-	if c.Wanted() {
+	if !c.Newest().Empty() {
 		t.Error("an empty interest is wanted")
 	}
 }

@@ -15,6 +15,7 @@ type Resumption map[xds.TypeURL]*lastAccepted
 type lastAccepted struct {
 	origin   string
 	wildcard bool
+	answered bool // a response was accepted
 	// otherOrigins are held names whose version may not be this origin's: it has not sent them
 	// since the key changed to it.
 	otherOrigins *xds.NameSet
@@ -29,6 +30,7 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 	if last == nil || last.origin != p.Origin || last.wildcard != t.subscribed.wildcard {
 		last = p.lastAccepted(r.TypeURL, t.subscribed.wildcard, t.subscribed.part(p.Held(r.TypeURL)))
 	}
+	last.answered = true
 	if last.otherOrigins.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
 		for i := range r.Resources {
@@ -39,6 +41,22 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 		last.otherOrigins = last.otherOrigins.Remove(append(names, r.Removed...)...)
 	}
 	return last
+}
+
+// Unanswered returns what an origin has not answered of an interest: whether that is the wildcard, and
+// the names. snap is the newest snapshot of the type.
+func (r Resumption) Unanswered(origin string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
+	part, last := snap.Part(t.Wildcard), r[t.Type]
+	answered := last != nil && last.answered && last.origin == origin && last.wildcard == t.Wildcard
+	if t.Wildcard {
+		return !answered, nil
+	}
+	for name := range t.Names.All() {
+		if !answered || part.Unanswered(name) || last.otherOrigins.Has(name) {
+			names = append(names, name)
+		}
+	}
+	return false, names
 }
 
 // lastAccepted returns the state that earlier streams left for a type (P55), if that is of this

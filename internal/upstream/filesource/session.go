@@ -98,16 +98,12 @@ func (s *Session) Serve(ctx context.Context) error {
 		case <-changed:
 		case <-s.stream.InterestChanged():
 			sleep(ctx, mergeFor)
-			if interest, again = s.stream.Interest(); !wantsAny(interest) {
+			if interest, again = s.stream.Interest(); interest.Empty() {
 				return ErrNothingWanted
 			}
 		}
 		now, changed = s.directory.load()
 	}
-}
-
-func wantsAny(i *snapshot.Interest) bool {
-	return i != nil && slices.ContainsFunc(i.Types, func(t snapshot.TypeInterest) bool { return !t.Empty() })
 }
 
 // sleep waits for d or the end of ctx.

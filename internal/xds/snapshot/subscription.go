@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"xdsrelay/internal/xds"
@@ -65,6 +66,11 @@ type TypeInterest struct {
 
 // Empty reports whether nothing of the type is requested.
 func (t TypeInterest) Empty() bool { return !t.Wildcard && t.Names.Len() == 0 }
+
+// Empty reports whether nothing is requested.
+func (i *Interest) Empty() bool {
+	return i == nil || !slices.ContainsFunc(i.Types, func(t TypeInterest) bool { return !t.Empty() })
+}
 
 // Of returns what is requested of typ.
 func (i *Interest) Of(typ xds.TypeURL) TypeInterest {
