@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -12,6 +14,18 @@ import (
 // MaxNameBytes is the maximum length of a resource name in bytes (P28). The relay refuses a longer
 // name from a client. A longer name from an origin is a fault.
 const MaxNameBytes = 2048
+
+// PlacePrefix begins the name of a resource that is told apart by its place in the response (P3). It
+// has a control character, as no name in a body of an unknown type has.
+const PlacePrefix = "\x00place "
+
+// nameOfPlace returns the name of resources[i] of a response whose resources have no names of their
+// own. Names sort like places.
+func nameOfPlace(i int) string { return fmt.Sprintf("%s%06d", PlacePrefix, i) }
+
+// IsPlace reports whether a resource's name only says its place in a SotW response. Delta clients
+// cannot be told of such a resource (P3).
+func IsPlace(name string) bool { return strings.HasPrefix(name, PlacePrefix) }
 
 // Resource is one resource as the origin sent it. The relay never decodes and re-encodes it (P39).
 // It is immutable.

@@ -11,6 +11,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
@@ -169,28 +170,100 @@ func TestP37_Follows(t *testing.T) {
 	}
 }
 
-// Field 1 is the name of a resource of an unknown type (P3).
-func TestP3_UnknownTypesAreNamedByField1(t *testing.T) {
-	r := takeOnly(t, SotW, widget, anyWire(widget, wire(7, 1, 1, "w", 9, "x")))
-	if r.Name != "w" || r.Version.String() == "" {
-		t.Errorf("name %q", r.Name)
+// Field 1 is the name of a resource of an unknown type if it may be one. Several resources without
+// a name, or with equal names, are told apart by their place (P3).
+func TestP3_NamesOfUnknownTypes(t *testing.T) {
+	entry := wire(1, "web.default.svc", 2, wire(1, "10.0.0.1")) // of a map<string, message>
+	wrapped := func(fields ...any) []byte {
+		return anyWire(wrapperType, wire(append(fields, 2, anyWire(widget, wire(2, "x")))...))
 	}
-	for what, value := range map[string][]byte{
-		"no field 1":    wire(2, "w"),
-		"a number":      wire(1, 5),
-		"empty":         wire(1, ""),
-		"invalid UTF-8": wire(1, "\xff"),
+	of := func(fields ...any) []byte { return anyWire(widget, wire(fields...)) }
+	for _, c := range []struct {
+		what      string
+		resources [][]byte
+		want      []string
+		lacks     bool
+	}{
+		{"field 1", [][]byte{of(7, 1, 1, "w", 9, "x")}, []string{"w"}, false},
+		{"names", [][]byte{of(1, "b"), of(1, "größe a")}, []string{"b", "größe a"}, false},
+		{"no field 1", [][]byte{of(2, "w")}, []string{""}, true},
+		{"no field at all", [][]byte{of()}, []string{""}, true},
+		{"a number", [][]byte{of(1, 5)}, []string{""}, true},
+		{"empty", [][]byte{of(1, "")}, []string{""}, true},
+		{"invalid UTF-8", [][]byte{of(1, "\xff")}, []string{""}, true},
+		{"a map", [][]byte{of(1, entry, 1, entry)}, []string{""}, true},
+		{"a control character of C1", [][]byte{of(1, "a\u0085")}, []string{""}, true},
+		{"equal names", [][]byte{of(1, "a", 2, "x"), of(1, "b"), of(1, "a")}, []string{nameOfPlace(0), nameOfPlace(1), nameOfPlace(2)}, true},
+		{"one without a name", [][]byte{of(1, "a"), of(1, 7)}, []string{nameOfPlace(0), nameOfPlace(1)}, true},
+		{"equal resources", [][]byte{of(1, 7), of(1, 7)}, []string{nameOfPlace(0), nameOfPlace(1)}, true},
+		{"wrapped, named", [][]byte{wrapped(3, "w")}, []string{"w"}, false},
+		{"wrapped, without a name", [][]byte{wrapped()}, []string{""}, false},
+		{"wrapped, one without a name", [][]byte{wrapped(3, "w"), wrapped()}, []string{"w", ""}, false},
+		{"wrapped and not", [][]byte{wrapped(3, "w"), of(1, "v")}, []string{"w", "v"}, false},
 	} {
-		_, err := ParseResponse(SotW, wire(4, string(widget), 5, "n", 2, anyWire(widget, value)))
-		wantError(t, what, err, ErrNameless)
-		if err != nil && !strings.Contains(err.Error(), string(widget)) {
-			t.Errorf("%s: %v does not name the type", what, err)
+		msg := wire(4, string(widget), 5, "n")
+		for _, r := range c.resources {
+			msg = append(msg, wire(2, r)...)
+		}
+		r, err := ParseResponse(SotW, msg)
+		if err != nil {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		var names []string
+		for _, res := range r.Resources {
+			names = append(names, res.Name)
+		}
+		if !slices.Equal(names, c.want) || r.LacksNames != c.lacks {
+			t.Errorf("%s: names %q, lacks names: %v; want %q, %v", c.what, names, r.LacksNames, c.want, c.lacks)
 		}
 	}
-	// A wrapped resource needs no name in field 1.
-	r = takeOnly(t, SotW, widget, anyWire(wrapperType, wire(3, "w", 2, anyWire(widget, wire(2, "x")))))
-	if r.Name != "w" {
-		t.Errorf("wrapped: name %q", r.Name)
+	if nameOfPlace(9) >= nameOfPlace(10) || !IsPlace(nameOfPlace(0)) || IsPlace("place 1") || IsPlace("") {
+		t.Errorf("%q", nameOfPlace(9))
+	}
+}
+
+// In delta and in wrappers, an unknown type may have one resource without a name (P3). Two are a
+// fault (P18).
+func TestP3_OneResourceWithoutAName(t *testing.T) {
+	r := takeOnly(t, Delta, widget, wire(1, "7", 2, anyWire(widget, wire(2, "x"))))
+	if r.Name != "" || r.OriginVersion != "7" || !r.HasBody() {
+		t.Errorf("%+v", r)
+	}
+	stored, err := ReadStored(TypeOf(widget), r.AppendStored(nil))
+	if err != nil || !stored.Same(r) {
+		t.Errorf("stored: %+v, %v", stored, err)
+	}
+	nameless := wire(2, anyWire(widget, wire(2, "x")))
+	for v, msg := range map[Variant][]byte{
+		Delta: wire(4, string(widget), 2, nameless, 2, nameless),
+		SotW:  wire(4, string(widget), 2, anyWire(wrapperType, nameless), 2, anyWire(wrapperType, nameless)),
+	} {
+		_, err := ParseResponse(v, msg)
+		wantError(t, v.String(), err, ErrNameless)
+	}
+	if r, err := ParseResponse(Delta, wire(4, string(widget), 6, "")); err != nil || !slices.Equal(r.Removed, []string{""}) {
+		t.Errorf("removed: %+v, %v", r, err)
+	}
+}
+
+// A resource that is told apart by its place has no name that a wrapper could give, so it is never
+// wrapped (P3). A client that unwraps resources accepts both.
+func TestP3_PlacesAreNotWrapped(t *testing.T) {
+	of := func(s string) []byte { return anyWire(widget, wire(1, 7, 2, s)) }
+	r, err := ParseResponse(SotW, wire(4, string(widget), 2, of("x"), 2, of("y")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := ResponseBody{ResourceFormat: ResourceFormat{WithTTL: true}, Type: widget, Version: "1"}
+	for i := range r.Resources {
+		b.Resources = append(b.Resources, r.Resources[i].Take(TypeOf(widget), nil))
+	}
+	out := b.Encode()
+	got := new(discoveryv3.DiscoveryResponse)
+	unmarshal(t, out, got)
+	if len(out) != b.Size() || len(got.Resources) != 2 || got.Resources[0].TypeUrl != string(widget) || got.Resources[1].TypeUrl != string(widget) {
+		t.Errorf("%d bytes, want %d: %v", len(out), b.Size(), got)
 	}
 }
 

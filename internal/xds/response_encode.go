@@ -31,7 +31,7 @@ func (b *ResponseBody) Encode() []byte {
 		out = appendString(out, respVersion, b.Version)
 	}
 	for _, r := range b.Resources {
-		if b.unwrapped() {
+		if b.unwrapped(r) {
 			out = append(out, r.body...)
 			continue
 		}
@@ -82,14 +82,17 @@ func (b *ResponseBody) Size() int {
 
 // resourceFieldSize returns the size of a resource's field in the body.
 func (b *ResponseBody) resourceFieldSize(r *Resource) int {
-	if b.unwrapped() {
+	if b.unwrapped(r) {
 		return len(r.body)
 	}
 	return fieldSize(b.elementSize(r, true))
 }
 
-// unwrapped reports whether resources stand in the response without a Resource around them.
-func (b *ResponseBody) unwrapped() bool { return b.Variant == SotW && !b.WithTTL }
+// unwrapped reports whether r stands in the response without a Resource around it. The reason is
+// the client's format, or that r has no name that a Resource could give (P3).
+func (b *ResponseBody) unwrapped(r *Resource) bool {
+	return b.Variant == SotW && (!b.WithTTL || IsPlace(r.Name))
+}
 
 // appendResource appends an element of resources: a Resource, in SotW wrapped in an Any. withBody
 // is false for a heartbeat.

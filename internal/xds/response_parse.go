@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -23,6 +24,9 @@ type Response struct {
 	Resources []ParsedResource
 	Removed   []string         // delta only
 	Errors    []*ResourceError // if several are for one name, the last counts
+	// LacksNames: a SotW response of an unknown type has resources without names of their own, and
+	// no wrapper gives them one. The response is the full state of the type (P3).
+	LacksNames bool
 }
 
 // ParseResponse splits msg into resources. On a fault (P18, P28) it returns the first fault, and a
@@ -71,7 +75,6 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		return r, badError
 	}
 	t := TypeOf(r.TypeURL)
-	seen := make(map[string]bool, len(raw)+len(r.Removed))
 	r.Resources = make([]ParsedResource, 0, len(raw))
 	for i, w := range raw {
 		var res ParsedResource
@@ -86,11 +89,21 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		if err != nil {
 			return r, err
 		}
-		if seen[res.Name] {
-			return r, fmt.Errorf("%w: %q", ErrDuplicateName, res.Name)
-		}
-		seen[res.Name] = true
 		r.Resources = append(r.Resources, res)
+	}
+	if !t.Known() {
+		r.nameUnwrapped()
+	}
+	seen := make(map[string]bool, len(raw)+len(r.Removed))
+	for i := range r.Resources {
+		switch name := r.Resources[i].Name; {
+		case !seen[name]:
+			seen[name] = true
+		case name == "":
+			return r, fmt.Errorf("resources[%d]: a second %w", i, ErrNameless)
+		default:
+			return r, fmt.Errorf("%w: %q", ErrDuplicateName, name)
+		}
 	}
 	for _, name := range r.Removed {
 		if len(name) > MaxNameBytes {
@@ -101,6 +114,29 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		}
 	}
 	return r, nil
+}
+
+// nameUnwrapped names the resources of an unknown type that a SotW origin sent unwrapped (P3). Their
+// names in field 1 are kept if each has one and all differ. Otherwise a single resource has no
+// name, and several are named by their place in the response.
+func (r *Response) nameUnwrapped() {
+	unwrapped := 0
+	names := make(map[string]bool)
+	for i := range r.Resources {
+		if r.Resources[i].unwrapped {
+			unwrapped++
+			names[r.Resources[i].Name] = true
+		}
+	}
+	if len(names) == unwrapped && !names[""] {
+		return
+	}
+	r.LacksNames = true
+	for i := range r.Resources {
+		if r.Resources[i].unwrapped && unwrapped > 1 {
+			r.Resources[i].Name = nameOfPlace(i)
+		}
+	}
 }
 
 // Faults of a resource in a response. The relay NACKs a response with one (P18).
@@ -123,6 +159,7 @@ type ParsedResource struct {
 	ttl           time.Duration
 	hasTTL        bool
 	uncacheable   bool
+	unwrapped     bool // in SotW, the origin sent it without a Resource around it
 }
 
 // HasBody reports whether r is a resource to hold. It is false for a heartbeat (P62) and for an
@@ -164,7 +201,7 @@ func (r *ParsedResource) DropBody() {
 
 // check returns the fault of r, if it has one (P18, P28). anyWire is the Any in its body.
 func (r *ParsedResource) check(t Type, anyWire []byte) error {
-	if r.Name == "" {
+	if r.Name == "" && t.Known() {
 		return ErrNameless
 	}
 	if len(r.Name) > MaxNameBytes || slices.ContainsFunc(r.aliases, func(a string) bool { return len(a) > MaxNameBytes }) {
@@ -200,10 +237,13 @@ func parseSotWResource(t Type, whole, anyWire []byte) (ParsedResource, error) {
 	if err != nil {
 		return ParsedResource{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
 	}
-	if wrong != "" {
+	if wrong != "" && t.Known() {
 		return ParsedResource{}, fmt.Errorf("%w: field 1 of a %s must be the name, but %s", ErrNameless, url, wrong)
 	}
-	r := ParsedResource{Name: name, body: whole}
+	if !t.Known() && (wrong != "" || strings.ContainsFunc(name, unicode.IsControl)) {
+		name = "" // field 1 is not a name, but for example an entry of a map
+	}
+	r := ParsedResource{Name: name, body: whole, unwrapped: true}
 	return r, r.check(t, anyWire)
 }
 
@@ -276,8 +316,8 @@ func splitAny(b []byte) (url string, value []byte, ok bool) {
 	return url, value, err == nil
 }
 
-// nameInBody reads field 1 of a body. All types that the protocol names have their name there, and
-// so must unknown types (P3). wrong says why there is no name.
+// nameInBody reads field 1 of a body, where all types that the protocol names have their name. wrong
+// says why there is no name.
 func nameInBody(value []byte) (name, wrong string, err error) {
 	wrong = "is missing"
 	err = eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {

@@ -113,6 +113,10 @@ func TypeOf(url TypeURL) Type {
 	return Type{URL: url, Order: otherOrder, Secret: isSecretMessage(url)}
 }
 
+// Known reports whether the type is in the table. The relay knows where a resource of such a type
+// has its name.
+func (t Type) Known() bool { return t.Short != "" }
+
 // isSecretMessage reports whether a type URL outside the table names the Secret message. The URL
 // may have another prefix, which protobuf treats as equal, or name the v2 message. An origin may
 // answer such a type, so P6 must cover it.
@@ -126,7 +130,7 @@ func isSecretMessage(url TypeURL) bool {
 
 // Label returns the type's name in metrics: its short name, or "other".
 func (t Type) Label() string {
-	if t.Short == "" {
+	if !t.Known() {
 		return "other"
 	}
 	return t.Short

@@ -242,7 +242,7 @@ func (c *counting) typeRow(url string) *TypeRow {
 		return r
 	}
 	t := xds.TypeOf(xds.TypeURL(url))
-	if t.Short == "" {
+	if !t.Known() {
 		if r = c.types[""]; r != nil {
 			return r
 		}

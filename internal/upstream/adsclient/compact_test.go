@@ -114,7 +114,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 			var first *xds.Response
 			accepted := false
 			for i, of := range junk { // the responses crossed the last requests
-				p := resp{Type: of.Type, Version: "1", Resources: clusters("n", "n")[:n]}
+				p := resp{Type: of.Type, Version: "1", Resources: []res{{Name: "n", Wrap: true}, {Name: "n", Wrap: true}}[:n]}
 				if i > 0 {
 					r.respond(p)
 					continue

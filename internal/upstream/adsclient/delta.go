@@ -94,16 +94,21 @@ func (d *delta) first(t *typeState) *Request {
 	part := t.wanted.part(snap)
 	last := d.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
 	var held []heldVersion
+	list := func(name, version string) {
+		if name != "" && !xds.IsPlace(name) { // P3: the origin knows no such name
+			held = append(held, heldVersion{name, version, part.RequestedAs(name, t.wanted.names)})
+		}
+	}
 	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
 		if last.otherOrigins.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, heldVersion{res.Name, version, part.RequestedAs(res.Name, t.wanted.names)})
+		list(res.Name, version)
 	}
 	for name := range part.ExpiredNames { // clients may still hold it
 		if t.wanted.wildcard || part.Requested(name, t.wanted.names) {
-			held = append(held, heldVersion{name: name, subscribedAs: part.RequestedAs(name, t.wanted.names)})
+			list(name, "")
 		}
 	}
 

@@ -137,12 +137,9 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 	}
 	errors, absent := resourceErrors(sub, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
-	if v == xds.SotW {
-		if ambiguousHeartbeats(r, d.noneNACKed) {
-			u.Version, u.Unversioned = d.acceptedVersion, false
-		}
-		u.Removed = append(u.Removed, missing(t, sub, r, snap, n.bodyless)...)
-		return u, n
+	u.Removed = append(u.Removed, missing(v, t, sub, r, snap, n.bodyless)...)
+	if v == xds.SotW && ambiguousHeartbeats(r, d.noneNACKed) {
+		u.Version, u.Unversioned = d.acceptedVersion, false
 	}
 	for _, name := range r.Removed {
 		if counted(sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
@@ -152,21 +149,47 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 	return u, n
 }
 
-// complete reports whether a SotW response has all resources of the type. Then a resource that it
-// leaves out is removed.
-func complete(t xds.Type, r *xds.Response, bodyless int) bool {
-	return t.FullState && (bodyless == 0 || bodyless < len(r.Resources))
+// absence says which held resources a response removes by leaving them out (P65).
+type absence uint8
+
+const (
+	removesNothing absence = iota
+	removesPlaces          // those that are told apart by their place
+	removesUnnamed         // those, and the one without a name
+	removesAll
+)
+
+// absenceIn returns what absence from a response means. Only a SotW response can remove by absence.
+// Of an unknown type it removes resources without names of their own, under the wildcard. A response
+// with such resources in it is the full state of the type (P3). A delta response ends what a SotW
+// origin told apart by place.
+func absenceIn(v xds.Variant, t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot) absence {
+	unknown := !t.Known() && sub.wildcard
+	switch {
+	case v == xds.SotW && (t.FullState || unknown && r.LacksNames):
+		return removesAll
+	case v == xds.SotW && unknown:
+		return removesUnnamed
+	case unknown && snap.HasPlaces():
+		return removesPlaces
+	}
+	return removesNothing
 }
 
-// missing returns the names that a SotW response removes by leaving them out (P65).
-//   - Only responses of full-state types remove, and never one of heartbeats alone.
+func (a absence) removes(name string) bool {
+	return a == removesAll || a >= removesPlaces && xds.IsPlace(name) || a >= removesUnnamed && name == ""
+}
+
+// missing returns the names that a response removes by leaving them out (P65).
+//   - A response of heartbeats alone removes nothing.
 //   - Only held names of the part that the response answers are removed. A name that was subscribed
 //     and never received stays pending, also under a wildcard. A held name was in a response since
 //     it was last subscribed: the group forgets names that are unsubscribed.
 //   - A resource for which the response has an error is not left out; the error says what holds
 //     (P39).
-func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
-	if sub.empty() || !complete(t, r, bodyless) {
+func missing(v xds.Variant, t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot, bodyless int) []string {
+	a := absenceIn(v, t, sub, r, snap)
+	if a == removesNothing || sub.empty() || bodyless > 0 && bodyless == len(r.Resources) {
 		return nil
 	}
 	there := make(map[string]struct{}, len(r.Resources))
@@ -178,13 +201,13 @@ func missing(t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snaps
 	}
 	var gone []string
 	for res := range sub.covers(snap) {
-		if _, ok := there[res.Name]; !ok {
+		if _, ok := there[res.Name]; !ok && a.removes(res.Name) {
 			gone = append(gone, res.Name)
 		}
 	}
 	// Clients may still hold resources that expired here. They are told of the removal.
 	for name := range sub.part(snap).ExpiredNames {
-		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
+		if _, ok := there[name]; !ok && a.removes(name) && (sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
 			gone = append(gone, name)
 		}
 	}

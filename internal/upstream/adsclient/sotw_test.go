@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
@@ -158,21 +157,6 @@ func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
 			t.Error("garbage was taken")
 		}
 	}
-}
-
-func TestP3_UnknownTypeUnwrapped(t *testing.T) {
-	r := newProtocolFixture(t, xds.SotW)
-	r.want(all(odd))
-	r.sent("other [] node")
-	r.respond(resp{Type: odd, Version: "1", Resources: []res{{Name: "a"}}})
-	r.sent("other [] version 1 nonce 1")
-	r.holds(odd, "a")
-	noName := &anypb.Any{TypeUrl: string(odd), Value: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)}
-	r.respond(resp{Type: odd, Version: "2", Resources: []res{{Any: noName}}})
-	if req := r.next(); req == nil || !strings.Contains(req.NACK, "field 1") {
-		t.Errorf("NACK %+v does not give the reason", req)
-	}
-	r.holds(odd, "a")
 }
 
 func TestP28_NamesAreOpaque(t *testing.T) {

@@ -266,6 +266,19 @@ func (s *Snapshot) Covered(sub *Subscription, yield func(*xds.Resource) bool) {
 	}
 }
 
+// HasPlaces reports whether the wildcard brought resources that are told apart by their place in a
+// SotW response (P3).
+func (s *Snapshot) HasPlaces() (has bool) {
+	if s == nil || s.Type.Known() {
+		return false
+	}
+	s.entries.Ascend(xds.PlacePrefix, func(name string, e entry) bool {
+		has = xds.IsPlace(name) && e.wildcard.HasBody()
+		return !has && xds.IsPlace(name)
+	})
+	return has
+}
+
 // Len returns the number of resources.
 func (s *Snapshot) Len() int {
 	if s == nil {
