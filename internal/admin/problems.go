@@ -254,6 +254,11 @@ func (o *Origin) problems(say func(overview.Problem)) {
 }
 
 func refusalProblem(r *refusal.Recent) overview.Problem {
+	if r.Reason == telemetry.Report.String() {
+		return overview.Problem{Severity: overview.Warning, Last: &r.At,
+			Text:   fmt.Sprintf("the relay dropped %s of clients in the last minute, last node %s: %s", counted(r.Count, "report"), r.Node, r.Error),
+			Impact: "The origin does not learn the health of these machines.", Next: "Let machines that report their health connect to the origin directly."}
+	}
 	of := ""
 	if r.Key == "" && r.Node != "" { // the error of a refused key names the key
 		of = ", last node " + r.Node

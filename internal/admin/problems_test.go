@@ -47,6 +47,7 @@ func TestProblems(t *testing.T) {
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "key edge: no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
 				{Reason: "tls_handshake", Count: 1, Error: "x", At: at},
+				{Reason: "report", Count: 2, Node: "vm-0", Error: "unhealthy", At: at},
 			},
 			keys: []keystatus.Key{{Key: "edge"}, {Key: "shop/cart", Mixed: &mixed}, {Key: "shop/web", Mixed: &orchestrator.MixedUserAgents{}}},
 		}, []string{
@@ -63,6 +64,7 @@ func TestProblems(t *testing.T) {
 			"error: the relay refused or ended 7 streams in the last minute; reason origin_unreachable: key edge: no origin",
 			"error: the relay refused or ended 1 stream in the last minute; reason unmapped, last node web-0: no rule",
 			"error: the relay refused or ended 1 connection in the last minute; reason tls_handshake: x",
+			"warning: the relay dropped 2 reports of clients in the last minute, last node vm-0: unhealthy",
 			"warning: 2 keys have nodes of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"error: EDS responses are too large to be sent to 2 clients",
 			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",

@@ -113,14 +113,15 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal != nil {
 		return refusal
 	}
-	if ty.member == nil {
+	if ty == nil || ty.member == nil {
 		st.throttle()
-		return nil // P5, P6: no response
+		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
 }
 
-// typeOfRequest takes the request's node, if it has one, and returns the type of the request.
+// typeOfRequest takes the request's node, if it has one, and returns the type of the request; nil:
+// the request is a report.
 func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 	if refusal := st.identify(first); refusal != nil {
 		return nil, refusal
@@ -201,8 +202,31 @@ func (st *stream) typeOf(url []byte) *streamType {
 // maxTypes is the number of dirty bits.
 const maxTypes = 64
 
-// join adds a type at its first request, with the key of the node as it is now (P5).
+// isReport reports whether the first request for a type reports something and does not subscribe
+// (P3). There is no response that it could refuse.
+func (st *stream) isReport(url xds.TypeURL) bool {
+	return url == xds.HealthReportType || st.req.IsNACK && len(st.req.Nonce) == 0
+}
+
+// dropReport counts and logs a report. Many clients share a stream to the origin, which could not
+// tell whose report it is (P3).
+func (st *stream) dropReport(url xds.TypeURL) {
+	st.srv.metrics.Refuse(telemetry.Report)
+	said := ""
+	if st.req.IsNACK {
+		said = ": " + member.NackMessage(xds.TypeOf(url), st.req.ErrorMessage)
+	}
+	st.srv.refusals.Note("client report dropped; the origin does not get it",
+		Refuse(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.client(st.node.ID))
+}
+
+// join adds a type at its first request, with the key of the node as it is now (P5). It returns nil
+// if the request is a report.
 func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
+	if st.isReport(url) {
+		st.dropReport(url)
+		return nil, nil
+	}
 	limit := st.srv.settings().Limits.TypesPerStream
 	if limit <= 0 || limit > maxTypes {
 		limit = maxTypes

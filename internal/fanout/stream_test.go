@@ -80,6 +80,59 @@ func TestP3_AnyType(t *testing.T) {
 	}
 }
 
+// A first request with an error and no nonce reports something, and so does each request of
+// istio-agent about its machine's health. It is no subscription. It is counted and shown.
+func TestP3_Reports(t *testing.T) {
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	r.groups.Refuse = func(j Join) *Refusal {
+		if j.Type != xds.ClusterType {
+			t.Errorf("%s joined", j.Type)
+		}
+		return nil
+	}
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	unhealthy := &rpcstatus.Status{Code: 13, Message: "the probe failed"}
+	d := r.delta(nil)
+	for _, m := range []*discoveryv3.DeltaDiscoveryRequest{
+		{Node: node("n"), TypeUrl: string(xds.HealthReportType), ErrorDetail: unhealthy},
+		{TypeUrl: string(xds.HealthReportType)},
+		{TypeUrl: string(xds.HealthReportType), ResponseNonce: "1"},
+		{TypeUrl: string(xds.ClusterType), ErrorDetail: unhealthy},
+		{TypeUrl: string(xds.ClusterType)},
+	} {
+		d.must(m)
+	}
+	d.want("a ")
+	r.counted(telemetry.Report, 4)
+	s := r.sotw(nil)
+	for _, m := range []*discoveryv3.DiscoveryRequest{
+		{Node: node("n"), TypeUrl: string(xds.HealthReportType), ErrorDetail: unhealthy},
+		{TypeUrl: string(xds.HealthReportType)},
+		{TypeUrl: string(xds.ClusterType), ErrorDetail: unhealthy},
+		{TypeUrl: string(xds.ClusterType)},
+	} {
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.Recv(); err != nil || got.TypeUrl != string(xds.ClusterType) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	r.counted(telemetry.Report, 7)
+	if log.Count("reason=report") != 7 || log.Count("the probe failed") != 4 {
+		t.Error(log.String())
+	}
+	if recent := r.srv.RecentRefusals(); len(recent) != 1 || recent[0].Reason != "report" || recent[0].Count != 7 || recent[0].Node != "n" {
+		t.Errorf("%+v", recent)
+	}
+	for _, c := range r.srv.Clients() {
+		if len(c.Types) != 1 {
+			t.Errorf("a report is shown as a subscription: %+v", c.Types)
+		}
+	}
+}
+
 // A first type that maps to nothing is refused; a later one gets no response,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {

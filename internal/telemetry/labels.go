@@ -212,6 +212,7 @@ const (
 	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
+	Report                          // a first request that reports and does not subscribe; dropped (P3)
 	TypeMissing                     // an aggregated request without type_url (P2)
 	TypeMismatch                    // another type than the service's (P2)
 	RequestInvalid                  // not well-formed
@@ -251,6 +252,7 @@ var reasonNames = [reasons]string{
 	Handshake:         "tls_handshake",
 	Identity:          "identity",
 	Secrets:           "secrets",
+	Report:            "report",
 	TypeMissing:       "type_missing",
 	TypeMismatch:      "type_mismatch",
 	RequestInvalid:    "request_invalid",

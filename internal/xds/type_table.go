@@ -21,6 +21,10 @@ const (
 	ExtensionType TypeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 )
 
+// HealthReportType is the type by which istio-agent reports the health of its machine. Its requests
+// are reports and never subscriptions (P3).
+const HealthReportType TypeURL = "type.googleapis.com/istio.v1.HealthInformation"
+
 // Type is a row of the type table. It says how the type differs from others. Code reads the row
 // instead of switching on the URL.
 type Type struct {
