@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -133,6 +134,7 @@ func printAwaited(w io.Writer, names []string, more int) {
 }
 
 func printDifference(w io.Writer, t tint, name, version, diff string, gone bool) {
+	name = cmp.Or(name, "the resource without a name")
 	if gone {
 		fmt.Fprintf(w, "%s: the relay no longer has the replaced resource\n", plain(name))
 		return

@@ -25,6 +25,7 @@ type observed struct {
 	keys          []keystatus.Key
 	rules         []aggregator.Stat
 	oversized     []telemetry.TypeCount
+	noNames       int // types of delta clients whose resources have no names
 }
 
 // problems lists the relay's own problems, some of which are in its keys and origins. The states of
@@ -34,6 +35,7 @@ func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Pro
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: origins, store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
 		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
+		noNames: s.opts.Metrics.Unanswered(telemetry.NoNames).Value(),
 	}
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
@@ -98,6 +100,10 @@ func (o *observed) problems() []overview.Problem {
 		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
 			Impact: "These clients keep the version that they have. New clients do not get the type.",
 			Next:   "Make the response smaller at the origin, or use delta clients."})
+	}
+	if n := o.noNames; n > 0 {
+		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", counted(n, "type")),
+			Impact: "These clients get no response for the type.", Next: "Use SotW clients, or an origin that names the resources. The log names the types (reason no_names)."})
 	}
 	o.ruleProblems(say)
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {

@@ -42,7 +42,7 @@ func TestProblems(t *testing.T) {
 				{Rule: "aggregation.rules[0]", Place: config.Pos{File: "relay.yaml", Line: 7, Column: 5}, Errors: 2, Failed: at}, {Rule: "aggregation.rules[1]"},
 				{Rule: "aggregation.rules[2]", Errors: 1, Failed: at.Add(-time.Hour)},
 			},
-			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}},
+			oversized: []telemetry.TypeCount{{Type: "EDS", Clients: 2}}, noNames: 3,
 			refusals: []refusal.Recent{
 				{Reason: "origin_unreachable", Count: 7, Node: "n", Key: "edge", Error: "key edge: no origin", At: at},
 				{Reason: "unmapped", Count: 1, Node: "web-0", Error: "no rule", At: at},
@@ -67,6 +67,7 @@ func TestProblems(t *testing.T) {
 			"warning: the relay dropped 2 reports of clients in the last minute, last node vm-0: unhealthy",
 			"warning: 2 keys have nodes of different kinds, for example key shop/cart: envoy and gRPC Go",
 			"error: EDS responses are too large to be sent to 2 clients",
+			"error: the origin's resources have no names for 3 types of delta clients",
 			"warning: the match of these rules fails for some nodes: aggregation.rules[0] (relay.yaml:7:5)",
 			"warning: the configuration file has new values that need a restart: name, store.path",
 		}},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -76,7 +77,11 @@ func (st *stream) sendType(v *view, i int) bool {
 	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
+	unnamed := ty.countNoNames(v.cur[i])
 	st.mu.Unlock()
+	if unnamed {
+		ty.reportUnanswered(telemetry.NoNames, errNoNames)
+	}
 	if !plan.Sends() {
 		return false
 	}

@@ -133,6 +133,46 @@ func TestP3_Reports(t *testing.T) {
 	}
 }
 
+// A delta client gets nothing of resources that a SotW origin sends without names. That is counted,
+// logged and shown as long as it lasts.
+func TestP3_NoNamesForDelta(t *testing.T) {
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
+	const thing = "type.googleapis.com/acme.Thing"
+	publish := func(names ...string) {
+		u := update(t, thing, names...)
+		u.Wildcard = true
+		r.groups.Group("edge").Publish(u)
+	}
+	place := func(i int) string { return fmt.Sprintf("%s%06d", xds.PlacePrefix, i) }
+	publish(place(0), place(1))
+	c := r.delta(nil)
+	c.ask(thing)
+	gauge := func(n int) {
+		t.Helper()
+		r.eventually(func() bool { return r.countOf("downstream_unanswered_types", telemetry.NoNames) == n })
+	}
+	gauge(1)
+	if at := r.is("NOT SENT"); !at.Unsent {
+		t.Errorf("%+v", at)
+	}
+	publish(place(2))
+	publish("-"+place(0), "-"+place(1), "-"+place(2), "a")
+	c.want("a ")
+	gauge(0)
+	publish("-a", place(0), place(1))
+	gauge(1)
+	r.is("STALE")
+	r.counted(telemetry.NoNames, 2)
+	if log.Count("reason=no_names") != 2 {
+		t.Error(log.String())
+	}
+	if err := c.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	gauge(0)
+}
+
 // A first type that maps to nothing is refused; a later one gets no response,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"errors"
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
@@ -20,7 +21,7 @@ type streamType struct {
 	bit    uint64
 	member Member // nil: the type gets no response (P5, P6)
 	noKey  string // the reason why member is nil
-	// unanswered counts the type while member is nil; nil: it is not counted.
+	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
 	unanswered *telemetry.Gauge
 	typeMetrics
 
@@ -57,11 +58,35 @@ var uncounted telemetry.Type
 // leaveUnanswered refuses the type for this reason (P5, P6). The type gets no response, and the
 // other types of its stream continue. It is called before the type is added to the stream.
 func (t *streamType) leaveUnanswered(r telemetry.Reason, err error) {
+	t.reportUnanswered(r, err)
+	t.noKey, t.unanswered = r.String(), t.st.srv.metrics.Unanswered(r)
+}
+
+func (t *streamType) reportUnanswered(r telemetry.Reason, err error) {
 	srv := t.st.srv
 	srv.metrics.Refuse(r)
 	srv.log.Warn("client type refused; the stream gets no response for it",
 		append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)...)
-	t.noKey, t.unanswered = r.String(), srv.metrics.Unanswered(r)
+}
+
+var errNoNames = errors.New("the origin's resources have no names, without which delta cannot send them")
+
+// countNoNames counts the type while a delta client gets nothing of a snapshot, because the
+// resources have no names (P3). It returns whether that begins. The stream's lock is held.
+func (t *streamType) countNoNames(at *snapshot.Snapshot) (begins bool) {
+	lacks := t.LacksNames(at)
+	if lacks == (t.unanswered != nil) || t.member == nil {
+		return false
+	}
+	gauge := t.st.srv.metrics.Unanswered(telemetry.NoNames)
+	if lacks {
+		gauge.Add(1)
+		t.unanswered = gauge
+	} else {
+		gauge.Add(-1)
+		t.unanswered = nil
+	}
+	return lacks
 }
 
 // Unavailable implements member.Waker.

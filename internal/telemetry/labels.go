@@ -212,6 +212,7 @@ const (
 	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
+	NoNames                         // delta, and the origin's resources have no names; unanswered (P3)
 	Report                          // a first request that reports and does not subscribe; dropped (P3)
 	TypeMissing                     // an aggregated request without type_url (P2)
 	TypeMismatch                    // another type than the service's (P2)
@@ -252,6 +253,7 @@ var reasonNames = [reasons]string{
 	Handshake:         "tls_handshake",
 	Identity:          "identity",
 	Secrets:           "secrets",
+	NoNames:           "no_names",
 	Report:            "report",
 	TypeMissing:       "type_missing",
 	TypeMismatch:      "type_mismatch",

@@ -180,7 +180,7 @@ func (m *Metrics) make() {
 		}
 	}
 	m.unanswered = make(map[Reason]*Gauge)
-	for _, r := range []Reason{UnmappedLater, Secrets} {
+	for _, r := range []Reason{UnmappedLater, Secrets, NoNames} {
 		m.unanswered[r] = m.gauge("downstream_unanswered_types", "Types on open streams that get no response, by reason.", tags{"reason": r.String()})
 	}
 	for f := range faults {

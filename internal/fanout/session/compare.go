@@ -136,13 +136,14 @@ func (c comparison) nowElsewhere(name string) bool {
 	return is == snapshot.UnderOtherName && was != snapshot.UnderOtherName
 }
 
-// mustWait reports whether nothing can be sent yet. A wildcard has no response before the origin
+// mustWait reports whether nothing can be sent yet. A delta client cannot be told of resources
+// without names (P3). A wildcard has no response before the origin
 // answered it. An empty answer counts (P11). From a full-state response that is not complete, the
 // client would conclude that the rest is gone (P30, P67).
 func (c comparison) mustWait() bool {
 	s := c.s
 	full := s.fullState()
-	if full && c.incomplete() {
+	if full && c.incomplete() || s.LacksNames(c.to) {
 		return true
 	}
 	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.delivered.initialResponsePending && s.sub.effective.Names.Len() == 0)

@@ -197,7 +197,7 @@ const maxSurveyed = 1 << 16
 
 // Unsent reports whether the newest snapshot has something for the session that it was not sent.
 func (v *Survey) Unsent(s *Session, newest *snapshot.Snapshot) bool {
-	return s.delivered.tooLarge != nil || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
+	return s.delivered.tooLarge != nil || s.LacksNames(newest) || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
 }
 
 // anyPending is Session.Pending of the newest snapshot.

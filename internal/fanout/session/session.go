@@ -217,6 +217,12 @@ func (s *Session) fullState() bool {
 	return s.form.Variant == xds.SotW && (s.Type.FullState || s.sub.effective.Wildcard)
 }
 
+// LacksNames reports whether the client gets nothing of a snapshot because it uses delta, and a SotW
+// origin told the resources apart by their place (P3).
+func (s *Session) LacksNames(at *snapshot.Snapshot) bool {
+	return s.form.Variant == xds.Delta && s.sub.effective.Wildcard && at.HasPlaces()
+}
+
 // Began reports whether the type has had a request.
 func (s *Session) Began() bool { return s.sub.began }
 

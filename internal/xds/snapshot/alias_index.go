@@ -79,7 +79,7 @@ func (s *Snapshot) OnlyNameFor(name string) (string, bool) {
 		sole, ok = name, true
 	}
 	eachAliasEntry(s.aliases, name, func(l aliasEntry) bool {
-		if sole != "" && sole != l.name {
+		if ok && sole != l.name {
 			ok = false
 			return false
 		}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+const thing xds.TypeURL = "type.googleapis.com/acme.Thing"
+
+// A resource without a name is like any other, in both variants (P3).
+func TestP3_TheEmptyName(t *testing.T) {
+	each(t, thing, func(w *sessionFixture) {
+		delta := w.s.form.Variant == xds.Delta
+		w.sub()
+		w.wild("=2", "a")
+		w.want("=2 a")
+		w.ack()
+		w.wild("=33")
+		if delta {
+			w.want("=33")
+		} else {
+			w.want("=33 a")
+		}
+		w.nack()
+		w.want("")
+		w.wild("-")
+		if delta {
+			w.want("-")
+		} else {
+			w.want("a")
+		}
+		w.ack()
+		w.wild("=2")
+		if delta {
+			w.want("=2")
+		} else {
+			w.want("=2 a")
+		}
+	})
+}
+
+// A delta client that already has the resource without a name gets it only if it changed (P27).
+func TestP3_P27_TheEmptyName(t *testing.T) {
+	w := newSessionFixture(t, thing, xds.Delta)
+	w.wild("=2")
+	w.send(request{initial: map[string]string{"": w.Cur.Held("").Version.String(), "b": "1"}})
+	w.want("-b")
+	w.ack()
+	w.wild("=33")
+	w.want("=33")
+}
+
+// Resources that are told apart by their place are for SotW clients. A delta client keeps what it
+// has until the origin names its resources again, and is not shown as in step (P3).
+func TestP3_Places(t *testing.T) {
+	first, second := xds.PlacePrefix+"000000", xds.PlacePrefix+"000001"
+	each(t, thing, func(w *sessionFixture) {
+		delta := w.s.form.Variant == xds.Delta
+		w.wild("a")
+		w.sub()
+		w.want("a")
+		w.ack()
+		w.wild("-a", first, second+"=2")
+		if delta {
+			w.want("")
+		} else {
+			w.want(first + " " + second + "=2")
+			w.ack()
+		}
+		look := NewSurvey()
+		if unsent := look.Unsent(w.s, w.Cur); unsent != delta {
+			t.Errorf("%s: a version is unsent: %v", w.s.form.Variant, unsent)
+		}
+		w.sub()
+		w.want("")
+		w.wild("b", "-"+first, "-"+second)
+		if delta {
+			w.want("b -a")
+		} else {
+			w.want("b")
+		}
+		w.ack()
+		if look = NewSurvey(); look.Unsent(w.s, w.Cur) {
+			t.Errorf("%s: a version is unsent", w.s.form.Variant)
+		}
+	})
+	// A client that asks by name has nothing to do with the wildcard's resources.
+	w := newSessionFixture(t, thing, xds.Delta)
+	w.sub("a")
+	w.named("a")
+	w.wild(first, second)
+	w.want("a")
+}
