@@ -11,7 +11,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // The node is that of the first request. A later one changes nothing.
@@ -121,22 +120,6 @@ func TestP3_AnyType(t *testing.T) {
 			c.Errorf("the body came as %v", got)
 		}
 		cl.quiet()
-	})
-}
-
-// A SotW origin may send such a type unwrapped. Then its name is field 1. If that is no string, the
-// relay sends a NACK.
-func TestP3_NamedByFieldOne(t *testing.T) {
-	each(t, patient, both(upSotW, onADS), func(c *trial) {
-		cl, up := c.byHand(acme, "a")
-		up.send(c, &discoveryv3.DiscoveryResponse{TypeUrl: string(acme), VersionInfo: "1", Nonce: "n1",
-			Resources: []*anypb.Any{body(acme, "a", "1"), {TypeUrl: string(acme), Value: []byte("\x08\x07")}}})
-		if r := up.reaction(c, acme, "n1"); r.err == "" {
-			c.Errorf("a resource whose field 1 is no string was acknowledged")
-		}
-		cl.quiet()
-		up.accepts(c, acme, "n2", "a=1")
-		cl.take(acme, "a=1")
 	})
 }
 

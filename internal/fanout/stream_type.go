@@ -65,8 +65,11 @@ func (t *streamType) leaveUnanswered(r telemetry.Reason, err error) {
 func (t *streamType) reportUnanswered(r telemetry.Reason, err error) {
 	srv := t.st.srv
 	srv.metrics.Refuse(r)
-	srv.log.Warn("client type refused; the stream gets no response for it",
-		append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)...)
+	args := append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)
+	if t.member != nil {
+		args = append(args, "key", t.member.Key().String())
+	}
+	srv.log.Warn("client type refused; the stream gets no response for it", args...)
 }
 
 var errNoNames = errors.New("the origin's resources have no names, without which delta cannot send them")
