@@ -2,12 +2,14 @@ package adsclient
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -25,10 +27,9 @@ func twin(name string, content uint64) res {
 	return res{Any: &anypb.Any{TypeUrl: string(odd), Value: b}}
 }
 
-// holdsOdd checks the held bodies of the unknown type, in order of names.
-func (r *protocolFixture) holdsOdd(want ...res) {
+// oddBodies are the held bodies of the unknown type, in order of names.
+func (r *protocolFixture) oddBodies() (got []string) {
 	r.t.Helper()
-	var got, expected []string
 	for res := range r.sink.Held(odd).Resources {
 		a := new(anypb.Any)
 		if err := proto.Unmarshal(res.Any(), a); err != nil {
@@ -36,10 +37,17 @@ func (r *protocolFixture) holdsOdd(want ...res) {
 		}
 		got = append(got, string(a.Value))
 	}
+	return got
+}
+
+// holdsOdd checks oddBodies.
+func (r *protocolFixture) holdsOdd(want ...res) {
+	r.t.Helper()
+	var expected []string
 	for _, w := range want {
 		expected = append(expected, string(w.Any.Value))
 	}
-	if !slices.Equal(got, expected) {
+	if got := r.oddBodies(); !slices.Equal(got, expected) {
 		r.t.Fatalf("held %q, want %q", got, expected)
 	}
 }
@@ -174,4 +182,43 @@ func TestP3_P62_HeartbeatsRemoveNothing(t *testing.T) {
 	r.respond(resp{Type: odd, Version: "1", Resources: []res{one}})
 	r.respond(resp{Type: odd, Version: "1", Resources: []res{{Name: "a", Heartbeat: true, Wrap: true}}})
 	r.is(odd, snapshot.Present, "")
+}
+
+// Whatever a SotW origin sends of an unknown type, the group holds what the last response without
+// usable names had, and the newest of each name since.
+func TestP3_P65_UnwrappedModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newProtocolFixture(t, xds.SotW)
+		r.want(all(odd))
+		named, bare := map[string]uint64{}, []string(nil) // what is held; bare without usable names, in order
+		for i := range rapid.IntRange(1, 12).Draw(rt, "responses") {
+			names := rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "c", "map\n"}), 0, 4).Draw(rt, "names")
+			p := resp{Type: odd, Version: fmt.Sprint(i)}
+			unique, bodies := map[string]uint64{}, []string(nil)
+			for j, n := range names {
+				x := twin(n, uint64(10*i+j))
+				p.Resources, bodies = append(p.Resources, x), append(bodies, string(x.Any.Value))
+				if n != "" && n != "map\n" {
+					unique[n] = uint64(10*i + j)
+				}
+			}
+			bare = nil
+			if len(unique) == len(names) {
+				maps.Copy(named, unique)
+			} else {
+				named, bare = map[string]uint64{}, bodies
+			}
+			r.flush()
+			if d, n := r.respond(p); !d.Accept || n.NotRequested > 0 {
+				rt.Fatalf("%+v, %+v", d, n)
+			}
+			want := bare
+			for _, n := range slices.Sorted(maps.Keys(named)) {
+				want = append(want, string(twin(n, named[n]).Any.Value))
+			}
+			if got := r.oddBodies(); !slices.Equal(got, want) {
+				rt.Fatalf("held %q, want %q", got, want)
+			}
+		}
+	})
 }
