@@ -119,17 +119,18 @@ type Limits struct {
 
 // Upstream configures the side of the origins.
 type Upstream struct {
-	Origins              []Origin        `yaml:"origins"`
-	Variant              string          `yaml:"variant"`
-	Node                 string          `yaml:"node"`
-	Linger               time.Duration   `yaml:"linger"`
-	IdleTTL              time.Duration   `yaml:"idle_ttl"`
-	MaxIdle              int             `yaml:"max_idle"`
-	FirstAnswerTimeout   time.Duration   `yaml:"first_answer_timeout"`
-	MaxRequestBytes      int             `yaml:"max_request_bytes"`
-	StreamsPerConnection int             `yaml:"streams_per_connection"`
-	Backoff              Backoff         `yaml:"backoff"`
-	Keepalive            ClientKeepalive `yaml:"keepalive"`
+	Origins                   []Origin        `yaml:"origins"`
+	Variant                   string          `yaml:"variant"`
+	Node                      string          `yaml:"node"`
+	Linger                    time.Duration   `yaml:"linger"`
+	IdleTTL                   time.Duration   `yaml:"idle_ttl"`
+	MaxIdle                   int             `yaml:"max_idle"`
+	FirstAnswerTimeout        time.Duration   `yaml:"first_answer_timeout"`
+	SetNodeOnFirstMessageOnly bool            `yaml:"set_node_on_first_message_only"`
+	MaxRequestBytes           int             `yaml:"max_request_bytes"`
+	StreamsPerConnection      int             `yaml:"streams_per_connection"`
+	Backoff                   Backoff         `yaml:"backoff"`
+	Keepalive                 ClientKeepalive `yaml:"keepalive"`
 }
 
 // Origin is a control plane, or a directory of files.

@@ -131,10 +131,10 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, lo
 	u := &cfg.Upstream
 	o := upstream.Options{
 		Variant: xds.Delta, FirstAnswerTimeout: u.FirstAnswerTimeout, MaxRequestBytes: u.MaxRequestBytes,
-		StreamsPerConnection: u.StreamsPerConnection,
-		Backoff:              upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
-		Keepalive:            upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
-		Metrics:              m, Tracer: t, Log: log,
+		SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly, StreamsPerConnection: u.StreamsPerConnection,
+		Backoff:   upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
+		Keepalive: upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
+		Metrics:   m, Tracer: t, Log: log,
 	}
 	if u.Variant == config.VariantSotW {
 		o.Variant = xds.SotW

@@ -425,6 +425,29 @@ func TestP58_TheFirstClientsNode(t *testing.T) {
 	})
 }
 
+// The node is in each request: the first one, an ACK, a NACK, and a changed subscription. The
+// configuration can restrict it to the first request of a stream.
+func TestP58_TheNodeInEachRequest(t *testing.T) {
+	eachOwn(t, both(onADS, downDelta), func(t *testing.T, at place) {
+		control := newTestControl(t)
+		for _, once := range []bool{false, true} {
+			r := own(t, at.up, xdstest.Config{"upstream.set_node_on_first_message_only": once}, control.addr)
+			c := on(t, at, r, control)
+			cl, up := c.byHand(rds, "a")
+			up.reply(c, rds, "1", "a=1")
+			cl.take(rds, "a=1")
+			up.reply(c, rds, "2", "a=1", "a=2")
+			cl.sub(rds, "b")
+			c.site.await(c, rds, "the new name", func(r request) bool { return holds(r.names, "b") })
+			for i, r := range c.site.requests(rds) {
+				if got, want := r.node.GetId(), "one"; (got == want) != (i == 0 || !once) {
+					t.Errorf("once per stream: %v: request %d has the node %q", once, i, got)
+				}
+			}
+		}
+	})
+}
+
 // Large responses are received and sent. Requests stay small enough for any origin.
 func TestP59_LargeResponses(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {

@@ -55,13 +55,14 @@ func newADSStream(s *originStream, cs grpc.ClientStream) *adsStream {
 	return &adsStream{
 		stream: s, cs: cs, variant: opts.Variant,
 		conversation: adsclient.New(opts.Variant, adsclient.Options{
-			Origin:          s.at.name,
-			Node:            s.node,
-			Held:            s.Held,
-			Resumption:      s.resumption,
-			MaxRequestBytes: opts.MaxRequestBytes,
-			NACKDelay:       func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
-			MinNACKDelay:    opts.Backoff.Base,
+			Origin:                    s.at.name,
+			Node:                      s.node,
+			SetNodeOnFirstMessageOnly: opts.SetNodeOnFirstMessageOnly,
+			Held:                      s.Held,
+			Resumption:                s.resumption,
+			MaxRequestBytes:           opts.MaxRequestBytes,
+			NACKDelay:                 func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
+			MinNACKDelay:              opts.Backoff.Base,
 		}),
 		written: make(chan struct{}, 1), received: make(chan incoming), decisions: make(chan adsclient.Decision, 1),
 		oversized: make(map[xds.TypeURL]bool),
@@ -177,7 +178,7 @@ func (a *adsStream) reportSize(r *adsclient.Request) {
 	m.OversizedRequests.Inc()
 	if !a.oversized[r.Type] {
 		a.oversized[r.Type] = true
-		a.stream.log.Warn("request sent although it is larger than upstream.max_request_bytes", "type", r.Type, "bytes", len(r.Head)+len(r.Tail))
+		a.stream.log.Warn("request sent although it is larger than upstream.max_request_bytes", "type", r.Type, "bytes", r.Size())
 	}
 }
 
@@ -336,9 +337,11 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return nil, fmt.Errorf("upstream codec: cannot send a %T", v)
 	}
-	out := mem.BufferSlice{mem.SliceBuffer(r.Head)}
-	if len(r.Tail) > 0 {
-		out = append(out, mem.SliceBuffer(r.Tail))
+	var out mem.BufferSlice
+	for _, part := range r.Message {
+		if len(part) > 0 {
+			out = append(out, mem.SliceBuffer(part))
+		}
 	}
 	return out, nil
 }

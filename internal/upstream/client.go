@@ -28,6 +28,8 @@ type Options struct {
 	FirstAnswerTimeout time.Duration
 	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
 	MaxRequestBytes int
+	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
+	SetNodeOnFirstMessageOnly bool
 	// StreamsPerConnection to a gRPC origin. 100.
 	StreamsPerConnection int
 	Backoff              Backoff // 1 s, 30 s

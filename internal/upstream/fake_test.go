@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -128,10 +127,10 @@ func (s *fakeStream) request() string {
 	}
 }
 
-// got checks the next request, ignoring the node.
+// got checks the next request.
 func (s *fakeStream) got(want string) {
 	s.t.Helper()
-	if r := strings.TrimSuffix(s.request(), " node"); r != want {
+	if r := s.request(); r != want {
 		s.t.Fatalf("request %q, want %q", r, want)
 	}
 }

@@ -73,7 +73,7 @@ func (s *spoiled) RecvMsg(m any) error {
 
 func (s *spoiled) SendMsg(m any) error {
 	var detail *statuspb.Status
-	if msg := slices.Concat(m.(*adsclient.Request).Head, m.(*adsclient.Request).Tail); s.by.v == xds.Delta {
+	if msg := slices.Concat(m.(*adsclient.Request).Message...); s.by.v == xds.Delta {
 		d := new(discoveryv3.DeltaDiscoveryRequest)
 		upstreamtest.MustUnmarshal(s.by.t, msg, d)
 		detail = d.ErrorDetail

@@ -93,23 +93,23 @@ func TestP65_LeftOutByAlias(t *testing.T) {
 func TestP55_ReconnectByAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b] node")
+	r.sent("EDS +[a b]")
 	r.respond(resp{Type: eds, Resources: []res{goes("n", "a"), {Name: "b", Version: "1"}}})
 	r.flush()
 	r.connect()
-	r.sent("EDS +[a b] b=1 n=vn node")
+	r.sent("EDS +[a b] b=1 n=vn")
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.want(named(eds, "a", glob))
-	s.sent("EDS [a " + glob + "] node")
+	s.sent("EDS [a " + glob + "]")
 	s.respond(resp{Type: eds, Version: "7", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}}})
 	s.flush()
 	s.connect()
-	s.sent("EDS [a " + glob + "] version 7 node")
+	s.sent("EDS [a " + glob + "] version 7")
 	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a no longer resolves
 	s.flush()
 	s.connect()
-	s.sent("EDS [a " + glob + "] node")
+	s.sent("EDS [a " + glob + "]")
 }
 
 // Versions of resources held for a glob go in the first request that has the glob. The glob
@@ -163,7 +163,7 @@ func TestP26_AliasesAreBounded(t *testing.T) {
 func TestP18_UnresolvedAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
-	r.sent("VHDS +[r/a r/b r/c] node")
+	r.sent("VHDS +[r/a r/b r/c]")
 	word := res{Name: "r/cannot", Aliases: []string{"r/a", "r/b", "r/z"}, Version: "1", Heartbeat: true}
 	v, n := r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.sent("VHDS nonce 1")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -34,7 +36,9 @@ type Conversation interface {
 // Options of a Conversation.
 type Options struct {
 	Origin string // the origin's name
-	Node   []byte // for the first request (P58)
+	Node   []byte // the encoded node (P58)
+	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
+	SetNodeOnFirstMessageOnly bool
 	// Held returns the newest snapshot of a type, nil if none.
 	Held func(xds.TypeURL) *snapshot.Snapshot
 	// Resumption is the state that the key's earlier streams left. The Conversation changes it.
@@ -61,11 +65,13 @@ type protocolState struct {
 	echoesNonce bool         // SotW: requests repeat the newest nonce
 	types       []*typeState // in the order of their first use
 	byURL       map[xds.TypeURL]*typeState
+	node        []byte // the encoded field of the node
 	nodeSent    bool
 }
 
-func newProtocolState(o Options) protocolState {
-	return protocolState{Options: o, byURL: make(map[xds.TypeURL]*typeState)}
+// newProtocolState makes the state of a new stream. nodeField is the number of the node's field.
+func newProtocolState(o Options, nodeField protowire.Number) protocolState {
+	return protocolState{Options: o, byURL: make(map[xds.TypeURL]*typeState), node: appendBytes(nil, nodeField, o.Node)}
 }
 
 // typeState is the state of one type on the stream.

@@ -11,7 +11,7 @@ import (
 // is in both lists. ACKs and NACKs contain nothing else (P64).
 type delta struct{ protocolState }
 
-func newDelta(o Options) *delta { return &delta{newProtocolState(o)} }
+func newDelta(o Options) *delta { return &delta{newProtocolState(o, deltaNode)} }
 
 // Applied implements Conversation.
 func (d *delta) Applied(r *xds.Response) {
@@ -61,7 +61,9 @@ func (d *delta) reply(t *typeState, r reply) *Request {
 	if r.fault != "" {
 		b = appendStatus(b, deltaDetail, r.fault)
 	}
-	return &Request{Type: t.typ.URL, Head: b, NACK: r.fault}
+	req := d.newRequest(t.typ.URL, b)
+	req.NACK = r.fault
+	return req
 }
 
 // change encodes a request that only changes names.
@@ -77,12 +79,12 @@ func (d *delta) change(t *typeState, add, drop []string) *Request {
 	for _, n := range drop {
 		b = appendText(b, deltaUnsubscribe, n)
 	}
-	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes}
+	return d.newRequest(t.typ.URL, b)
 }
 
-// room is the space for names in a request that only changes names, in bytes.
+// room is the space in a request beside its type and node, in bytes.
 func (d *delta) room(t *typeState) int {
-	return d.MaxRequestBytes - nameSize(deltaTypeURL, string(t.typ.URL))
+	return d.MaxRequestBytes - nameSize(deltaTypeURL, string(t.typ.URL)) - len(d.nodeField())
 }
 
 // first encodes a stream's first request for a type. It lists the held versions (P55). A resource
@@ -112,9 +114,8 @@ func (d *delta) first(t *typeState) *Request {
 		}
 	}
 
-	b := d.appendNode(nil, deltaNode)
-	b = appendText(b, deltaTypeURL, string(t.typ.URL))
-	o := splitFirst(t.wanted, held, d.MaxRequestBytes-len(b))
+	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
+	o := splitFirst(t.wanted, held, d.room(t))
 	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
 	if t.wanted.wildcard {
 		b = appendText(b, deltaSubscribe, "*")
@@ -124,7 +125,9 @@ func (d *delta) first(t *typeState) *Request {
 	for _, h := range o.versions {
 		b = appendVersion(b, h.name, h.version)
 	}
-	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes, VersionsLeftOut: o.leftOut}
+	r := d.newRequest(t.typ.URL, b)
+	r.VersionsLeftOut = o.leftOut
+	return r
 }
 
 // diff returns the names to add and to drop to get from a to b.

@@ -13,7 +13,7 @@ import (
 func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b] node")
+	r.sent("EDS +[a b]")
 	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	r.want(named(eds, "b", "c"))
 	r.sent("EDS nonce 1", "EDS +[c] -[a]")
@@ -28,13 +28,13 @@ func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
 func TestP64_DeltaWildcard(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds), all(eds))
-	r.sent("CDS +[*] node", "EDS +[*]")
+	r.sent("CDS +[*]", "EDS +[*]")
 	if r.want(named(cds, "a"), all(eds)) {
 		t.Error("the stream goes on with names after the wildcard")
 	}
 	r.set(named(cds, "a"))
 	r.connect()
-	r.sent("CDS +[a] node")
+	r.sent("CDS +[a]")
 	if r.want(all(cds)) {
 		t.Error("a wildcard after names on one stream")
 	}
@@ -53,7 +53,7 @@ func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newProtocolFixture(t, xds.Delta)
 			r.want(all(cds))
-			r.sent("CDS +[*] node")
+			r.sent("CDS +[*]")
 			r.respond(resp{Type: cds, Resources: clusters("a")})
 			r.sent("CDS nonce 1")
 			if v, _ := r.respond(bad); v.Accept {
@@ -71,7 +71,7 @@ func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 func TestP55_DeltaReconnect(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b", "c", "n"), all(cds))
-	r.sent("EDS +[a b c n] node", "CDS +[*]")
+	r.sent("EDS +[a b c n]", "CDS +[*]")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Version: "2"}, {Name: "c"}}})
 	r.respond(resp{Type: cds, Resources: clusters("x")})
 	r.sent("EDS nonce 1", "CDS nonce 2")
@@ -79,7 +79,7 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	r.set(named(eds, "a", "c", "n"), all(cds)) // b is no longer wanted
 	r.connect()
 	// c has no version, but its removal must be reported. n was never held.
-	r.sent("EDS +[a c n] a=1 c= node", "CDS +[*] x=vx")
+	r.sent("EDS +[a c n] a=1 c=", "CDS +[*] x=vx")
 	r.respond(resp{Type: eds, Removed: []string{"c"}})
 	r.is(eds, snapshot.Absent, "c")
 	r.is(eds, snapshot.Present, "a")
@@ -93,17 +93,17 @@ func TestP55_DeltaReconnect(t *testing.T) {
 func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b] node")
+	r.sent("EDS +[a b]")
 	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	r.origin = "two"
 	r.connect()
-	r.sent("EDS +[a b] a= b= node")
+	r.sent("EDS +[a b] a= b=")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
 	r.connect() // both sent a, but b is still from one, though the snapshot's origin is two
-	r.sent("EDS +[a b] a=9 b= node")
+	r.sent("EDS +[a b] a=9 b=")
 	r.origin = "one"
 	r.connect()
-	r.sent("EDS +[a b] a= b= node")
+	r.sent("EDS +[a b] a= b=")
 }
 
 // A resource that the wildcard brought does not answer a subscription by name, and vice versa. Only
@@ -111,11 +111,11 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(cds, "a"))
-	r.sent("CDS +[a] node")
+	r.sent("CDS +[a]")
 	r.respond(resp{Type: cds, Resources: clusters("a")})
 	r.set(all(cds))
 	r.connect()
-	r.sent("CDS +[*] node")
+	r.sent("CDS +[*]")
 }
 
 func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
@@ -126,36 +126,74 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	r.max = 80
 	r.connect()
 	req := r.next()
-	if req == nil || len(req.Head) > r.max || req.VersionsLeftOut == 0 || req.VersionsLeftOut == 4 || req.Oversized {
-		t.Fatalf("request of %d bytes, %d left out", len(req.Head), req.VersionsLeftOut)
+	if req == nil || req.Size() > r.max || req.VersionsLeftOut == 0 || req.VersionsLeftOut == 4 || req.Oversized {
+		t.Fatalf("request of %d bytes, %d left out", req.Size(), req.VersionsLeftOut)
 	}
 	if got := show(t, r.v, req.bytes()); strings.Count(got, "=v")+req.VersionsLeftOut != 4 {
 		t.Errorf("%s and %d left out", got, req.VersionsLeftOut)
 	}
 }
 
-func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newProtocolFixture(t, v)
-		r.want(named(rds, "a"), named(eds, "b"))
-		for range 2 {
-			for i := range 2 {
-				msg := r.next().bytes()
-				var scanned xds.Request
-				if err := scanned.Scan(v, msg, 10); err != nil {
-					t.Fatal(err)
+// Some origins choose the resources by the node of each request. So the node is in each one: first
+// request, ACK, NACK and change.
+func TestP58_TheNodeIsInEachRequest(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for _, once := range []bool{false, true} {
+			r := newProtocolFixture(t, v)
+			r.nodeOnce = once
+			for range 2 {
+				r.connect()
+				r.want(named(rds, "a"), named(eds, "b"))
+				var requests []*Request
+				send := func() {
+					for q := r.next(); q != nil; q = r.next() {
+						requests = append(requests, q)
+					}
 				}
-				want := ""
-				if i == 0 {
-					want = "\x0a\x01n" // the key's, byte for byte
+				send()
+				r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+				send()
+				r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
+				send()
+				r.want(named(rds, "a", "c"), named(eds, "b"))
+				send()
+				if len(requests) < 5 {
+					t.Fatalf("%d requests", len(requests))
 				}
-				if string(scanned.Node) != want {
-					t.Errorf("%v: node %q in request %d", v, scanned.Node, i)
+				for i, q := range requests {
+					var scanned xds.Request
+					if err := scanned.Scan(v, q.bytes(), 10); err != nil {
+						t.Fatal(err)
+					}
+					want := "\x0a\x01n" // the key's, byte for byte
+					if once && i > 0 {
+						want = ""
+					}
+					if string(scanned.Node) != want {
+						t.Errorf("once per stream: %v: the node in request %d is %q", once, i, scanned.Node)
+					}
 				}
 			}
-			r.connect()
 		}
-	}
+	})
+}
+
+// A node may have 30 KB. All requests of a stream share its bytes, and P59 counts them.
+func TestP58_TheNodeIsEncodedOnce(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(rds, "a"), named(eds, "b"))
+		nodeOf := func(q *Request) []byte { return q.Message[len(q.Message)-1] }
+		first, second := r.next(), r.next()
+		if len(nodeOf(first)) == 0 || &nodeOf(first)[0] != &nodeOf(second)[0] {
+			t.Errorf("the requests %q and %q do not share the node", first.Message, second.Message)
+		}
+		r.max = first.Size() - 1
+		r.connect()
+		if q := r.next(); !q.Oversized {
+			t.Errorf("a request of %d bytes, the limit is %d", q.Size(), r.max)
+		}
+	})
 }
 
 // An origin may come back and end again without any response. The held state stays as it was: a
@@ -169,16 +207,16 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 		r.sent(want)
 	}
 	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b] node")
+	r.sent("EDS +[a b]")
 	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
-	to("two", "EDS +[a b] a= b= node")
+	to("two", "EDS +[a b] a= b=")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("one", "EDS +[a b] a= b= node")
-	to("two", "EDS +[a b] a= b= node")
+	to("one", "EDS +[a b] a= b=")
+	to("two", "EDS +[a b] a= b=")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "b", Version: "8"}}})
-	to("two", "EDS +[a b] a= b=8 node")
+	to("two", "EDS +[a b] a= b=8")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("two", "EDS +[a b] a=9 b=8 node")
+	to("two", "EDS +[a b] a=9 b=8")
 }
 
 // A directory that served meanwhile counts as another origin too.
@@ -196,9 +234,9 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 		for range 2 {
 			r.connect()
 			if v == xds.Delta {
-				r.sent("RDS +[a b] a= b= node")
+				r.sent("RDS +[a b] a= b=")
 			} else {
-				r.sent("RDS [a b] node")
+				r.sent("RDS [a b]")
 			}
 			clear(r.resumption) // as if the directory had been used first
 		}
@@ -209,9 +247,9 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
-	r.sent("RDS [a] node")
+	r.sent("RDS [a]")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.resumption[rds].origin = "two"
 	r.connect()
-	r.sent("RDS [a] node")
+	r.sent("RDS [a]")
 }

@@ -137,7 +137,7 @@ func TestP62_HeartbeatAfterANACK(t *testing.T) {
 	const ttl = 30 * time.Second
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
-	r.sent("CDS [] node")
+	r.sent("CDS []")
 	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}}})
 	r.sent("CDS [] version 1 nonce 1")
 	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a"}, {Name: "a"}}})
@@ -182,9 +182,9 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		r.is(eds, snapshot.Expired, "a")
 		r.connect()
 		if v == xds.Delta {
-			r.sent("CDS +[*] w= x=1 node", "EDS +[a b] a= b=1")
+			r.sent("CDS +[*] w= x=1", "EDS +[a b] a= b=1")
 		} else {
-			r.sent("CDS [] node", "EDS [a b]")
+			r.sent("CDS []", "EDS [a b]")
 		}
 		// Silence does not make it absent, because it was received once.
 		r.pass(time.Hour)

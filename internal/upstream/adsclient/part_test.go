@@ -42,7 +42,7 @@ func (r *protocolFixture) part(wildcard bool, names ...string) {
 func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b", "c"))
-	r.sent("CDS [a b c] node")
+	r.sent("CDS [a b c]")
 	r.other(true, "a", "b", "w")
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	if u := r.last(); len(u.Removed) > 0 {
@@ -56,7 +56,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.want(all(cds))
-	s.sent("CDS [] node")
+	s.sent("CDS []")
 	s.other(false, "n")
 	s.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
 	s.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
@@ -71,19 +71,19 @@ func TestP50_ResourcesOfAnotherStreamAreResent(t *testing.T) {
 	r.other(false, "a", "b")
 	r.other(true, "w")
 	r.want(named(cds, "a", "b"))
-	r.sent("CDS +[a b] a= b= node")
+	r.sent("CDS +[a b] a= b=")
 	r.respond(resp{Type: cds, Resources: clusters("a")})
 	r.connect()
-	r.sent("CDS +[a b] a=va b= node")
+	r.sent("CDS +[a b] a=va b=")
 
 	w := newProtocolFixture(t, xds.Delta)
 	w.other(false, "a", "b")
 	w.other(true, "w")
 	w.want(all(cds))
-	w.sent("CDS +[*] w= node")
+	w.sent("CDS +[*] w=")
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.other(false, "a", "b")
 	s.want(named(cds, "a", "b"))
-	s.sent("CDS [a b] node")
+	s.sent("CDS [a b]")
 }

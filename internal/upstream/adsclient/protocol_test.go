@@ -31,6 +31,7 @@ type protocolFixture struct {
 	resumption   Resumption
 	origin       string
 	max          int
+	nodeOnce     bool // the origin gets the node once per stream
 	now          time.Time
 	nonce        int
 	cell         *InterestCell
@@ -52,7 +53,7 @@ func (r *protocolFixture) begin() {
 	r.cell.Reset()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max,
+	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max, SetNodeOnFirstMessageOnly: r.nodeOnce,
 		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
 	i, again := r.cell.Take()
 	if i != nil && !r.conversation.SetInterest(i, again) {
@@ -83,7 +84,7 @@ func (r *protocolFixture) sent(want ...string) {
 	}
 }
 
-func (r *Request) bytes() []byte { return slices.Concat(r.Head, r.Tail) }
+func (r *Request) bytes() []byte { return slices.Concat(r.Message...) }
 
 // respond makes the conversation receive a response, with nonces 1, 2, 3.
 func (r *protocolFixture) respond(p resp) (Decision, Counts) {

@@ -13,7 +13,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"), named(eds, "x"))
-		r.sent(ask(v, "RDS", "a")+" node", ask(v, "EDS", "x"))
+		r.sent(ask(v, "RDS", "a"), ask(v, "EDS", "x"))
 		nack := map[xds.Variant]string{xds.SotW: "RDS [a] nonce ", xds.Delta: "RDS nonce "}[v]
 		bad := func() { r.respond(resp{Type: rds, Resources: clusters("a", "a")}) }
 		bad()

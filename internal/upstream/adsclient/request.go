@@ -8,14 +8,42 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Request is an encoded request. Its message is Head followed by Tail. Tail may be shared and must
-// not be changed.
+// Request is an encoded request.
 type Request struct {
-	Type            xds.TypeURL
-	Head, Tail      []byte
+	Type xds.TypeURL
+	// Message is the encoded message, in parts. Requests share parts, which must not be changed.
+	Message         [][]byte
 	NACK            string // the fault, if it is a NACK
 	Oversized       bool   // it exceeds MaxRequestBytes (P59)
 	VersionsLeftOut int    // versions that did not fit
+}
+
+// Size is the size of the message in bytes.
+func (r *Request) Size() int {
+	n := 0
+	for _, part := range r.Message {
+		n += len(part)
+	}
+	return n
+}
+
+// newRequest makes a request of the node, if it is due, and these parts. Its message may exceed
+// MaxRequestBytes: the names of a SotW request, the node and one name cannot be split (P59).
+func (p *protocolState) newRequest(typ xds.TypeURL, parts ...[]byte) *Request {
+	r := &Request{Type: typ, Message: append(parts, p.nodeField())}
+	p.nodeSent = true
+	r.Oversized = r.Size() > p.MaxRequestBytes
+	return r
+}
+
+// nodeField is the encoded field of the node for the next request. It is in each request, unless
+// the configuration says that the first one of the stream is enough (P58). A node may have 30 KB,
+// so all requests of a stream share the field.
+func (p *protocolState) nodeField() []byte {
+	if p.nodeSent && p.SetNodeOnFirstMessageOnly {
+		return nil
+	}
+	return p.node
 }
 
 // Fields of DiscoveryRequest.
@@ -57,15 +85,6 @@ func appendStatus(b []byte, num protowire.Number, message string) []byte {
 	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
 	s = appendText(s, 2, message)
 	return appendBytes(b, num, s)
-}
-
-// appendNode appends the node to a stream's first request (P58).
-func (p *protocolState) appendNode(b []byte, num protowire.Number) []byte {
-	if p.nodeSent {
-		return b
-	}
-	p.nodeSent = true
-	return appendBytes(b, num, p.Node)
 }
 
 // encodeNames encodes names as a repeated field.

@@ -22,7 +22,7 @@ type sotwState struct {
 }
 
 func newSotW(o Options) *sotw {
-	s := &sotw{newProtocolState(o)}
+	s := &sotw{newProtocolState(o, sotwNode)}
 	s.echoesNonce = true
 	return s
 }
@@ -109,7 +109,6 @@ func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	if st.version != "" {
 		b = appendText(b, sotwVersion, st.version)
 	}
-	b = s.appendNode(b, sotwNode)
 	b = appendText(b, sotwTypeURL, string(t.typ.URL))
 	if nonce != "" {
 		b = appendText(b, sotwNonce, nonce)
@@ -127,10 +126,11 @@ func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	} else if st.listFor != t.subscribed.names {
 		st.list, st.listFor = encodeNames(sotwNames, t.subscribed.names), t.subscribed.names
 	}
-	r := &Request{Type: t.typ.URL, Head: b, NACK: fault}
+	var list []byte
 	if !wildcard {
-		r.Tail = st.list
+		list = st.list
 	}
-	r.Oversized = len(r.Head)+len(r.Tail) > s.MaxRequestBytes // sent anyway (P59)
+	r := s.newRequest(t.typ.URL, b, list)
+	r.NACK = fault
 	return r
 }

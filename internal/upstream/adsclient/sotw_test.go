@@ -13,7 +13,7 @@ import (
 func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
-	r.sent("RDS [a] node") // P58: the node in the first request only
+	r.sent("RDS [a]")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.sent("RDS [a] version 1 nonce 1")
 	r.want(named(rds, "a", "b"), named(eds, "x"))
@@ -31,7 +31,7 @@ func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
-	r.sent("RDS [a] node")
+	r.sent("RDS [a]")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.sent("RDS [a] version 1 nonce 1")
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
@@ -42,7 +42,7 @@ func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
-	r.sent("RDS [a] node")
+	r.sent("RDS [a]")
 	p, fault := xds.ParseResponse(xds.SotW, resp{Type: rds, Version: "1", Resources: clusters("a")}.Encode(t, xds.SotW, "7"))
 	if v, err := r.conversation.Receive(p, fault, r.now); err != nil || !v.Accept {
 		t.Fatal(v, err)
@@ -56,7 +56,7 @@ func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 func TestP64_SotWWildcard(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds), all(eds))
-	r.sent("CDS [] node", "EDS [*]") // P21's exceptions have no legacy wildcard
+	r.sent("CDS []", "EDS [*]") // P21's exceptions have no legacy wildcard
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	r.sent("CDS [] version 1 nonce 1")
 	r.holds(cds, "a")
@@ -67,12 +67,12 @@ func TestP64_SotWWildcard(t *testing.T) {
 	}
 	r = newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a"))
-	r.sent("CDS [a] node")
+	r.sent("CDS [a]")
 	if r.want(all(cds)) {
 		t.Error("a wildcard after names on one stream")
 	}
 	r.connect()
-	r.sent("CDS [] node")
+	r.sent("CDS []")
 }
 
 func TestP64_AnUnwantedTypeIsNotRequested(t *testing.T) {
@@ -97,7 +97,7 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newProtocolFixture(t, xds.SotW)
 			r.want(all(cds))
-			r.sent("CDS [] node")
+			r.sent("CDS []")
 			r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 			r.sent("CDS [] version 1 nonce 1")
 			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.Accept {
@@ -115,7 +115,7 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 func TestP18_NoFaults(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b] node")
+	r.sent("RDS [a b]")
 	_, n := r.respond(resp{Type: rds, Version: "1", Resources: []res{{Name: "a", Wrap: true}, {Name: "b", Heartbeat: true}}})
 	if n.bodyless != 1 {
 		t.Errorf("%d without body, want 1", n.bodyless)
@@ -125,7 +125,7 @@ func TestP18_NoFaults(t *testing.T) {
 
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a", "b"))
-	d.sent("EDS +[a b] node")
+	d.sent("EDS +[a b]")
 	d.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Heartbeat: true}}})
 	d.sent("EDS nonce 1")
 	d.holds(eds, "a")
@@ -165,9 +165,9 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, name))
 		if v == xds.SotW {
-			r.sent("RDS [" + name + "] node")
+			r.sent("RDS [" + name + "]")
 		} else {
-			r.sent("RDS +[" + name + "] node")
+			r.sent("RDS +[" + name + "]")
 		}
 		r.respond(resp{Type: rds, Resources: []res{{Name: name}}})
 		r.is(rds, snapshot.Present, name)
@@ -177,7 +177,7 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
-	r.sent("CDS [] node")
+	r.sent("CDS []")
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.holds(cds, "b")
@@ -205,7 +205,7 @@ func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b"))
-	r.sent("CDS [a b] node")
+	r.sent("CDS [a b]")
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	r.is(cds, snapshot.Pending, "b") // never received: not absent, until P57
 	r.respond(resp{Type: cds, Version: "2", Resources: clusters("a", "b")})
@@ -219,7 +219,7 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.connect() // a reconnect adds nothing
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, snapshot.Present, "b") // not requested yet on this stream
-	r.sent("CDS [a b] version 4 node")
+	r.sent("CDS [a b] version 4")
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, snapshot.Absent, "b")
 }
@@ -251,7 +251,7 @@ func TestP65_WhatWasNotRequestedIsDropped(t *testing.T) {
 func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b] node")
+	r.sent("RDS [a b]")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	r.sent("RDS [a b] version 1 nonce 1")
 	r.set(named(rds, "a")) // the group forgets b
@@ -260,7 +260,7 @@ func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(rds, "a", "b"))
-	d.sent("RDS +[a b] node")
+	d.sent("RDS +[a b]")
 	d.set(named(rds, "a"))
 	d.want(named(rds, "a", "b"))
 	d.sent("RDS -[b]", "RDS +[b]")
@@ -279,12 +279,12 @@ func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 func TestP55_SotWReconnect(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"), all(cds))
-	r.sent("RDS [a b] node", "CDS []")
+	r.sent("RDS [a b]", "CDS []")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	r.respond(resp{Type: cds, Version: "7", Resources: clusters("c")})
 	r.sent("RDS [a b] version 1 nonce 1", "CDS [] version 7 nonce 2")
 	r.connect() // no nonce, all names, the versions
-	r.sent("RDS [a b] version 1 node", "CDS [] version 7")
+	r.sent("RDS [a b] version 1", "CDS [] version 7")
 
 	was := r.sink.Held(rds)
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
@@ -294,20 +294,20 @@ func TestP55_SotWReconnect(t *testing.T) {
 
 	r.set(named(rds, "a", "b", "n"), all(cds))
 	r.connect() // other names than the acknowledged ones
-	r.sent("RDS [a b n] node", "CDS [] version 7")
+	r.sent("RDS [a b n]", "CDS [] version 7")
 	r.set(named(rds, "a"), all(cds))
 	r.connect()
-	r.sent("RDS [a] node", "CDS [] version 7")
+	r.sent("RDS [a]", "CDS [] version 7")
 	r.set(named(rds, "a", "b"), all(cds)) // the acknowledged names, but b was forgotten
 	r.connect()
-	r.sent("RDS [a b] node", "CDS [] version 7")
+	r.sent("RDS [a b]", "CDS [] version 7")
 
 	r.origin = "two" // another origin: all empty
 	r.connect()
-	r.sent("RDS [a b] node", "CDS []")
+	r.sent("RDS [a b]", "CDS []")
 	r.origin = "one"
 	r.connect()
-	r.sent("RDS [a b] node", "CDS []")
+	r.sent("RDS [a b]", "CDS []")
 }
 
 func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
-	r.sent("EDS [a] node", "CDS []", "RDS [*]")
+	r.sent("EDS [a]", "CDS []", "RDS [*]")
 	r.respond(resp{Type: cds, Version: "1", Resources: clusters("x")})
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("x")})
 	r.sent("CDS [] version 1 nonce 1", "RDS [*] version 1 nonce 2")
@@ -30,7 +30,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a"), all(cds))
-	d.sent("EDS +[a] node", "CDS +[*]")
+	d.sent("EDS +[a]", "CDS +[*]")
 	d.respond(resp{Type: cds, Resources: clusters("x")})
 	if !d.want(named(eds, "a")) {
 		t.Fatal("the stream ends with one of its wildcards")

@@ -41,7 +41,7 @@ func EachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {
 	}
 }
 
-// Ask returns a request for names in the format of Show, without node and nonce.
+// Ask returns a request for names in the format of Show, without nonce.
 func Ask(v xds.Variant, label string, names ...string) string {
 	if v == xds.Delta {
 		return fmt.Sprint(label, " +", names)
@@ -52,7 +52,7 @@ func Ask(v xds.Variant, label string, names ...string) string {
 	return fmt.Sprint(label, " ", names)
 }
 
-// Show prints a request in one line: type, names, versions, nonce, NACK, node.
+// Show prints a request in one line: type, names, versions, nonce, NACK, a missing node.
 func Show(t *testing.T, v xds.Variant, msg []byte) string {
 	t.Helper()
 	var m interface {
@@ -95,8 +95,8 @@ func Show(t *testing.T, v xds.Variant, msg []byte) string {
 			t.Fatalf("error_detail %v has no message", m.GetErrorDetail())
 		}
 	}
-	if m.GetNode() != nil {
-		out = append(out, "node")
+	if m.GetNode() == nil {
+		out = append(out, "without node")
 	}
 	return strings.Join(out, " ")
 }
