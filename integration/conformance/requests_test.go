@@ -88,8 +88,7 @@ func TestP64_DeltaDropsNames(t *testing.T) {
 	})
 }
 
-// The wildcard is "*" in delta. In SotW it is an empty first list, or "*" for the types where an
-// empty list is no interest.
+// The wildcard is an empty first list, or "*" for the types where an empty list is no interest.
 func TestP64_Wildcards(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		for _, k := range []kind{cds, lds, srds, acme, eds, rds} {
@@ -97,9 +96,9 @@ func TestP64_Wildcards(t *testing.T) {
 			cl := c.client("one")
 			cl.sub(k, "*")
 			cl.take(k, "a=1")
-			want := []string{"*"}
-			if c.up == "sotw" && !k.noLegacy() {
-				want = nil
+			var want []string
+			if k.noLegacy() {
+				want = []string{"*"}
 			}
 			if r := c.site.requests(k)[0]; !slices.Equal(r.names, want) {
 				c.Errorf("%s: the request for the wildcard is %v", k.short(), r)

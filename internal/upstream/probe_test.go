@@ -62,7 +62,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 
 		probe := first.next()
 		if v == xds.Delta { // without versions, because the other origin sent all of them
-			probe.got("CDS +[*] a= gone= same=")
+			probe.got("CDS a= gone= same=")
 			probe.got("RDS +[r] r=")
 		} else {
 			probe.got("CDS []")

@@ -117,11 +117,7 @@ func (d *delta) first(t *typeState) *Request {
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	o := splitFirst(t.wanted, held, d.room(t))
 	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
-	if t.wanted.wildcard {
-		b = appendText(b, deltaSubscribe, "*")
-	} else {
-		b = slices.Concat(b, encodeNames(deltaSubscribe, t.subscribed.names))
-	}
+	b = slices.Concat(b, encodeList(deltaSubscribe, t))
 	for _, h := range o.versions {
 		b = appendVersion(b, h.name, h.version)
 	}

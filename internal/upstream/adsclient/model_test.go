@@ -117,6 +117,9 @@ func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
 	first := !m.began
 	m.began = true
+	if first && len(d.ResourceNamesSubscribe) == 0 && m.typ == cds {
+		m.wild, m.answer = true, true
+	}
 	if d.Node == nil || len(d.InitialResourceVersions) > 0 && !first {
 		m.rt.Fatalf("P64: first %v: %v", first, d)
 	}

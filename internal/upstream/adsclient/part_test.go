@@ -80,7 +80,7 @@ func TestP50_ResourcesOfAnotherStreamAreResent(t *testing.T) {
 	w.other(false, "a", "b")
 	w.other(true, "w")
 	w.want(all(cds))
-	w.sent("CDS +[*] w=")
+	w.sent("CDS w=")
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.other(false, "a", "b")

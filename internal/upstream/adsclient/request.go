@@ -87,14 +87,23 @@ func appendStatus(b []byte, num protowire.Number, message string) []byte {
 	return appendBytes(b, num, s)
 }
 
-// encodeNames encodes names as a repeated field.
-func encodeNames(num protowire.Number, names *xds.NameSet) []byte {
+// encodeList encodes what is subscribed of a type as a list of names. The wildcard is an empty first
+// list, as in Envoy's requests, because some origins take "*" as a name (P64). It is "*" for the
+// types whose empty first list subscribes to nothing (P21). A type never goes from names to the
+// wildcard on one stream.
+func encodeList(num protowire.Number, t *typeState) []byte {
+	if t.subscribed.wildcard || t.wildcardEnded {
+		if t.typ.NoLegacyWildcard {
+			return appendText(nil, num, "*")
+		}
+		return []byte{}
+	}
 	size := 0
-	for n := range names.All() {
+	for n := range t.subscribed.names.All() {
 		size += nameSize(num, n)
 	}
 	b := make([]byte, 0, size)
-	for n := range names.All() {
+	for n := range t.subscribed.names.All() {
 		b = appendText(b, num, n)
 	}
 	return b

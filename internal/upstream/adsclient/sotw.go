@@ -16,7 +16,7 @@ type sotwState struct {
 	nonce, version string
 	ackDue         bool
 
-	// list is the encoded names of listFor. Every ACK repeats them.
+	// list is the encoded list of listFor, nil if none was encoded yet. Every ACK repeats it.
 	list    []byte
 	listFor *xds.NameSet
 }
@@ -116,21 +116,10 @@ func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	if fault != "" {
 		b = appendStatus(b, sotwDetail, fault)
 	}
-	wildcard := t.subscribed.wildcard || t.wildcardEnded
-	if wildcard {
-		// The wildcard is an empty first list, which old origins understand as well. A type never
-		// goes from names to the wildcard on one stream.
-		if t.typ.NoLegacyWildcard {
-			b = appendText(b, sotwNames, "*")
-		}
-	} else if st.listFor != t.subscribed.names {
-		st.list, st.listFor = encodeNames(sotwNames, t.subscribed.names), t.subscribed.names
+	if st.list == nil || st.listFor != t.subscribed.names {
+		st.list, st.listFor = encodeList(sotwNames, t), t.subscribed.names
 	}
-	var list []byte
-	if !wildcard {
-		list = st.list
-	}
-	r := s.newRequest(t.typ.URL, b, list)
+	r := s.newRequest(t.typ.URL, b, st.list)
 	r.NACK = fault
 	return r
 }

@@ -43,10 +43,13 @@ func EachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {
 
 // Ask returns a request for names in the format of Show, without nonce.
 func Ask(v xds.Variant, label string, names ...string) string {
-	if v == xds.Delta {
+	wildcard := slices.Equal(names, []string{"*"}) // an empty list
+	switch {
+	case v == xds.Delta && wildcard:
+		return label
+	case v == xds.Delta:
 		return fmt.Sprint(label, " +", names)
-	}
-	if slices.Equal(names, []string{"*"}) {
+	case wildcard:
 		names = nil
 	}
 	return fmt.Sprint(label, " ", names)
