@@ -97,7 +97,7 @@ func TestP55_ReconnectByAlias(t *testing.T) {
 	r.respond(resp{Type: eds, Resources: []res{goes("n", "a"), {Name: "b", Version: "1"}}})
 	r.flush()
 	r.connect()
-	r.sent("EDS +[a b] b=1 n=vn")
+	r.sent("EDS +[a b] b= n=vn") // b is the smallest
 
 	s := newProtocolFixture(t, xds.SotW)
 	s.want(named(eds, "a", glob))

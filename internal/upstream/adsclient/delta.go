@@ -90,15 +90,16 @@ func (d *delta) room(t *typeState) int {
 // first encodes a stream's first request for a type. It lists the held versions (P55). A resource
 // without a version of this origin is listed with an empty one, so that the origin still reports
 // its removal. Names that do not fit follow in later requests; versions that do not fit are left
-// out (P59).
+// out (P59). The smallest held resource has an empty version too, so that a working origin answers the
+// stream.
 func (d *delta) first(t *typeState) *Request {
 	snap := d.Held(t.typ.URL)
 	part := t.wanted.part(snap)
 	last := d.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
 	var held []heldVersion
-	list := func(name, version string) {
+	list := func(name, version string, size int64) {
 		if name != "" && !xds.IsPlace(name) { // P3: the origin knows no such name
-			held = append(held, heldVersion{name, version, part.RequestedAs(name, t.wanted.names)})
+			held = append(held, heldVersion{name, version, part.RequestedAs(name, t.wanted.names), size})
 		}
 	}
 	for res := range t.wanted.covers(snap) {
@@ -106,14 +107,14 @@ func (d *delta) first(t *typeState) *Request {
 		if last.otherOrigins.Has(res.Name) {
 			version = ""
 		}
-		list(res.Name, version)
+		list(res.Name, version, res.Size())
 	}
 	for name := range part.ExpiredNames { // clients may still hold it
 		if t.wanted.wildcard || part.Requested(name, t.wanted.names) {
-			list(name, "")
+			list(name, "", 0)
 		}
 	}
-
+	requestSmallest(held)
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	o := splitFirst(t.wanted, held, d.room(t))
 	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}

@@ -73,13 +73,13 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	r.want(named(eds, "a", "b", "c", "n"), all(cds))
 	r.sent("EDS +[a b c n]", "CDS")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Version: "2"}, {Name: "c"}}})
-	r.respond(resp{Type: cds, Resources: clusters("x")})
+	r.respond(resp{Type: cds, Resources: clusters("x", "yy")})
 	r.sent("EDS nonce 1", "CDS nonce 2")
 
 	r.set(named(eds, "a", "c", "n"), all(cds)) // b is no longer wanted
 	r.connect()
-	// c has no version, but its removal must be reported. n was never held.
-	r.sent("EDS +[a c n] a=1 c=", "CDS x=vx")
+	// c has no version, but its removal must be reported. n was never held. a and x are the smallest.
+	r.sent("EDS +[a c n] a= c=", "CDS x= yy=vyy")
 	r.respond(resp{Type: eds, Removed: []string{"c"}})
 	r.is(eds, snapshot.Absent, "c")
 	r.is(eds, snapshot.Present, "a")
@@ -90,20 +90,50 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	}
 }
 
+// An origin of which nothing changed answers a request that lists all versions with silence. That
+// would look like an origin that does not work. So the smallest resource of each type has no
+// version, or the first one by name if several are as small.
+func TestP55_DeltaAWorkingOriginAnswersEachStream(t *testing.T) {
+	for _, c := range []struct{ held, want string }{
+		{"bigger small", "EDS +[bigger small] bigger=vbigger small="},
+		{"b a", "EDS +[a b] a= b=vb"},
+		{"only", "EDS +[only] only="},
+	} {
+		r := newProtocolFixture(t, xds.Delta)
+		names := strings.Fields(c.held)
+		r.want(named(eds, names...), all(cds))
+		r.flush()
+		for _, typ := range []xds.TypeURL{eds, cds} {
+			r.respond(resp{Type: typ, Resources: clusters(names...)})
+		}
+		r.flush()
+		want := []string{c.want, "CDS" + c.want[strings.Index(c.want, "]")+1:]}
+		for range 2 {
+			r.connect()
+			r.sent(want...)
+		}
+		held := r.sink.Held(eds)
+		r.respond(resp{Type: eds, Resources: clusters(names...)})
+		if r.sink.Held(eds) != held {
+			t.Error("an equal answer made another snapshot")
+		}
+	}
+}
+
 func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
-	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b]")
-	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
+	r.want(named(eds, "a", "big"))
+	r.sent("EDS +[a big]")
+	r.respond(resp{Type: eds, Resources: clusters("a", "big")})
 	r.origin = "two"
 	r.connect()
-	r.sent("EDS +[a b] a= b=")
-	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	r.connect() // both sent a, but b is still from one, though the snapshot's origin is two
-	r.sent("EDS +[a b] a=9 b=")
+	r.sent("EDS +[a big] a= big=")
+	r.respond(resp{Type: eds, Resources: []res{{Name: "big", Version: "9"}}})
+	r.connect() // both sent big, but a is still from one, though the snapshot's origin is two
+	r.sent("EDS +[a big] a= big=9")
 	r.origin = "one"
 	r.connect()
-	r.sent("EDS +[a b] a= b=")
+	r.sent("EDS +[a big] a= big=")
 }
 
 // A resource that the wildcard brought does not answer a subscription by name, and vice versa. Only
@@ -129,7 +159,7 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	if req == nil || req.Size() > r.max || req.VersionsLeftOut == 0 || req.VersionsLeftOut == 4 || req.Oversized {
 		t.Fatalf("request of %d bytes, %d left out", req.Size(), req.VersionsLeftOut)
 	}
-	if got := show(t, r.v, req.bytes()); strings.Count(got, "=v")+req.VersionsLeftOut != 4 {
+	if got := show(t, r.v, req.bytes()); !strings.Contains(got, " a= ") || strings.Count(got, "=")+req.VersionsLeftOut != 4 {
 		t.Errorf("%s and %d left out", got, req.VersionsLeftOut)
 	}
 }
@@ -206,17 +236,17 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 		r.connect()
 		r.sent(want)
 	}
-	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b]")
-	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
-	to("two", "EDS +[a b] a= b=")
+	r.want(named(eds, "0", "a", "b"))
+	r.sent("EDS +[0 a b]")
+	r.respond(resp{Type: eds, Resources: clusters("0", "a", "b")})
+	to("two", "EDS +[0 a b] 0= a= b=")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("one", "EDS +[a b] a= b=")
-	to("two", "EDS +[a b] a= b=")
+	to("one", "EDS +[0 a b] 0= a= b=")
+	to("two", "EDS +[0 a b] 0= a= b=")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "b", Version: "8"}}})
-	to("two", "EDS +[a b] a= b=8")
+	to("two", "EDS +[0 a b] 0= a= b=8")
 	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
-	to("two", "EDS +[a b] a=9 b=8")
+	to("two", "EDS +[0 a b] 0= a=9 b=8")
 }
 
 // A directory that served meanwhile counts as another origin too.

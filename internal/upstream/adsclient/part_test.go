@@ -68,13 +68,13 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 // then sends them again.
 func TestP50_ResourcesOfAnotherStreamAreResent(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
-	r.other(false, "a", "b")
+	r.other(false, "0", "a", "b")
 	r.other(true, "w")
-	r.want(named(cds, "a", "b"))
-	r.sent("CDS +[a b] a= b=")
+	r.want(named(cds, "0", "a", "b"))
+	r.sent("CDS +[0 a b] 0= a= b=")
 	r.respond(resp{Type: cds, Resources: clusters("a")})
 	r.connect()
-	r.sent("CDS +[a b] a=va b=")
+	r.sent("CDS +[0 a b] 0= a=va b=")
 
 	w := newProtocolFixture(t, xds.Delta)
 	w.other(false, "a", "b")

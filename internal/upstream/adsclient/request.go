@@ -148,6 +148,24 @@ func initialSize(name, version string) int {
 type heldVersion struct {
 	name, version string
 	subscribedAs  string // the subscribed name, alias or glob
+	size          int64  // of the resource, in bytes; 0: it expired here
+}
+
+// requestSmallest makes the origin send the smallest held resource again, whether or not it changed:
+// that one has no version, and is the first to be listed. Otherwise an origin of which nothing
+// changed would rightly stay silent, and look like one that does not work (P55). Of resources of
+// equal size it is the first one by name.
+func requestSmallest(held []heldVersion) {
+	at := -1
+	for i, h := range held {
+		if h.size > 0 && (at < 0 || h.size < held[at].size) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		held[at].version = ""
+		held[0], held[at] = held[at], held[0]
+	}
 }
 
 // firstRequest is the content of the first request of a type.
