@@ -87,8 +87,8 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	}
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time
-	var delayed lazyTimer
-	defer delayed.stop()
+	var wake lazyTimer
+	defer wake.stop()
 	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
 	defer silent.Stop()
 	for writing := false; ; {
@@ -98,8 +98,8 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				a.reportSize(r)
 				writing = true
 				a.wg.Go(func() { a.send(r, cancel) })
-			} else if at := a.conversation.DelayedUntil(); !at.IsZero() {
-				resume = delayed.at(at)
+			} else if at := a.conversation.WakeAt(); !at.IsZero() {
+				resume = wake.at(at)
 			}
 		}
 		select {

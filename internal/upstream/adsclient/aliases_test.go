@@ -98,18 +98,6 @@ func TestP55_ReconnectByAlias(t *testing.T) {
 	r.flush()
 	r.connect()
 	r.sent("EDS +[a b] b= n=vn") // b is the smallest
-
-	s := newProtocolFixture(t, xds.SotW)
-	s.want(named(eds, "a", glob))
-	s.sent("EDS [a " + glob + "]")
-	s.respond(resp{Type: eds, Version: "7", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}}})
-	s.flush()
-	s.connect()
-	s.sent("EDS [a " + glob + "] version 7")
-	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a no longer resolves
-	s.flush()
-	s.connect()
-	s.sent("EDS [a " + glob + "]")
 }
 
 // Versions of resources held for a glob go in the first request that has the glob. The glob

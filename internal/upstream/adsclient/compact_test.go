@@ -160,7 +160,7 @@ func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 		r.flush()
 	}
 	r.want(named(eds, "a", "b"), named(rds, "m"))
-	r.sent("RDS [m] version 1 nonce 1")
+	r.sent("RDS [m] nonce 1")
 }
 
 // A stream that keeps state of too many unwanted types is reopened.

@@ -22,9 +22,10 @@ type Conversation interface {
 	SetInterest(*snapshot.Interest, Resubscriptions) bool
 	// NextRequest returns the next request to send, nil if none is due.
 	NextRequest(now time.Time) *Request
-	// DelayedUntil is when NextRequest may return a NACK that is delayed (P18: repeated NACKs are
-	// slowed down). It is zero if none is delayed.
-	DelayedUntil() time.Time
+	// WakeAt is when NextRequest may return a request without another event: a NACK that is delayed
+	// (P18: repeated NACKs are slowed down), or a request that the origin left unanswered (P55). It
+	// is zero if there is none.
+	WakeAt() time.Time
 	// Receive decides about a response. fault is the error of ParseResponse. The caller applies an
 	// accepted response and calls Applied before it calls Receive again. An error ends the stream.
 	Receive(r *xds.Response, fault error, now time.Time) (Decision, error)
@@ -153,21 +154,22 @@ func (t *typeState) accepted() {
 	}
 }
 
-// delayedUntil reports whether and until when a NACK is delayed.
-func (t *typeState) delayedUntil() (time.Time, bool) {
+// delayedUntil is until when a NACK is delayed, zero if none is.
+func (t *typeState) delayedUntil() time.Time {
 	if len(t.replies) == 0 {
-		return time.Time{}, false
+		return time.Time{}
 	}
-	at := t.notBefore()
-	return at, !at.IsZero()
+	return t.notBefore()
 }
 
-// DelayedUntil implements Conversation.
-func (p *protocolState) DelayedUntil() time.Time {
+// WakeAt implements Conversation.
+func (p *protocolState) WakeAt() time.Time {
 	var first time.Time
 	for _, t := range p.types {
-		if at, ok := t.delayedUntil(); ok && (first.IsZero() || at.Before(first)) {
-			first = at
+		for _, at := range []time.Time{t.delayedUntil(), t.sotw.awaited.retryAt} {
+			if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
 		}
 	}
 	return first

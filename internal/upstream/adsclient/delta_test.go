@@ -3,6 +3,7 @@ package adsclient
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -279,7 +280,12 @@ func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.want(named(rds, "a"))
 	r.sent("RDS [a]")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+	r.connect()
+	r.waits(0)
+	r.sent("RDS [a]")
+	r.waits(time.Second)
 	r.resumption[rds].origin = "two"
 	r.connect()
 	r.sent("RDS [a]")
+	r.waits(0)
 }

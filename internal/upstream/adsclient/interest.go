@@ -173,6 +173,7 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 	}
 	switch {
 	case t.wanted.empty():
+		t.sotw.awaited = awaited{}
 		if t.subscribed.wildcard {
 			t.subscribed, t.wildcardEnded, t.unsubscribeWildcard = subscription{}, true, !p.echoesNonce
 		}

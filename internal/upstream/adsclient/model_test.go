@@ -76,42 +76,44 @@ func (m *modelOrigin) replied(nonce string, nacks bool) {
 	delete(m.open, nonce)
 }
 
+// sotw handles a request. As in go-control-plane's LinearCache, only a request without a version is
+// answered although nothing changed.
 func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 	first := !m.began
 	m.began = true
 	if d.ResponseNonce != m.last || d.Node == nil {
 		m.rt.Fatalf("P64: the newest nonce is %q: %v", m.last, d)
 	}
+	if first && d.VersionInfo != "" {
+		m.rt.Fatalf("P55: the first request has a version: %v", d)
+	}
+	m.read(d.VersionInfo)
 	nacks := d.ErrorDetail != nil
+	_, replies := m.open[d.ResponseNonce]
 	m.replied(d.ResponseNonce, nacks)
 	names := map[string]bool{}
 	wild := m.wild && len(d.ResourceNames) == 0 || len(d.ResourceNames) == 0 && !m.named && m.typ == cds
+	all := d.VersionInfo == "" && !nacks
 	for _, n := range d.ResourceNames {
 		m.named = true
 		if n == "*" {
 			wild = true
 			continue
 		}
-		if names[n] = true; !m.names[n] {
+		if names[n] = true; all {
 			m.due[n] = true
+		}
+		if !m.names[n] && (!all || replies) {
+			m.rt.Fatalf("P55: a request with a version, or an ACK, adds names: %v", d)
 		}
 	}
 	if nacks && (wild != m.wild || !maps.Equal(names, m.names)) {
 		m.rt.Fatalf("P64: a NACK changes the list: %v", d)
 	}
-	m.answer = m.answer || wild && !m.wild || m.full() && len(m.due) > 0
+	m.answer = m.answer || wild && all || m.full() && len(m.due) > 0
 	m.wild, m.names = wild, names
 	maps.DeleteFunc(m.told, func(n string, _ int) bool { return !m.covers(n) })
 	maps.DeleteFunc(m.due, func(n string, _ bool) bool { return !m.covers(n) })
-	if first && m.read(d.VersionInfo) == m.changes && m.changes > 0 {
-		m.answer = false // the relay has this exact version
-		clear(m.due)
-		for n, change := range m.has {
-			if m.covers(n) {
-				m.told[n] = change
-			}
-		}
-	}
 }
 
 func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {

@@ -25,7 +25,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		r.now = r.now.Add(1)
 		r.sent(nack + "2 NACK")
 		bad()
-		if at := r.conversation.DelayedUntil(); !at.Equal(r.now.Add(2 * time.Second)) {
+		if at := r.conversation.WakeAt(); !at.Equal(r.now.Add(2 * time.Second)) {
 			t.Errorf("the third is held for %v, want 2s", at.Sub(r.now))
 		}
 		r.want(named(rds, "a"), named(eds, "x", "y")) // other types go on
@@ -50,7 +50,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		} else {
 			r.sent("RDS [a] version 1 nonce 14 NACK", "RDS [a] version 1 nonce 15")
 		}
-		if at := r.conversation.DelayedUntil(); !at.IsZero() {
+		if at := r.conversation.WakeAt(); !at.IsZero() {
 			t.Error("something is held back")
 		}
 		bad()
@@ -84,7 +84,7 @@ func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 			return
 		}
 		r.sent()
-		if at := r.conversation.DelayedUntil(); !at.Equal(r.now.Add(1)) {
+		if at := r.conversation.WakeAt(); !at.Equal(r.now.Add(1)) {
 			t.Errorf("held for %v more", at.Sub(r.now))
 		}
 		r.now = r.now.Add(1)

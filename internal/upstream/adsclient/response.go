@@ -69,8 +69,7 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 func (p *protocolState) nack(t *typeState, nonce string, fault error, now time.Time) Decision {
 	msg := fault.Error()
 	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
-	_, delayed := t.delayedUntil()
-	d := Decision{NACKsInARow: t.nacks + 1, NewFault: t.nacks == 0 || msg != t.lastFault && !delayed}
+	d := Decision{NACKsInARow: t.nacks + 1, NewFault: t.nacks == 0 || msg != t.lastFault && t.delayedUntil().IsZero()}
 	t.nacks, t.lastFault = d.NACKsInARow, msg
 	t.sotw.nacked(nonce)
 	r := reply{nonce: nonce, fault: msg}

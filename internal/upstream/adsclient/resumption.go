@@ -11,7 +11,7 @@ import (
 // a stream lists the held versions (P55). Make one by make(Resumption); a Conversation fills it.
 type Resumption map[xds.TypeURL]*lastAccepted
 
-// lastAccepted is the state after the responses of one origin to one subscription.
+// lastAccepted is the state after the responses of one origin to the wildcard or to names.
 type lastAccepted struct {
 	origin   string
 	wildcard bool
@@ -19,9 +19,7 @@ type lastAccepted struct {
 	// otherOrigins are held names whose version may not be this origin's: it has not sent them
 	// since the key changed to it.
 	otherOrigins *xds.NameSet
-	// subscribed and version are those of the last accepted response (SotW).
-	subscribed subscription
-	version    string
+	version      string // SotW: that of the last accepted response
 }
 
 // record records what an accepted response brought or removed. It returns the state of the type.

@@ -1,6 +1,7 @@
 package adsclient
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -12,13 +13,28 @@ type sotw struct{ protocolState }
 // sotwState is the per-type state that only SotW has.
 type sotwState struct {
 	// nonce is that of the newest response that was accepted or NACKed. version is that of the last
-	// accepted one.
+	// accepted one, also on an earlier stream to this origin.
 	nonce, version string
 	ackDue         bool
+
+	awaited awaited
 
 	// list is the encoded list of listFor, nil if none was encoded yet. Every ACK repeats it.
 	list    []byte
 	listFor *xds.NameSet
+}
+
+// awaited is the state of the requests that the origin has to answer: a stream's first one for a
+// type, and those that add names. They have no version, because an origin may take a request with
+// its current version for one that needs no answer (P55).
+type awaited struct {
+	requests int          // since the last response
+	added    *xds.NameSet // by the last request, nil if none
+	// retryAt is when the last request is sent again with the version. Until then no request has
+	// one. It is zero if there is no version, and after the retry.
+	retryAt time.Time
+	// overtaken: a response overtook the request that added names, so it has to be repeated.
+	overtaken bool
 }
 
 func newSotW(o Options) *sotw {
@@ -45,8 +61,19 @@ func (s *sotw) Applied(r *xds.Response) {
 	if t.subscribed.empty() {
 		return // the type is no longer wanted
 	}
-	last := s.record(t, r)
-	last.subscribed, last.version = t.subscribed, r.Version // no request was sent since the response came
+	s.record(t, r).version = r.Version
+}
+
+// answerWithin is how long the relay waits for the answer to a request without a version. Then the
+// same request follows with the version (P55).
+const answerWithin = time.Second
+
+// Receive implements Conversation.
+func (s *sotw) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
+	if t := s.byURL[r.TypeURL]; t != nil {
+		t.sotw.answered(r)
+	}
+	return s.protocolState.Receive(r, fault, now)
 }
 
 // NextRequest implements Conversation.
@@ -55,6 +82,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 		if r, ok := t.nextReply(now); ok { // a NACK repeats the list of the request before it
 			return s.request(t, r.nonce, r.fault)
 		}
+		st := &t.sotw
 		switch {
 		case len(t.replies) > 0:
 			continue // a request now would carry the NACKed nonce and count as its ACK
@@ -62,51 +90,66 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 			if t.wanted.empty() {
 				continue
 			}
-			t.requested = true
-			t.sotw.version = s.firstVersion(t)
-			t.subscribed = t.wanted
+			t.requested, t.subscribed = true, t.wanted
+			st.version = s.lastAccepted(t.typ.URL, t.wanted.wildcard, t.wanted.part(s.Held(t.typ.URL))).version
+			st.awaitAnswer(nil, now)
 		case t.applying:
 			// A request now would be stale with the previous nonce, and be the ACK with the
-			// response's nonce. The ACK follows at once, and lists the names that are wanted by
-			// then.
+			// response's nonce. The ACK follows at once.
 			continue
 		case len(t.resubscribe) > 0:
 			// The first request is without these names, the next one has them again. Nothing else
 			// makes an origin resend what it has sent before.
 			t.subscribed = subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(t.resubscribe...)}
 			t.resubscribe = nil
-		case t.sotw.ackDue || !t.subscribed.equal(t.wanted):
+		case !t.subscribed.equal(t.wanted):
+			added, _ := diff(t.subscribed.names, t.wanted.names)
+			if len(added) > 0 && st.ackDue {
+				break // the ACK lists the names before
+			}
 			t.subscribed = t.wanted
+			if len(added) > 0 {
+				st.awaitAnswer(xds.NewNameSet(added...), now)
+			}
+		case st.ackDue:
+		case st.awaited.overtaken:
+			st.awaitAnswer(nil, now)
+		case !st.awaited.retryAt.IsZero() && !st.awaited.retryAt.After(now):
+			st.awaited.retryAt = time.Time{}
 		default:
 			continue
 		}
-		t.sotw.ackDue = false
-		return s.request(t, t.sotw.nonce, "")
+		st.ackDue = false
+		return s.request(t, st.nonce, "")
 	}
 	return nil
 }
 
-// firstVersion is the version_info of a stream's first request for a type. It is the version that
-// this origin sent for exactly these names, if all that it sent is still held (P55).
-func (s *sotw) firstVersion(t *typeState) string {
-	part := t.wanted.part(s.Held(t.typ.URL))
-	last := s.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
-	if last.version == "" || !last.subscribed.equal(t.wanted) || t.wanted.wildcard && (!part.Answered() || part.HasExpired()) {
-		return ""
+// awaitAnswer makes the next request one that the origin has to answer.
+func (s *sotwState) awaitAnswer(added *xds.NameSet, now time.Time) {
+	s.awaited = awaited{requests: s.awaited.requests + 1, added: added}
+	if s.version != "" {
+		s.awaited.retryAt = now.Add(answerWithin)
 	}
-	for name := range t.wanted.names.All() {
-		if !part.Answers(name) {
-			return ""
-		}
-	}
-	return last.version
 }
 
-// request encodes a request for a type; with a fault it is a NACK.
+// answered records a response. It may have overtaken a request that adds names. The origin discards
+// such a request as stale, and takes the ACK of the response for the first request with the names.
+// So the request is repeated after the ACK, but not twice, because the names may not exist. It need
+// not be repeated if the response has one of the names, or repeats the accepted version: the latter
+// only answers a request, and there is only this one.
+func (s *sotwState) answered(r *xds.Response) {
+	a := s.awaited
+	s.awaited = awaited{overtaken: a.added != nil && (a.requests > 1 || r.Version != s.version) &&
+		!slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.RequestedBy(a.added) })}
+}
+
+// request encodes a request for a type; with a fault it is a NACK. It has no version while an answer
+// is awaited.
 func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	st := &t.sotw
 	var b []byte
-	if st.version != "" {
+	if st.version != "" && st.awaited.retryAt.IsZero() {
 		b = appendText(b, sotwVersion, st.version)
 	}
 	b = appendText(b, sotwTypeURL, string(t.typ.URL))

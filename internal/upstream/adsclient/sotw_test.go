@@ -3,6 +3,7 @@ package adsclient
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -17,14 +18,17 @@ func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.sent("RDS [a] version 1 nonce 1")
 	r.want(named(rds, "a", "b"), named(eds, "x"))
-	r.sent("RDS [a b] version 1 nonce 1", "EDS [x]")
+	r.sent("RDS [a b] nonce 1", "EDS [x]") // P55: a request that adds names has no version
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
 	r.want(named(rds, "b", "c"), named(eds, "x"))
-	r.sent("RDS [b c] version 2 nonce 2") // the ACK lists the current union
+	r.sent("RDS [a b] version 2 nonce 2", "RDS [b c] nonce 2") // the ACK lists the names before
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("c")})
+	r.want(named(rds, "c"), named(eds, "x"))
+	r.sent("RDS [c] version 2 nonce 3") // an ACK may drop names
 	r.want(named(eds, "x"))
-	r.sent("RDS [] version 2 nonce 2") // names were sent before: an empty list means no interest
+	r.sent("RDS [] version 2 nonce 3") // names were sent before: an empty list means no interest
 	r.want(named(rds, "d"), named(eds, "x"))
-	r.sent("RDS [d] version 2 nonce 2")
+	r.sent("RDS [d] nonce 3")
 	r.sent()
 }
 
@@ -36,7 +40,7 @@ func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 	r.sent("RDS [a] version 1 nonce 1")
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
 	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] version 1 nonce 2")
+	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] nonce 2")
 }
 
 func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
@@ -50,7 +54,7 @@ func TestP64_SotWNothingIsRequestedBetweenAResponseAndItsACK(t *testing.T) {
 	r.want(named(rds, "a", "b"))
 	r.sent()
 	r.conversation.Applied(p)
-	r.sent("RDS [a b] version 1 nonce 7")
+	r.sent("RDS [a] version 1 nonce 7", "RDS [a b] nonce 7")
 }
 
 func TestP64_SotWWildcard(t *testing.T) {
@@ -212,14 +216,14 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.want(named(cds, "a"))
 	r.sent("CDS [a] version 2 nonce 2")
 	r.want(named(cds, "a", "b"))
-	r.sent("CDS [a b] version 2 nonce 2")
+	r.sent("CDS [a b] nonce 2")
 	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // it crossed the request
 	r.is(cds, snapshot.Pending, "b")
 	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
 	r.connect() // a reconnect adds nothing
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, snapshot.Present, "b") // not requested yet on this stream
-	r.sent("CDS [a b] version 4")
+	r.sent("CDS [a b]")
 	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, snapshot.Absent, "b")
 }
@@ -256,7 +260,7 @@ func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 	r.sent("RDS [a b] version 1 nonce 1")
 	r.set(named(rds, "a")) // the group forgets b
 	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a] version 1 nonce 1", "RDS [a b] version 1 nonce 1")
+	r.sent("RDS [a] version 1 nonce 1", "RDS [a b] nonce 1")
 
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(rds, "a", "b"))
@@ -276,38 +280,161 @@ func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
 	}
 }
 
+// An origin takes a request with its current version for one that needs no answer, and so does one
+// that counts from 1 again after its restart. So the first request of a stream has no version. Some
+// origins forget a request that they do not answer, unless it has their version.
 func TestP55_SotWReconnect(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"), all(cds))
 	r.sent("RDS [a b]", "CDS []")
+	r.pass(time.Hour)
+	r.sent() // there is no version to send
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	r.respond(resp{Type: cds, Version: "7", Resources: clusters("c")})
 	r.sent("RDS [a b] version 1 nonce 1", "CDS [] version 7 nonce 2")
-	r.connect() // no nonce, all names, the versions
-	r.sent("RDS [a b] version 1", "CDS [] version 7")
 
+	r.connect() // no nonce, all names, no version
+	r.sent("RDS [a b]", "CDS []")
+	r.waits(time.Second)
+	r.pass(time.Second - 1)
+	r.sent()
 	was := r.sink.Held(rds)
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	if got := r.sink.Held(rds); got != was { // the answer is compared with the held content
 		t.Error("an equal answer made another snapshot")
 	}
+	r.sent("RDS [a b] version 1 nonce 1")
+	r.waits(1)
+	r.pass(1)
+	r.sent("CDS [] version 7") // was left unanswered for a second
+	r.waits(0)
+	r.respond(resp{Type: cds, Version: "8", Resources: clusters("c")})
+	r.sent("CDS [] version 8 nonce 2")
 
-	r.set(named(rds, "a", "b", "n"), all(cds))
-	r.connect() // other names than the acknowledged ones
-	r.sent("RDS [a b n]", "CDS [] version 7")
-	r.set(named(rds, "a"), all(cds))
+	r.set(named(rds, "a", "n"), all(cds)) // whatever names the version was given for
 	r.connect()
-	r.sent("RDS [a]", "CDS [] version 7")
-	r.set(named(rds, "a", "b"), all(cds)) // the acknowledged names, but b was forgotten
-	r.connect()
-	r.sent("RDS [a b]", "CDS [] version 7")
+	r.sent("RDS [a n]", "CDS []")
+	r.pass(time.Second)
+	r.sent("RDS [a n] version 1", "CDS [] version 8")
 
-	r.origin = "two" // another origin: all empty
+	r.origin = "two" // another origin
 	r.connect()
-	r.sent("RDS [a b]", "CDS []")
+	r.sent("RDS [a n]", "CDS []")
+	r.waits(0)
 	r.origin = "one"
 	r.connect()
-	r.sent("RDS [a b]", "CDS []")
+	r.sent("RDS [a n]", "CDS []")
+	r.waits(0)
+}
+
+// waits checks for how long the conversation waits without an event; 0: for ever.
+func (r *protocolFixture) waits(want time.Duration) {
+	r.t.Helper()
+	at := r.conversation.WakeAt()
+	if want == 0 && !at.IsZero() || want > 0 && !at.Equal(r.now.Add(want)) {
+		r.t.Fatalf("waits until %v, it is %v, want %v", at, r.now, want)
+	}
+}
+
+// go-control-plane's LinearCache answers a request with its current version only if a listed
+// resource changed since.
+func TestP55_SotWAddedNames(t *testing.T) {
+	begin := func() *protocolFixture {
+		r := newProtocolFixture(t, xds.SotW)
+		r.want(named(rds, "a"))
+		r.sent("RDS [a]")
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+		r.sent("RDS [a] version 1 nonce 1")
+		return r
+	}
+	t.Run("answered", func(t *testing.T) {
+		r := begin()
+		r.want(named(rds, "a", "b"))
+		r.sent("RDS [a b] nonce 1")
+		r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "b")})
+		r.sent("RDS [a b] version 2 nonce 2")
+		r.waits(0)
+	})
+	t.Run("unanswered", func(t *testing.T) {
+		r := begin()
+		r.want(named(rds, "a", "b"))
+		r.sent("RDS [a b] nonce 1")
+		r.pass(time.Second / 2)
+		r.want(named(rds, "a", "b", "c"))
+		r.sent("RDS [a b c] nonce 1")
+		r.want(named(rds, "a", "b"))
+		r.sent("RDS [a b] nonce 1") // an answer is still awaited
+		r.waits(time.Second)
+		r.pass(time.Second)
+		r.sent("RDS [a b] version 1 nonce 1")
+		r.waits(0)
+		r.want(named(rds, "a", "b", "d"))
+		r.sent("RDS [a b d] nonce 1")
+		r.waits(time.Second)
+	})
+	t.Run("no longer wanted", func(t *testing.T) {
+		r := begin()
+		r.want(named(rds, "a", "b"), named(eds, "x"))
+		r.sent("RDS [a b] nonce 1", "EDS [x]")
+		r.want(named(eds, "x"))
+		r.sent("RDS [] version 1 nonce 1")
+		r.waits(0)
+	})
+	t.Run("a NACK", func(t *testing.T) {
+		r := begin()
+		r.connect()
+		r.sent("RDS [a]")
+		r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
+		r.sent("RDS [a] version 1 nonce 1 NACK") // the version accepted last
+		r.waits(0)
+	})
+}
+
+// A response that overtakes a request makes it stale. The origin then takes the ACK for the first
+// request with the names, so the request is repeated after it.
+func TestP55_SotWAddedNamesOvertaken(t *testing.T) {
+	for what, c := range map[string]struct {
+		answer   resp
+		requests []string
+	}{
+		"a push":              {resp{Version: "2", Resources: clusters("a")}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
+		"an empty push":       {resp{Version: "2"}, []string{"RDS [a b] version 2 nonce 2", "RDS [a b] nonce 2"}},
+		"the answer":          {resp{Version: "2", Resources: clusters("b")}, []string{"RDS [a b] version 2 nonce 2"}},
+		"an answer without b": {resp{Version: "1", Resources: clusters("a")}, []string{"RDS [a b] version 1 nonce 2"}},
+		"a bad push":          {resp{Version: "2", Resources: clusters("a", "a")}, []string{"RDS [a b] version 1 nonce 2 NACK", "RDS [a b] nonce 2"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newProtocolFixture(t, xds.SotW)
+			r.want(named(rds, "a"))
+			r.flush()
+			r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+			r.flush()
+			r.want(named(rds, "a", "b"))
+			r.sent("RDS [a b] nonce 1")
+			c.answer.Type = rds
+			r.respond(c.answer)
+			r.sent(c.requests...)
+			if len(c.requests) > 1 {
+				r.respond(resp{Type: rds, Version: "3", Resources: clusters("a")}) // b does not exist
+				r.sent("RDS [a b] version 3 nonce 3")
+			}
+			r.waits(0)
+		})
+	}
+
+	// The answer to one request overtakes the next one.
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.flush()
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+	r.flush()
+	r.want(named(rds, "a", "b"))
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a b] nonce 1")
+	r.want(named(rds, "a", "b", "c"))
+	r.sent("RDS [a b c] nonce 1")
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	r.sent("RDS [a b c] version 1 nonce 2", "RDS [a b c] nonce 2")
 }
 
 func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {

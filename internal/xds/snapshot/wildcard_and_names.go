@@ -165,14 +165,6 @@ func (p Part) ExpiredNames(yield func(name string) bool) {
 	p.snap.entries.Scan(func(name string, e entry) bool { return !p.resource(e).IsExpiredMark() || yield(name) })
 }
 
-// HasExpired reports whether there is a name that ExpiredNames yields.
-func (p Part) HasExpired() (any bool) {
-	for range p.ExpiredNames {
-		return true
-	}
-	return false
-}
-
 // Answered reports whether the origin has answered the wildcard. It is false for the named part.
 func (p Part) Answered() bool { return p.wildcard && p.snap.answered() }
 
