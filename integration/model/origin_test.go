@@ -263,6 +263,9 @@ func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 	if len(r.InitialResourceVersions) > 0 && !first {
 		o.fault("initial_resource_versions of %s in a later request", r.TypeUrl)
 	}
+	if first && len(r.ResourceNamesSubscribe) == 0 && fullState(xds.TypeURL(r.TypeUrl)) {
+		t.wild, t.answer = true, true
+	}
 	for _, n := range r.ResourceNamesSubscribe {
 		if slices.Contains(r.ResourceNamesUnsubscribe, n) {
 			o.fault("%s %s is in both lists", r.TypeUrl, n)

@@ -146,7 +146,7 @@ func TypeOf(m proto.Message) string {
 }
 
 // serve starts the server with caches that hold the present contents. As a new
-// process, it knows nothing of earlier streams.
+// process, it knows nothing of earlier streams, and counts versions from 1.
 func (o *Origin) serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o.mu.Lock()
@@ -156,6 +156,7 @@ func (o *Origin) serve(l net.Listener) {
 		o.snapshot = cache.NewSnapshotCache(o.opts.Ordered, byCluster{}, nil)
 	}
 	clear(o.linear)
+	o.version = 0
 	for node, c := range o.contents {
 		for url := range c {
 			o.publish(node, url, nil)
