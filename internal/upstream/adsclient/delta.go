@@ -89,9 +89,9 @@ func (d *delta) room(t *typeState) int {
 
 // first encodes a stream's first request for a type. It lists the held versions (P55). A resource
 // without a version of this origin is listed with an empty one, so that the origin still reports
-// its removal. Names that do not fit follow in later requests; versions that do not fit are left
-// out (P59). The smallest held resource has an empty version too, so that a working origin answers the
-// stream.
+// its removal. The smallest held resource has an empty version too, so that a working origin
+// answers. Names that do not fit follow in later requests; versions that do not fit are left out
+// (P59).
 func (d *delta) first(t *typeState) *Request {
 	snap := d.Held(t.typ.URL)
 	part := t.wanted.part(snap)

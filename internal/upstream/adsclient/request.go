@@ -87,9 +87,9 @@ func appendStatus(b []byte, num protowire.Number, message string) []byte {
 	return appendBytes(b, num, s)
 }
 
-// encodeList encodes what is subscribed of a type as a list of names. The wildcard is an empty first
-// list, as in Envoy's requests, because some origins take "*" as a name (P64). It is "*" for the
-// types whose empty first list subscribes to nothing (P21). A type never goes from names to the
+// encodeList encodes what is subscribed of a type as a list of names. The wildcard is an empty
+// first list, as in Envoy's requests, because some origins take "*" as a name (P64). It is "*" for
+// the types whose empty first list subscribes to nothing (P21). A type never goes from names to the
 // wildcard on one stream.
 func encodeList(num protowire.Number, t *typeState) []byte {
 	if t.subscribed.wildcard || t.wildcardEnded {
@@ -151,10 +151,10 @@ type heldVersion struct {
 	size          int64  // of the resource, in bytes; 0: it expired here
 }
 
-// requestSmallest makes the origin send the smallest held resource again, whether or not it changed:
-// that one has no version, and is the first to be listed. Otherwise an origin of which nothing
-// changed would rightly stay silent, and look like one that does not work (P55). Of resources of
-// equal size it is the first one by name.
+// requestSmallest makes the origin send the smallest held resource again, whether or not it
+// changed: that one gets an empty version, and is the first to be listed. Otherwise an origin would
+// rightly stay silent if nothing changed, and look like one that does not work (P55). Of resources
+// of equal size it is the first one by name.
 func requestSmallest(held []heldVersion) {
 	at := -1
 	for i, h := range held {

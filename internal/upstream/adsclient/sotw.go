@@ -144,8 +144,8 @@ func (s *sotwState) answered(r *xds.Response) {
 		!slices.ContainsFunc(r.Resources, func(raw xds.ParsedResource) bool { return raw.RequestedBy(a.added) })}
 }
 
-// request encodes a request for a type; with a fault it is a NACK. It has no version while an answer
-// is awaited.
+// request encodes a request for a type; with a fault it is a NACK. It has no version while an
+// answer is awaited.
 func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	st := &t.sotw
 	var b []byte

@@ -103,8 +103,8 @@ func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
 	}
 }
 
-// After a reconnect the first request has as many held names as fit, each with its version. Only the
-// smallest has none (P55). The other names follow without versions.
+// After a reconnect the first request has as many held names as fit, each with its version. Only
+// the smallest has none (P55). The other names follow without versions.
 func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)
