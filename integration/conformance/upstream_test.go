@@ -239,7 +239,9 @@ func TestP53_LosingTheOrigin(t *testing.T) {
 // If nothing is held and no origin is reachable, the stream ends with a status that lets the client
 // fall back.
 func TestP53_NothingHeld(t *testing.T) {
-	each(t, patient, anywhere, func(c *trial) {
+	eachOwn(t, anywhere, func(t *testing.T, at place) {
+		control := newTestControl(t)
+		c := on(t, at, own(t, at.up, nil, control.addr), control)
 		c.site.leave()
 		cl := c.client("one")
 		cl.sub(cds)
