@@ -52,7 +52,7 @@ type originState struct {
 	rejected map[rejectedOf]rejection // the types whose newest response was rejected
 }
 
-// ended counts the end of a stream or attempt.
+// ended counts the end of a stream, or a failed dial.
 func (s *originState) ended(err error, reason telemetry.Reconnect) {
 	s.metrics.Reconnect(reason)
 	s.mu.Lock()
@@ -136,11 +136,8 @@ const logAwayEvery = time.Minute
 
 // unreachable records that no connection can be made, or that the directory cannot be read.
 func (s *originState) unreachable(err error) {
-	now := time.Now()
-	s.mu.Lock()
-	s.lastErr, s.lastErrAt = err, now
-	s.mu.Unlock()
-	s.failed(err, now)
+	s.ended(err, telemetry.Unreachable)
+	s.failed(err, time.Now())
 }
 
 // failed records a failed dial, or an attempt that ended without a response. since is when it began,

@@ -181,7 +181,8 @@ func (l *originStream) failed(err error) {
 	}
 }
 
-// ended counts the end of a stream or attempt, and returns the reason to reopen.
+// ended counts the end of a stream, and returns the reason to reopen. Failed dials are counted once
+// for all keys; see originState.unreachable.
 func (l *originStream) ended(err error) telemetry.Reconnect {
 	reason := telemetry.Unreachable
 	switch {
@@ -190,7 +191,9 @@ func (l *originStream) ended(err error) telemetry.Reconnect {
 	case l.open:
 		reason = telemetry.NoResponse
 	}
-	l.at.ended(err, reason)
+	if l.open {
+		l.at.ended(err, reason)
+	}
 	return reason
 }
 

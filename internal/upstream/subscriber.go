@@ -238,14 +238,19 @@ func (s *Subscriber) use(ctx context.Context, now choice) (next choice, err erro
 			if next := s.nextOrigin(at); next != at {
 				at.metrics.Reconnect(telemetry.Switched)
 				s.leftOrigin(at)
-				s.log.Info("key uses another origin", "origin", next.name, "from", at.name, "error", err)
+				level := slog.LevelInfo
+				if at.isAway() { // which is logged once, and not for each key
+					level = slog.LevelDebug
+				}
+				s.log.Log(ctx, level, "key uses another origin", "origin", next.name, "from", at.name, "error", err)
 				return choice{at: next, wait: upTo(min(s.client.opts.Backoff.Base, reopenWithin))}, nil
 			}
 		}
-		if suspicions >= suspicionsToExclude && s.exclude(suspected) {
+		if suspicions >= suspicionsToExclude {
 			suspicions = 0
-			seen := l.seen
-			others.Go(func() { s.tryExcluded(stay, at, seen, end) })
+			if seen := l.seen; s.exclude(suspected) {
+				others.Go(func() { s.tryExcluded(stay, at, seen, end) })
+			}
 		}
 	}
 }
@@ -285,9 +290,9 @@ func (s *Subscriber) succeeded() {
 // (P54). Two cases are no failures while the origin answers other streams: the origin may have ended
 // the stream because of a suspect (P68), or it had nothing to answer.
 func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, suspected bool) (failed bool, wait time.Duration) {
-	reason := l.ended(err)
 	wait = upTo(reopenWithin)
 	failed = !l.responded && !(l.open && (suspected || !l.holdsAny()) && l.at.answers())
+	reason := l.ended(err)
 	if failed {
 		l.failed(err)
 	}
