@@ -182,6 +182,7 @@ var house = map[string]place{
 		[]string{"internal/xdstest"},
 		"it tests the built binary, and shares no protocol code with it",
 	},
+	"integration/origins/gocontrolplane": {nil, "it is an origin, and is also built with another version of go-control-plane"},
 	"integration/model": {
 		[]string{"internal/xds", "internal/telemetry", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/listener", "internal/orchestrator"},
