@@ -32,7 +32,8 @@ demo: build ## run an origin, the relay and CLIENTS=50 clients in one process
 # cached result.
 #
 # The tests with real Envoys and gRPC's C-core need Python (see clients). Without it they are
-# skipped with a message. With CI set they fail instead. Long ones run only in `make envoy`.
+# skipped with a message. With CI set they fail instead. Long ones run only in `make envoy`. The
+# tests with java-control-plane need a JDK and Maven, and are skipped without.
 .PHONY: test
 test: clients ## run all tests, those of packages with the race detector
 	@echo "make test: all tests; about 8 minutes on two cores, the first time more"

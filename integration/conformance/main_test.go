@@ -28,14 +28,25 @@ func TestMain(m *testing.M) {
 	os.Exit(xdstest.Main(atOrigin{m}))
 }
 
-// atOrigin runs the tests, and then stops their shared origin.
+// atOrigin runs the tests, and then stops their shared origins.
 type atOrigin struct{ tests *testing.M }
 
 // Run implements the interface that xdstest.Main needs.
 func (a atOrigin) Run() int {
+	dir, err := os.MkdirTemp("", "origins-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	originsDir = dir
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	code := a.tests.Run()
 	if c, err := sharedControl(); err == nil {
 		c.stop()
+	}
+	if err := endLibraries(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return code
 }
