@@ -30,6 +30,7 @@ func TestExamples(t *testing.T) {
 		{"by-identity.yaml", `{"user_agent_name": "gRPC Go"}`, expr.Peer{URISANs: []string{"spiffe://corp/ns/shop/sa/cart"}}, "", "shop/cart/grpc"},
 		{"by-identity.yaml", edge, expr.Peer{}, "", "no aggregation rule matches this node; tried: rules[0]: no match"},
 		{"sidecars.yaml", `{"id": "router~10.0.0.1~gw-1.edge~edge.svc", "cluster": "gw.edge"}`, expr.Peer{}, "", "router/envoy/edge/gw.edge"},
+		{"sidecars.yaml", `{"id": "waypoint~10.0.0.1~wp-1.shop~shop.svc", "cluster": "wp.shop"}`, expr.Peer{}, "", "waypoint/envoy/shop/wp.shop"},
 		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "metadata": {"LABELS": {"app": "cart", "version": "v2"}}}`, expr.Peer{}, "", "sidecar/envoy/shop/cart/v2"},
 		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "metadata": {"LABELS": {"app": "cart"}}}`, expr.Peer{}, "", "sidecar/envoy/shop/cart/none"},
 		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "cluster": "cart"}`, expr.Peer{}, "", "sidecar/envoy/shop/cart"},
