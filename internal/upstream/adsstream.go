@@ -85,6 +85,14 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		promoted = p.promoted
 		p.begin(interest, a.stream.Held)
 	}
+	var progress <-chan time.Time // while probing
+	var answers int
+	received := a.stream.received.Load()
+	if promoted != nil {
+		tick := time.NewTicker(probeTimeout)
+		defer tick.Stop()
+		progress = tick.C
+	}
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time
 	var wake lazyTimer
@@ -119,8 +127,15 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		case <-resume:
 		case <-silent.C:
 			a.stream.becameSilent()
+		case <-progress:
+			p := a.stream.probing.Load()
+			now := a.stream.received.Load()
+			if len(p.answers) == answers && now < received+minProgress {
+				return errUnanswered
+			}
+			answers, received = len(p.answers), now
 		case <-promoted:
-			promoted = nil
+			promoted, progress = nil, nil
 			kept, unlisted := a.stream.promote()
 			for _, r := range kept {
 				if done := a.apply(ctx, r.response, r.decision, r.received, nil); done.err != nil {

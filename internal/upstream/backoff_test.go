@@ -22,7 +22,27 @@ type inMemory struct {
 
 	mu    sync.Mutex
 	at    map[string]*bufconn.Listener // nil: no listener
+	rates map[string]int               // bytes that connections receive a second; 0: no limit
 	dials []time.Time
+}
+
+// slow limits how much connections to an origin receive in a second.
+func (n *inMemory) slow(name string, rate int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rates = map[string]int{name: rate}
+}
+
+// slowConn receives at a limited rate.
+type slowConn struct {
+	net.Conn
+	rate int
+}
+
+func (c slowConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b[:min(len(b), c.rate/10)])
+	time.Sleep(time.Duration(n) * time.Second / time.Duration(c.rate))
+	return n, err
 }
 
 // bubbles runs a test in a synctest bubble, for both variants.
@@ -45,12 +65,16 @@ func (n *inMemory) origin(name string, opts ...grpc.ServerOption) *fakeOrigin {
 func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials = append(n.dials, time.Now())
-	l := n.at[name]
+	l, rate := n.at[name], n.rates[name]
 	n.mu.Unlock()
 	if l == nil {
 		return nil, errors.New("no listener")
 	}
-	return l.DialContext(ctx)
+	c, err := l.DialContext(ctx)
+	if err == nil && rate > 0 {
+		c = slowConn{c, rate}
+	}
+	return c, err
 }
 
 // relay runs a client of these origins. Its base delay makes the wait after a failure differ from

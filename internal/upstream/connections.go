@@ -213,21 +213,35 @@ func (c *fileCredentials) Clone() credentials.TransportCredentials {
 // may wait for all probes, 60 s.
 var tcpKeepalive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// keepaliveCredentials turn TCP keepalive on before each handshake. A custom dialer could do the
-// same, but gRPC then ignores the proxy environment variables.
-type keepaliveCredentials struct {
+// dialedCredentials turn TCP keepalive on before each handshake, and count the bytes that the
+// connection receives. A custom dialer could do the same, but gRPC then ignores the proxy environment
+// variables.
+type dialedCredentials struct {
 	credentials.TransportCredentials
+	dialed *dialed
 }
 
-func (c keepaliveCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c dialedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if tcp, ok := raw.(*net.TCPConn); ok {
 		if err := tcp.SetKeepAliveConfig(tcpKeepalive); err != nil {
 			return nil, nil, err
 		}
 	}
-	return c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	return c.TransportCredentials.ClientHandshake(ctx, authority, countedConn{raw, c.dialed})
 }
 
-func (c keepaliveCredentials) Clone() credentials.TransportCredentials {
-	return keepaliveCredentials{c.TransportCredentials.Clone()}
+func (c dialedCredentials) Clone() credentials.TransportCredentials {
+	return dialedCredentials{c.TransportCredentials.Clone(), c.dialed}
+}
+
+// countedConn counts what it receives.
+type countedConn struct {
+	net.Conn
+	dialed *dialed
+}
+
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.dialed.received.Add(uint64(n))
+	return n, err
 }

@@ -23,6 +23,8 @@ import (
 type dialed struct {
 	cc      *grpc.ClientConn
 	timeout time.Duration // of one attempt to connect
+	// received counts the bytes that its connections to all addresses received.
+	received atomic.Uint64
 	// unresolved is why the last lookup of the target's name gave no address; nil: it gave one, or
 	// the target is no DNS name.
 	unresolved atomic.Pointer[error]

@@ -91,7 +91,7 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 	return func() (*dialed, error) {
 		d := &dialed{timeout: timeout}
 		options := []grpc.DialOption{
-			grpc.WithTransportCredentials(keepaliveCredentials{creds}),
+			grpc.WithTransportCredentials(dialedCredentials{creds, d}),
 			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
 			grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
@@ -225,6 +225,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	g.stream.received = &c.received
 	if g.origin.pool.opened(c) {
 		g.origin.state.metrics.Connected.Add(1)
 	}

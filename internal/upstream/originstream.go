@@ -81,6 +81,8 @@ type originStream struct {
 	addedAt     time.Time // when the attempt subscribed to something for the last time
 	responded   bool      // the attempt had a response
 	silentSince time.Time // zero: it is not silent
+	// received counts the bytes that the connection of a gRPC stream has received.
+	received *atomic.Uint64
 
 	// rejected has the types whose newest response was rejected. It outlives attempts, because the
 	// origin usually sends the same response on its next stream.
@@ -157,7 +159,7 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	return err
 }
 
-// holdsAny reports whether anything of what the stream carries is held or known not to exist.
+// holdsAny reports whether anything of what the stream carries is held.
 func (l *originStream) holdsAny() bool {
 	return slices.ContainsFunc(l.carried(l.interest.Newest()).Types, func(t snapshot.TypeInterest) bool {
 		p := l.sink.Held(t.Type).Part(t.Wildcard)

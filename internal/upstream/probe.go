@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -18,10 +19,9 @@ import (
 // stream becomes the key's and the responses are applied. The goroutines of the stream's attempt own
 // it, except the fields that say otherwise.
 type probe struct {
-	end     context.CancelCauseFunc // ends the attempt
-	timeout *time.Timer             // ends it after probeTimeout
-	result  chan error              // why the attempt ended; has room for one
-	ready   chan struct{}           // closed once every type was answered
+	end    context.CancelCauseFunc // ends the attempt
+	result chan error              // why the attempt ended; has room for one
+	ready  chan struct{}           // closed once every type was answered
 	// promoted is closed when the stream becomes the key's.
 	promoted chan struct{}
 
@@ -38,9 +38,13 @@ type keptResponse struct {
 	received time.Time
 }
 
-// probeTimeout ends a probe that gets no answer for a further type, because other keys wait for its
-// place.
-const probeTimeout = time.Minute
+const (
+	// probeTimeout ends a probe without progress, because other keys wait for its place. Progress is
+	// an answer for a further type, or minProgress bytes on its connection: a large answer may take long
+	// on a slow path.
+	probeTimeout = 10 * time.Second
+	minProgress  = 4096
+)
 
 var errUnanswered = errors.New("origin did not answer all types of the probe")
 
@@ -74,13 +78,12 @@ func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, e
 // answered, with the stream that did, if it can become the key's. It returns false if stay ended.
 func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay time.Duration) (*originStream, bool) {
 	warned := false
-	var seen uint64
 	for failures, wait := 0, delay; ; {
 		sleep(stay, wait)
 		if !s.awaitInterest(stay) || at.probes.enter(stay) != nil {
 			return nil, false
 		}
-		l, unanswered, err := s.probeOnce(ctx, stay, at, &seen)
+		l, unanswered, err := s.probeOnce(ctx, stay, at)
 		at.probes.leave(err == nil)
 		switch {
 		case err == nil:
@@ -94,21 +97,17 @@ func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay tim
 		}
 		failures++
 		wait = s.client.opts.Backoff.delay(failures, upTo)
-		if at.turn != nil && at.isAway() {
-			wait = 0 // the next probe waits in originState.enter
-		}
 	}
 }
 
 // probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
 // origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
 // that were not answered.
-func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState, seen *uint64) (l *originStream, unanswered []string, err error) {
+func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (l *originStream, unanswered []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	p := &probe{end: end, result: make(chan error, 1), ready: make(chan struct{}), promoted: make(chan struct{}), answers: make(map[typePart]bool)}
-	p.timeout = time.AfterFunc(probeTimeout, func() { end(errUnanswered) })
 	l = s.newOriginStream(at, make(adsclient.Resumption))
-	l.seen = *seen
+	l.seen = math.MaxUint64 // it waits while the origin is away
 	l.probing.Store(p)
 	if l.carried(l.interest.Newest()).Empty() {
 		end(errReopen)
@@ -125,25 +124,21 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState, seen 
 		err = context.Cause(stay)
 	case err = <-p.result:
 		p.result <- err
-		if attempt.Err() == nil && !errors.Is(err, errReopen) { // the attempt ended by itself
-			if l.open {
-				l.ended(err)
-				l.failed(err)
-			}
-			s.log.Debug("probe failed", "origin", at.name, "error", err)
+		s.log.Debug("probe failed", "origin", at.name, "error", err)
+		if l.open && !errors.Is(err, errReopen) && !errors.Is(err, errUnanswered) { // the origin ended it
+			l.ended(err)
+			l.failed(err)
 		}
 	}
 	for _, t := range l.discard() {
 		unanswered = append(unanswered, xds.TypeOf(t.typ).Label())
 	}
-	*seen = l.seen
 	return nil, unanswered, err
 }
 
 // discard ends a probe and waits for its end. It returns the types that were not answered.
 func (l *originStream) discard() []typePart {
 	p := l.probing.Load()
-	p.timeout.Stop()
 	p.end(nil)
 	<-p.result
 	l.close()
@@ -156,7 +151,6 @@ func (l *originStream) run(ctx context.Context, wait time.Duration) error {
 	if p == nil {
 		return l.attempt(ctx, wait)
 	}
-	p.timeout.Stop()
 	close(p.promoted)
 	defer context.AfterFunc(ctx, func() { p.end(context.Cause(ctx)) })()
 	defer p.end(nil)
@@ -209,10 +203,7 @@ func (p *probe) keep(r keptResponse, i *snapshot.Interest) {
 
 // answer records that the origin answered for a part of a type.
 func (p *probe) answer(of typePart, i *snapshot.Interest) {
-	if !p.answers[of] { // a further response of the same type does not prolong the probe
-		p.answers[of] = true
-		p.timeout.Reset(probeTimeout)
-	}
+	p.answers[of] = true
 	p.check(i)
 }
 

@@ -486,6 +486,28 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 	})
 }
 
+// A large answer may take long on a slow path. The probe lives while its bytes arrive.
+func TestP56_AProbeLivesWhileItsBytesArrive(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		n.slow("one", 2000) // bytes a second
+		_, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds))
+		b.send(resp{Type: cds, Resources: clusters("a")})
+		sink.UntilNames(t, cds, "a")
+		probe := first.serve(1)
+		probe.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", 60_000)}}})
+		time.Sleep(2*probeTimeout + time.Second)
+		if probe.Context().Err() != nil || b.Context().Err() != nil {
+			t.Error("the probe ended, or the answer was not slow")
+		}
+		time.Sleep(probeTimeout)
+		sink.from(t, cds, addressOf("one"))
+		if len(first.streams) > 0 {
+			t.Error("another stream was opened")
+		}
+	})
+}
+
 // A repeated answer does not prolong a probe. The probe still gives its place to other keys.
 func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
@@ -495,7 +517,7 @@ func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 		b.send(resp{Type: lds, Resources: clusters("l")})
 		sink.UntilNames(t, lds, "l")
 		probe := first.serve(2)
-		for i := range 3 {
+		for i := range 5 {
 			if probe.Context().Err() != nil {
 				return
 			}

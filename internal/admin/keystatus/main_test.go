@@ -41,8 +41,8 @@ type feed struct {
 
 func (f *feed) Suspended() []upstream.Suspended { return nil }
 func (f *feed) Excluding() bool                 { return false }
-func (f *feed) SetMetrics(*telemetry.Key)      {}
-func (f *feed) SetInterest(*snapshot.Interest) {}
+func (f *feed) SetMetrics(*telemetry.Key)       {}
+func (f *feed) SetInterest(*snapshot.Interest)  {}
 
 func (f *feed) Run(ctx context.Context) error {
 	<-ctx.Done()
