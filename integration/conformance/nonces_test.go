@@ -358,6 +358,65 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 	})
 }
 
+// The origin's next push is the retry of a rejected response, even if nothing in it changed: once for
+// each push, and for no other client. A repetition of a version is no push, and neither is the
+// answer to a new stream.
+func TestP15_PushedAgain(t *testing.T) {
+	for _, k := range []kind{cds, eds, lds, srds, rds, sds, rtds, ecds} {
+		t.Run(k.short(), func(t *testing.T) {
+			each(t, patient, onADS, func(c *trial) {
+				var names []string
+				if !k.full() {
+					names = []string{"a", "b"}
+				}
+				cl, u := c.byHand(k, names...)
+				u.push(c, k, "1", "", "a=1", "b=1")
+				cl.nack(cl.want(k, "a=1 b=1"))
+				cl.quiet()
+				happy := c.client("two")
+				happy.sub(k, names...)
+				happy.take(k, "a=1 b=1")
+				for _, version := range []string{"2", "3"} {
+					u.push(c, k, version, "", "a=1", "b=1")
+					cl.nack(cl.want(k, "a=1 b=1"))
+					cl.quiet()
+				}
+				u.push(c, k, "3", "again", "a=1", "b=1")
+				cl.quiet()
+				u.end(c, nil)
+				u = c.site.stream(c, 2)
+				u.push(c, k, "4", "", "a=1", "b=1")
+				cl.quiet()
+				u.push(c, k, "5", "", "a=1", "b=1")
+				cl.take(k, "a=1 b=1")
+				u.push(c, k, "6", "", "a=1", "b=1")
+				cl.quiet()
+				if k == sds || k == ecds {
+					return // P33: they are sent again to everybody
+				}
+				happy.quiet()
+			})
+		})
+	}
+}
+
+// A rejected response is sent again whole after a push of one of its resources, and not after a push
+// of others.
+func TestP15_PushedInPart(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		cl, u := c.byHand(rds, "a", "b", "c")
+		u.push(c, rds, "1", "", "a=1", "b=1")
+		cl.nack(cl.want(rds, "a=1 b=1"))
+		u.push(c, rds, "2", "", "c=1")
+		cl.take(rds, "c=1")
+		u.push(c, rds, "3", "", "c=1")
+		cl.quiet()
+		u.push(c, rds, "4", "", "b=1")
+		cl.take(rds, "a=1 b=1")
+		cl.quiet()
+	})
+}
+
 // After a NACK under a wildcard, full-state SotW sends everything when anything changes, and
 // nothing before.
 func TestP15_RefusedUnderAWildcard(t *testing.T) {
@@ -370,9 +429,15 @@ func TestP15_RefusedUnderAWildcard(t *testing.T) {
 			cl.quiet()
 		}
 		c.site.put(c, cds, "c=1")
-		cl.takeFull(cds, "a=1 b=1 c=1", "c=1")
-		c.site.put(c, cds, "b=2")
-		cl.takeFull(cds, "a=1 b=2 c=1", "a=1 b=2")
+		if c.up == "sotw" { // it sends all of them again, under a new version
+			cl.nack(cl.want(cds, "a=1 b=1 c=1"))
+			c.site.put(c, cds, "b=2")
+			cl.take(cds, "a=1 b=2 c=1")
+		} else {
+			cl.takeFull(cds, "a=1 b=1 c=1", "c=1")
+			c.site.put(c, cds, "b=2")
+			cl.takeFull(cds, "a=1 b=2 c=1", "a=1 b=2")
+		}
 		c.site.put(c, cds, "a=2")
 		cl.takeFull(cds, "a=2 b=2 c=1", "a=2")
 	})

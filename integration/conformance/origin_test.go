@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -404,6 +405,25 @@ func (u *upstream) accepts(t testing.TB, k kind, version string, things ...strin
 	t.Helper()
 	u.send(t, u.response(k, version, things...))
 	u.acked(t, k, version)
+}
+
+// push is accepts for a response in which, in delta, each resource has the version of the response.
+// nonce is empty if the version is the nonce as well.
+func (u *upstream) push(t testing.TB, k kind, version, nonce string, things ...string) {
+	t.Helper()
+	nonce = cmp.Or(nonce, version)
+	m := u.response(k, version, things...)
+	switch r := m.(type) {
+	case *discoveryv3.DeltaDiscoveryResponse:
+		r.Nonce = nonce
+		for _, res := range r.Resources {
+			res.Version = version
+		}
+	case *discoveryv3.DiscoveryResponse:
+		r.Nonce = nonce
+	}
+	u.send(t, m)
+	u.acked(t, k, nonce)
 }
 
 // response makes a response of the stream's variant.

@@ -91,6 +91,35 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 	})
 }
 
+// A push of equal resources wakes only clients that NACK something, until they acknowledge.
+func TestP15_APushWakesOnlyWhoNacks(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		a, b, left := w.join("web", eds).want("a"), w.join("web", eds).want("a"), w.join("web", eds).want("a")
+		synctest.Wait()
+		f := w.feed("web")
+		push := func(version string) {
+			t.Helper()
+			f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: version, Received: time.Now(),
+				Changed: []*xds.Resource{resource(t, eds, "a", "1")}, Pushed: []string{"a"}})
+		}
+		push("1")
+		b.Nacked(nack("1", "bad"), nil)
+		left.Nacked(nack("1", "bad"), nil)
+		synctest.Wait()
+		left.leave()
+		synctest.Wait()
+		a.woken()
+		b.woken()
+		push("2")
+		push("3")
+		equal(t, "a is woken", a.woken(), 0)
+		equal(t, "b is woken", b.woken(), 2)
+		b.acks(eds)
+		push("4")
+		equal(t, "b is woken", b.woken(), 0)
+	})
+}
+
 // New names are sent upstream merged and at once. Names that no client wants stay for linger.
 func TestP52_LingerThenForgotten(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {

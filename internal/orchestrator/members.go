@@ -32,6 +32,9 @@ type member struct {
 
 	changes changes // protected by the mailbox's lock
 
+	// nacks: the client NACKed something, and has not acknowledged everything since.
+	nacks atomic.Bool
+
 	// The stream's receiver owns the field below.
 	routed bool
 
@@ -78,6 +81,7 @@ func (m *member) Resubscribe(names []string) {
 
 // Nacked implements fanout.Member. The relay keeps no Secrets that were replaced.
 func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
+	m.setNacks(true)
 	m.group.nacks.Note(m.typ, n, time.Now(), func() *history.Rejected {
 		if offer == nil || xds.TypeOf(m.typ).Secret {
 			return nil
@@ -86,8 +90,16 @@ func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
 	})
 }
 
+// setNacks tells the group whether the client NACKs something (P15: see View.nacking).
+func (m *member) setNacks(nacks bool) {
+	if m.nacks.Swap(nacks) || nacks {
+		m.group.post(m, func(c *changes) { c.nacks = &nacks })
+	}
+}
+
 // Acked implements fanout.Member.
 func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
+	m.setNacks(false)
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
@@ -123,6 +135,7 @@ type changes struct {
 	leaving bool // Leave was called
 	left    bool
 	sub     *snapshot.Subscription // nil: no change
+	nacks   *bool                  // whether the client NACKs something; nil: no change
 	// again has the aliases that the client requested again although the origin could not resolve
 	// them (P18). It has no more elements than the subscription.
 	again map[string]struct{}
@@ -182,8 +195,8 @@ func (g *Group) leaving(m *member) bool {
 	return first
 }
 
-// applyMember applies the changes of a member. A member with a new subscription is woken in any
-// case, because an update that came before the subscription was indexed has not woken it.
+// applyMember applies the changes of a member. A member with a new subscription or a NACK is woken
+// in any case, because an update that came before the group knew of it has not woken it.
 func (g *Group) applyMember(c memberChanges) {
 	m := c.m
 	if c.left {
@@ -204,6 +217,7 @@ func (g *Group) applyMember(c memberChanges) {
 		// If the limit was lowered, it ends no member whose change makes the key no larger.
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
 			m.view.subscribe(m, snapshot.Nothing)
+			m.view.setNacking(m, false)
 			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
@@ -213,7 +227,10 @@ func (g *Group) applyMember(c memberChanges) {
 	if len(c.again) > 0 && m.view.requestAgain(slices.Sorted(maps.Keys(c.again)), g.gen+1) {
 		g.publishSoon(time.Now())
 	}
-	if c.sub != nil {
+	if c.nacks != nil {
+		m.view.setNacking(m, *c.nacks)
+	}
+	if c.sub != nil || c.nacks != nil && *c.nacks {
 		m.waker.Wake()
 	}
 }
@@ -272,6 +289,7 @@ func (g *Group) removeMember(m *member) {
 	}
 	if m.view != nil {
 		m.view.subscribe(m, snapshot.Nothing)
+		m.view.setNacking(m, false)
 		m.view.members--
 	}
 }

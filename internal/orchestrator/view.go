@@ -40,6 +40,8 @@ type View struct {
 	builder *snapshot.Builder
 	index   subscriptions.Index[*member]
 	members int // of this type, whatever they subscribe to
+	// nacking has the members whose clients NACK something; nil: none did so far.
+	nacking map[*member]struct{}
 
 	// The subscription: what members want, and what lingers. wildcardOn and namesOn are the streams
 	// that carry it. They differ; nil: nothing is subscribed (P50).
@@ -209,13 +211,32 @@ func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }
 
-// wake wakes the members for which next differs from prev. It returns their number.
+// wake wakes the members for which next differs from prev. It returns their number. If the origin
+// sent anything again, it also wakes those whose clients NACK something (P15).
 func (v *View) wake(prev, next *snapshot.Snapshot) (woken int) {
-	v.index.Affected(prev, next, func(m *member) {
+	wake := func(m *member) {
 		m.waker.Wake()
 		woken++
-	})
+	}
+	v.index.Affected(prev, next, wake)
+	if prev != nil && next.PushedSince(prev.Lineage, prev.Gen) {
+		for m := range v.nacking {
+			wake(m)
+		}
+	}
 	return woken
+}
+
+// setNacking records whether the client of a member NACKs something.
+func (v *View) setNacking(m *member, nacks bool) {
+	switch {
+	case !nacks:
+		delete(v.nacking, m)
+	case v.nacking == nil:
+		v.nacking = map[*member]struct{}{m: {}}
+	default:
+		v.nacking[m] = struct{}{}
+	}
 }
 
 // close forgets the history of the type.

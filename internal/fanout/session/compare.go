@@ -159,7 +159,7 @@ func (c comparison) pending() bool {
 		return true
 	}
 	if anyKey(s.forced.names, c.answers) || slices.ContainsFunc(c.candidates(), c.differs) ||
-		anyKey(s.delivered.sentBeforeACK, c.differs) || anyKey(s.delivered.errors, c.differs) {
+		anyKey(s.delivered.sentBeforeACK, c.differs) || anyKey(s.delivered.errors, c.differs) || c.nackedSentAgain() {
 		return true
 	}
 	if s.resumed != nil {

@@ -405,7 +405,7 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	}
 	c.logf("-> first %v", c.list())
 	c.send(request{names: c.list()})
-	steps := []string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "time", "reconnect"}
+	steps := []string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "push", "time", "reconnect"}
 	if rapid.Bool().Draw(rt, "refuses") {
 		steps = append(steps, "nack", "wildcard")
 	}
@@ -419,8 +419,10 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 			c.change(some.Draw(rt, "add"), some.Draw(rt, "drop"))
 		case "ack", "nack":
 			c.answer(what == "nack")
-		case "sync":
+		case "sync", "push":
+			c.Pushed = what == "push"
 			c.sync()
+			c.Pushed = false
 		case "time":
 			c.Pass(ackTimeout)
 		case "reconnect":
@@ -435,6 +437,17 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	if c.rest(); !c.nacked {
 		c.compare("at rest")
 	}
+	// The client rejects everything once. The origin's next push is the retry (P15).
+	for _, n := range resources {
+		put(n, "", o.has[n].by)
+	}
+	c.sync()
+	for c.work(); c.answer(true); c.work() {
+	}
+	c.Pushed = true
+	c.rest()
+	c.compare("once everything was pushed again")
+	c.Pushed = false
 	// Everything changes that a rejected response may have held (P15), and something goes.
 	for _, content := range []string{"2", "33"} {
 		for _, n := range resources {

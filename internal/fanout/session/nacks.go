@@ -11,11 +11,14 @@ import (
 type nacks struct {
 	list        []nackedResponse // oldest first, at most maxPendingACKs; nil: none
 	lastWasNACK bool             // the client answered the last response with a NACK
+	// seen is as in nackedResponse, for a full-state response; zero: all was sent again since.
+	seen SnapshotID
 }
 
 // nackedResponse is what a response held that the client rejected. None of it is sent again by
 // itself. All of it is sent again when any of it changes, because the client may have applied
-// nothing (P15).
+// nothing, or when the origin sends any of it under a new version, because the reason of the NACK
+// may be over (P15).
 type nackedResponse struct {
 	names []string // sorted
 	// byAlias are those names whose resources the client requested by an alias or a glob, sorted.
@@ -23,6 +26,8 @@ type nackedResponse struct {
 	byAlias  []string
 	manifest *Manifest // of the response; nil: not known
 	gen      uint64    // of the response, the oldest of several
+	// seen is the snapshot up to which the session has looked for what the origin sent again.
+	seen SnapshotID
 }
 
 // maxNackedNames bounds the names of merged NACKs. The origin decides what a wildcard covers, so
@@ -104,7 +109,7 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 	if s.fullState() || len(f.manifest.names) == 0 {
 		return
 	}
-	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen}
+	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen, seen: f.of}
 	if !f.sub.Wildcard {
 		if r.byAlias = slices.DeleteFunc(slices.Clone(r.names), f.sub.Names.Has); len(r.byAlias) == 0 {
 			r.byAlias = nil
@@ -152,7 +157,7 @@ func (ns *nacks) add(r nackedResponse, now clientView) {
 		return
 	}
 	a, b := &ns.list[0], &ns.list[1]
-	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen)}
+	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen), seen: b.seen}
 	sortUnique(&both.names)
 	sortUnique(&both.byAlias)
 	both.names = now.requestedNames(&both)
@@ -227,17 +232,43 @@ func (ns *nacks) dropDeleted(now clientView) {
 	}
 }
 
-// changed are the rejected responses that include one of the names; names is sorted.
-func (ns *nacks) changed(names []string) (hit []nackedResponse) {
-	for _, r := range ns.list {
+// toResend are the rejected responses to send again: those that include one of the changed names,
+// which are sorted, and those of which the origin sent something again (P15).
+func (c comparison) toResend(changed []string) (hit []nackedResponse) {
+	for _, r := range c.s.nacks.list {
 		if slices.ContainsFunc(r.names, func(n string) bool {
-			_, is := slices.BinarySearch(names, n)
+			_, is := slices.BinarySearch(changed, n)
 			return is
-		}) {
+		}) || c.sentAgain(r.seen, r.names) {
 			hit = append(hit, r)
 		}
 	}
 	return hit
+}
+
+// sentAgain reports whether the origin sent any of the names under a new version since a snapshot;
+// nil: anything that the client requests.
+func (c comparison) sentAgain(since SnapshotID, names []string) bool {
+	return c.to.AnyPushedSince(since.Lineage, since.Gen, c.s.sub.effective, names)
+}
+
+// nackedSentAgain reports whether the origin sent anything again that the client rejected.
+func (c comparison) nackedSentAgain() bool {
+	ns := &c.s.nacks
+	if c.s.fullState() {
+		return c.sentAgain(ns.seen, nil)
+	}
+	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return c.sentAgain(r.seen, r.names) })
+}
+
+// moveTo records that the session has looked for what the origin sent again up to a snapshot.
+func (ns *nacks) moveTo(at SnapshotID) {
+	if ns.seen != (SnapshotID{}) {
+		ns.seen = at
+	}
+	for i := range ns.list {
+		ns.list[i].seen = at
+	}
 }
 
 // NacksSomething reports whether the client rejected something that it still requests.

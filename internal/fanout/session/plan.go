@@ -69,10 +69,10 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
 		return plan
 	}
-	if to == s.delivered.snapshot && !s.delivered.initialResponsePending && s.inStep() {
+	c := comparison{s, to}
+	if to == s.delivered.snapshot && !s.delivered.initialResponsePending && s.inStep() && !c.nackedSentAgain() {
 		return plan
 	}
-	c := comparison{s, to}
 	namesUntil := c.awaitNames(m.Now)
 	if c.mustWait() {
 		plan.Until = namesUntil
@@ -143,7 +143,8 @@ func (p planner) key() FrameKey {
 }
 
 // changedNames are the names, sorted, that an own response has to include: the changed names, the
-// forced names, and the names of rejected responses of which anything changed (P15).
+// forced names, and the names of rejected responses of which anything changed or was sent again by
+// the origin (P15).
 func (p planner) changedNames() []string {
 	s := p.s
 	var changed []string
@@ -164,7 +165,7 @@ func (p planner) changedNames() []string {
 	}
 	slices.Sort(changed)
 	names := changed
-	p.resent = s.nacks.changed(changed)
+	p.resent = p.toResend(changed)
 	now := s.view(s.delivered.snapshot)
 	for i := range p.resent {
 		for _, n := range p.resent[i].names {

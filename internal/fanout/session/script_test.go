@@ -24,6 +24,7 @@ import (
 //	  wildcard: a b=2 -c      its answer to the wildcard: a, b with content 2; c is gone
 //	  part: a b               a part of that answer; more may follow
 //	  complete:               no more of it is to come
+//	  again:                  what follows is under a new version, even if it is equal (P15)
 //	  names: a -c             its answers to names
 //	client                  a request:
 //	  names: * a              resource_names; alone: none (SotW)
@@ -67,8 +68,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.sessionFixture, s.asks = newSessionFixture(t, typ, v), ""
 	case "origin":
+		s.Pushed = false
 		for _, l := range lines(d) {
 			switch l.key {
+			case "again":
+				s.Pushed = true
 			case "part":
 				s.part(l.values...)
 			case "complete":

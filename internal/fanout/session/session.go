@@ -19,7 +19,7 @@ import (
 //   - resumed until the first answers,
 //   - forced.retried until the origin answers again,
 //   - nacks until a later response includes the names. P15: a rejected response is sent again once
-//     something in it changes.
+//     something in it changes, or the origin sends something in it again.
 type Session struct {
 	Type  xds.Type           // fixed
 	form  xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
@@ -104,6 +104,9 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	for _, name := range m.LaterErrors {
 		s.delivered.setError(name, nil) // so that the error is sent with the next response (P39)
 	}
+	if s.fullState() {
+		s.nacks.seen = SnapshotID{}
+	}
 	s.nacks.repeatRest(s.view(s.delivered.snapshot), p, m, &s.forced)
 	s.normalize()
 }
@@ -167,6 +170,7 @@ func (s *Session) deliver(p *Plan) {
 		s.resumed.versions = p.pendingVersions
 	}
 	s.delivered.moveTo(p.To, retained)
+	s.nacks.moveTo(IDOf(p.To))
 	s.inFlight.changeWaits = false
 	for name := range s.forced.names {
 		if retained[name] == nil && s.answeredBy(p.To, name) {

@@ -89,8 +89,8 @@ type typeState struct {
 	// resubscribe are names, both subscribed and wanted, to unsubscribe and subscribe again. Either
 	// the group forgot them in between, or clients requested them again (P18).
 	resubscribe []string
-	// applying: a response was accepted and is not applied yet.
-	applying bool
+	// applying: a response was accepted and is not applied yet. answered: one was applied.
+	applying, answered bool
 	// replies that are due: NACKs and, in delta, ACKs.
 	replies []reply
 	// nacks counts the NACKs since the last accepted response. lastFault is the last fault.

@@ -16,7 +16,7 @@ func newDelta(o Options) *delta { return &delta{newProtocolState(o, deltaNode)} 
 // Applied implements Conversation.
 func (d *delta) Applied(r *xds.Response) {
 	t := d.byURL[r.TypeURL]
-	t.applying = false
+	t.applying, t.answered = false, true
 	t.accepted()
 	t.addReply(reply{nonce: r.Nonce})
 	if t.subscribed.empty() {

@@ -27,6 +27,7 @@ type Decision struct {
 	subscribed      subscription // when the response came
 	acceptedVersion string       // SotW: the version_info accepted last
 	noneNACKed      bool         // no response of the type was NACKed since the last accepted one
+	unasked         bool         // the response does not answer the stream's first request for the type
 	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
 }
 
@@ -50,7 +51,7 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 		return p.nack(t, r.Nonce, fault, now), nil
 	}
 	t.applying = true
-	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0}
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0, unasked: t.answered}
 	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
 		d.otherOrigins = last.otherOrigins
 	}
@@ -130,6 +131,9 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 			}
 		case counted(sub.wildcard || raw.RequestedBy(sub.names)):
 			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).StartTTL(now))
+			if d.newVersion(v, raw, r, sub.part(snap).Held(raw.Name)) {
+				u.Pushed = append(u.Pushed, raw.Name)
+			}
 		case sub.part(snap).Requested(raw.Name, sub.names):
 			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
 		}
@@ -146,6 +150,19 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 		}
 	}
 	return u, n
+}
+
+// newVersion reports whether a response has a resource under a new version: in delta the
+// resource's, in SotW version_info. It does not in an answer to a new stream: the relay asked for
+// that, and the origin need not have changed anything (P15, P55).
+func (d Decision) newVersion(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.Resource) bool {
+	switch {
+	case !d.unasked:
+		return false
+	case v == xds.SotW:
+		return r.Version != d.acceptedVersion
+	}
+	return held == nil || raw.OriginVersion != held.OriginVersion && !d.otherOrigins.Has(raw.Name)
 }
 
 // absence says which held resources a response removes by leaving them out (P65).

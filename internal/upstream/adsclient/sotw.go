@@ -51,7 +51,7 @@ func (s *sotwState) nacked(nonce string) { s.nonce, s.ackDue = nonce, false }
 // Applied implements Conversation.
 func (s *sotw) Applied(r *xds.Response) {
 	t := s.byURL[r.TypeURL]
-	t.applying = false
+	t.applying, t.answered = false, true
 	if ambiguousHeartbeats(r, t.nacks == 0) {
 		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
 		return

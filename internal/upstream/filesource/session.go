@@ -217,6 +217,7 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 		}
 	}
 	renamed := s.contents.version != now.version
+	pushed := renamed && s.contents != noContents // P15: a new version is a push
 	s.wildcard, s.names, s.contents = want.Wildcard, want.Names, now
 	if !first && !renamed && len(changed) == 0 {
 		return u, false
@@ -228,6 +229,11 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 			u.Changed = append(u.Changed, r.StartTTL(at))
 		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(false).Held(name) != nil:
 			u.Removed = append(u.Removed, name)
+		}
+	}
+	for name, r := range now.resources {
+		if pushed && requested(r) {
+			u.Pushed = append(u.Pushed, name)
 		}
 	}
 	return u, first || renamed || len(u.Changed)+len(u.Removed) > 0

@@ -2,6 +2,7 @@ package filesource
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// The first update has everything, later ones only changes. A new version alone is sent too.
+// The first update has everything, later ones only changes. A new version alone is sent too, and
+// is a push of all resources (P15).
 func TestP80_OnlyDifferences(t *testing.T) {
 	a, b, a2 := upstreamtest.Widget(t, "a", "1"), upstreamtest.Widget(t, "b", "1"), upstreamtest.Widget(t, "a", "2")
 	one := &typeContents{version: "1", resources: map[string]*xds.Resource{"a": a, "b": b}}
@@ -25,14 +27,15 @@ func TestP80_OnlyDifferences(t *testing.T) {
 		if !any {
 			return ""
 		}
-		return fmt.Sprintf("%s%t%v%v", u.Version, u.Wildcard, names, u.Removed)
+		slices.Sort(u.Pushed)
+		return fmt.Sprintf("%s%t%v%v%v", u.Version, u.Wildcard, names, u.Removed, u.Pushed)
 	}
 	for what, c := range map[string]struct {
 		want  snapshot.TypeInterest
 		steps []string
 	}{
-		"wildcard": {all(upstreamtest.Unknown), []string{"1true[a b][]", "2true[a][]", "3true[][]", "3true[][a]", "true[][b]"}},
-		"names":    {named(upstreamtest.Unknown, "a", "x"), []string{"1false[a][x]", "2false[a][]", "3false[][]", "3false[][a]", "false[][]"}},
+		"wildcard": {all(upstreamtest.Unknown), []string{"1true[a b][][]", "2true[a][][a b]", "3true[][][a b]", "3true[][a][]", "true[][b][]"}},
+		"names":    {named(upstreamtest.Unknown, "a", "x"), []string{"1false[a][x][]", "2false[a][][a]", "3false[][][a]", "3false[][a][]", "false[][][]"}},
 	} {
 		state := &sentState{contents: noContents}
 		for i, now := range []*typeContents{one, two, three, four, noContents} {
@@ -42,7 +45,7 @@ func TestP80_OnlyDifferences(t *testing.T) {
 		}
 	}
 	// A wildcard on a type without a file gets an empty answer.
-	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, noContents, nil, time.Unix(1, 0))); got != "true[][]" {
+	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, noContents, nil, time.Unix(1, 0))); got != "true[][][]" {
 		t.Errorf("no file: %q", got)
 	}
 }

@@ -23,6 +23,7 @@ type Builder struct {
 	errorCount, expired int
 	expiredWildcard     int
 	unresolved          int
+	bodies              [2]int // resources of the named part and of the wildcard part
 	bytes, retired      int64
 	errorBytes          int64
 	sum                 xds.Version
@@ -45,6 +46,7 @@ type Builder struct {
 	logNames      int
 	pending       map[string]entry // the earlier entries of what changed since the last snapshot
 	heartbeats    []string         // names whose TTL was renewed since the last snapshot
+	pushed        []pushed         // what the origin sent under new versions since the last snapshot
 	droppedErrors int              // errors that were not kept since the last call of DroppedErrors
 	dirty         bool             // something other than an entry changed
 
@@ -151,6 +153,7 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		}
 	}
 	changed = b.setUnresolved(u.Unresolved) || changed
+	b.notePushed(u.Pushed, u.Wildcard)
 	if changed {
 		b.received = u.Received
 	}
@@ -253,7 +256,9 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	} else {
 		clear(b.pending)
 	}
-	if prev != nil && !replaced && !b.dirty && b.stale() == b.wasStale {
+	pushed := b.pushed
+	b.pushed = nil
+	if prev != nil && !replaced && !b.dirty && len(pushed) == 0 && b.stale() == b.wasStale {
 		return prev, nil
 	}
 	b.dirty, b.wasStale = false, b.stale()
@@ -263,7 +268,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	supersededBytes.Add(snapshotBytes)
 	slices.Sort(heartbeats)
 	if prev != nil { // no snapshot is older than the first
-		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats)})
+		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats), pushed: pushed})
 	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
@@ -347,6 +352,7 @@ func (b *Builder) updateCounts(p partName, was, is *xds.Resource) {
 		b.retired += was.Size()
 		supersededBytes.Add(was.Size())
 	}
+	b.bodies[boolToInt(p.wildcard)] += boolToInt(is.HasBody()) - boolToInt(was.HasBody())
 	if n := boolToInt(is.IsExpiredMark()) - boolToInt(was.IsExpiredMark()); n != 0 {
 		b.expired += n
 		if p.wildcard {

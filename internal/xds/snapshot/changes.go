@@ -11,6 +11,16 @@ type change struct {
 	gen        uint64
 	names      []string // names that changed for clients, sorted
 	heartbeats []string // names whose TTL was renewed, sorted; names may have them too
+	pushed     []pushed // what the origin sent under new versions, changed or not (P15)
+}
+
+// size returns the number of names in c.
+func (c *change) size() int {
+	n := len(c.names) + len(c.heartbeats)
+	for _, p := range c.pushed {
+		n += len(p.names)
+	}
+	return n
 }
 
 // Limits of a lineage's log: as many names as there are entries, or minLogNames if that is more,
@@ -24,13 +34,13 @@ const (
 // log gets a new array.
 func (b *Builder) appendToLog(c change) {
 	b.log = append(b.log, c)
-	b.logNames += len(c.names) + len(c.heartbeats)
+	b.logNames += c.size()
 	if b.logNames <= max(minLogNames, b.entries.Len()) && len(b.log) <= maxLogGens {
 		return
 	}
 	kept, names := len(b.log), 0
 	for kept > 0 && len(b.log)-kept < maxLogGens/2 {
-		n := len(b.log[kept-1].names) + len(b.log[kept-1].heartbeats)
+		n := b.log[kept-1].size()
 		if names+n > max(minLogNames, b.entries.Len())/2 {
 			break
 		}

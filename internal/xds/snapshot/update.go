@@ -25,6 +25,9 @@ type Update struct {
 	Partial bool
 	// Changed has new resources. They may be equal to those held; Builder.Apply compares them.
 	Changed []*xds.Resource
+	// Pushed has the names of the resources that the origin sent under a new version, changed or not,
+	// and not in answer to a new stream. A client that NACKed one of them gets it again (P15).
+	Pushed []string
 	// Removed has names of deleted resources and, for subscriptions to names, of absent ones (P25).
 	// A resource that was subscribed to by an alias is listed by its own name.
 	Removed []string

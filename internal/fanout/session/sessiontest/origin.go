@@ -28,6 +28,7 @@ type Origin struct {
 	Cur     *snapshot.Snapshot // the newest; nil before anything is published
 	Now     time.Time
 	Partial bool // more of the answer to the wildcard may follow (P67)
+	Pushed  bool // what it says next is under a new version, even if it is equal (P15)
 
 	gen uint64
 }
@@ -238,6 +239,9 @@ func (o *Origin) Say(wild bool, requested *xds.NameSet, specs ...string) {
 			u.Unresolved = append(u.Unresolved, xds.Unresolved{Resource: r, Names: strings.Split(s[1:], "|")})
 		} else {
 			u.Changed = append(u.Changed, r)
+			if o.Pushed {
+				u.Pushed = append(u.Pushed, r.Name)
+			}
 		}
 	}
 	o.Builder.Apply(u)
