@@ -149,6 +149,56 @@ func TestP33_GoneAndBack(t *testing.T) {
 	})
 }
 
+// A load assignment with a lease is sent to all clients each time the origin sends it, under
+// whatever version. The answer to a new stream is not sent again.
+func TestP33_Leases(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		cl, u := c.byHand(eds, "a", "b")
+		u.push(c, eds, "1", "", "a=1@lease", "b=1")
+		cl.take(eds, "a=1@lease b=1")
+		u.push(c, eds, "1", "again", "a=1@lease", "b=1")
+		cl.take(eds, "a=1@lease")
+		u.push(c, eds, "2", "", "a=1@lease", "b=1")
+		cl.take(eds, "a=1@lease")
+		cl.quiet()
+		u.end(c, nil)
+		u = c.site.stream(c, 2)
+		u.push(c, eds, "3", "", "a=1@lease", "b=1")
+		cl.quiet()
+		u.push(c, eds, "3", "once more", "a=1@lease")
+		cl.take(eds, "a=1@lease")
+		cl.quiet()
+	})
+}
+
+// What a delta origin sends under a new version is sent again for the types whose subscriber in the
+// client may be new. Other types, the same version and the answer to a new stream send nothing.
+func TestP33_TheSubscriberMayBeNew(t *testing.T) {
+	for _, k := range []kind{sds, ecds, leds, rds, rtds} {
+		t.Run(k.short(), func(t *testing.T) {
+			each(t, patient, onADS, func(c *trial) {
+				again := c.up == "delta" && k != rds && k != rtds
+				cl, u := c.byHand(k, "a", "b")
+				u.push(c, k, "1", "", "a=1", "b=1")
+				cl.take(k, "a=1 b=1")
+				for _, version := range []string{"2", "3"} {
+					u.push(c, k, version, "", "a=1")
+					if again {
+						cl.take(k, "a=1")
+					}
+					cl.quiet()
+				}
+				u.push(c, k, "3", "again", "a=1")
+				cl.quiet()
+				u.end(c, nil)
+				u = c.site.stream(c, 2)
+				u.push(c, k, "4", "", "a=1", "b=1")
+				cl.quiet()
+			})
+		})
+	}
+}
+
 // A response does not wait for missing names.
 func TestP34_NothingIsWithheld(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {

@@ -25,6 +25,7 @@ const (
 	sds   kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	rtds  kind = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 	ecds  kind = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+	leds  kind = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 	acme  kind = "type.googleapis.com/acme.Thing"        // unknown to the relay
 	fence kind = "type.googleapis.com/conformance.Fence" // of fences on the aggregated stream
 )
@@ -65,7 +66,7 @@ func (s service) method(delta bool) string {
 const valueField = 2047
 
 // body makes a resource. Its name is in field 1, as in every type. The value of a cluster may be
-// "1@service", with the service name of its endpoints.
+// "1@service", with the service name of its endpoints, and that of a load assignment "1@lease".
 func body(k kind, name, value string) *anypb.Any {
 	var b []byte
 	if name != "" {
@@ -77,6 +78,9 @@ func body(k kind, name, value string) *anypb.Any {
 			sub := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), service)
 			b = protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), sub)
 		}
+	}
+	if k == eds && strings.HasSuffix(value, "@lease") { // policy.endpoint_stale_after: 30s
+		b = protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), []byte{4<<3 | 2, 2, 1 << 3, 30})
 	}
 	b = protowire.AppendString(protowire.AppendTag(b, valueField, protowire.BytesType), value)
 	return &anypb.Any{TypeUrl: string(k), Value: b}

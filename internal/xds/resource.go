@@ -42,6 +42,9 @@ type Resource struct {
 
 	timing *timing // nil without a TTL
 	stored bool    // the resource comes from the store, and no origin has answered for it yet (P66)
+	// resent counts how often the origin sent the equal resource again in a way that concerns all
+	// clients (P33). It makes resources differ that are otherwise the same.
+	resent uint32
 	// rare is nil for a resource with no alias and no glob.
 	rare *rareFields
 }
@@ -96,7 +99,8 @@ func (r *Resource) Size() int64 {
 
 // Same reports whether no client could see a difference between r and o, apart from heartbeats.
 // Their names, bodies, aliases and other fields are equal, and both have a TTL or neither has. The
-// origin's version and the length of the TTL do not count. Both may be nil.
+// origin's version and the length of the TTL do not count. After Resent there is a difference. Both
+// may be nil.
 func (r *Resource) Same(o *Resource) bool {
 	return r == o || r != nil && o != nil && (r.timing == nil) == (o.timing == nil) && r.sameExceptTTL(o)
 }
@@ -107,7 +111,20 @@ func (r *Resource) sameExceptTTL(o *Resource) bool {
 }
 
 func (r *Resource) sameBody(o *Resource) bool {
-	return r.content == o.content || r.Name == o.Name && bytes.Equal(r.body, o.body)
+	return r.resent == o.resent && (r.content == o.content || r.Name == o.Name && bytes.Equal(r.body, o.body))
+}
+
+// Resent returns a copy of the resource for clients that have r and are to be sent it again (P33).
+func (r *Resource) Resent() *Resource {
+	out := *r
+	out.resent++
+	out.GivenVersion = out.OriginVersion
+	return &out
+}
+
+// ResentAs reports whether o is what Resent made of r. Both may be nil.
+func (r *Resource) ResentAs(o *Resource) bool {
+	return r.HasBody() && o.HasBody() && r.content == o.content && r.resent != o.resent && r.rare == o.rare && r.stored == o.stored
 }
 
 // SharesBody reports whether r and o have their body in the same memory. r must have a body; o may
@@ -200,4 +217,25 @@ func loadAssignmentName(name string, cluster []byte) string {
 	default:
 		return name
 	}
+}
+
+// Fields of envoy.config.endpoint.v3.ClusterLoadAssignment with the lease of its endpoints.
+const (
+	assignmentPolicy   protowire.Number = 4
+	endpointStaleAfter protowire.Number = 4
+)
+
+// hasLease reports whether an encoded load assignment has policy.endpoint_stale_after: clients
+// remove its endpoints unless it is sent again within that time.
+func hasLease(assignment []byte) (has bool) {
+	_ = eachField(assignment, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if num != assignmentPolicy || typ != protowire.BytesType {
+			return nil
+		}
+		return eachField(val, func(num protowire.Number, typ protowire.Type, _, _ []byte) error {
+			has = has || num == endpointStaleAfter && typ == protowire.BytesType
+			return nil
+		})
+	})
+	return has
 }

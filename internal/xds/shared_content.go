@@ -25,6 +25,8 @@ type content struct {
 	// Uncacheable: do_not_cache is set. The resource is held only while a client subscribes to it
 	// and while the stream that brought it lives (P63).
 	Uncacheable bool
+	// Leased: the resource has a lease, which the origin renews by sending it again (P33).
+	Leased bool
 	// Follows is the name of the resource of Type.Follower that is sent after this one (P37); ""
 	// for none.
 	Follows string
@@ -109,6 +111,7 @@ func (r *ParsedResource) newContent(t Type) *content {
 	if t.Follower != "" {
 		c.Follows = loadAssignmentName(c.Name, value)
 	}
+	c.Leased = t.Leased && hasLease(value)
 	return c
 }
 

@@ -19,6 +19,8 @@ const (
 	SecretType    TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	RuntimeType   TypeURL = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 	ExtensionType TypeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+	// LbEndpointType (LEDS) has no service of its own, and no row in the table.
+	LbEndpointType TypeURL = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 )
 
 // HealthReportType is the type by which istio-agent reports the health of its machine. Its requests
@@ -51,6 +53,12 @@ type Type struct {
 	// Follower is the type whose resource is sent after each new or changed resource of this type.
 	// Resource.Follows has its name (P37).
 	Follower TypeURL
+	// Leased: a resource with a lease is sent to clients each time the origin sends it, because that
+	// renews the lease (P33). Resource.Leased says whether it has one.
+	Leased bool
+	// ResendEqual: a resource that a delta origin sends under a new version is sent to clients even if
+	// it is equal, because its subscriber in the client may be new (P33).
+	ResendEqual bool
 	// SubscribedByAlias: clients usually subscribe by alias (P26). The names in
 	// initial_resource_versions are then not the names that they subscribe to (P27).
 	SubscribedByAlias bool
@@ -72,7 +80,7 @@ var typeTable = []Type{
 	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, DelayRemovals: true, Follower: EndpointType, Order: 0,
 		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters",
 		REST: "/v3/discovery:clusters"},
-	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, DelayRemovals: true, Order: 1,
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, DelayRemovals: true, Leased: true, Order: 1,
 		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints",
 		REST: "/v3/discovery:endpoints"},
 	{URL: ListenerType, Short: "LDS", FullState: true, RefersToClusters: true, Order: 2,
@@ -86,13 +94,13 @@ var typeTable = []Type{
 		REST: "/v3/discovery:routes"},
 	{URL: VHostType, Short: "VHDS", SubscribedByAlias: true, RefersToClusters: true, Order: 5,
 		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
-	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: otherOrder,
+	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, ResendEqual: true, Secret: true, Order: otherOrder,
 		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets",
 		REST: "/v3/discovery:secrets"},
 	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: otherOrder,
 		Service: "envoy.service.runtime.v3.RuntimeDiscoveryService", SotW: "StreamRuntime", Delta: "DeltaRuntime",
 		REST: "/v3/discovery:runtime"},
-	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: otherOrder,
+	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, ResendEqual: true, Order: otherOrder,
 		Service: "envoy.service.extension.v3.ExtensionConfigDiscoveryService", SotW: "StreamExtensionConfigs", Delta: "DeltaExtensionConfigs",
 		REST: "/v3/discovery:extension_configs"},
 }
@@ -114,7 +122,8 @@ func TypeOf(url TypeURL) Type {
 	if t, ok := byURL[url]; ok {
 		return *t
 	}
-	return Type{URL: url, Order: otherOrder, Secret: isSecretMessage(url)}
+	secret := isSecretMessage(url)
+	return Type{URL: url, Order: otherOrder, Secret: secret, ResendEqual: secret || url == LbEndpointType}
 }
 
 // Known reports whether the type is in the table. The relay knows where a resource of such a type

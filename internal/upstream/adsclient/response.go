@@ -27,8 +27,11 @@ type Decision struct {
 	subscribed      subscription // when the response came
 	acceptedVersion string       // SotW: the version_info accepted last
 	noneNACKed      bool         // no response of the type was NACKed since the last accepted one
-	unasked         bool         // the response does not answer the stream's first request for the type
-	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
+	// unasked: the response does not answer a new stream. The relay asked for that answer (P55), and
+	// the origin need not have changed anything. So such an answer sends clients nothing again (P15,
+	// P33).
+	unasked      bool
+	otherOrigins *xds.NameSet // held names for which this origin has sent no version
 }
 
 // Wanted reports whether anything of the type is still subscribed to. Otherwise an accepted
@@ -130,10 +133,17 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 				n.Stale++
 			}
 		case counted(sub.wildcard || raw.RequestedBy(sub.names)):
-			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).SharedWith(raw.Name)).StartTTL(now))
-			if d.newVersion(v, raw, r, sub.part(snap).Held(raw.Name)) {
-				u.Pushed = append(u.Pushed, raw.Name)
+			res, held := raw.Take(t, sub.part(snap).SharedWith(raw.Name)), sub.part(snap).Held(raw.Name)
+			if d.unasked && !d.otherOrigins.Has(raw.Name) {
+				newVersion := d.newVersion(v, raw, r, held)
+				if newVersion {
+					u.Pushed = append(u.Pushed, raw.Name)
+				}
+				if res.Same(held) && (res.Leased || t.ResendEqual && newVersion && v == xds.Delta) {
+					res = res.Resent()
+				}
 			}
+			u.Changed = append(u.Changed, res.StartTTL(now))
 		case sub.part(snap).Requested(raw.Name, sub.names):
 			u.Removed = append(u.Removed, raw.Name) // it lost the subscribed alias
 		}
@@ -153,16 +163,12 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 }
 
 // newVersion reports whether a response has a resource under a new version: in delta the
-// resource's, in SotW version_info. It does not in an answer to a new stream: the relay asked for
-// that, and the origin need not have changed anything (P15, P55).
+// resource's, in SotW version_info.
 func (d Decision) newVersion(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.Resource) bool {
-	switch {
-	case !d.unasked:
-		return false
-	case v == xds.SotW:
+	if v == xds.SotW {
 		return r.Version != d.acceptedVersion
 	}
-	return held == nil || raw.OriginVersion != held.OriginVersion && !d.otherOrigins.Has(raw.Name)
+	return held == nil || raw.OriginVersion != held.OriginVersion
 }
 
 // absence says which held resources a response removes by leaving them out (P65).

@@ -3,6 +3,11 @@ package adsclient
 import (
 	"strings"
 	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/internal/xds"
 )
@@ -42,6 +47,58 @@ func TestP15_Pushed(t *testing.T) {
 		pushed("", "6", a2, b)
 		pushed(is("a b", "b"), "7", a2, b2)
 	})
+}
+
+// Equal resources are sent to clients again if the origin renews a lease, or if a delta origin sends
+// a resource under a new version whose subscriber in the client may be new (P33).
+func TestP33_SentAgain(t *testing.T) {
+	lease, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Policy: &endpointv3.ClusterLoadAssignment_Policy{EndpointStaleAfter: durationpb.New(time.Minute)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Policy: &endpointv3.ClusterLoadAssignment_Policy{WeightedPriorityHealth: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		typ                   xds.TypeURL
+		any                   *anypb.Any
+		sameVersion, newDelta bool // sent again under the same version; by delta under a new one
+	}{
+		"lease":          {eds, lease, true, true},
+		"no lease":       {eds, none, false, false},
+		"Secret":         {xds.SecretType, nil, false, true},
+		"extension":      {xds.ExtensionType, nil, false, true},
+		"LbEndpoint":     {xds.LbEndpointType, nil, false, true},
+		"another Secret": {"other/envoy.extensions.transport_sockets.tls.v3.Secret", nil, false, true},
+		"route":          {rds, nil, false, false},
+	} {
+		eachVariant(t, func(t *testing.T, v xds.Variant) {
+			r := newProtocolFixture(t, v)
+			r.want(named(c.typ, "a"))
+			r.flush()
+			again := func(want bool, version string) {
+				t.Helper()
+				before := r.sink.Held(c.typ).Held("a")
+				r.respond(resp{Type: c.typ, Version: version, Resources: []res{{Name: "a", Version: version, Any: c.any}}})
+				now := r.sink.Held(c.typ).Held("a")
+				if before.Same(now) == want {
+					t.Errorf("%s: version %s is sent again: %v, want %v", what, version, !want, want)
+				}
+				if now.Version != before.Version || !now.SharesBody(before) {
+					t.Errorf("%s: the content is another one", what)
+				}
+			}
+			r.respond(resp{Type: c.typ, Version: "1", Resources: []res{{Name: "a", Version: "1", Any: c.any}}})
+			again(c.sameVersion, "1")
+			again(c.sameVersion || c.newDelta && v == xds.Delta, "2")
+			again(c.sameVersion, "2")
+			r.connect()
+			r.flush()
+			again(false, "3")
+			again(c.sameVersion, "3")
+		})
+	}
 }
 
 // The version is that of the newest response, or none if that one has none.

@@ -90,6 +90,9 @@ func (h *History) Note(prev, s *Snapshot, names []string) {
 	fits := true
 	for _, n := range names {
 		e := prev.get(n)
+		if e.onlyResent(s.get(n)) {
+			continue // P33: what replaced it says the same
+		}
 		g.bytes += historyNameBytes + historySize(e.wildcard) + historySize(e.named)
 		if fits = g.bytes <= h.all.maxBytesEach; !fits {
 			break
@@ -122,6 +125,13 @@ func (h *History) Note(prev, s *Snapshot, names []string) {
 	if lost > 0 && h.all.onDrop != nil {
 		h.all.onDrop(lost)
 	}
+}
+
+// onlyResent reports whether clients see no difference between two entries, except that a resource
+// was sent again.
+func (e entry) onlyResent(o entry) bool {
+	same := func(a, b *xds.Resource) bool { return a == b || a.ResentAs(b) }
+	return same(e.wildcard, o.wildcard) && same(e.named, o.named)
 }
 
 func historySize(r *xds.Resource) int64 {

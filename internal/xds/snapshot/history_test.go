@@ -175,3 +175,25 @@ func (hs *Histories) held() int64 {
 	defer hs.mu.Unlock()
 	return hs.bytes
 }
+
+// A resource that is only sent again takes no room in the history (P33).
+func TestHistoryWithoutResent(t *testing.T) {
+	c := newHistoryRecorder(t, NewHistories(1<<20, 1<<20, nil))
+	c.step("a=1", "b=1")
+	u := Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{c.current.Held("a").Resent()}}
+	c.b.Apply(u)
+	next, names := c.b.Snapshot(c.current, 1)
+	if len(names) != 1 {
+		t.Fatalf("changed %v", names)
+	}
+	c.h.Note(c.current, next, names)
+	c.current = next
+	if past := c.h.Past(next); len(past.generations) > 0 && len(past.generations[0].names) > 0 {
+		t.Error("the history keeps it")
+	}
+	c.content = append(c.content, c.content[len(c.content)-1])
+	c.step("a=2")
+	if known := c.check(); known != 3 {
+		t.Errorf("%d generations are known", known)
+	}
+}
