@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,6 +35,8 @@ type client struct {
 	states  map[kind]*typeState
 	fences  int
 	deaf    bool // does not read
+	// receives is the limit of what it receives, in bytes; 0: maxMessage.
+	receives int
 }
 
 // typeState is the client's state of one type.
@@ -85,7 +88,7 @@ func (c *client) rawOpen(method string) *stream {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
-		grpc.MaxCallRecvMsgSize(maxMessage))
+		grpc.MaxCallRecvMsgSize(cmp.Or(c.receives, maxMessage)))
 	if err != nil {
 		cancel()
 		c.t.Fatalf("open a stream: %v", err)

@@ -1,12 +1,15 @@
 package conformance
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// A response over 256 MiB is not sent. The client keeps its resources, and receives the next
-// response that fits. This test runs alone, since it needs memory and processors.
+// A SotW response over 256 MiB is not sent. The client keeps its resources, and receives the next
+// response that fits. A delta response is sent in parts. This test runs alone, since it needs memory
+// and processors.
 func TestP38_P59_TooLarge(t *testing.T) {
 	control := newTestControl(t)
 	c := on(t, place{up: "delta", down: "delta", ads: true}, own(t, "delta", nil, control.addr), control)
@@ -27,13 +30,26 @@ func TestP38_P59_TooLarge(t *testing.T) {
 		cl.sub(rds, "b")
 		cl.take(rds, "b=1")
 		cl.sub(rds, append([]string{"b"}, all...)...)
+		for range len(all) + 1 {
+			if cl.delta {
+				a := cl.next(rds)
+				if len(a.bodies) != 1 { // b is asked for again
+					t.Errorf("a part has %d resources", len(a.bodies))
+				}
+				cl.ack(a)
+			}
+		}
 		cl.quiet()
 		clients = append(clients, cl)
 	}
 	c.site.put(c, rds, all[0]+"=1", all[1]+"=1")
 	for _, cl := range clients {
 		a := cl.next(rds)
-		for _, n := range all {
+		want := all
+		if cl.delta {
+			want = all[:2] // the others are not new
+		}
+		for _, n := range want {
 			if _, there := a.bodies[n]; !there {
 				t.Errorf("%s: %s is not in the response", cl.node.Id, n)
 			}
@@ -41,4 +57,39 @@ func TestP38_P59_TooLarge(t *testing.T) {
 		cl.ack(a)
 		cl.quiet()
 	}
+}
+
+// Clients that receive 4 MiB at most, gRPC's default, get a large delta response in parts. A NACK of a
+// part concerns that part: a change in it sends that part again, and no other.
+func TestP38_Parts(t *testing.T) {
+	each(t, patient, both(downDelta, onADS), func(c *trial) {
+		value := strings.Repeat("x", 1<<20)
+		var all []string
+		for _, n := range names("a", 7) {
+			all = append(all, n+"="+value)
+		}
+		c.site.put(c, cds, all...)
+		for _, what := range []string{"first", "later"} {
+			cl := c.client(what)
+			cl.receives = 4 << 20
+			cl.sub(cds)
+			var parts []answer
+			for n := 0; n < len(all); n += len(parts[len(parts)-1].bodies) {
+				parts = append(parts, cl.next(cds))
+			}
+			for i, a := range parts {
+				if i == 1 {
+					cl.nack(a)
+				} else {
+					cl.ack(a)
+				}
+			}
+			cl.quiet()
+			rejected := slices.Sorted(maps.Keys(parts[1].bodies))
+			c.site.put(c, cds, rejected[0]+"="+what+value)
+			if a := cl.next(cds); !slices.Equal(slices.Sorted(maps.Keys(a.bodies)), rejected) {
+				c.Fatalf("sent again: %v, want %v", slices.Sorted(maps.Keys(a.bodies)), rejected)
+			}
+		}
+	})
 }

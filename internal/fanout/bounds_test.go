@@ -35,7 +35,7 @@ func TestP16_FrameCacheIsBoundedInBytes(t *testing.T) {
 	}{"by key": {c.byKey.bytes, c.byKey.all()}, "by content": {c.byContent.bytes, c.byContent.all()}} {
 		sum := int64(0)
 		for _, cell := range l.cells {
-			sum += int64(len(cell.frame.body))
+			sum += int64(cell.frame.size())
 		}
 		if sum != l.bytes || sum > limit {
 			t.Errorf("%s: %d bytes, counted as %d, limit %d", name, sum, l.bytes, limit)
@@ -67,7 +67,7 @@ func TestP16_FrameCacheOfOne(t *testing.T) {
 	made := func(k, bytes int) *cell {
 		c := new(cell)
 		l.put(k, c)
-		l.finish(k, c, built{frame: &Frame{body: make([]byte, bytes)}})
+		l.finish(k, c, built{frame: &Frame{bodies: [][]byte{make([]byte, bytes)}}})
 		return c
 	}
 	if l.get(1) != nil {
@@ -114,7 +114,7 @@ func TestFrameOfASoleSubscription(t *testing.T) {
 			t.Fatal("not answered")
 		}
 		c := framesOf(w.Cur)
-		bodies[i], cached[i], built[i] = f.body, len(c.byKey.all()), len(c.byContent.all())
+		bodies[i], cached[i], built[i] = f.bodies[0], len(c.byKey.all()), len(c.byContent.all())
 	}
 	if string(bodies[0]) != string(bodies[1]) {
 		t.Errorf("%q and %q", bodies[0], bodies[1])

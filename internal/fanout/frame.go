@@ -15,11 +15,13 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Frame is an encoded response without nonce: one contiguous body. All streams that need the same
-// response share it, and it is never pooled. It is immutable.
+// Frame is an encoded response without nonces. All streams that need the same response share it, and
+// it is never pooled. It is immutable.
 type Frame struct {
 	*session.Manifest
-	body []byte
+	// bodies are its messages: one, or the parts of a large delta response (P38); nil: there is nothing
+	// to send.
+	bodies [][]byte
 
 	// What it is made of, besides the manifest.
 	typ        xds.TypeURL
@@ -41,13 +43,28 @@ type Frame struct {
 var emptyFrame = &Frame{Manifest: new(session.Manifest)}
 
 // Empty reports whether there is nothing to send.
-func (f *Frame) Empty() bool { return f.body == nil }
+func (f *Frame) Empty() bool { return f.bodies == nil }
 
-// newFrame encodes a response. ttls is what is left of the TTLs in it.
-func newFrame(body *xds.ResponseBody, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
-	bytes := body.Encode()
-	snapshot.CountDerived(int64(len(bytes)))
-	return &Frame{Manifest: c.Manifest(to), body: bytes, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
+// size returns the length of all messages in bytes.
+func (f *Frame) size() (n int) {
+	for _, b := range f.bodies {
+		n += len(b)
+	}
+	return n
+}
+
+// maxPart is the size of the parts into which a delta response is cut, in bytes. Clients of gRPC
+// receive 4 MiB by default (P38).
+const maxPart = 3 << 20
+
+// newFrame encodes a response, whose body is cut into parts. ttls is what is left of the TTLs in it.
+func newFrame(body *xds.ResponseBody, parts []*xds.ResponseBody, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
+	bodies := make([][]byte, len(parts))
+	for i, p := range parts {
+		bodies[i] = p.Encode()
+		snapshot.CountDerived(int64(len(bodies[i])))
+	}
+	return &Frame{Manifest: c.Manifest(to, parts), bodies: bodies, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
 		resources: c.Changed, heartbeats: c.Heartbeats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
 
@@ -63,7 +80,7 @@ var frames [64]xds.WeakSet[Frame]
 // share returns the frame with this content. It builds the frame if no snapshot of any key has an
 // equal one. Two workers may build the same frame at the same time, for different keys; then one
 // of the two stays.
-func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *session.Content) *Frame {
+func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, parts []*xds.ResponseBody, c *session.Content) *Frame {
 	var ttls []time.Duration
 	if body.WithTTL {
 		ttls = remainingTTLs(c, body.Now)
@@ -76,7 +93,7 @@ func (fc *frameCache) share(to *snapshot.Snapshot, body *xds.ResponseBody, c *se
 		return at.frame
 	}
 	f := sharedFrame(h, func(f *Frame) bool { return f.equals(body, c, to, ttls) }, func() *Frame {
-		return newFrame(body, c, to, ttls)
+		return newFrame(body, parts, c, to, ttls)
 	}).receivedAt(to.Received)
 	fc.mu.Lock()
 	at = new(cell)
@@ -162,9 +179,8 @@ func (f *Frame) receivedAt(received time.Time) *Frame {
 	if f.Received.Equal(received) {
 		return f
 	}
-	own, m := *f, *f.Manifest
-	m.Received = received
-	own.Manifest, own.first = &m, f
+	own := *f
+	own.Manifest, own.first = f.Manifest.ReceivedAt(received), f
 	return &own
 }
 
@@ -243,10 +259,13 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 		return built{frame: emptyFrame}
 	}
 	body := p.Body(&c, identifier(replica, p.To))
-	if size := body.Size() + nonceSize; size > p.Limit {
-		return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
+	parts := body.Split(min(maxPart, p.Limit) - nonceSize)
+	for _, part := range parts {
+		if size := part.Size() + nonceSize; size > p.Limit {
+			return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
+		}
 	}
-	return built{frame: fc.share(p.To, body, &c)}
+	return built{frame: fc.share(p.To, body, parts, &c)}
 }
 
 // built is the result of a plan: a frame, without body if there is nothing to send, or the size of
@@ -319,14 +338,14 @@ func (l *layer[K]) put(k K, c *cell) {
 // removed notes that c is not in the cache any more.
 func (l *layer[K]) removed(c *cell) {
 	if c.done {
-		l.bytes -= int64(len(c.frame.body))
+		l.bytes -= int64(c.frame.size())
 	}
 }
 
 // finish notes what was built for the cell of k, if the cell is still in the cache.
 func (l *layer[K]) finish(k K, c *cell, b built) {
 	if l.get(k) == c {
-		l.bytes += int64(len(b.frame.body))
+		l.bytes += int64(b.frame.size())
 	}
 	c.built, c.done = b, true
 	for l.cells != nil && l.bytes > l.max && l.cells.Len() > 1 {

@@ -27,10 +27,16 @@ func newNonces(process, stream uint64) nonces {
 	return n
 }
 
-// next appends the next nonce to dst and returns it with its number.
-func (n *nonces) next(dst []byte) ([]byte, uint64) {
-	n.last++
-	return strconv.AppendUint(append(dst, n.prefix[:]...), n.last, 36), n.last
+// reserve takes the numbers of the next count nonces, and returns the first one.
+func (n *nonces) reserve(count int) (first uint64) {
+	first = n.last + 1
+	n.last += uint64(count)
+	return first
+}
+
+// append appends the nonce with this number to dst.
+func (n *nonces) append(dst []byte, number uint64) []byte {
+	return strconv.AppendUint(append(dst, n.prefix[:]...), number, 36)
 }
 
 // number returns the number in a nonce; 0 if the nonce is not of this stream.

@@ -27,6 +27,10 @@ func (st *stream) work() {
 }
 
 func (st *stream) sendNext() {
+	if u := st.unsent; u != nil {
+		st.sendBody(u.ty, u.frame, u.next, u.seq)
+		return
+	}
 	v := st.view()
 	// The worker looks at all types, not only at dirty ones. A group publishes a State of all its
 	// types and then wakes them one by one, and the first to be woken may not be the first to send.
@@ -105,7 +109,6 @@ func (st *stream) sendType(v *view, i int) bool {
 // commit applies the plan to the session and sends the frame. stale: a request came after the plan
 // was made, and the plan does not hold any more.
 func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
-	var buf [32]byte
 	ty := v.order[i]
 	st.mu.Lock()
 	if ty.epoch != epoch {
@@ -133,9 +136,11 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if frame.Renewed > 0 {
 		merged = ty.SkippedHeartbeats(plan)
 	}
-	nonce, seq := st.nonces.next(buf[:0])
+	seq := st.nonces.reserve(len(frame.bodies))
 	ty.Sent(plan, frame.Manifest, seq, v.now)
-	ty.track.Sent(plan, frame.Version)
+	for range frame.bodies {
+		ty.track.Sent(plan, frame.Version)
+	}
 	if ty.Type.Warms {
 		v.markLater(i)
 	}
@@ -145,7 +150,33 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if follow != 0 {
 		st.run.mark(follow)
 	}
-	out := newOutgoing(st, frame.body, nonce)
+	ty.metrics.Heartbeats.Add(frame.Renewed)
+	ty.metrics.HeartbeatsCoalesced.Add(merged)
+	if skipped > 0 {
+		ty.metrics.Coalesced.Add(skipped)
+	}
+	st.sendBody(ty, frame, 0, seq)
+	return true, false
+}
+
+// unsent are the parts of a response that the stream has yet to send (P38). The session counts them
+// as sent: nothing is sent before them.
+type unsent struct {
+	ty    *streamType
+	frame *Frame
+	next  int    // index of the next part
+	seq   uint64 // number in its nonce
+}
+
+// sendBody sends one message of a frame. If others follow, the stream is queued again once this one
+// has left.
+func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
+	if st.unsent = nil; i+1 < len(frame.bodies) {
+		st.unsent = &unsent{ty, frame, i + 1, seq + 1}
+		st.run.mark(ty.bit)
+	}
+	var buf [32]byte
+	out := newOutgoing(st, frame.bodies[i], st.nonces.append(buf[:0], seq))
 	size := len(out.body) + len(out.tail)
 	st.before.Store(st.conn.Written())
 	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
@@ -154,16 +185,10 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	// SendMsg only queues. An error means that the stream is ending, which the receiver sees
 	// as well.
 	if st.grpc.SendMsg(out) != nil {
-		return true, false
+		return
 	}
 	ty.metrics.Responses[st.variant].Inc()
 	ty.metrics.Bytes[st.variant].Add(size)
-	if skipped > 0 {
-		ty.metrics.Coalesced.Add(skipped)
-	}
-	ty.metrics.Heartbeats.Add(frame.Renewed)
-	ty.metrics.HeartbeatsCoalesced.Add(merged)
-	return true, false
 }
 
 // reportOversized counts and logs a response that is too large (P38). Each client counts. The log

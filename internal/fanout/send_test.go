@@ -136,7 +136,8 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
 	frame := *framesOf(ty.snapshot()).frame(st, &plan, "id").Manifest
 	frame.Received = ty.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation
-	nonce, seq := st.nonces.next(nil)
+	seq := st.nonces.reserve(1)
+	nonce := st.nonces.append(nil, seq)
 	ty.Sent(&plan, &frame, seq, now)
 	sent := ty.Session
 	url, answers := protowire.Number(4), protowire.Number(5)

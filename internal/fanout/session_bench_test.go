@@ -206,7 +206,7 @@ func BenchmarkSend(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var buf [32]byte
-				nonce, _ := st.nonces.next(buf[:0])
+				nonce := st.nonces.append(buf[:0], st.nonces.reserve(1))
 				out := newOutgoing(st, body, nonce)
 				out.seq = st.run.send()
 				message, err := c.Marshal(out)

@@ -59,7 +59,7 @@ func TestEqualKeysShareBytes(t *testing.T) {
 				"nothing":       {but(func(a *opening) { a.specs = nil }), false},
 			} {
 				w, g := a.of(t, v)
-				if same := &g.body[0] == &f.body[0]; same != a.same {
+				if same := &g.bodies[0][0] == &f.bodies[0][0]; same != a.same {
 					t.Errorf("%s: shared: %v", name, same)
 				}
 				if !g.Received.Equal(w.Cur.Received) {
@@ -69,7 +69,7 @@ func TestEqualKeysShareBytes(t *testing.T) {
 			// What holds no resource is known by its type.
 			clusters, none := opening{replica: "id", origin: "o", url: xds.ClusterType}.of(t, v)
 			listeners, other := opening{replica: "id", origin: "o", url: xds.ListenerType}.of(t, v)
-			if &none.body[0] == &other.body[0] {
+			if &none.bodies[0][0] == &other.bodies[0][0] {
 				t.Error("two types share an empty answer")
 			}
 			runtime.KeepAlive([]any{one, clusters, listeners})
@@ -88,13 +88,13 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 		first := w.answered("id")
 		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.sub("a")
-		if again := w.answered("id"); &again.body[0] != &first.body[0] {
+		if again := w.answered("id"); &again.bodies[0][0] != &first.bodies[0][0] {
 			t.Error("at the same time: not shared")
 		}
 		w.Pass(5 * time.Second)
 		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)
 		w.sub("a", "b") // another key, of the same content
-		if later := w.next(); &later.body[0] == &first.body[0] {
+		if later := w.next(); &later.bodies[0][0] == &first.bodies[0][0] {
 			t.Error("later: shared")
 		} else if left := later.ttls; !slices.Equal(left, []time.Duration{ttl - 5*time.Second}) {
 			t.Errorf("later: %v are left", left)
@@ -132,7 +132,7 @@ func apart(t *testing.T, changes map[string]func(*saying, *frameFixture)) {
 	w.Fail(false, "d", "e")
 	w.sub("a", "b", "d", "e", "z")
 	own := everyPart(w)
-	f := newFrame(&own.body, &own.c, &own.to, own.ttls)
+	f := newFrame(&own.body, []*xds.ResponseBody{&own.body}, &own.c, &own.to, own.ttls)
 	if again := everyPart(w); !f.equals(&again.body, &again.c, &again.to, again.ttls) {
 		t.Fatal("it is not its own response's")
 	}
@@ -201,13 +201,13 @@ func TestSharedBytesGoWithTheLast(t *testing.T) {
 	}
 	one, f := mine(0).of(t, xds.SotW)
 	two, _ := mine(time.Hour).of(t, xds.SotW)
-	body := weak.Make(&f.body[0])
+	body := weak.Make(&f.bodies[0][0])
 	f = nil
 	one.Cur.Release()
 	runtime.GC()
 	runtime.GC()
 	three, again := mine(2*time.Hour).of(t, xds.SotW)
-	if body.Value() != &again.body[0] {
+	if body.Value() != &again.bodies[0][0] {
 		t.Error("a third key does not find what the second has of the first")
 	}
 	again = nil // nobody has it but the keys

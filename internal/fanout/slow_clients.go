@@ -72,7 +72,7 @@ func (w *watcher) look(now time.Time) {
 				continue
 			}
 			if now.Sub(time.Unix(0, st.since.Load())) > slow {
-				pins[cmp.Or(f.first, f)] = pin{st, int64(len(f.body))}
+				pins[cmp.Or(f.first, f)] = pin{st, int64(f.size())}
 			}
 		}
 		if (all || waited[st]) && st.pinned(now, pins) {
@@ -132,12 +132,12 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 			return nil
 		}
 		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
-			p.more, waited.Round(time.Millisecond), min(p.all, int64(len(f.body))), len(f.body), minProgress, limit)
+			p.more, waited.Round(time.Millisecond), min(p.all, int64(f.size())), f.size(), minProgress, limit)
 	}
-	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
+	if limit = listener.SendTime(s.opts.SendTimeout, f.size()); now.Sub(began) <= limit {
 		return nil
 	}
-	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", len(f.body), limit)
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", f.size(), limit)
 }
 
 // sweep decides when the watcher checks all sessions for old snapshots. That depends on how many

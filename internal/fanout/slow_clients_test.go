@@ -148,7 +148,7 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()
 	st.since.Store(start.UnixNano())
-	f := &Frame{body: make([]byte, 5<<20)}
+	f := &Frame{bodies: [][]byte{make([]byte, 5<<20)}}
 	var p progress
 	text := ""
 	cut := func(after time.Duration, took int64) bool {
@@ -228,7 +228,7 @@ func TestP16_FramesMayBeOld(t *testing.T) {
 	w.sub("*")
 	before := snapshot.SupersededBytes()
 	f := w.next()
-	if f == nil || snapshot.SupersededBytes()-before < int64(len(f.body)) {
+	if f == nil || snapshot.SupersededBytes()-before < int64(f.size()) {
 		t.Errorf("%d bytes more, of a frame %v", snapshot.SupersededBytes()-before, f)
 	}
 }

@@ -54,6 +54,9 @@ type stream struct {
 	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left     atomic.Pointer[chan any] // closed when the last worker has left
 
+	// The worker's that has the stream.
+	unsent *unsent // nil: none
+
 	mu     sync.Mutex
 	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
 	types  []*streamType // appended by the receiver; a type's bit is its index

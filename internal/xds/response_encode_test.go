@@ -1,7 +1,10 @@
 package xds
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -117,4 +120,55 @@ func TestP10_NoncesDoNotShare(t *testing.T) {
 	if ma.Nonce != "1" || mb.Nonce != "2" {
 		t.Errorf("nonces %q and %q", ma.Nonce, mb.Nonce)
 	}
+}
+
+// Split keeps all elements in order, resources before removals. Each body is within the limit or has
+// one element. A SotW body is not cut.
+func TestP38_Split(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := &ResponseBody{ResourceFormat: ResourceFormat{Variant: Delta}, Type: widget, Version: "v", Identifier: "id"}
+		resource := func(what string, i int) *Resource {
+			name := fmt.Sprint(what, i)
+			r, err := NewResource(TypeOf(widget), name, wire(1, string(widget), 2, wire(1, name, 9, make([]byte, rapid.IntRange(0, 300).Draw(t, "bytes")))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		count := rapid.IntRange(0, 8)
+		for i := range count.Draw(t, "resources") {
+			b.Resources = append(b.Resources, resource("r", i))
+		}
+		for i := range count.Draw(t, "heartbeats") {
+			b.Heartbeats = append(b.Heartbeats, resource("h", i).RenewTTL(time.Minute, time.Unix(1e9, 0)))
+		}
+		for i := range count.Draw(t, "removed") {
+			b.Removed = append(b.Removed, fmt.Sprint("gone", i))
+		}
+		limit := rapid.IntRange(1, 1500).Draw(t, "limit")
+		parts := b.Split(limit)
+		all := new(ResponseBody)
+		for i, p := range parts {
+			elements := len(p.Resources) + len(p.Heartbeats) + len(p.Removed)
+			if elements == 0 && len(parts) > 1 || elements > 1 && p.Size() > limit || len(p.Encode()) != p.Size() {
+				t.Fatalf("part %d has %d elements and %d bytes", i, elements, p.Size())
+			}
+			if len(p.Resources) > 0 && len(all.Removed) > 0 {
+				t.Fatal("a resource after a removal")
+			}
+			all.Resources = append(all.Resources, p.Resources...)
+			all.Heartbeats = append(all.Heartbeats, p.Heartbeats...)
+			all.Removed = append(all.Removed, p.Removed...)
+		}
+		if !slices.Equal(all.Resources, b.Resources) || !slices.Equal(all.Heartbeats, b.Heartbeats) || !slices.Equal(all.Removed, b.Removed) {
+			t.Fatal("the parts have not all elements in order")
+		}
+		if b.Size() <= limit && len(parts) != 1 {
+			t.Fatalf("%d parts", len(parts))
+		}
+		b.Variant = SotW
+		if parts := b.Split(1); len(parts) != 1 || parts[0] != b {
+			t.Fatal("a SotW body is cut")
+		}
+	})
 }

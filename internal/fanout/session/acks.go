@@ -26,18 +26,21 @@ type pendingACK struct {
 	seq       uint64 // number in its nonce, from 1
 	at        time.Time
 	manifest  *Manifest
-	sub       *snapshot.Subscription    // the effective one when it was sent
-	beforeACK bool                      // it was sent while the ACK of an earlier one was pending (P19)
-	news      bool                      // something in it changed since the responses before
-	of        SnapshotID                // the snapshot that it was made of
-	progress  *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
+	sub       *snapshot.Subscription // the effective one when it was sent
+	beforeACK bool                   // it was sent while the ACK of an earlier one was pending (P19)
+	// partFollows: it is a part of a response, and not the last one (P38).
+	partFollows bool
+	news        bool                      // something in it changed since the responses before
+	of          SnapshotID                // the snapshot that it was made of
+	progress    *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 }
 
 // maxPendingACKs bounds the pending ACKs of a session. It first forgets the oldest response that
 // was sent before an ACK. A NACK of that response is then only logged.
 const maxPendingACKs = 32
 
-// inFlight are the responses whose ACK is pending, at most maxPendingACKs. Their seq rises.
+// inFlight are the responses whose ACK is pending, at most maxPendingACKs. Their seq rises. The parts
+// of a response (P38) are consecutive, and count as one.
 type inFlight struct {
 	responses   []pendingACK // oldest first; nil: none
 	changeWaits bool         // a change waits for an ACK: the ACK or NACK wakes the session
@@ -45,13 +48,25 @@ type inFlight struct {
 
 func (in *inFlight) any() bool { return len(in.responses) > 0 }
 
+// add adds a response, or the last part of one.
 func (in *inFlight) add(f pendingACK) {
 	in.responses = append(in.responses, f)
-	if len(in.responses) > maxPendingACKs {
-		sentBeforeACK := func(f pendingACK) bool { return f.beforeACK }
-		i := max(0, slices.IndexFunc(in.responses[:maxPendingACKs], sentBeforeACK)) // never the new one
-		in.responses = slices.Delete(in.responses, i, i+1)
+	whole, newest := 0, 0 // the number of responses; the first part of the new one
+	for i, f := range in.responses[:len(in.responses)-1] {
+		if !f.partFollows {
+			whole, newest = whole+1, i+1
+		}
 	}
+	if whole < maxPendingACKs {
+		return
+	}
+	sentBeforeACK := func(f pendingACK) bool { return f.beforeACK }
+	first := max(0, slices.IndexFunc(in.responses[:newest], sentBeforeACK))
+	last := first
+	for in.responses[last].partFollows {
+		last++
+	}
+	in.responses = slices.Delete(in.responses, first, last+1)
 }
 
 // remove takes out response i, which is answered. A client answers in order, so the responses
@@ -86,7 +101,7 @@ type acknowledged struct {
 // accept records the ACK of a response. A response that was sent before an ACK did not move the
 // session, and its ACK moves nothing either.
 func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
-	if f.beforeACK {
+	if f.beforeACK || f.partFollows {
 		return
 	}
 	a.version, a.snapshot = f.manifest.Version, f.of
@@ -131,6 +146,12 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	out.Version, out.Gen, out.News = f.manifest.Version, f.of.Gen, f.news
 	if !f.beforeACK {
 		out.Progress = f.progress
+	}
+	if out.Answer == Acked && f.partFollows {
+		out.Gen = 0 // the client has not acknowledged all of it
+	}
+	if out.Answer == Acked && (f.partFollows || s.nacks.of(f.of.Gen)) {
+		out.Progress = nil
 	}
 	if f.news {
 		out.Received = f.manifest.Received

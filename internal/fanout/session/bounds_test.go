@@ -290,3 +290,79 @@ func TestP27_SubscribedAgainIsSent(t *testing.T) {
 	w.named("late")
 	w.want("late")
 }
+
+// The parts of a large delta response are responses of their own (P10, P13, P15), and one response for
+// P19: nothing else is sent before all of them are acknowledged, and only then the client has the
+// version. A NACK of one concerns that part.
+func TestP38_Parts(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.cut = w.roomFor("a=33", 2)
+	w.wild("a", "b", "c", "d", "e")
+	w.Cur.Progress = new(snapshot.VersionProgress)
+	w.sub("*")
+	w.want("a b c d e")
+	if w.seq != 3 {
+		t.Fatalf("%d parts", w.seq)
+	}
+	first := w.Cur
+	w.wild("f")
+	w.want("")
+	acks := func(n int, want Outcome) {
+		t.Helper()
+		if out := w.send(request{ack: n}); out.Answer != Acked || out.Gen != want.Gen || out.Progress != want.Progress {
+			t.Errorf("the ACK of part %d: %+v", n, out)
+		}
+	}
+	acks(1, Outcome{})
+	w.want("")
+	if got := w.s.AckedGeneration(w.Cur, true); got != 0 {
+		t.Errorf("after one part, generation %d is acknowledged", got)
+	}
+	out := w.send(request{nack: 2})
+	if out.Answer != Nacked || out.Gen != first.Gen || !slices.Equal(out.Rejected.Names, []string{"c", "d"}) {
+		t.Errorf("the NACK of part 2: %+v, %v", out, out.Rejected)
+	}
+	w.want("")
+	acks(3, Outcome{Gen: first.Gen}) // it has not all of the version
+	w.want("f")
+	w.ack()
+	w.wild("a=2")
+	w.want("a=2")
+	w.ack()
+	w.wild("c=2")
+	w.want("c=2 d")
+	w.ack()
+	w.want("")
+}
+
+// However many parts a response has, none is forgotten. Other responses are bounded.
+func TestP38_PartsAreNotForgotten(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.cut = 1
+	var all []string
+	for i := range 3 * maxPendingACKs {
+		all = append(all, fmt.Sprintf("n%03d", i))
+	}
+	w.named(all...)
+	w.sub(all...)
+	w.next()
+	if n := len(w.s.inFlight.responses); n != len(all) {
+		t.Fatalf("%d parts are known of %d", n, len(all))
+	}
+	for i := range 2 * maxPendingACKs { // they do not wait for the ACK
+		w.sub(all[i], all[i+1])
+		w.next()
+	}
+	if out := w.send(request{nack: 2}); out.Answer != Nacked {
+		t.Errorf("the NACK of a part: %v", out.Answer)
+	}
+	whole := 0
+	for _, f := range w.s.inFlight.responses {
+		if !f.partFollows {
+			whole++
+		}
+	}
+	if whole > maxPendingACKs {
+		t.Errorf("%d responses are in flight", whole)
+	}
+}

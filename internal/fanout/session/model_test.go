@@ -175,7 +175,16 @@ func (c *modelClient) work() {
 			items[n] = nil
 			delete(c.sent, n)
 		}
-		c.open = append(c.open, items)
+		if c.frame.parts == nil {
+			c.open = append(c.open, items)
+		}
+		for _, m := range c.frame.parts { // P38: the client answers each part
+			part := make(map[string]*aliased)
+			for _, n := range m.names {
+				part[n] = items[n]
+			}
+			c.open = append(c.open, part)
+		}
 	}
 	c.fail("it never ends")
 }
@@ -380,6 +389,7 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 		names: map[string]bool{}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{},
 		holds: map[string]aliased{}, sent: map[string]aliased{},
 	}
+	c.cut = rapid.SampledFrom([]int{0, 0, 1, 300}).Draw(rt, "the size of parts")
 	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"}
 	resource := rapid.SampledFrom(resources)
 	aliases := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a0", "a1", "n2"}), 0, 2, rapid.ID[string])

@@ -93,6 +93,11 @@ func (r *nackedResponse) removed(name string) bool {
 	return v == xds.Version{}
 }
 
+// of reports whether the client rejected something of a generation.
+func (ns *nacks) of(gen uint64) bool {
+	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return r.gen == gen })
+}
+
 // includes reports whether a rejected response included the name.
 func (ns *nacks) includes(name string) bool {
 	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return slices.Contains(r.names, name) })

@@ -48,7 +48,7 @@ type Outcome struct {
 	Version  string
 	Received time.Time
 	// Progress counts the clients of that response's version; nil: it is not counted. Gen is its
-	// generation. News: something in it had changed.
+	// generation; 0: the client acknowledged a part of it (P38). News: something in it had changed.
 	Progress *snapshot.VersionProgress
 	Gen      uint64
 	News     bool
@@ -88,12 +88,21 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 	return out
 }
 
-// Sent records that the plan's response was sent with nonce number seq.
+// Sent records that the plan's response was sent with nonce number seq. If it is sent in parts, the
+// next ones have the numbers that follow.
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
-	s.inFlight.add(pendingACK{
+	f := pendingACK{
 		seq: seq, at: now, manifest: m, sub: s.sub.effective, beforeACK: p.BeforeACK,
 		news: s.hasNews(p, m), progress: p.To.Progress, of: IDOf(p.To),
-	})
+	}
+	for i, part := range m.parts[:max(len(m.parts)-1, 0)] {
+		f.manifest, f.seq, f.partFollows = part, seq+uint64(i), true
+		s.inFlight.responses = append(s.inFlight.responses, f)
+	}
+	if n := len(m.parts); n > 0 {
+		f.manifest, f.seq, f.partFollows = m.parts[n-1], seq+uint64(n-1), false
+	}
+	s.inFlight.add(f)
 	s.nacks.dropResent(s.view(p.To), m, s.form.Variant)
 	if p.BeforeACK {
 		s.deliverBeforeACK(p)

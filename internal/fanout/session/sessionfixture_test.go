@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ type sessionFixture struct {
 	later  bool     // a later type has a newer change to send (P19)
 	plan   Plan     // of the last response
 	size   int      // of it, with a nonce of the longest
-
+	cut    int      // the size of the parts into which responses are cut (P38); 0: they are not
 }
 
 func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFixture {
@@ -177,7 +178,7 @@ func (w *sessionFixture) made(p *Plan) *frame {
 		p.Oversized = &Oversized{Version: p.To.Version, Bytes: size}
 		return nil
 	}
-	f := &frame{c.Manifest(p.To), c.Changed, c.Heartbeats, c.Removed, c.Errors, body.Encode()}
+	f := &frame{c.Manifest(p.To, body.Split(cmp.Or(w.cut, maxResponse))), c.Changed, c.Heartbeats, c.Removed, c.Errors, body.Encode()}
 	if p.Shared() {
 		w.frames.byKey[p.Key] = f
 	}
@@ -200,9 +201,11 @@ func (w *sessionFixture) respond() *frame {
 		return nil
 	}
 	w.plan, w.size, w.frame = p, len(f.body)+nonceSize, f
-	w.seq++
-	w.nonces = append(w.nonces, w.seq)
-	w.s.Sent(&p, f.Manifest, w.seq, w.Now)
+	w.s.Sent(&p, f.Manifest, w.seq+1, w.Now)
+	for range max(1, len(f.parts)) {
+		w.seq++
+		w.nonces = append(w.nonces, w.seq)
+	}
 	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.AlsoFollows)))
 	return f
 }
