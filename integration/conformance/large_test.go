@@ -1,10 +1,15 @@
 package conformance
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // A SotW response over 256 MiB is not sent. The client keeps its resources, and receives the next
@@ -90,6 +95,37 @@ func TestP38_Parts(t *testing.T) {
 			if a := cl.next(cds); !slices.Equal(slices.Sorted(maps.Keys(a.bodies)), rejected) {
 				c.Fatalf("sent again: %v, want %v", slices.Sorted(maps.Keys(a.bodies)), rejected)
 			}
+		}
+	})
+}
+
+// SotW responses are not cut. A client that ends its stream right after one over 4 MiB is reported. A
+// client that has answered it is not.
+func TestP38_TheClientsLimit(t *testing.T) {
+	each(t, patient, both(downSotW, onADS), func(c *trial) {
+		c.site.put(c, cds, "a="+strings.Repeat("x", 5<<20))
+		large, happy := c.client("large-"+c.key), c.client("happy-"+c.key)
+		happy.sub(cds)
+		happy.ack(happy.next(cds))
+		happy.quiet()
+		happy.reconnect()
+		large.receives = 4 << 20
+		large.sub(cds)
+		large.ended(cds, codes.ResourceExhausted)
+		said := func(cl *client) bool {
+			return strings.Contains(c.relay.said("node="+cl.node.Id), "reason=client_message_limit")
+		}
+		xdstest.Eventually(c, "the log", func() error {
+			if !said(large) {
+				return errors.New("the relay does not say why the stream ended")
+			}
+			return nil
+		})
+		if said(happy) {
+			c.Error("a client that answered is reported")
+		}
+		if !strings.Contains(c.relay.get(c, "/server_info"), "client_message_limit") {
+			c.Error("the status does not have it")
 		}
 	})
 }

@@ -64,7 +64,9 @@ func TestP38_LargeDeltaResponsesAreCut(t *testing.T) {
 			return true
 		})
 	}
-	status(func(s inspect.TypeStatus) bool { return s.State == inspect.StateSynced && s.Sends == s.Acks && s.Sends > 3 })
+	status(func(s inspect.TypeStatus) bool {
+		return s.State == inspect.StateSynced && s.Sends == s.Acks && s.Sends > 3
+	})
 
 	g.Publish(update(t, xds.ClusterType, append(gone, "huge=2")...))
 	for _, c := range clients {

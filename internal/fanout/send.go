@@ -181,6 +181,9 @@ func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
 	st.before.Store(st.conn.Written())
 	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
 	st.inFlight.Store(frame)
+	if size > clientLimit {
+		st.large.Store(&large{ty.Type, size, seq, time.Now()})
+	}
 	out.seq = st.run.send()
 	// SendMsg only queues. An error means that the stream is ending, which the receiver sees
 	// as well.

@@ -159,12 +159,16 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	}
 	s.metrics.Streams[v].Add(1)
 	err := st.receive()
+	tooLarge := st.rejectsLarge(time.Now())
 	st.close()
 	s.remove(st)
 	s.metrics.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
 		s.refusals.Note("client stream ended", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
+	} else if tooLarge != nil {
+		s.metrics.Refuse(tooLarge.Reason)
+		s.refusals.Note("client ended its stream", tooLarge, st.client(st.NodeID()))
 	}
 	return err
 }

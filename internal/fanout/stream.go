@@ -53,6 +53,7 @@ type stream struct {
 	before   atomic.Int64             // bytes that were written to the connection before it
 	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left     atomic.Pointer[chan any] // closed when the last worker has left
+	large    atomic.Pointer[large]    // the last large message that the client has not answered; nil: none
 
 	// The worker's that has the stream.
 	unsent *unsent // nil: none
@@ -317,7 +318,8 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	now := time.Now()
 	st.mu.Lock()
-	out := ty.Request(r, want, st.nonces.number(r.Nonce))
+	seq := st.nonces.number(r.Nonce)
+	out := ty.Request(r, want, seq)
 	if first || changed {
 		ty.track.Requested(now)
 	}
@@ -334,6 +336,9 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	st.mu.Unlock()
 
+	if l := st.large.Load(); l != nil && seq >= l.seq {
+		st.large.CompareAndSwap(l, nil)
+	}
 	if limit > 0 && remembers > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names are unsubscribed or in initial_resource_versions, without a response yet; more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}

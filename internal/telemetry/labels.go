@@ -224,6 +224,7 @@ const (
 	OriginUnreachable               // nothing held and no origin (P53)
 	SendTimeout                     // the client read too little in send_timeout
 	Draining                        // the relay is shutting down
+	MessageLimit                    // the client ended its stream right after a large response (P38)
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -265,6 +266,7 @@ var reasonNames = [reasons]string{
 	OriginUnreachable: "origin_unreachable",
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
+	MessageLimit:      "client_message_limit",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",
