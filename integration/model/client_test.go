@@ -44,7 +44,9 @@ type client struct {
 	points bool // it had listeners when the stream began
 	log    func(format string, args ...any)
 
-	mu    sync.Mutex
+	mu     sync.Mutex
+	pushes map[string]int // as of the end of the last take
+
 	inbox []proto.Message
 	err   error         // why the stream ended
 	slow  chan struct{} // the reader waits until it is closed; nil: it reads
@@ -78,12 +80,16 @@ type clientType struct {
 	// may have differed then. It is sent once, even if it has become equal to the wildcard's
 	// meanwhile.
 	narrowed map[string]bool
-	nacks    []map[string]int     // contents of rejected responses (P15)
+	nacks    []rejected           // rejected responses (P15)
 	accepted map[string]time.Time // when it acknowledged resources while it rejected nothing (P36)
 }
 
+// rejected is a rejected response: its contents, and the pushes before it.
+type rejected struct{ items, pushes map[string]int }
+
 type response struct {
 	nonce, version string
+	pushes         map[string]int // that the relay had certainly seen when it made the response
 	items          map[string]int // 0: removed
 	versions       map[string]string
 }
@@ -344,7 +350,7 @@ func (c *client) answer(t *clientType, nack bool) bool {
 		text = "no"
 		t.changedSince(r)
 		if !c.full(t) || len(t.open) == 0 { // otherwise the next one holds everything
-			t.nacks = append(t.nacks, maps.Clone(r.items))
+			t.nacks = append(t.nacks, rejected{maps.Clone(r.items), r.pushes})
 		}
 		for n, content := range r.items {
 			if !t.covers(n) {
@@ -392,11 +398,11 @@ func (c *client) answer(t *clientType, nack bool) bool {
 
 // changedSince allows a rejected response to be sent again if one in flight has a change of it,
 // even if the change was undone since (P15).
-func (t *clientType) changedSince(rejected response) {
+func (t *clientType) changedSince(nacked response) {
 	for _, later := range t.open {
 		for n, content := range later.items {
-			if was, in := rejected.items[n]; in && was != content {
-				for n := range rejected.items {
+			if was, in := nacked.items[n]; in && was != content {
+				for n := range nacked.items {
 					t.excuse(n)
 				}
 				return
@@ -411,8 +417,8 @@ const givenUp = -1
 // letGo marks the rejected contents of a name as not mattering, even if it is subscribed again.
 func (t *clientType) letGo(name string) {
 	for _, of := range t.nacks {
-		if _, in := of[name]; in {
-			of[name] = givenUp
+		if _, in := of.items[name]; in {
+			of.items[name] = givenUp
 		}
 	}
 }
@@ -460,6 +466,7 @@ func (c *client) take(w *relayFixture) (bool, error) {
 	}
 	for _, m := range inbox {
 		t, r, err := c.decode(m)
+		r.pushes = c.pushes
 		w.tb.Logf("%s <- %v", c.id, m)
 		if err == nil {
 			err = c.check(w, t, r)
@@ -468,6 +475,9 @@ func (c *client) take(w *relayFixture) (bool, error) {
 			return true, fmt.Errorf("%w\n%v", err, m)
 		}
 		t.open = append(t.open, r)
+	}
+	if !c.isSlow() {
+		c.pushes = w.o.pushesSoFar()
 	}
 	return len(inbox) > 0, nil
 }

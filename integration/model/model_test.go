@@ -65,6 +65,7 @@ type relayFixture struct {
 	// start starts a relay in place of the one that stopRelay ended. Clients reach it through down.
 	start, stopRelay func()
 	restarted        bool
+	pushed           bool // the origin has sent everything again (P15)
 	down             atomic.Pointer[dialer]
 }
 

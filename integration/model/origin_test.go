@@ -31,6 +31,7 @@ type origin struct {
 	stamps   int                            // makes versions differ
 	version  map[string]int                 // type+name -> stamp
 	removals map[string][]time.Time         // type+name -> when
+	pushes   map[string]int                 // type+name -> how often it was sent
 	silent   map[string]bool                // type+name: it is not answered
 	away     bool                           // streams end at once
 	whole    bool                           // everything pending is sent at once
@@ -94,7 +95,7 @@ func startOrigin() *origin {
 		listener: bufconn.Listen(1 << 16),
 		// The bubble's hours pass at once, so many pings must not count as a flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
-		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time),
+		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time), pushes: make(map[string]int),
 		silent: make(map[string]bool),
 	}
 	for _, typ := range types {
@@ -434,6 +435,13 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	return at.s, m
 }
 
+// pushesSoFar returns how often each type+name was sent.
+func (o *origin) pushesSoFar() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.pushes)
+}
+
 // response makes the message, nil if the variant cannot express it.
 func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) proto.Message {
 	t := s.types[typ]
@@ -453,6 +461,7 @@ func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) prot
 			continue
 		}
 		t.told[n] = o.versionOf(typ, n)
+		o.pushes[string(typ)+n]++
 		a := makeAny(typ, n, content)
 		d.Resources = append(d.Resources, &discoveryv3.Resource{Name: n, Version: t.told[n], Resource: a})
 		w.Resources = append(w.Resources, a)
@@ -465,6 +474,7 @@ func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) prot
 		for _, n := range slices.Sorted(maps.Keys(o.has[typ])) {
 			if t.covers(n) {
 				w.Resources = append(w.Resources, makeAny(typ, n, o.has[typ][n]))
+				o.pushes[string(typ)+n]++
 				t.told[n] = o.versionOf(typ, n)
 			}
 		}

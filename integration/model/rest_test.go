@@ -37,8 +37,9 @@ func (w *relayFixture) rest() {
 	}
 }
 
-// finish brings everything to rest and compares the clients with the origin, in three steps. First
-// as it is, except for rejected contents. Then after everything has changed, which replaces
+// finish brings everything to rest and compares the clients with the origin, in four steps. First
+// as it is, except for rejected contents. Then after the origin has sent everything again, which is
+// the retry of rejected responses (P15). Then after everything has changed, which replaces
 // rejected contents (P15). Then after something was removed.
 func (w *relayFixture) finish() {
 	for _, c := range w.clients {
@@ -46,6 +47,17 @@ func (w *relayFixture) finish() {
 	}
 	w.rest()
 	w.compare("at rest")
+	for range 2 { // the first one may be the answer to a new stream
+		for _, typ := range types {
+			for n := range w.o.has[typ] {
+				w.o.stamp(typ, n)
+			}
+		}
+		w.rest()
+	}
+	w.pushed = true
+	w.compare("once everything was sent again")
+	w.pushed = false
 	w.change()
 	w.compare("once everything has changed")
 	for _, typ := range types {
@@ -108,7 +120,10 @@ func (w *relayFixture) differs(c *client, t *clientType) error {
 		return errors.New("P11: the wildcard was never answered")
 	}
 	for _, n := range names {
-		if slices.ContainsFunc(t.nacks, func(of map[string]int) bool { _, in := of[n]; return (in || c.full(t)) && !w.moved(c, t, of) }) {
+		if slices.ContainsFunc(t.nacks, func(of rejected) bool {
+			_, in := of.items[n]
+			return (in || c.full(t)) && !w.moved(c, t, of.items) && !w.pushedAgain(t, of.items)
+		}) {
 			continue
 		}
 		has, there := w.o.has[t.typ][n]
@@ -136,6 +151,16 @@ func (w *relayFixture) differs(c *client, t *clientType) error {
 		}
 	}
 	return nil
+}
+
+// pushedAgain reports whether the origin has sent anything again that a client rejected, after
+// everything else was at rest (P15).
+func (w *relayFixture) pushedAgain(t *clientType, rejected map[string]int) bool {
+	return w.pushed && slices.ContainsFunc(names, func(n string) bool {
+		was, in := rejected[n]
+		has, there := w.o.has[t.typ][n]
+		return in && t.covers(n) && there && has == was
+	})
 }
 
 // moved reports whether anything that a client rejected has certainly changed.

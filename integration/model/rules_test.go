@@ -41,8 +41,8 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	// A name that is answered by itself may be part of a rejected response: the rest follows (P15).
 	for _, of := range t.nacks {
 		for n, content := range r.items {
-			if was, in := of[n]; in && was != content {
-				for other := range of {
+			if was, in := of.items[n]; in && was != content {
+				for other := range of.items {
 					t.excuse(other)
 				}
 				break
@@ -50,8 +50,8 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 		}
 	}
 	// Names that a response covers again are no longer rejected.
-	t.nacks = slices.DeleteFunc(t.nacks, func(of map[string]int) bool {
-		for n := range of {
+	t.nacks = slices.DeleteFunc(t.nacks, func(of rejected) bool {
+		for n := range of.items {
 			if _, again := r.items[n]; !again && t.covers(n) {
 				return c.full(t) // it holds everything
 			}
@@ -138,17 +138,20 @@ func (c *client) checkItem(w *relayFixture, t *clientType, r response, n string,
 		return nil
 	}
 	for _, of := range t.nacks {
-		if _, in := of[n]; !in {
+		if _, in := of.items[n]; !in {
 			continue
 		}
-		for other, rejected := range of {
+		for other, rejected := range of.items {
+			if key := string(t.typ) + other; t.covers(other) && w.o.pushesSoFar()[key] > of.pushes[key] {
+				return nil // P15: the origin's next push is the retry
+			}
 			if now, again := r.items[other]; again && (now != rejected || t.told[other] != rejected || rejected == 0) {
 				// P15: part of a rejected response has changed, even if only for a while. Or the
 				// client, which rejected the removal of a name, subscribes to that name again.
 				return nil
 			}
 		}
-		if !w.still(t, of) {
+		if !w.still(t, of.items) {
 			return nil
 		}
 	}
