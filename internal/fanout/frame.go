@@ -59,12 +59,16 @@ const maxPart = 3 << 20
 
 // newFrame encodes a response, whose body is cut into parts. ttls is what is left of the TTLs in it.
 func newFrame(body *xds.ResponseBody, parts []*xds.ResponseBody, c *session.Content, to *snapshot.Snapshot, ttls []time.Duration) *Frame {
-	bodies := make([][]byte, len(parts))
+	bodies, m := make([][]byte, len(parts)), c.Manifest(to)
 	for i, p := range parts {
 		bodies[i] = p.Encode()
 		snapshot.CountDerived(int64(len(bodies[i])))
+		if len(parts) > 1 {
+			c := session.Content{Changed: p.Resources, Heartbeats: p.Heartbeats, Removed: p.Removed, Errors: p.Errors}
+			m.Parts = append(m.Parts, c.Manifest(to))
+		}
 	}
-	return &Frame{Manifest: c.Manifest(to, parts), bodies: bodies, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
+	return &Frame{Manifest: m, bodies: bodies, typ: body.Type, identifier: body.Identifier, form: body.ResourceFormat, version: body.Version,
 		resources: c.Changed, heartbeats: c.Heartbeats, removed: c.Removed, errors: c.Errors, ttls: ttls}
 }
 
@@ -179,8 +183,14 @@ func (f *Frame) receivedAt(received time.Time) *Frame {
 	if f.Received.Equal(received) {
 		return f
 	}
-	own := *f
-	own.Manifest, own.first = f.Manifest.ReceivedAt(received), f
+	own, m := *f, *f.Manifest
+	m.Received, m.Parts = received, nil
+	for _, p := range f.Parts {
+		part := *p
+		part.Received = received
+		m.Parts = append(m.Parts, &part)
+	}
+	own.Manifest, own.first = &m, f
 	return &own
 }
 

@@ -26,13 +26,13 @@ type pendingACK struct {
 	seq       uint64 // number in its nonce, from 1
 	at        time.Time
 	manifest  *Manifest
-	sub       *snapshot.Subscription // the effective one when it was sent
-	beforeACK bool                   // it was sent while the ACK of an earlier one was pending (P19)
+	sub       *snapshot.Subscription    // the effective one when it was sent
+	beforeACK bool                      // it was sent while the ACK of an earlier one was pending (P19)
+	news      bool                      // something in it changed since the responses before
+	of        SnapshotID                // the snapshot that it was made of
+	progress  *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 	// partFollows: it is a part of a response, and not the last one (P38).
 	partFollows bool
-	news        bool                      // something in it changed since the responses before
-	of          SnapshotID                // the snapshot that it was made of
-	progress    *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 }
 
 // maxPendingACKs bounds the pending ACKs of a session. It first forgets the oldest response that
@@ -48,24 +48,19 @@ type inFlight struct {
 
 func (in *inFlight) any() bool { return len(in.responses) > 0 }
 
-// add adds a response, or the last part of one.
-func (in *inFlight) add(f pendingACK) {
-	in.responses = append(in.responses, f)
-	whole, newest := 0, 0 // the number of responses; the first part of the new one
-	for i, f := range in.responses[:len(in.responses)-1] {
+// limit forgets the oldest response if there are too many.
+func (in *inFlight) limit() {
+	whole := 0
+	for _, f := range in.responses {
 		if !f.partFollows {
-			whole, newest = whole+1, i+1
+			whole++
 		}
 	}
-	if whole < maxPendingACKs {
+	if whole <= maxPendingACKs {
 		return
 	}
-	sentBeforeACK := func(f pendingACK) bool { return f.beforeACK }
-	first := max(0, slices.IndexFunc(in.responses[:newest], sentBeforeACK))
-	last := first
-	for in.responses[last].partFollows {
-		last++
-	}
+	first := max(0, slices.IndexFunc(in.responses, func(f pendingACK) bool { return f.beforeACK }))
+	last := first + slices.IndexFunc(in.responses[first:], func(f pendingACK) bool { return !f.partFollows })
 	in.responses = slices.Delete(in.responses, first, last+1)
 }
 
@@ -148,10 +143,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		out.Progress = f.progress
 	}
 	if out.Answer == Acked && f.partFollows {
-		out.Gen = 0 // the client has not acknowledged all of it
-	}
-	if out.Answer == Acked && (f.partFollows || s.nacks.of(f.of.Gen)) {
-		out.Progress = nil
+		out.Gen, out.Progress = 0, nil // the client has not acknowledged all of it
 	}
 	if f.news {
 		out.Received = f.manifest.Received

@@ -323,7 +323,7 @@ func TestP38_Parts(t *testing.T) {
 		t.Errorf("the NACK of part 2: %+v, %v", out, out.Rejected)
 	}
 	w.want("")
-	acks(3, Outcome{Gen: first.Gen}) // it has not all of the version
+	acks(3, Outcome{Gen: first.Gen, Progress: first.Progress})
 	w.want("f")
 	w.ack()
 	w.wild("a=2")

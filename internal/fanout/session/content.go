@@ -173,39 +173,17 @@ func (p *Plan) Body(c *Content, identifier string) *xds.ResponseBody {
 // Manifest lists what a response included. Sessions keep it, and not the body, until the client has
 // answered.
 type Manifest struct {
-	parts    []*Manifest   // of a response that is sent in parts, each with its own nonce (P38); nil: it is not
 	names    []string      // in resources, removed and errors, sorted
 	versions []xds.Version // of the names, in the same order; zero: removed
 
+	Parts []*Manifest // of a response that is sent in parts (P38); nil: it is not
 	Summary
 	Received time.Time // when the origin sent the newest change in the snapshot
 	Version  string    // of the snapshot: version_info or system_version_info
 }
 
-// Manifest is that of a response with the content, made of a snapshot. parts are the bodies in which
-// it is sent.
-func (c *Content) Manifest(to *snapshot.Snapshot, parts []*xds.ResponseBody) *Manifest {
-	m := c.manifest(to)
-	if len(parts) > 1 {
-		for _, p := range parts {
-			part := Content{Changed: p.Resources, Heartbeats: p.Heartbeats, Removed: p.Removed, Errors: p.Errors}
-			m.parts = append(m.parts, part.manifest(to))
-		}
-	}
-	return m
-}
-
-// ReceivedAt returns a copy of the manifest with this value of Received.
-func (m *Manifest) ReceivedAt(received time.Time) *Manifest {
-	own := *m
-	own.Received, own.parts = received, nil
-	for _, p := range m.parts {
-		own.parts = append(own.parts, p.ReceivedAt(received))
-	}
-	return &own
-}
-
-func (c *Content) manifest(to *snapshot.Snapshot) *Manifest {
+// Manifest is that of a response with the content, made of a snapshot.
+func (c *Content) Manifest(to *snapshot.Snapshot) *Manifest {
 	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
 	m.names = make([]string, 0, len(c.Changed)+len(c.Heartbeats)+len(c.Removed)+len(c.Errors))
 	of := make(map[string]xds.Version, len(c.Changed)+len(c.Heartbeats))

@@ -175,10 +175,10 @@ func (c *modelClient) work() {
 			items[n] = nil
 			delete(c.sent, n)
 		}
-		if c.frame.parts == nil {
+		if c.frame.Parts == nil {
 			c.open = append(c.open, items)
 		}
-		for _, m := range c.frame.parts { // P38: the client answers each part
+		for _, m := range c.frame.Parts { // P38: the client answers each part
 			part := make(map[string]*aliased)
 			for _, n := range m.names {
 				part[n] = items[n]

@@ -11,8 +11,7 @@ import (
 type nacks struct {
 	list        []nackedResponse // oldest first, at most maxPendingACKs; nil: none
 	lastWasNACK bool             // the client answered the last response with a NACK
-	// seen is as in nackedResponse, for a full-state response; zero: all was sent again since.
-	seen SnapshotID
+	seen        SnapshotID       // as in nackedResponse, for a full-state response
 }
 
 // nackedResponse is what a response held that the client rejected. None of it is sent again by
@@ -91,11 +90,6 @@ func (r *nackedResponse) removed(name string) bool {
 	}
 	v, _ := r.manifest.version(name)
 	return v == xds.Version{}
-}
-
-// of reports whether the client rejected something of a generation.
-func (ns *nacks) of(gen uint64) bool {
-	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return r.gen == gen })
 }
 
 // includes reports whether a rejected response included the name.
@@ -261,16 +255,14 @@ func (c comparison) sentAgain(since SnapshotID, names []string) bool {
 func (c comparison) nackedSentAgain() bool {
 	ns := &c.s.nacks
 	if c.s.fullState() {
-		return c.sentAgain(ns.seen, nil)
+		return ns.lastWasNACK && !c.s.inFlight.any() && c.sentAgain(ns.seen, nil) // else it has been sent again
 	}
 	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return c.sentAgain(r.seen, r.names) })
 }
 
 // moveTo records that the session has looked for what the origin sent again up to a snapshot.
 func (ns *nacks) moveTo(at SnapshotID) {
-	if ns.seen != (SnapshotID{}) {
-		ns.seen = at
-	}
+	ns.seen = at
 	for i := range ns.list {
 		ns.list[i].seen = at
 	}

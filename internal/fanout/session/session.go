@@ -92,17 +92,18 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 // next ones have the numbers that follow.
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	f := pendingACK{
-		seq: seq, at: now, manifest: m, sub: s.sub.effective, beforeACK: p.BeforeACK,
+		at: now, sub: s.sub.effective, beforeACK: p.BeforeACK,
 		news: s.hasNews(p, m), progress: p.To.Progress, of: IDOf(p.To),
 	}
-	for i, part := range m.parts[:max(len(m.parts)-1, 0)] {
-		f.manifest, f.seq, f.partFollows = part, seq+uint64(i), true
+	parts := m.Parts
+	if parts == nil {
+		parts = []*Manifest{m}
+	}
+	for i, part := range parts {
+		f.manifest, f.seq, f.partFollows = part, seq+uint64(i), i+1 < len(parts)
 		s.inFlight.responses = append(s.inFlight.responses, f)
 	}
-	if n := len(m.parts); n > 0 {
-		f.manifest, f.seq, f.partFollows = m.parts[n-1], seq+uint64(n-1), false
-	}
-	s.inFlight.add(f)
+	s.inFlight.limit()
 	s.nacks.dropResent(s.view(p.To), m, s.form.Variant)
 	if p.BeforeACK {
 		s.deliverBeforeACK(p)
@@ -112,9 +113,6 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	}
 	for _, name := range m.LaterErrors {
 		s.delivered.setError(name, nil) // so that the error is sent with the next response (P39)
-	}
-	if s.fullState() {
-		s.nacks.seen = SnapshotID{}
 	}
 	s.nacks.repeatRest(s.view(s.delivered.snapshot), p, m, &s.forced)
 	s.normalize()

@@ -178,7 +178,13 @@ func (w *sessionFixture) made(p *Plan) *frame {
 		p.Oversized = &Oversized{Version: p.To.Version, Bytes: size}
 		return nil
 	}
-	f := &frame{c.Manifest(p.To, body.Split(cmp.Or(w.cut, maxResponse))), c.Changed, c.Heartbeats, c.Removed, c.Errors, body.Encode()}
+	f := &frame{c.Manifest(p.To), c.Changed, c.Heartbeats, c.Removed, c.Errors, body.Encode()}
+	if parts := body.Split(cmp.Or(w.cut, maxResponse)); len(parts) > 1 {
+		for _, part := range parts {
+			c := Content{Changed: part.Resources, Heartbeats: part.Heartbeats, Removed: part.Removed, Errors: part.Errors}
+			f.Parts = append(f.Parts, c.Manifest(p.To))
+		}
+	}
 	if p.Shared() {
 		w.frames.byKey[p.Key] = f
 	}
@@ -202,7 +208,7 @@ func (w *sessionFixture) respond() *frame {
 	}
 	w.plan, w.size, w.frame = p, len(f.body)+nonceSize, f
 	w.s.Sent(&p, f.Manifest, w.seq+1, w.Now)
-	for range max(1, len(f.parts)) {
+	for range max(1, len(f.Parts)) {
 		w.seq++
 		w.nonces = append(w.nonces, w.seq)
 	}
