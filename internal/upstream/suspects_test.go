@@ -274,6 +274,32 @@ func TestP68_P53_NothingElseIsLeft(t *testing.T) {
 	})
 }
 
+// If the first keys ask only for a type that the origin does not know, the origin counts as away. Keys
+// that come then return soon from the next origin.
+func TestP68_P56_TheFirstKeysAskForAnUnknownType(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		n.picky("one", "SRDS")
+		n.picky("two")
+		r := n.relay(v, "one", "two")
+		for range 5 {
+			r.stream(all(srds))
+		}
+		time.Sleep(10 * time.Second)
+		if !r.client.origins[0].isAway() {
+			t.Error("the origin is not away")
+		}
+		_, sink := r.stream(named(eds, "a"))
+		time.Sleep(20 * time.Second)
+		sink.from(t, eds, addressOf("one"))
+		if r.client.origins[0].isAway() {
+			t.Error("the origin is away")
+		}
+		_, sink = r.stream(named(eds, "b"))
+		time.Sleep(time.Second)
+		sink.from(t, eds, addressOf("one"))
+	})
+}
+
 // A lost connection is no sign against suspects, and neither is a stream that lived for longer.
 func TestP68_OnlyTheOriginsOwnStatusSoonAfterTheRequest(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
