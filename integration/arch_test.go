@@ -64,13 +64,17 @@ var house = map[string]place{
 		"a node's key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/upstream/adsclient", "internal/upstream/filesource",
+		[]string{"internal/upstream/adsclient", "internal/upstream/connections", "internal/upstream/filesource",
 			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
 		"it passes Updates to a Sink, and does not depend on their use",
 	},
 	"internal/upstream/adsclient": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
 		"a conversation is a function of state, message and time: it needs no transport, metric or log",
+	},
+	"internal/upstream/connections": {
+		[]string{"internal/telemetry", "internal/telemetry/tlsfiles"},
+		"it connects, and knows nothing of streams",
 	},
 	"internal/upstream/filesource": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
@@ -203,7 +207,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},

@@ -26,6 +26,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/xds"
 )
 
@@ -141,7 +142,7 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, lo
 	}
 	for _, origin := range u.Origins {
 		o.Origins = append(o.Origins, upstream.OriginOptions{
-			Name: origin.Name, Address: origin.Address, TLS: upstream.TLSFiles(origin.TLS), Balance: origin.Balance,
+			Name: origin.Name, Address: origin.Address, TLS: connections.TLSFiles(origin.TLS), Balance: origin.Balance,
 		})
 	}
 	return upstream.New(o)

@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
@@ -50,7 +51,7 @@ type OriginOptions struct {
 	Name string
 	// Address is a gRPC target, or file: and an absolute directory.
 	Address string
-	TLS     TLSFiles
+	TLS     connections.TLSFiles
 	// Balance over what the target resolves to: round_robin (also if empty) or
 	// pick_first.
 	Balance string

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/credentials/insecure"
+	"xdsrelay/internal/upstream/connections"
 )
 
 // listenWith accepts connections on loopback and calls answer for each.
@@ -57,9 +57,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			address := listenWith(t, c.answer)
 			r := newRelay(t, Options{}, address)
-			at := r.client.origins[0]
-			o := OriginOptions{Address: address, Balance: "round_robin"}
-			at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
+			r.reconnect(func(o *connections.Options) { o.Timeout = c.timeout })
 			r.launch()
 			_, sink := r.stream(named(rds, "a"))
 			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
@@ -72,18 +70,5 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 				t.Errorf("before it failed: %+v", first)
 			}
 		})
-	}
-}
-
-// The listener never accepts, so there is no connection to report.
-func TestP53_AnOriginThatCannotBeReachedInTime(t *testing.T) {
-	o := OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}
-	d, err := o.dialer(insecure.NewCredentials(), new(Options), time.Second)()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = d.cc.Close() }()
-	if err := d.unopened(5 * time.Second); err.Error() != "not connected within 5s" {
-		t.Error(err)
 	}
 }

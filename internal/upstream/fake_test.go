@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -202,6 +204,22 @@ func (r *relay) launch() {
 		cancel()
 		r.wg.Wait()
 	})
+}
+
+// reconnect changes the options of the connections to the first origin. The relay must not run yet.
+func (r *relay) reconnect(change func(*connections.Options)) {
+	r.t.Helper()
+	at := &r.client.opts.Origins[0]
+	options := at.connections(insecure.NewCredentials(), &r.client.opts)
+	if options.Balance == "" {
+		options.Balance = "round_robin"
+	}
+	change(&options)
+	pool, err := connections.New(options)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.client.origins[0].origin.(*grpcOrigin).pool = pool
 }
 
 // fail makes an origin away, although its connection is ready.

@@ -13,17 +13,14 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/dns"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
@@ -44,23 +41,18 @@ const (
 	placeTimeout   = 3 * time.Second
 )
 
-func init() {
-	// After a failed dial, names are resolved again at once (P54). grpc-go waits for 30 s otherwise.
-	dns.SetMinResolutionInterval(2 * time.Second)
-}
-
 // grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
 	state *originState
 	opts  *Options
-	pool  pool
+	pool  *connections.Pool
 	certs *tlsfiles.Source // nil: plaintext
 
 	connectTimeout, placeTimeout time.Duration // the constants, except in tests
 }
 
 func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin, error) {
-	creds, certs, err := o.TLS.credentials(o.Name, opts)
+	creds, certs, err := o.TLS.Credentials(o.Name, opts.Metrics, opts.Log)
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
@@ -71,51 +63,31 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin,
 	default:
 		return nil, fmt.Errorf("balance must be round_robin or pick_first, but is %q", o.Balance)
 	}
-	dial := o.dialer(creds, opts, connectTimeout)
-	d, err := dial() // an invalid target fails here
+	pool, err := connections.New(o.connections(creds, opts))
 	if err != nil {
-		return nil, err
-	}
-	if err := d.cc.Close(); err != nil {
 		return nil, err
 	}
 	s.turn, s.opens = make(chan struct{}), rate.NewLimiter(opensPerSecond, 1)
 	return &grpcOrigin{
-		state: s, opts: opts, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
+		state: s, opts: opts, pool: pool, certs: certs,
 		connectTimeout: connectTimeout, placeTimeout: placeTimeout,
 	}, nil
 }
 
-// dialer makes connections to an origin. Each attempt may take up to timeout.
-func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Options, timeout time.Duration) func() (*dialed, error) {
-	return func() (*dialed, error) {
-		d := &dialed{timeout: timeout}
-		options := []grpc.DialOption{
-			grpc.WithTransportCredentials(dialedCredentials{creds, d}),
-			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
-			grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
-			grpc.WithIdleTimeout(0),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: opts.dialEvery, Multiplier: 1, Jitter: 0.2, MaxDelay: opts.dialEvery},
-				MinConnectTimeout: timeout,
-			}),
-			grpc.WithStatsHandler(endings{}),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
-			grpc.WithResolvers(watchedResolver{resolver.Get("dns"), d}),
-		}
-		if opts.Dialer != nil {
-			options = append(options, grpc.WithContextDialer(opts.Dialer))
-		}
-		var err error
-		d.cc, err = grpc.NewClient(o.Address, options...)
-		return d, err
+// connections are the options of the connections to an origin.
+func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts *Options) connections.Options {
+	return connections.Options{
+		Target: o.Address, Balance: o.Balance, Credentials: creds,
+		KeepaliveTime: opts.Keepalive.Time, KeepaliveTimeout: opts.Keepalive.Timeout,
+		Timeout: connectTimeout, DialEvery: opts.dialEvery, Limit: opts.StreamsPerConnection, Dialer: opts.Dialer,
+		Stats: endings{}, Calls: []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)},
+		Method: methods[xds.Delta],
 	}
 }
 
 func (o *grpcOrigin) upkeep(ctx context.Context) error {
-	defer o.pool.close()
-	first, err := o.pool.first()
+	defer o.pool.Close()
+	first, err := o.pool.First()
 	if err != nil {
 		return err
 	}
@@ -126,12 +98,12 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	if o.certs != nil {
 		parts.Go(func() { _ = o.certs.Run(ctx) }) // never fails
 	}
-	tick := time.NewTicker(idleFor / 2)
+	tick := time.NewTicker(connections.IdleFor / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			o.pool.trim(now)
+			o.pool.Trim(now)
 		case <-ctx.Done():
 			return nil
 		}
@@ -141,11 +113,11 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 // keepConnected keeps a connection without streams too, so that a wrong or unreachable origin shows
 // before a client needs it. It records what happens to the connection, until ctx ends. While no
 // connection can be made, each period of dialEvery counts as a failed dial.
-func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
+func (o *grpcOrigin) keepConnected(ctx context.Context, c *connections.Connection) {
 	defer o.setReady(c, false)
-	c.cc.Connect()
+	c.CC.Connect()
 	for ctx.Err() == nil {
-		state := c.cc.GetState()
+		state := c.CC.GetState()
 		o.setReady(c, state == connectivity.Ready)
 		wait, cancel := ctx, func() {}
 		switch state {
@@ -155,24 +127,24 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *conn) {
 				wait, cancel = context.WithTimeout(ctx, awayKnownFor)
 			}
 		case connectivity.Idle: // pick_first, after the origin closed the connection
-			c.cc.Connect()
+			c.CC.Connect()
 		case connectivity.TransientFailure:
-			if err := c.failure(ctx); err != nil {
+			if err := c.Failure(ctx); err != nil {
 				o.state.unreachable(err)
 			}
 			wait, cancel = context.WithTimeout(ctx, o.opts.dialEvery)
 		}
-		c.cc.WaitForStateChange(wait, state)
+		c.CC.WaitForStateChange(wait, state)
 		cancel()
 	}
 }
 
 // setReady records whether the kept connection is ready.
-func (o *grpcOrigin) setReady(c *conn, ready bool) {
-	changed := o.pool.setReady(c, ready)
+func (o *grpcOrigin) setReady(c *connections.Connection, ready bool) {
+	changed := o.pool.SetReady(c, ready)
 	if !ready {
 		o.state.disconnected()
-		o.pool.trim(time.Now())
+		o.pool.Trim(time.Now())
 	}
 	switch {
 	case !changed:
@@ -214,24 +186,24 @@ func (g *grpcSession) waitBeforeRetry(ctx context.Context, d time.Duration) { sl
 var errFull = errors.New("origin accepts no more streams on this connection")
 
 func (g *grpcSession) serve(ctx context.Context) error {
-	c, err := g.origin.pool.lease()
+	c, err := g.origin.pool.Lease()
 	if err != nil {
 		return err
 	}
-	defer g.origin.pool.release(c)
+	defer g.origin.pool.Release(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cs, err := g.open(context.WithValue(ctx, endedByOrigin{}, &g.stream.endedByOrigin), c, cancel)
 	if err != nil {
 		return err
 	}
-	g.stream.received = &c.received
-	if g.origin.pool.opened(c) {
+	g.stream.received = &c.Received
+	if g.origin.pool.Opened(c) {
 		g.origin.state.metrics.Connected.Add(1)
 	}
 	g.stream.Opened()
 	err = newADSStream(g.stream, cs).run(ctx, cancel)
-	if g.origin.pool.ended(c) {
+	if g.origin.pool.Ended(c) {
 		g.origin.state.metrics.Connected.Add(-1)
 	}
 	return err
@@ -239,23 +211,23 @@ func (g *grpcSession) serve(ctx context.Context) error {
 
 // open opens the gRPC stream, which lives as long as ctx. If the connection is ready and no stream
 // opens, the connection is full, although the relay's count says otherwise.
-func (g *grpcSession) open(ctx context.Context, c *conn, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
+func (g *grpcSession) open(ctx context.Context, c *connections.Connection, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
 	var settled atomic.Bool
 	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
-			cancel(c.unopened(g.origin.connectTimeout))
+			cancel(c.Unopened(g.origin.connectTimeout))
 		}
 	})
 	defer giveUp.Stop()
 	full := time.AfterFunc(g.origin.placeTimeout, func() {
-		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
+		if c.CC.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
 			cancel(errFull)
 		}
 	})
 	defer full.Stop()
 
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	cs, err := c.cc.NewStream(ctx, desc, methods[g.origin.opts.Variant])
+	cs, err := c.CC.NewStream(ctx, desc, methods[g.origin.opts.Variant])
 	late := !settled.CompareAndSwap(false, true) // one of the two has cancelled ctx
 	if late {
 		err = context.Cause(ctx)
@@ -264,7 +236,7 @@ func (g *grpcSession) open(ctx context.Context, c *conn, cancel context.CancelCa
 		return nil, errReopen // on another connection
 	}
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.Explain(err)
 	}
 	return cs, nil
 }
@@ -289,8 +261,8 @@ func (endings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 func (endings) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // full records that the origin accepts no more streams on c than are open. It returns their number.
-func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
-	n, fewer := o.pool.full(c)
+func (o *grpcOrigin) full(c *connections.Connection, log *slog.Logger) int {
+	n, fewer := o.pool.Full(c)
 	if fewer {
 		log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.state.name, "accepted", n)
 	}
@@ -308,5 +280,5 @@ func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("origin ended the stream")
 	}
-	return withoutLocalAddress(fmt.Errorf("stream: %w", err))
+	return connections.WithoutLocalAddress(fmt.Errorf("stream: %w", err))
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -326,49 +327,6 @@ func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 	}
 }
 
-func TestPoolClosesIdleSurplusConnections(t *testing.T) {
-	o := OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}
-	p := &pool{limit: 2, dial: o.dialer(insecure.NewCredentials(), new(Options), connectTimeout)}
-	defer p.close()
-	var leased []*conn
-	for range 6 {
-		c, err := p.lease()
-		if err != nil {
-			t.Fatal(err)
-		}
-		leased = append(leased, c)
-	}
-	if len(p.conns) != 3 {
-		t.Fatalf("%d connections for 6 leases of 2", len(p.conns))
-	}
-	p.conns[0].ready = true
-	for _, i := range []int{2, 3, 4} { // the second is empty, the third has room
-		p.release(leased[i])
-	}
-	if c, _ := p.lease(); c != leased[4] {
-		t.Error("a lease on an empty connection while another has room")
-	}
-	p.trim(time.Now())
-	if len(p.conns) != 3 {
-		t.Error("closed at once")
-	}
-	p.trim(time.Now().Add(idleFor))
-	if len(p.conns) != 2 {
-		t.Errorf("%d connections, want 2", len(p.conns))
-	}
-	for _, i := range []int{0, 1, 4, 5} {
-		p.release(leased[i])
-	}
-	p.trim(time.Now().Add(idleFor))
-	if len(p.conns) != 1 || p.conns[0] != leased[0] {
-		t.Errorf("%d connections, want the first one", len(p.conns))
-	}
-	p.close()
-	if _, err := p.lease(); err == nil {
-		t.Error("a lease of a closed pool")
-	}
-}
-
 func TestBalance(t *testing.T) {
 	for balance, spread := range map[string]bool{"": true, "round_robin": true, "pick_first": false} {
 		t.Run(balance, func(t *testing.T) {
@@ -404,7 +362,7 @@ func TestNewRefuses(t *testing.T) {
 		"no address":   {Origins: []OriginOptions{{}}},
 		"same name":    {Origins: []OriginOptions{{Address: "a:1"}, {Address: "b:1", Name: "a:1"}}},
 		"balance":      {Origins: []OriginOptions{{Address: "a:1", Balance: "best"}}},
-		"certificates": {Origins: []OriginOptions{{Address: "a:1", TLS: TLSFiles{CAFile: "/nowhere"}}}},
+		"certificates": {Origins: []OriginOptions{{Address: "a:1", TLS: connections.TLSFiles{CAFile: "/nowhere"}}}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: no error", name)

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"path/filepath"
@@ -13,13 +12,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -29,7 +27,7 @@ import (
 // the same words.
 func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 	ca, other := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
-	trust := TLSFiles{CAFile: tlstest.File(t, t.TempDir(), "ca", ca.PEM()), ServerName: "origin.test"}
+	trust := connections.TLSFiles{CAFile: tlstest.File(t, t.TempDir(), "ca", ca.PEM()), ServerName: "origin.test"}
 	secure := func(by *tlstest.Authority) string {
 		return secured(t, by.Pair(t, tlstest.DNS("origin.test")), nil).address
 	}
@@ -59,9 +57,7 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 			r := newRelay(t, Options{Origins: []OriginOptions{c.origin}, Log: log.Logger()})
 			at := r.client.origins[0]
 			if c.timeout > 0 {
-				o := c.origin
-				o.Balance = "round_robin"
-				at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
+				r.reconnect(func(o *connections.Options) { o.Timeout = c.timeout })
 			}
 			r.launch()
 			r.until("the origin to be away", func() bool { return at.status().Away })
@@ -217,48 +213,18 @@ func TestAnErrorHasNoLocalAddress(t *testing.T) {
 		_ = c.Close()
 	})
 	ca := tlstest.File(t, t.TempDir(), "ca", tlstest.NewAuthority(t).PEM())
-	r := startRelay(t, Options{Origins: []OriginOptions{{Address: reset, TLS: TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
+	r := startRelay(t, Options{Origins: []OriginOptions{{Address: reset, TLS: connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
 	at := r.client.origins[0]
 	r.until("the origin to be away", func() bool { return at.status().Away })
 	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, err := range []error{
-		new(dialed).explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
+		new(connections.Connection).Explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
 		ended(status.Error(codes.Unavailable, "error reading from server: read tcp [::1]:40000->[::2]:18000: connection reset by peer")),
 	} {
 		if strings.Contains(err.Error(), "40000") {
 			t.Errorf("%q has the relay's port", err)
 		}
 	}
-}
-
-// addresses is a resolver.ClientConn that accepts every result.
-type addresses struct{ resolver.ClientConn }
-
-func (addresses) UpdateState(resolver.State) error { return nil }
-func (addresses) ReportError(error)                {}
-
-// The relay remembers why the last lookup gave no address. gRPC's resolver gives an empty list for
-// a name that does not exist.
-func TestTheResolversErrorIsKept(t *testing.T) {
-	d := new(dialed)
-	w := watchedLookups{addresses{}, "nowhere.invalid", d}
-	is := func(want string) {
-		t.Helper()
-		got := d.explain(status.Error(codes.Unavailable, "no children to pick from")).Error()
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	w.ReportError(errors.New("lookup nowhere.invalid: server misbehaving"))
-	is("lookup nowhere.invalid: server misbehaving")
-	if err := w.UpdateState(resolver.State{}); err != nil {
-		t.Error(err)
-	}
-	is("lookup nowhere.invalid: no such host")
-	if err := w.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "127.0.0.1:1"}}}); err != nil {
-		t.Error(err)
-	}
-	is("open stream: rpc error: code = Unavailable desc = no children to pick from")
 }

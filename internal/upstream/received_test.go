@@ -15,10 +15,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 
 	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -94,18 +94,15 @@ func (s *spoiled) SendMsg(m any) error {
 // have opened any stream.
 func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	s := &spoiler{t: r.t, v: v}
-	r.client.origins[0].origin.(*grpcOrigin).pool.dial = func() (*dialed, error) {
-		cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
-			grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
-				cs, err := open(ctx, d, cc, method, o...)
-				if err != nil {
-					return nil, err
-				}
-				return &spoiled{cs, s}, nil
-			}))
-		return &dialed{cc: cc}, err
-	}
+	r.reconnect(func(o *connections.Options) {
+		o.Extra = append(o.Extra, grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			cs, err := open(ctx, d, cc, method, opts...)
+			if err != nil {
+				return nil, err
+			}
+			return &spoiled{cs, s}, nil
+		}))
+	})
 	return s
 }
 

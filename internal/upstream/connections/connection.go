@@ -1,0 +1,204 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/dns"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// Options of the connections to an origin.
+type Options struct {
+	Target string // any gRPC target
+	// Balance over what the target resolves to: round_robin or pick_first.
+	Balance                         string
+	Credentials                     credentials.TransportCredentials
+	KeepaliveTime, KeepaliveTimeout time.Duration // of HTTP/2 pings
+	Timeout                         time.Duration // of an attempt to connect
+	DialEvery                       time.Duration // about; while the origin cannot be reached (P54)
+	Limit                           int           // streams of a connection
+	// Dialer connects. Nil means over the network.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+	Stats  stats.Handler
+	Calls  []grpc.CallOption // defaults of streams
+	Method string            // a method that the origin serves
+	// Extra is for tests.
+	Extra []grpc.DialOption
+}
+
+func init() {
+	// After a failed dial, names are resolved again at once (P54). grpc-go waits for 30 s otherwise.
+	dns.SetMinResolutionInterval(2 * time.Second)
+}
+
+// connection makes a connection. It performs no I/O.
+func (o *Options) connection() (*Connection, error) {
+	c := &Connection{options: o}
+	options := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(countedCredentials{o.Credentials, c}),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
+		grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: o.DialEvery, Multiplier: 1, Jitter: 0.2, MaxDelay: o.DialEvery},
+			MinConnectTimeout: o.Timeout,
+		}),
+		grpc.WithDefaultCallOptions(o.Calls...),
+		grpc.WithResolvers(watchedResolver{resolver.Get("dns"), c}),
+	}, o.Extra...)
+	if o.Stats != nil {
+		options = append(options, grpc.WithStatsHandler(o.Stats))
+	}
+	if o.Dialer != nil {
+		options = append(options, grpc.WithContextDialer(o.Dialer))
+	}
+	var err error
+	c.CC, err = grpc.NewClient(o.Target, options...)
+	return c, err
+}
+
+// Connection is one connection to an origin, or one to each address of its target. Safe for concurrent
+// use.
+type Connection struct {
+	CC *grpc.ClientConn
+	// Received counts the received bytes.
+	Received atomic.Uint64
+
+	options *Options
+	usage
+	// unresolved is why the last lookup of the target's name gave no address; nil: it gave one, or
+	// the target is no DNS name.
+	unresolved atomic.Pointer[error]
+}
+
+// Unopened is the error of a stream that could not be opened in time.
+func (c *Connection) Unopened(in time.Duration) error {
+	if c.CC.GetState() == connectivity.Ready {
+		return fmt.Errorf("connected, but no stream was opened within %s", in)
+	}
+	return fmt.Errorf("not connected within %s", in)
+}
+
+// Explain returns the cause of an error of NewStream. If no connection can be made, that is the
+// error of the resolver, the dialer or the TLS handshake, which gRPC wraps or hides.
+func (c *Connection) Explain(err error) error { return WithoutLocalAddress(c.cause(err)) }
+
+// cause is Explain, with the addresses of both ends.
+func (c *Connection) cause(err error) error {
+	text := status.Convert(err).Message()
+	// round_robin hides the resolver's error behind the first text, pick_first some behind the
+	// second.
+	if strings.HasPrefix(text, "no children to pick from") || strings.HasPrefix(text, "name resolver error: ") {
+		if cause := c.unresolved.Load(); cause != nil {
+			return *cause
+		}
+	}
+	_, quoted, ok := strings.Cut(text, "connection error: desc = ")
+	if !ok {
+		return fmt.Errorf("open stream: %w", err)
+	}
+	what, unquoted := strconv.Unquote(quoted)
+	if unquoted != nil {
+		what = quoted
+	}
+	_, preface, ok := strings.Cut(what, "error reading server preface: ")
+	switch {
+	case ok && strings.Contains(preface, "use of closed network connection"):
+		return fmt.Errorf("connected, but no HTTP/2 within %s", c.options.Timeout)
+	case ok && strings.Contains(preface, "http2: "):
+		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls")
+	case ok && (preface == "EOF" || strings.Contains(preface, "connection reset")):
+		return errors.New("connected, but the server closed the connection; if it needs TLS, set upstream.origins[].tls")
+	}
+	what = strings.TrimPrefix(what, "transport: ")
+	return errors.New(strings.TrimPrefix(what, "Error while dialing: "))
+}
+
+// localAddress is the relay's end of a connection in the text of a net.OpError.
+var localAddress = regexp.MustCompile(`\b((?:tcp|udp)[46]?) \S+->`)
+
+// WithoutLocalAddress removes the relay's address from an error. It has another port in each
+// attempt, so the same error would count as a new one.
+func WithoutLocalAddress(err error) error {
+	text := err.Error()
+	if short := localAddress.ReplaceAllString(text, "$1 "); short != text {
+		return errors.New(short)
+	}
+	return err
+}
+
+// Failure is why no connection can be made, nil if one is ready. It waits while the first attempt
+// to connect runs. gRPC tells the reason only to calls, so this makes a call that it never sends.
+func (c *Connection) Failure(ctx context.Context) error {
+	var call unsentCall
+	_, err := c.CC.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, c.options.Method,
+		grpc.PerRPCCredentials(&call))
+	if err == nil || call.ready || ctx.Err() != nil {
+		return nil
+	}
+	return c.Explain(err)
+}
+
+// unsentCall ends a call just before it is sent: gRPC asks for a call's credentials once it has a
+// ready connection for the call.
+type unsentCall struct{ ready bool }
+
+func (c *unsentCall) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	c.ready = true
+	return nil, errors.New("the call is not sent")
+}
+
+func (c *unsentCall) RequireTransportSecurity() bool { return false }
+
+// watchedResolver is gRPC's resolver of DNS names. It remembers why it found no address.
+type watchedResolver struct {
+	resolver.Builder
+	connection *Connection
+}
+
+func (w watchedResolver) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	host, _, err := net.SplitHostPort(target.Endpoint())
+	if err != nil { // without a port
+		host = target.Endpoint()
+	}
+	return w.Builder.Build(target, watchedLookups{cc, host, w.connection}, opts)
+}
+
+// watchedLookups receives the results of a watchedResolver.
+type watchedLookups struct {
+	resolver.ClientConn
+	host       string
+	connection *Connection
+}
+
+// UpdateState records whether there is an address. For a name that does not exist, gRPC's resolver
+// drops the error and gives an empty list.
+func (w watchedLookups) UpdateState(s resolver.State) error {
+	w.connection.unresolved.Store(nil)
+	if len(s.Addresses) == 0 && len(s.Endpoints) == 0 {
+		var err error = &net.DNSError{Err: "no such host", Name: w.host, IsNotFound: true}
+		w.connection.unresolved.Store(&err)
+	}
+	return w.ClientConn.UpdateState(s)
+}
+
+func (w watchedLookups) ReportError(err error) {
+	w.connection.unresolved.Store(&err)
+	w.ClientConn.ReportError(err)
+}
