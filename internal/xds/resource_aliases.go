@@ -119,6 +119,9 @@ func (r *Resource) WithoutAlias(alias string) *Resource {
 	return &out
 }
 
+// AliasesAndGlob returns the aliases of the resource, and the glob of its name.
+func (r *ParsedResource) AliasesAndGlob() []string { return aliasesAndGlob(r.Name, r.aliases) }
+
 // RequestedBy reports whether names has the resource's name or one of its aliases.
 func (r *ParsedResource) RequestedBy(names *NameSet) bool {
 	if names.Has(r.Name) {

@@ -26,6 +26,10 @@ type Conversation interface {
 	// (P18: repeated NACKs are slowed down), or a request that the origin left unanswered (P55). It
 	// is zero if there is none.
 	WakeAt() time.Time
+	// OverdueAt is when a name that was answered on this stream, dropped and requested again has
+	// been unanswered for so long that only a new stream may get it (P64). It is zero if there is no
+	// such name.
+	OverdueAt() time.Time
 	// Receive decides about a response. fault is the error of ParseResponse. The caller applies an
 	// accepted response and calls Applied before it calls Receive again. An error ends the stream.
 	Receive(r *xds.Response, fault error, now time.Time) (Decision, error)
@@ -86,9 +90,11 @@ type typeState struct {
 	wildcardEnded bool
 	// unsubscribeWildcard: delta has yet to unsubscribe from the wildcard.
 	unsubscribeWildcard bool
-	// resubscribe are names, both subscribed and wanted, to unsubscribe and subscribe again. Either
-	// the group forgot them in between, or clients requested them again (P18).
-	resubscribe []string
+	// resubscribe are names that the group forgot, and that the origin may still have as subscribed.
+	// Those that are wanted again have to be unsubscribed before they are subscribed.
+	resubscribe *xds.NameSet
+	// requestAgain are subscribed names to subscribe once more (delta; P18, P25).
+	requestAgain *xds.NameSet
 	// applying: a response was accepted and is not applied yet. answered: one was applied.
 	applying, answered bool
 	// replies that are due: NACKs and, in delta, ACKs.
@@ -96,7 +102,9 @@ type typeState struct {
 	// nacks counts the NACKs since the last accepted response. lastFault is the last fault.
 	nacks     int
 	lastFault string
-	sotw      sotwState
+	// unanswered has the names that the origin has yet to answer.
+	unanswered unanswered
+	sotw       sotwState
 }
 
 // reply answers a response.

@@ -36,20 +36,27 @@ func (d *delta) NextRequest(now time.Time) *Request {
 			if !t.wanted.empty() {
 				return d.first(t)
 			}
+			continue
 		case t.unsubscribeWildcard:
 			t.unsubscribeWildcard = false
-			return d.change(t, nil, []string{"*"})
-		case len(t.resubscribe) > 0:
+			return d.change(t, nil, []string{"*"}, now)
+		}
+		var add, drop []string
+		if again := d.toResubscribe(t); len(again) > 0 {
 			// The names are unsubscribed now and subscribed again by the next request, so that no
 			// name is in both lists.
-			_, drop := splitChange(nil, t.resubscribe, d.room(t))
-			t.resubscribe = t.resubscribe[len(drop):]
-			return d.change(t, nil, drop)
-		case !t.subscribed.equal(t.wanted):
-			add, drop := diff(t.subscribed.names, t.wanted.names)
+			_, drop = splitChange(nil, again, d.room(t))
+			t.resubscribe = xds.NewNameSet(again[len(drop):]...)
+		} else if again := d.toRequestAgain(t); len(again) > 0 {
+			add, _ = splitChange(again, nil, d.room(t))
+			t.requestAgain = xds.NewNameSet(again[len(add):]...)
+		} else if !t.subscribed.equal(t.wanted) {
+			add, drop = diff(t.subscribed.names, t.wanted.names)
 			add, drop = splitChange(add, drop, d.room(t))
-			return d.change(t, add, drop)
+		} else {
+			continue
 		}
+		return d.change(t, add, drop, now)
 	}
 	return nil
 }
@@ -67,7 +74,9 @@ func (d *delta) reply(t *typeState, r reply) *Request {
 }
 
 // change encodes a request that only changes names.
-func (d *delta) change(t *typeState, add, drop []string) *Request {
+func (d *delta) change(t *typeState, add, drop []string, now time.Time) *Request {
+	t.unanswered.subscribed(add, now)
+	t.unanswered.unsubscribed(drop)
 	t.subscribed.names = t.subscribed.names.Remove(drop...).Add(add...)
 	if t.subscribed.names.Equal(t.wanted.names) {
 		t.subscribed.names = t.wanted.names // makes the next comparison a pointer comparison
@@ -118,6 +127,11 @@ func (d *delta) first(t *typeState) *Request {
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	o := splitFirst(t.wanted, held, d.room(t))
 	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
+	var listed []string // the origin does not answer for what has not changed
+	for _, h := range o.versions {
+		listed = append(listed, h.subscribedAs)
+	}
+	t.unanswered.pending = o.names.Remove(listed...)
 	b = slices.Concat(b, encodeList(deltaSubscribe, t))
 	for _, h := range o.versions {
 		b = appendVersion(b, h.name, h.version)

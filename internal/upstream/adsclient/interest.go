@@ -38,7 +38,7 @@ func (c *InterestCell) Set(i *snapshot.Interest) {
 		}
 		for _, t := range i.Types {
 			for _, name := range t.Again {
-				c.again.of(t.Type).names[name] = struct{}{}
+				c.again.of(t.Type).requested[name] = struct{}{}
 			}
 		}
 	}
@@ -97,8 +97,9 @@ func (c *InterestCell) Notify() {
 type Resubscriptions map[xds.TypeURL]*resubscription
 
 type resubscription struct {
-	wildcard bool
-	names    map[string]struct{}
+	wildcard  bool
+	names     map[string]struct{}
+	requested map[string]struct{} // wanted all the time, and requested again (P18, P25)
 }
 
 // Of returns whether the wildcard of typ was unsubscribed, and which names were.
@@ -123,7 +124,7 @@ func (r Resubscriptions) note(was, is snapshot.TypeInterest) {
 
 func (r Resubscriptions) of(typ xds.TypeURL) *resubscription {
 	if r[typ] == nil {
-		r[typ] = &resubscription{names: make(map[string]struct{})}
+		r[typ] = &resubscription{names: make(map[string]struct{}), requested: make(map[string]struct{})}
 	}
 	return r[typ]
 }
@@ -165,10 +166,11 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 		return true
 	}
 	if again != nil {
-		for name := range again.names {
-			if t.wanted.names.Has(name) && t.subscribed.names.Has(name) {
-				t.resubscribe = append(t.resubscribe, name)
-			}
+		t.resubscribe = t.addSubscribed(t.resubscribe, again.names)
+		if p.echoesNonce {
+			t.resubscribe = t.addSubscribed(t.resubscribe, again.requested)
+		} else {
+			t.requestAgain = t.addSubscribed(t.requestAgain, again.requested)
 		}
 	}
 	switch {
@@ -184,16 +186,59 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 	return !t.subscribed.wildcard || again == nil || !again.wildcard
 }
 
+// addSubscribed adds those of the names to s that are subscribed.
+func (t *typeState) addSubscribed(s *xds.NameSet, names map[string]struct{}) *xds.NameSet {
+	var subscribed []string
+	for name := range names {
+		if t.subscribed.names.Has(name) {
+			subscribed = append(subscribed, name)
+		}
+	}
+	return s.Add(subscribed...)
+}
+
 // unused reports whether nothing of the type is wanted or subscribed, and nothing remains to be
 // sent.
 func (t *typeState) unused() bool {
 	return t.wanted.empty() && t.subscribed.empty() && !t.unsubscribeWildcard && !t.applying &&
-		len(t.resubscribe) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
+		t.resubscribe.Len() == 0 && len(t.replies) == 0 && !t.sotw.ackDue
+}
+
+// toResubscribe empties t.resubscribe, and returns those of the names that are wanted and that the
+// origin has not answered since.
+func (p *protocolState) toResubscribe(t *typeState) (names []string) {
+	if t.resubscribe.Len() == 0 {
+		return nil
+	}
+	part := t.wanted.part(p.Held(t.typ.URL))
+	for name := range t.resubscribe.All() {
+		if t.wanted.names.Has(name) && part.Unanswered(name) {
+			names = append(names, name)
+		}
+	}
+	t.resubscribe = nil
+	return names
+}
+
+// toRequestAgain empties t.requestAgain, and returns those of the names that are wanted and not
+// held: a held name is never requested again on a stream (P64).
+func (p *protocolState) toRequestAgain(t *typeState) (names []string) {
+	if t.requestAgain.Len() == 0 {
+		return nil
+	}
+	part := t.wanted.part(p.Held(t.typ.URL))
+	for name := range t.requestAgain.All() {
+		if t.wanted.names.Has(name) && t.subscribed.names.Has(name) && !part.Answers(name) {
+			names = append(names, name)
+		}
+	}
+	t.requestAgain = nil
+	return names
 }
 
 // changed reports whether the next request changes the subscription.
 func (t *typeState) changed() bool {
-	return len(t.resubscribe) > 0 || !t.subscribed.equal(t.wanted)
+	return t.resubscribe.Len() > 0 || t.requestAgain.Len() > 0 || !t.subscribed.equal(t.wanted)
 }
 
 // compact drops the Resumption of types that are no longer wanted. This stream still remembers three

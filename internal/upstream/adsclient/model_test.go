@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
@@ -33,11 +34,16 @@ type modelOrigin struct {
 	answer             bool            // a response is due, even an empty one
 	last               string          // the newest nonce
 	open               map[string]bool // nonces of responses without a reply; true: the relay must NACK it
+	wire               []proto.Message // requests that were sent and not read
+	list               []string        // SotW: the names of the last of them
+	replyTo            string          // SotW: the nonce of the last of them
+	linear             bool            // SotW: see sotw
 }
 
 func (m *modelOrigin) forget() {
 	m.began, m.named, m.wild, m.answer, m.last = false, false, false, false, ""
 	m.names, m.told, m.due, m.open = map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}
+	m.wire, m.list, m.replyTo = nil, nil, ""
 }
 
 func (m *modelOrigin) full() bool              { return m.v == xds.SotW && m.typ == cds }
@@ -76,20 +82,23 @@ func (m *modelOrigin) replied(nonce string, nacks bool) {
 	delete(m.open, nonce)
 }
 
-// sotw handles a request. As in go-control-plane's LinearCache, only a request without a version is
-// answered although nothing changed.
+// sotw handles a request. Either only a request without a version is answered although nothing
+// changed, as in go-control-plane's LinearCache. Or the names are answered that the request before
+// did not list. In both cases the origin ignores a request that does not have the newest nonce.
 func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 	first := !m.began
 	m.began = true
-	if d.ResponseNonce != m.last || d.Node == nil {
-		m.rt.Fatalf("P64: the newest nonce is %q: %v", m.last, d)
+	if d.Node == nil {
+		m.rt.Fatalf("P58: no node: %v", d)
+	}
+	if d.ResponseNonce != m.last {
+		return // a response overtook it
 	}
 	if first && d.VersionInfo != "" {
 		m.rt.Fatalf("P55: the first request has a version: %v", d)
 	}
 	m.read(d.VersionInfo)
 	nacks := d.ErrorDetail != nil
-	_, replies := m.open[d.ResponseNonce]
 	m.replied(d.ResponseNonce, nacks)
 	names := map[string]bool{}
 	wild := m.wild && len(d.ResourceNames) == 0 || len(d.ResourceNames) == 0 && !m.named && m.typ == cds
@@ -100,17 +109,11 @@ func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
 			wild = true
 			continue
 		}
-		if names[n] = true; all {
+		if names[n] = true; m.linear && all || !m.linear && !m.names[n] {
 			m.due[n] = true
 		}
-		if !m.names[n] && (!all || replies) {
-			m.rt.Fatalf("P55: a request with a version, or an ACK, adds names: %v", d)
-		}
 	}
-	if nacks && (wild != m.wild || !maps.Equal(names, m.names)) {
-		m.rt.Fatalf("P64: a NACK changes the list: %v", d)
-	}
-	m.answer = m.answer || wild && all || m.full() && len(m.due) > 0
+	m.answer = m.answer || wild && (m.linear && all || !m.wild) || m.full() && len(m.due) > 0
 	m.wild, m.names = wild, names
 	maps.DeleteFunc(m.told, func(n string, _ int) bool { return !m.covers(n) })
 	maps.DeleteFunc(m.due, func(n string, _ bool) bool { return !m.covers(n) })
@@ -156,17 +159,41 @@ func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
 	}
 }
 
-// readRequests handles the stream's requests, at most one of them if one is true.
-func (m *modelOrigin) readRequests(one bool) (handled bool) {
+// transmit makes the relay send all requests that are due.
+func (m *modelOrigin) transmit() {
 	for r := m.next(); r != nil; r = m.next() {
-		handled = true
-		if m.v == xds.SotW {
-			d := new(discoveryv3.DiscoveryRequest)
-			mustUnmarshal(m.t, r.bytes(), d)
-			m.sotw(d)
-		} else {
+		if m.v == xds.Delta {
 			d := new(discoveryv3.DeltaDiscoveryRequest)
 			mustUnmarshal(m.t, r.bytes(), d)
+			m.wire = append(m.wire, d)
+			continue
+		}
+		d := new(discoveryv3.DiscoveryRequest)
+		mustUnmarshal(m.t, r.bytes(), d)
+		if d.ResponseNonce != m.last {
+			m.rt.Fatalf("P64: the newest nonce is %q: %v", m.last, d)
+		}
+		if d.ErrorDetail != nil && !slices.Equal(d.ResourceNames, m.list) {
+			m.rt.Fatalf("P64: a NACK changes the list %v: %v", m.list, d)
+		}
+		adds := slices.ContainsFunc(d.ResourceNames, func(n string) bool { return !slices.Contains(m.list, n) })
+		if adds && (d.VersionInfo != "" || d.ResponseNonce != m.replyTo) {
+			m.rt.Fatalf("P55: a request with a version, or an ACK, adds names to %v: %v", m.list, d)
+		}
+		m.list, m.replyTo, m.wire = d.ResourceNames, d.ResponseNonce, append(m.wire, d)
+	}
+}
+
+// readRequests handles the stream's requests, at most one of them if one is true.
+func (m *modelOrigin) readRequests(one bool) (handled bool) {
+	for m.transmit(); len(m.wire) > 0; m.transmit() {
+		handled = true
+		r := m.wire[0]
+		m.wire = m.wire[1:]
+		switch d := r.(type) {
+		case *discoveryv3.DiscoveryRequest:
+			m.sotw(d)
+		case *discoveryv3.DeltaDiscoveryRequest:
 			m.delta(d)
 		}
 		if one {
@@ -246,17 +273,23 @@ func (m *modelOrigin) send(p resp, bad bool) {
 	m.open[m.last] = bad
 }
 
-// ask changes the interest, passing through other values. If a request waits for the transport
-// meanwhile, a name that is unsubscribed and wanted again is not requested again.
+// ask changes the interest, passing through other values.
 func (m *modelOrigin) ask(wishes ...snapshot.TypeInterest) {
-	m.pass(time.Minute)
-	m.readRequests(false)
 	for _, m.interest = range wishes {
 		m.set(m.interest)
+		if !m.interest.Wildcard { // the group has no resources of other names, whoever brought them
+			for r := range m.part().Resources {
+				if !m.wants(r.Name) {
+					m.sink.Builder(m.typ).Forget(m.interest.Names, r.Name)
+				}
+			}
+			m.sink.Publish(m.typ)
+		}
 	}
 	if !m.conversation.SetInterest(m.cell.Take()) {
 		m.forget()
 		m.reopen()
+		m.transmit() // a stream sends its first request before its interest changes
 	}
 }
 
@@ -302,7 +335,7 @@ func TestP55_P64_P65_Model(t *testing.T) {
 }
 
 func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
-	m := &modelOrigin{protocolFixture: newProtocolFixture(t, v), rt: rt, typ: typ, has: map[string]int{"p": 1, "q": 1}, changes: 1}
+	m := &modelOrigin{protocolFixture: newProtocolFixture(t, v), rt: rt, typ: typ, has: map[string]int{"p": 1, "q": 1}, changes: 1, linear: rapid.Bool().Draw(rt, "linear")}
 	m.forget()
 	names := []string{"a", "b", "c", "p", "q"} // p and q are never removed
 	name := rapid.SampledFrom(names)
@@ -320,7 +353,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 				kept = append(kept, n)
 			}
 		}
-		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "time"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "transmit", "transmit", "time"}).Draw(rt, "step") {
 		case "put":
 			m.changes++
 			m.has[name.Draw(rt, "name")] = m.changes
@@ -342,6 +375,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 			m.origin = rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "origin")
 			m.forget()
 			m.connect()
+			m.transmit()
 		case "other":
 			u := snapshot.Update{Type: typ, Origin: m.origin, Wildcard: !m.interest.Wildcard}
 			if n := name.Draw(rt, "name"); rapid.Bool().Draw(rt, "removed") {
@@ -350,8 +384,11 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 				u.Changed = []*xds.Resource{m.take(n, 0)}
 			}
 			m.apply(u)
-		case "time":
-			m.pass(time.Second)
+		case "transmit":
+			m.transmit()
+		case "time": // no message takes as long
+			m.readRequests(false)
+			m.pass(time.Minute)
 		}
 		for _, n := range kept {
 			if m.part().Held(n) == nil {

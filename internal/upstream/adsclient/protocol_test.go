@@ -35,6 +35,8 @@ type protocolFixture struct {
 	now          time.Time
 	nonce        int
 	cell         *InterestCell
+
+	beforeApplied func() // nil: nothing happens
 }
 
 func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
@@ -97,12 +99,23 @@ func (r *protocolFixture) respond(p resp) (Decision, Counts) {
 	return v, n
 }
 
+// respondUnapplied is respond with something that happens before the response is applied.
+func (r *protocolFixture) respondUnapplied(p resp, before func()) {
+	r.t.Helper()
+	r.beforeApplied = before
+	defer func() { r.beforeApplied = nil }()
+	r.respond(p)
+}
+
 func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
 	r.t.Helper()
 	response, fault := xds.ParseResponse(r.v, msg)
 	v, err := r.conversation.Receive(response, fault, r.now)
 	if err != nil || !v.Accept {
 		return v, Counts{}, err
+	}
+	if r.beforeApplied != nil {
+		r.beforeApplied()
 	}
 	u, n := BuildUpdate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
 	if !v.subscribed.empty() {

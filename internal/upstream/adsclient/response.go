@@ -54,6 +54,7 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 		return p.nack(t, r.Nonce, fault, now), nil
 	}
 	t.applying = true
+	t.unanswered.answered(r)
 	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0, unasked: t.answered}
 	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
 		d.otherOrigins = last.otherOrigins

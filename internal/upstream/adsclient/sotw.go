@@ -19,6 +19,10 @@ type sotwState struct {
 
 	awaited awaited
 
+	// dropped are the names that recent requests left out, but no ACK. The next response may overtake
+	// these requests. The origin then discards them as stale, and the names stay subscribed there.
+	dropped []droppedName
+
 	// list is the encoded list of listFor, nil if none was encoded yet. Every ACK repeats it.
 	list    []byte
 	listFor *xds.NameSet
@@ -41,6 +45,46 @@ func newSotW(o Options) *sotw {
 	s := &sotw{newProtocolState(o, sotwNode)}
 	s.echoesNonce = true
 	return s
+}
+
+// droppedName is a name that a request without an ACK left out.
+type droppedName struct {
+	name string
+	at   time.Time // when the request was sent
+}
+
+// overtakenWithin bounds how long a request and a response can cross. A response that comes later
+// was sent after the origin had read the request.
+const overtakenWithin = 5 * time.Second
+
+// forgetDropped removes the names from dropped that no response can overtake any more.
+func (s *sotwState) forgetDropped(now time.Time) {
+	s.dropped = slices.DeleteFunc(s.dropped, func(d droppedName) bool { return now.Sub(d.at) >= overtakenWithin })
+}
+
+// responded records that a response came. The origin may have sent it before it read the requests
+// since the last ACK. These then count as not sent (P64). The ACK counts as received, because an
+// origin that waits for ACKs sends nothing before it.
+func (t *typeState) responded(now time.Time) {
+	t.sotw.forgetDropped(now)
+	for _, d := range t.sotw.dropped {
+		t.resubscribe = t.resubscribe.Add(d.name)
+	}
+	t.sotw.dropped = nil
+}
+
+// list makes to the list of the next request.
+func (t *typeState) list(to subscription, now time.Time) {
+	add, drop := diff(t.subscribed.names, to.names)
+	t.unanswered.subscribed(add, now)
+	t.unanswered.unsubscribed(drop)
+	if !t.sotw.ackDue {
+		t.sotw.forgetDropped(now)
+		for _, name := range drop {
+			t.sotw.dropped = append(t.sotw.dropped, droppedName{name, now})
+		}
+	}
+	t.subscribed = to
 }
 
 // nacked records the nonce of a NACK. The NACK carries the version accepted last, so it is also the
@@ -72,6 +116,7 @@ const answerWithin = time.Second
 func (s *sotw) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
 	if t := s.byURL[r.TypeURL]; t != nil {
 		t.sotw.answered(r)
+		t.responded(now)
 	}
 	return s.protocolState.Receive(r, fault, now)
 }
@@ -91,23 +136,20 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 				continue
 			}
 			t.requested, t.subscribed = true, t.wanted
+			t.unanswered.pending = t.wanted.names
 			st.version = s.lastAccepted(t.typ.URL, t.wanted.wildcard, t.wanted.part(s.Held(t.typ.URL))).version
 			st.awaitAnswer(nil, now)
 		case t.applying:
 			// A request now would be stale with the previous nonce, and be the ACK with the
 			// response's nonce. The ACK follows at once.
 			continue
-		case len(t.resubscribe) > 0:
-			// The first request is without these names, the next one has them again. Nothing else
-			// makes an origin resend what it has sent before.
-			t.subscribed = subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(t.resubscribe...)}
-			t.resubscribe = nil
+		case s.leavesOut(t, now):
 		case !t.subscribed.equal(t.wanted):
 			added, _ := diff(t.subscribed.names, t.wanted.names)
 			if len(added) > 0 && st.ackDue {
 				break // the ACK lists the names before
 			}
-			t.subscribed = t.wanted
+			t.list(t.wanted, now)
 			if len(added) > 0 {
 				st.awaitAnswer(xds.NewNameSet(added...), now)
 			}
@@ -123,6 +165,17 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 		return s.request(t, st.nonce, "")
 	}
 	return nil
+}
+
+// leavesOut makes the next request leave out the names to resubscribe, and reports whether there are
+// any. The request after it has them again. Nothing else makes an origin resend what it has sent
+// before.
+func (s *sotw) leavesOut(t *typeState, now time.Time) bool {
+	again := s.toResubscribe(t)
+	if len(again) > 0 {
+		t.list(subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(again...)}, now)
+	}
+	return len(again) > 0
 }
 
 // awaitAnswer makes the next request one that the origin has to answer.
