@@ -106,8 +106,14 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				a.reportSize(r)
 				writing = true
 				a.wg.Go(func() { a.send(r, cancel) })
-			} else if at := a.conversation.WakeAt(); !at.IsZero() {
-				resume = wake.at(at)
+			} else {
+				overdue := a.overdueAt()
+				if !overdue.IsZero() && !time.Now().Before(overdue) {
+					return a.replace()
+				}
+				if at := earlier(a.conversation.WakeAt(), overdue); !at.IsZero() {
+					resume = wake.at(at)
+				}
 			}
 		}
 		select {
@@ -165,6 +171,35 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			}
 		}
 	}
+}
+
+// replaceEvery bounds how often a stream is replaced because of unanswered names (P64).
+const replaceEvery = time.Minute
+
+// overdueAt is when the stream has to be replaced, because a name that was answered on it, dropped
+// and requested again stays unanswered (P64). It is zero if there is no such name.
+func (a *adsStream) overdueAt() time.Time {
+	at := a.conversation.OverdueAt()
+	if next := a.stream.replaced.Add(replaceEvery); !at.IsZero() && at.Before(next) {
+		return next
+	}
+	return at
+}
+
+// replace records that the stream is replaced, and returns the reason to end it.
+func (a *adsStream) replace() error {
+	a.stream.replaced = time.Now()
+	a.stream.log.Info("upstream stream is replaced: the origin does not send a resource again that was unsubscribed in between",
+		"origin", a.stream.at.name)
+	return errReopen
+}
+
+// earlier returns the earlier of two times; a zero time does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // send writes a request. If that fails, the receiver reports why the transport ended.

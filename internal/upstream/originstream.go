@@ -84,6 +84,9 @@ type originStream struct {
 	// received counts the bytes that the connection of a gRPC stream has received.
 	received *atomic.Uint64
 
+	// replaced is when an attempt last ended because of unanswered names (P64). It outlives attempts.
+	replaced time.Time
+
 	// rejected has the types whose newest response was rejected. It outlives attempts, because the
 	// origin usually sends the same response on its next stream.
 	rejected map[xds.TypeURL]struct{}
