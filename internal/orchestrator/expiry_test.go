@@ -202,9 +202,10 @@ func TestP63_ItComesTooLate(t *testing.T) {
 		stays := w.join("edge", eds).want("x")
 		c := w.join("edge", eds).want("a", "b")
 		synctest.Wait()
+		f := w.feed("edge")
+		f.update(t, eds, false, "a=0", "b=0")
 		c.want("x")
 		synctest.Wait()
-		f := w.feed("edge")
 		if got := f.requested(eds); got != "a b x" {
 			t.Errorf("lingering: %q", got)
 		}

@@ -22,7 +22,7 @@ type plain struct {
 	until  map[string]time.Time // of subscribed names; zero: wanted
 }
 
-func (p *plain) step(subs map[*member]*snapshot.Subscription, now time.Time) {
+func (p *plain) step(subs map[*member]*snapshot.Subscription, answered func(name string) bool, now time.Time) {
 	want := make(map[string]bool) // "*" is the wildcard
 	for _, s := range subs {
 		for n := range s.Names.All() {
@@ -40,6 +40,10 @@ func (p *plain) step(subs map[*member]*snapshot.Subscription, now time.Time) {
 			continue
 		}
 		if until.IsZero() {
+			if n != "*" && !answered(n) {
+				delete(p.until, n)
+				continue
+			}
 			until = now.Add(p.linger)
 			p.until[n] = until
 		}
@@ -116,8 +120,9 @@ func TestGroupAgainstModel(t *testing.T) {
 			case "wait":
 				now = now.Add(time.Duration(rapid.IntRange(1, 4).Draw(rt, "seconds")) * time.Second)
 			}
+			known := v.part(false).Known // an update is applied at once
 			g.step(now)
-			model.step(subs, now)
+			model.step(subs, known, now)
 			for _, l := range g.upstreams() {
 				l.Status(upstream.Status{Connected: true}) // otherwise the members would be refused
 			}

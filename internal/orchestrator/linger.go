@@ -11,7 +11,8 @@ import (
 )
 
 // linger has the names that a group still subscribes to although no member wants them any more,
-// over all its types (P52). It belongs to the group's goroutine.
+// over all its types (P52). It belongs to the group's goroutine. Names that the origin has not
+// answered do not linger.
 //
 // Lingering names are in one list and expire after Settings.Linger. The clock stops while the key
 // has no members or no stream is open, because the origin could not send their resources again
@@ -33,15 +34,21 @@ type lingeringName struct {
 	since time.Duration // on the clock
 }
 
-// update brings the subscription up to date with what members want.
-func (i *linger) update(views []*View, now time.Time) {
+// update brings the subscription up to date with what members want. It returns the names that no
+// member wants and that the origin has not answered. They are unsubscribed at once, because there
+// is nothing to keep.
+func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]string) {
+	unanswered = make(map[*View][]string)
 	for _, v := range views {
 		var wanted []string
+		held := v.part(false)
 		for _, name := range v.touched {
 			switch at := (partName{name: name}); {
 			case v.index.HasName(name):
 				i.endLinger(v, at)
 				wanted = append(wanted, name)
+			case v.names.Has(name) && !held.Known(name):
+				unanswered[v] = append(unanswered[v], name)
 			case v.names.Has(name):
 				i.beginLinger(v, at, now)
 			}
@@ -57,6 +64,7 @@ func (i *linger) update(views []*View, now time.Time) {
 			i.beginLinger(v, at, now)
 		}
 	}
+	return unanswered
 }
 
 // beginLinger records that no member wants a name any more.
@@ -174,7 +182,10 @@ func wanted(views []*View) int {
 // expire forgets names that have lingered long enough, and types that are neither wanted nor
 // subscribed.
 func (g *Group) expire(now time.Time) {
-	g.linger.update(g.views, now)
+	for v, names := range g.linger.update(g.views, now) {
+		g.changed = true
+		v.forget(names, false, g.gen+1) // nothing of them is held, so no client sees a difference
+	}
 	g.linger.run(!g.linger.frozen && (!g.wasEverOpen.Load() || g.connected()), now)
 	for v, gone := range g.linger.expire(g.views, now, g.settings()) {
 		g.changed = true

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/upstream"
@@ -247,11 +248,47 @@ func TestP52_LingerCountsInAll(t *testing.T) {
 				c := w.join("web", eds).want(fmt.Sprint("n", i))
 				f = w.feed("web")
 				f.reached()
+				f.update(t, eds, false, fmt.Sprintf("n%d=1", i))
 				pass(linger / 2)
 				c.leave()
 				pass(time.Second)
 			}
 			equal(t, "requested", f.requested(eds), "n8 n9")
 		})
+	})
+}
+
+// A name that the origin has not answered is unsubscribed as soon as no client wants it, whether or
+// not a stream is open and the key has other clients. A name that the origin said is absent lingers,
+// as a held one does.
+func TestP52_UnansweredNamesDoNotLinger(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		a := w.join("web", eds).want("held", "absent", "pending")
+		b := w.join("web", eds).want("pending", "other")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "held=1", "absent")
+		a.want()
+		synctest.Wait()
+		equal(t, "requested while another client wants it", f.requested(eds), "absent held other pending")
+		b.want("other")
+		synctest.Wait()
+		equal(t, "requested", f.requested(eds), "absent held other")
+		pass(10 * time.Second)
+		equal(t, "requested after linger", f.requested(eds), "other")
+
+		f.failed()
+		b.want("another", "other")
+		synctest.Wait()
+		b.want("another")
+		synctest.Wait()
+		equal(t, "requested while no stream is open", f.requested(eds), "another")
+		a.leave()
+		b.leave()
+		equal(t, "requested without clients", f.requested(eds), "")
+		c := w.join("web", eds).want("other")
+		synctest.Wait()
+		equal(t, "requested again", f.requested(eds), "other")
+		equal(t, "other", c.sees(subscription("other"), "other"), "?")
 	})
 }

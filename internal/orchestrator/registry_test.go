@@ -224,7 +224,7 @@ func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 		a := w.join("web", eds).want("a", "b", "c")
 		f := w.feed("web")
 		f.reached()
-		a.woken()
+		f.update(t, eds, false, "a=1", "b=1", "c=1")
 		a.leave()
 		pass(time.Minute)
 		d := w.join("web", eds).want("c", "d")

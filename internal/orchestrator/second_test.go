@@ -59,6 +59,8 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 			equal(t, "told the first stream", f.said(), said)
 			equal(t, "requested of EDS", f.requested(eds), "e")
 			equal(t, "requested of EDS on the second", w.second("web").requested(eds), "")
+			f.update(t, cds, c.first == "*", "n=1")
+			w.second("web").update(t, cds, c.then == "*", "n=1")
 
 			// It closes once linger is over, and is opened again when needed.
 			b.want()
