@@ -158,6 +158,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 			}
 			return r.origins.NewSubscriber(id, node, sink)
 		},
+		SotWOrigins:        u.Variant == config.VariantSotW,
 		FirstAnswerTimeout: u.FirstAnswerTimeout,
 		Metrics:            r.metrics, Log: r.log,
 	}

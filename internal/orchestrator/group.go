@@ -273,7 +273,7 @@ func (g *Group) apply(u update) {
 		return // the type is no longer wanted
 	}
 	g.uncacheable = g.uncacheable || hasUncacheable(&u.Update)
-	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
+	if changed, first = g.applyToView(v, u.from, u.Update); changed {
 		g.publishSoon(time.Now())
 		g.traces.Applied(u.trace, began)
 		// A client may be waiting for a first answer.

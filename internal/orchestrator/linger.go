@@ -35,8 +35,8 @@ type lingeringName struct {
 }
 
 // update brings the subscription up to date with what members want. It returns the names that no
-// member wants and that the origin has not answered. They are unsubscribed at once, because there
-// is nothing to keep.
+// member wants and that the origin has not answered. They are forgotten at once, because there is
+// nothing to keep.
 func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]string) {
 	unanswered = make(map[*View][]string)
 	for _, v := range views {
@@ -44,13 +44,17 @@ func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]st
 		held := v.part(false)
 		for _, name := range v.touched {
 			switch at := (partName{name: name}); {
+			case v.removals.leftOut[name]:
+				if !v.removals.waiting[at].leftOut {
+					v.forgetLeftOut(name)
+				}
 			case v.index.HasName(name):
 				i.endLinger(v, at)
 				wanted = append(wanted, name)
-			case v.names.Has(name) && !held.Known(name):
-				unanswered[v] = append(unanswered[v], name)
-			case v.names.Has(name):
+			case v.names.Has(name) && held.Known(name):
 				i.beginLinger(v, at, now)
+			default:
+				unanswered[v] = append(unanswered[v], name)
 			}
 		}
 		v.touched = nil
@@ -184,7 +188,9 @@ func wanted(views []*View) int {
 func (g *Group) expire(now time.Time) {
 	for v, names := range g.linger.update(g.views, now) {
 		g.changed = true
-		v.forget(names, false, g.gen+1) // nothing of them is held, so no client sees a difference
+		if v.forget(names, false, g.gen+1) {
+			g.publishSoon(now)
+		}
 	}
 	g.linger.run(!g.linger.frozen && (!g.wasEverOpen.Load() || g.connected()), now)
 	for v, gone := range g.linger.expire(g.views, now, g.settings()) {

@@ -28,6 +28,8 @@ type removals struct {
 	added    map[string]uint64
 	anyAdded atomic.Bool // added is not empty
 	swept    uint64      // the value of acked in the last sweep
+	// leftOut are names that are not subscribed, although members may want them (leftout.go).
+	leftOut map[string]bool
 }
 
 // partName is a name in one of the two parts of a type (see snapshot.Part), or the wildcard itself.
@@ -40,6 +42,8 @@ type partName struct {
 type waiting struct {
 	since time.Time          // when it was first seen
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
+	// leftOut: the origin did not delete the resource. It is forgotten (leftout.go).
+	leftOut bool
 }
 
 // ack records that a client acknowledged a generation with nothing NACKed. It reports whether the
@@ -167,6 +171,11 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 				continue
 			}
 			delete(v.removals.waiting, at)
+			if w.leftOut {
+				v.forgetLeftOut(at.name)
+				changed = true
+				continue
+			}
 			u.Removed = append(u.Removed, at.name)
 			if w.err != nil {
 				u.Errors = append(u.Errors, w.err)

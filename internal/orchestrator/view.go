@@ -18,7 +18,8 @@ import (
 //
 // Every held resource was sent for a subscription. Names that leave the interest are forgotten in
 // the same step, and an update for them that arrives later is dropped (P65). Otherwise a resource
-// could stay that no removal would ever reach.
+// could stay that no removal would ever reach. Names that are left out are forgotten later
+// (leftout.go).
 //
 // Clients subscribe by name, by alias (P26) and by glob (P28), and the group subscribes to the same
 // at the origin. A resource is held under its own name, for as long as any name, alias or glob that
