@@ -327,7 +327,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		ty.epoch++
 	}
 	remembers := ty.NamesWeight()
-	ask := ty.RetryAliases(r, ty.snapshot())
+	ask := ty.Retry(r, ty.snapshot())
 	nack := st.note(ty, &out, now)
 	acked := out.Answer == session.Acked && ty.RemembersNoNACK()
 	var accepted *snapshot.Snapshot

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,4 +292,40 @@ func TestP52_UnansweredNamesDoNotLinger(t *testing.T) {
 		equal(t, "requested again", f.requested(eds), "other")
 		equal(t, "other", c.sees(subscription("other"), "other"), "?")
 	})
+}
+
+// A client subscribes to a name that the origin said is absent. A delta origin is asked for it once
+// more, at most once in linger, whichever client subscribes.
+func TestP25_AbsentIsRequestedAgain(t *testing.T) {
+	for _, sotw := range []bool{false, true} {
+		bubble(t, func(o *Options) { o.SotWOrigins = sotw }, func(w *registryFixture) {
+			a := w.join("web", eds).want("held", "absent", "pending")
+			f := w.feed("web")
+			f.reached()
+			f.update(t, eds, false, "held=1", "absent")
+			said := f.said()
+			again := func(what string, want bool) {
+				t.Helper()
+				synctest.Wait()
+				got := f.said() > said && strings.Join(f.again(eds), " ") == "absent"
+				equal(t, what, got, want && !sotw)
+				equal(t, "requested", f.requested(eds), "absent held pending")
+				said = f.said()
+			}
+			a.want("absent", "held", "pending")
+			again("no new name", false)
+			b := w.join("web", eds).want("held", "absent", "pending")
+			again("another client", true)
+			equal(t, "absent", b.sees(subscription("absent"), "absent"), "-")
+			w.join("web", eds).want("absent")
+			again("a third client within linger", false)
+			pass(10 * time.Second)
+			b.Resubscribe([]string{"absent", "held", "pending", "unknown"})
+			again("a client that has it already, after linger", true)
+			pass(10 * time.Second)
+			f.update(t, eds, false, "absent=1")
+			w.join("web", eds).want("absent")
+			again("a name that exists by now", false)
+		})
+	}
 }

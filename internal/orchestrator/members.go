@@ -136,8 +136,8 @@ type changes struct {
 	left    bool
 	sub     *snapshot.Subscription // nil: no change
 	nacks   *bool                  // whether the client NACKs something; nil: no change
-	// again has the aliases that the client requested again although the origin could not resolve
-	// them (P18). It has no more elements than the subscription.
+	// again has the names that the client requested although the origin could not resolve them (P18)
+	// or said that they do not exist (P25). It has no more elements than the subscription.
 	again map[string]struct{}
 }
 
@@ -212,6 +212,7 @@ func (g *Group) applyMember(c memberChanges) {
 	if c.sub != nil {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
 		before := wanted(g.views)
+		added := m.view.absent(m.sub, c.sub)
 		m.view.subscribe(m, c.sub)
 		now := wanted(g.views)
 		// If the limit was lowered, it ends no member whose change makes the key no larger.
@@ -223,9 +224,10 @@ func (g *Group) applyMember(c memberChanges) {
 			return
 		}
 		g.linger.frozen = false
+		g.requestAgain(m.view, added)
 	}
-	if len(c.again) > 0 && m.view.requestAgain(slices.Sorted(maps.Keys(c.again)), g.gen+1) {
-		g.publishSoon(time.Now())
+	if len(c.again) > 0 {
+		g.requestAgain(m.view, slices.Sorted(maps.Keys(c.again)))
 	}
 	if c.nacks != nil {
 		m.view.setNacking(m, *c.nacks)

@@ -49,8 +49,10 @@ type View struct {
 	wildcard            bool
 	names               *xds.NameSet
 	wildcardOn, namesOn *upstreamHandle
-	// again has the names to request again from the origin (P18).
-	again []string
+	// again has the names to request again from the origin (P18, P25). requestedAgain has when that
+	// was done last for names that do not exist.
+	again          []string
+	requestedAgain map[string]time.Time
 
 	// touched has the names that got their first subscriber or lost their last one since names was
 	// updated. It may contain a name twice.
@@ -175,15 +177,50 @@ func (v *View) requestedAs(name string) (by []string, wanted bool) {
 	return by, wanted
 }
 
-// requestAgain requests names again that the origin could not resolve (P18). It reports whether
-// there is a new snapshot.
-func (v *View) requestAgain(names []string, stateGen uint64) bool {
-	again := v.builder.RequestAgain(names...)
-	if len(again) == 0 {
-		return false
+// requestAgain requests names again that the origin could not resolve (P18), and those that do not
+// exist: some origins make a resource when it is requested (P25). The latter are requested at most
+// once in linger. A SotW origin sees them in each request.
+func (g *Group) requestAgain(v *View, names []string) {
+	if len(names) == 0 {
+		return
 	}
-	v.again = append(v.again, again...)
-	return v.snapshot(stateGen)
+	now := time.Now()
+	if again := v.builder.RequestAgain(names...); len(again) > 0 {
+		v.again = append(v.again, again...)
+		if v.snapshot(g.gen + 1) {
+			g.publishSoon(now)
+		}
+	}
+	for _, name := range names {
+		if g.opts.SotWOrigins || !v.isAbsent(name) || now.Before(v.requestedAgain[name].Add(g.settings().Linger)) {
+			continue
+		}
+		if v.requestedAgain == nil {
+			v.requestedAgain = make(map[string]time.Time)
+		}
+		v.requestedAgain[name] = now
+		v.again = append(v.again, name)
+	}
+}
+
+// isAbsent reports whether the origin said that a subscribed name does not exist.
+func (v *View) isAbsent(name string) bool {
+	_, is := v.held.Load().Look(&snapshot.Subscription{Names: v.names}, name)
+	return is == snapshot.Absent
+}
+
+// absent returns the absent names (isAbsent) of a member's new subscription that its old one does
+// not have.
+func (v *View) absent(was, is *snapshot.Subscription) (names []string) {
+	if v.held.Load().AbsentNames() == 0 {
+		return nil
+	}
+	for name, added := range was.Names.Diff(is.Names) {
+		if added && v.isAbsent(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // snapshot makes the newest snapshot. It reports whether it differs from the one before.
@@ -203,6 +240,9 @@ func (v *View) snapshot(stateGen uint64) bool {
 // resources that they brought. It reports whether there is a new snapshot.
 func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
+	for _, name := range names {
+		delete(v.requestedAgain, name)
+	}
 	v.removals.forget(names, wildcard)
 	v.builder.Forget(v.names, names...)
 	if wildcard {

@@ -47,8 +47,8 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
-	// Resubscribe says that the client requested names again that the origin could not resolve. The
-	// group requests them at the origin once more (P18).
+	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
+	// do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)
 	// Nacked reports the client's NACK of a response of this type (P17), and what the response
 	// offered.

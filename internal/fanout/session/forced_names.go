@@ -88,17 +88,21 @@ func (s *Session) answeredBy(to *snapshot.Snapshot, name string) bool {
 	return is != snapshot.Pending || s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard
 }
 
-// RetryAliases records the aliases that the client requests again although the origin could not
-// resolve them (P18). The origin's answer counts only for clients that requested them before it.
-// RetryAliases returns the aliases that the relay has to request at the origin once more.
-func (s *Session) RetryAliases(r *xds.Request, to *snapshot.Snapshot) (again []string) {
-	if s.form.Variant != xds.Delta || !to.AnyUnresolved() {
+// Retry records the aliases that the client requests again although the origin could not resolve
+// them (P18). The origin's answer counts only for clients that requested them before it. Retry
+// returns the names that the relay has to request at the origin once more: these aliases, and names
+// that do not exist (P25).
+func (s *Session) Retry(r *xds.Request, to *snapshot.Snapshot) (again []string) {
+	if s.form.Variant != xds.Delta || !to.AnyUnresolved() && to.AbsentNames() == 0 {
 		return nil
 	}
 	for _, n := range r.Names {
 		name := string(n)
 		if !s.sub.effective.Names.Has(name) {
 			continue
+		}
+		if _, is := to.Look(s.sub.effective, name); is == snapshot.Absent {
+			again = append(again, name)
 		}
 		answer, requested := to.Unresolved(name)
 		if answer == nil {

@@ -109,7 +109,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	}
 	want, _ := w.s.Subscribe(&req)
 	out := w.s.Request(&req, w.intern(want), seq)
-	w.again = w.s.RetryAliases(&req, w.Cur)
+	w.again = w.s.Retry(&req, w.Cur)
 	w.Builder.RequestAgain(w.again...)
 	return out
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -190,6 +191,27 @@ func TestP25_Absent(t *testing.T) {
 	w.ack()
 	w.named("a") // delivered the moment it appears
 	w.want("a")
+}
+
+// A subscription to a name that does not exist is answered at once, and the origin is asked once
+// more. SotW lists all names in each request, so there the group compares the lists.
+func TestP25_AbsentIsRequestedAgain(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.named("-a", "b")
+	w.sub("a", "b", "c")
+	if !slices.Equal(w.again, []string{"a"}) {
+		t.Errorf("asks again for %v", w.again)
+	}
+	w.want("b -a")
+	w.ack()
+	if len(w.again) > 0 {
+		t.Errorf("an ACK asks again for %v", w.again)
+	}
+	w.sub("a")
+	if !slices.Equal(w.again, []string{"a"}) {
+		t.Errorf("asks again for %v", w.again)
+	}
+	w.want("-a")
 }
 
 func TestP27_Reconnect(t *testing.T) {
