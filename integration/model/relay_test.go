@@ -80,6 +80,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 			}
 			return origins.NewSubscriber(id, node, sink)
 		},
+		SotWOrigins:        variant == xds.SotW,
 		FirstAnswerTimeout: time.Minute,
 		Metrics:            m, Log: log,
 	})

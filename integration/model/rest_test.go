@@ -96,7 +96,7 @@ func (w *relayFixture) change() {
 				}
 			}
 		}
-		pass(time.Millisecond)
+		pass(20 * time.Millisecond) // names of new clusters are requested again (P52)
 		took = w.flush() || took
 	}
 }
@@ -134,6 +134,7 @@ func (w *relayFixture) differs(c *client, t *clientType) error {
 			if held && c.v == xds.Delta {
 				return fmt.Errorf("%s is held, and not subscribed", n)
 			}
+		case w.leftOut(t, n):
 		case there && !held && t.unsure[n]:
 			// it unsubscribed a name that the relay may not have known to be subscribed (P12)
 		case there && holds != has:
@@ -168,8 +169,15 @@ func (w *relayFixture) moved(c *client, t *clientType, rejected map[string]int) 
 	return slices.ContainsFunc(names, func(n string) bool {
 		was, in := rejected[n]
 		has, there := w.o.has[t.typ][n]
-		return (in || c.full(t)) && was != givenUp && t.covers(n) && has != was && (there || !w.silent(c, t))
+		return (in || c.full(t)) && was != givenUp && t.covers(n) && has != was && (there || !w.silent(c, t)) && !w.leftOut(t, n)
 	})
+}
+
+// leftOut: the origin may have removed the cluster that leads to these endpoints. A SotW origin is
+// then not asked for them (P52).
+func (w *relayFixture) leftOut(t *clientType, n string) bool {
+	_, led := w.o.has[xds.ClusterType][n]
+	return t.typ == xds.EndpointType && w.o.sotwSeen && !led && (!t.wild || hidden(n))
 }
 
 // silent: a removed resource may remain if SotW cannot express its removal, for types that are not

@@ -203,6 +203,7 @@ func (g *Group) step(now time.Time) (over bool) {
 		g.dropUnwanted(now)
 	}
 	g.expire(now)
+	g.takeInUnled()
 	g.expireTTLs(now)
 	g.remove(now)
 	g.completeWildcards(now)

@@ -1,9 +1,9 @@
 package orchestrator
 
 import (
+	"slices"
 	"time"
 
-	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -25,43 +25,54 @@ func (g *Group) applyToView(v *View, from *upstreamHandle, u snapshot.Update) (c
 	}
 	unled := v.unled(&u)
 	changed, first = v.apply(from, u, g.removalDelay(), g.gen+1)
-	for name := range v.withoutLed(unled) {
+	v.dropLed(unled)
+	for name, led := range unled {
 		g.linger.endLinger(follower, partName{name: name})
-		follower.leaveOut(name, time.Now())
+		follower.leaveOut(name, led, time.Now())
 	}
 	for _, r := range u.Changed {
-		if follower.removals.leftOut[r.Follows] {
-			follower.takeIn(r.Follows)
+		if _, out := follower.removals.leftOut[r.Follows]; out {
+			g.takeIn(follower, r.Follows)
 		}
 	}
 	return changed, first
 }
 
+// leadBy is how the resource that led to a name was subscribed: by the wildcard, or by names.
+type leadBy struct {
+	wildcard bool
+	names    []string
+}
+
 // unled returns the names that a resource leads to before u is applied and not afterwards.
-func (v *View) unled(u *snapshot.Update) map[string]struct{} {
+func (v *View) unled(u *snapshot.Update) map[string]leadBy {
 	part := v.part(u.Wildcard)
-	names := make(map[string]struct{})
-	add := func(was *xds.Resource, follows string) {
-		if was != nil && was.Follows != "" && was.Follows != follows {
-			names[was.Follows] = struct{}{}
+	names := make(map[string]leadBy)
+	add := func(name, follows string) {
+		if was := part.Held(name); was != nil && was.Follows != "" && was.Follows != follows {
+			by := leadBy{wildcard: u.Wildcard}
+			if !u.Wildcard {
+				by.names, _ = v.requestedAs(name)
+			}
+			names[was.Follows] = by
 		}
 	}
 	for _, name := range u.Removed {
-		add(part.Held(name), "")
+		add(name, "")
 	}
 	for _, r := range u.Changed {
-		add(part.Held(r.Name), r.Follows)
+		add(r.Name, r.Follows)
 	}
 	return names
 }
 
-// withoutLed removes from names those that another resource leads to, and returns names. Resources
-// whose deletion waits do not count. If there are names, the cost follows the number of resources.
-// So does the cost of the SotW response that removed a resource.
-func (v *View) withoutLed(names map[string]struct{}) map[string]struct{} {
+// dropLed removes from names those that another resource leads to. Resources whose deletion waits
+// do not count. If there are names, the cost follows the number of resources. So does the cost of
+// the SotW response that removed a resource.
+func (v *View) dropLed(names map[string]leadBy) {
 	for _, wildcard := range []bool{true, false} {
 		if len(names) == 0 {
-			break
+			return
 		}
 		for r := range v.part(wildcard).Resources {
 			if _, waits := v.removals.waiting[partName{wildcard, r.Name}]; !waits {
@@ -69,32 +80,23 @@ func (v *View) withoutLed(names map[string]struct{}) map[string]struct{} {
 			}
 		}
 	}
-	return names
 }
 
 // leaveOut removes a name from the subscription. What is held of it stays for the delay of P36.
-func (v *View) leaveOut(name string, now time.Time) {
+func (v *View) leaveOut(name string, led leadBy, now time.Time) {
 	r := &v.removals
-	if r.leftOut[name] {
+	if _, out := r.leftOut[name]; out {
 		return
 	}
 	if r.leftOut == nil {
-		r.leftOut = make(map[string]bool)
+		r.leftOut = make(map[string]leadBy)
 	}
 	if r.waiting == nil {
 		r.waiting = make(map[partName]waiting)
 	}
-	r.leftOut[name] = true
+	r.leftOut[name] = led
 	r.waiting[partName{name: name}] = waiting{since: now, leftOut: true}
 	v.names = v.names.Remove(name)
-}
-
-// takeIn ends leaveOut. The group then subscribes to the name if a member wants it, and forgets it
-// otherwise.
-func (v *View) takeIn(name string) {
-	delete(v.removals.leftOut, name)
-	delete(v.removals.waiting, partName{name: name})
-	v.touched = append(v.touched, name)
 }
 
 // forgetLeftOut forgets what is held of a name that is left out. If no member wants the name, it is
@@ -103,5 +105,32 @@ func (v *View) forgetLeftOut(name string) {
 	v.builder.Forget(v.names, name)
 	if !v.index.HasName(name) {
 		delete(v.removals.leftOut, name)
+	}
+}
+
+// takeIn ends leaveOut. It subscribes to the name if a member wants it, and forgets it otherwise.
+func (g *Group) takeIn(v *View, name string) {
+	delete(v.removals.leftOut, name)
+	delete(v.removals.waiting, partName{name: name})
+	if v.index.HasName(name) {
+		v.names = v.names.Add(name)
+	} else if v.forget([]string{name}, false, g.gen+1) {
+		g.publishSoon(time.Now())
+	}
+}
+
+// takeInUnled takes in the names whose leading resource is no longer subscribed. The origin would
+// not report its return.
+func (g *Group) takeInUnled() {
+	for _, v := range g.views {
+		if len(v.removals.leftOut) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(g.views, func(o *View) bool { return o.typ.Follower == v.typ.URL })
+		for name, led := range v.removals.leftOut {
+			if i < 0 || led.wildcard && !g.views[i].wildcard || !led.wildcard && !slices.ContainsFunc(led.names, g.views[i].names.Has) {
+				g.takeIn(v, name)
+			}
+		}
 	}
 }

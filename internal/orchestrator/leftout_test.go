@@ -179,3 +179,38 @@ func TestP52_DeltaLeavesNothingOut(t *testing.T) {
 		equal(t, "requested", origin.requested(eds), "a b")
 	})
 }
+
+// Once no client wants the clusters any more, the origin would not report that a cluster returns.
+// So its endpoints are requested again if a client wants them.
+func TestP52_EndpointsAreTakenInWithoutClusters(t *testing.T) {
+	leavingOut(t, true, "a b c", "a b c", func(w *registryFixture, c, e *client, origin *feed) {
+		e.want("a", "b")
+		synctest.Wait()
+		origin.clusters(t, "b", "a", "c")
+		equal(t, "requested", origin.requested(eds), "b")
+		c.want()
+		pass(9 * time.Second)
+		equal(t, "requested while clusters linger", origin.requested(eds), "b")
+		pass(time.Second)
+		equal(t, "requested after linger", origin.requested(eds), "a b")
+		equal(t, "left out", len(e.of().view.removals.leftOut), 0)
+	})
+	leavingOut(t, true, "", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+		c.want("a", "b")
+		synctest.Wait()
+		second := w.second("edge")
+		u := snapshot.Update{Type: cds, Origin: "origin", Changed: []*xds.Resource{edsCluster(t, "a"), edsCluster(t, "b")}}
+		second.hand(t, u)
+		c.acks(cds)
+		second.update(t, cds, false, "a")
+		equal(t, "requested", origin.requested(eds), "b")
+		c.want("b")
+		pass(10 * time.Second)
+		equal(t, "requested once the cluster is unsubscribed", origin.requested(eds), "a b")
+		second.update(t, cds, false, "b")
+		equal(t, "requested", origin.requested(eds), "a")
+		c.leave()
+		pass(10 * time.Second)
+		equal(t, "requested without clients of clusters", origin.requested(eds), "a b")
+	})
+}

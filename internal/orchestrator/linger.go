@@ -43,18 +43,21 @@ func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]st
 		var wanted []string
 		held := v.part(false)
 		for _, name := range v.touched {
-			switch at := (partName{name: name}); {
-			case v.removals.leftOut[name]:
+			at := partName{name: name}
+			if _, out := v.removals.leftOut[name]; out {
 				if !v.removals.waiting[at].leftOut {
 					v.forgetLeftOut(name)
 				}
+				continue
+			}
+			switch {
 			case v.index.HasName(name):
 				i.endLinger(v, at)
 				wanted = append(wanted, name)
-			case v.names.Has(name) && held.Known(name):
-				i.beginLinger(v, at, now)
-			default:
+			case v.names.Has(name) && !held.Known(name):
 				unanswered[v] = append(unanswered[v], name)
+			case v.names.Has(name):
+				i.beginLinger(v, at, now)
 			}
 		}
 		v.touched = nil
@@ -188,9 +191,7 @@ func wanted(views []*View) int {
 func (g *Group) expire(now time.Time) {
 	for v, names := range g.linger.update(g.views, now) {
 		g.changed = true
-		if v.forget(names, false, g.gen+1) {
-			g.publishSoon(now)
-		}
+		v.forget(names, false, g.gen+1) // nothing of them is held, so no client sees a difference
 	}
 	g.linger.run(!g.linger.frozen && (!g.wasEverOpen.Load() || g.connected()), now)
 	for v, gone := range g.linger.expire(g.views, now, g.settings()) {

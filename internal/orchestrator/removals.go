@@ -29,7 +29,7 @@ type removals struct {
 	anyAdded atomic.Bool // added is not empty
 	swept    uint64      // the value of acked in the last sweep
 	// leftOut are names that are not subscribed, although members may want them (leftout.go).
-	leftOut map[string]bool
+	leftOut map[string]leadBy
 }
 
 // partName is a name in one of the two parts of a type (see snapshot.Part), or the wildcard itself.
