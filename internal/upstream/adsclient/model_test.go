@@ -353,7 +353,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 				kept = append(kept, n)
 			}
 		}
-		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "transmit", "transmit", "time"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "request", "request", "respond", "respond", "respond", "bad", "connect", "other", "transmit", "transmit", "cross", "time"}).Draw(rt, "step") {
 		case "put":
 			m.changes++
 			m.has[name.Draw(rt, "name")] = m.changes
@@ -386,6 +386,16 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 			m.apply(u)
 		case "transmit":
 			m.transmit()
+		case "cross": // a response overtakes the requests that drop a name and list it again
+			if was := m.interest; !was.Wildcard {
+				n := name.Draw(rt, "name")
+				m.ask(snapshot.TypeInterest{Type: typ, Names: was.Names.Remove(n)})
+				m.transmit()
+				m.ask(was)
+				m.transmit()
+				m.sendResponse(true)
+				kept = nil
+			}
 		case "time": // no message takes as long
 			m.readRequests(false)
 			m.pass(time.Minute)
