@@ -80,7 +80,7 @@ func TestP64_OvertakenBySotWResponse(t *testing.T) {
 		c.site.asksFor(c, rds, "a", "b")
 		n := len(c.site.requests(rds))
 		up.send(c, up.response(rds, "v2", "a=2")) // as if sent before the lists were read
-		for i, want := range []string{"RouteConfiguration +a version=v2 nonce=v2", "RouteConfiguration +a +b version=v2 nonce=v2"} {
+		for i, want := range []string{"RouteConfiguration +a version=v2 nonce=v2", "RouteConfiguration +a +b nonce=v2"} {
 			if got := c.site.request(c, rds, n+1+i).String(); got != want {
 				c.Errorf("request %d after the response is %q, want %q", i+1, got, want)
 			}
