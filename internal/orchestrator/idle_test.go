@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -59,5 +60,58 @@ func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		equal(t, "woken", e.woken(), 1)
 		equal(t, "endpoints that are new", e.sees(subscription("x"), "x"), "2")
+	})
+}
+
+// A dropped key leaves nothing in memory, also if its group ends before its mailbox is empty.
+func TestP52_DroppedKeyIsReleased(t *testing.T) {
+	o := options(t)
+	o.MaxIdle = 0
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newRegistryFixture(t, o)
+		w.run()
+		defer w.stop()
+		var groups []weak.Pointer[Group]
+		churn := func(keys int) {
+			for i := range keys {
+				key := fmt.Sprintf("key-%d", i)
+				a, b := w.join(key, eds).want("x", "y"), w.join(key, cds).want("*")
+				f := w.feed(key)
+				f.sink.Status(upstream.Status{Connected: true})
+				f.update(t, eds, false, "x=1")
+				f.update(t, cds, true, "c=1")
+				groups = append(groups, weak.Make(a.of().group))
+				b.leave()
+				a.Leave() // drops the key
+				w.feeds = nil
+			}
+			synctest.Wait()
+			equal(t, "keys", len(w.reg.groups), 0)
+		}
+		churn(10)
+		before := heap()
+		const keys, most = 200, 500
+		churn(keys)
+		var left int
+		var perKey int64
+		for range 20 { // the runtime's cleanups run after the collector
+			perKey = (heap() - before) / keys
+			left = 0
+			for _, g := range groups {
+				if g.Value() != nil {
+					left++
+				}
+			}
+			if left == 0 && perKey < most {
+				return
+			}
+		}
+		t.Errorf("each dropped key leaves %d bytes, want less than %d; %d of %d groups are still in memory", perKey, most, left, len(groups))
 	})
 }

@@ -157,8 +157,22 @@ func (s *WeakSet[T]) Keep(h uint64, v *T, equal func(*T) bool) *T {
 	}
 	s.entries[h] = append(s.entries[h], weak.Make(v))
 	s.peak = max(s.peak, len(s.entries))
-	runtime.AddCleanup(v, s.sweep, h)
+	// The cleanup refers to the set weakly. Otherwise v would keep the owner of the set alive, and
+	// with it v, if the owner refers to v.
+	runtime.AddCleanup(v, sweep[T], unusedEntry[T]{weak.Make(s), h})
 	return v
+}
+
+// unusedEntry is a hash of a set whose value is no longer in use.
+type unusedEntry[T any] struct {
+	set  weak.Pointer[WeakSet[T]]
+	hash uint64
+}
+
+func sweep[T any](e unusedEntry[T]) {
+	if s := e.set.Value(); s != nil {
+		s.sweep(e.hash)
+	}
 }
 
 // sweep removes the unused values with hash h.

@@ -3,8 +3,10 @@ package xds
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -176,4 +178,22 @@ func TestWeakSetShrinksAfterABurst(t *testing.T) {
 	if v := new(value); set.Keep(1, v, func(*value) bool { return true }) != v {
 		t.Error("an empty set does not add a value")
 	}
+}
+
+// The owner of a set is released with the set, even if it refers to values of the set.
+func TestWeakSetDoesNotKeepItsOwner(t *testing.T) {
+	type value struct{ n uint64 }
+	type owner struct {
+		set  WeakSet[value]
+		uses *value
+	}
+	var owners []weak.Pointer[owner]
+	for h := range uint64(100) {
+		o := new(owner)
+		o.uses = o.set.Keep(h, &value{h}, func(*value) bool { return false })
+		owners = append(owners, weak.Make(o))
+	}
+	waitForGC(t, func() bool {
+		return !slices.ContainsFunc(owners, func(o weak.Pointer[owner]) bool { return o.Value() != nil })
+	})
 }
