@@ -77,8 +77,9 @@ func (k *rekeyer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
-			p = drainPace{began: time.Now(), over: time.Duration(k.over.Load())}
-			left = k.srv.stillOpen(k.find(p.over))
+			over := time.Duration(k.over.Load())
+			left = k.srv.stillOpen(k.find(over))
+			p = drainPace{began: time.Now(), over: over} // find may take longer than over
 		case <-timer.C:
 			left = k.srv.stillOpen(left)
 		}

@@ -264,7 +264,13 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 }
 
 // Clients end evenly over the time, first those that are not admitted any more.
-func TestP5_RekeyIsSpread(t *testing.T) {
+func TestP5_RekeyIsSpread(t *testing.T) { rekeyIsSpread(t, 0) }
+
+// The time begins when the relay has found the clients whose keys changed.
+func TestP5_RekeyIsSpreadIfKeysTakeLong(t *testing.T) { rekeyIsSpread(t, time.Second) }
+
+// rekeyIsSpread changes the rules. It takes perKey to compute a key by the new ones.
+func rekeyIsSpread(t *testing.T, perKey time.Duration) {
 	const n, over = 60, 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
@@ -276,6 +282,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		done := make(chan struct{})
 		go func() { s.rekeyer.run(ctx); close(done) }()
 		h.SetRules(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+			time.Sleep(perKey)
 			if len(n.Id) == 1 { // ten of them
 				return "", nil
 			}
@@ -294,6 +301,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 			}
 			return unavailable, denied
 		}
+		time.Sleep(n * perKey)
 		for at := time.Second; at < over; at += time.Second {
 			time.Sleep(time.Second)
 			moved, denied := told()
