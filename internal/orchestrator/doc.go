@@ -35,5 +35,6 @@
 // drop a group whose last member has left, another member's post is on its way.
 //
 // Constructors start nothing. Registry.Run owns all goroutines: one for each group, and one for
-// each of its upstream streams. A group reads the store before it opens its first upstream stream.
+// each of its upstream streams. A goroutine of a new group reads the store. The group's upstream
+// streams wait for it for at most a second, and the group itself never does.
 package orchestrator

@@ -45,7 +45,7 @@ type Group struct {
 	interned subscriptions.Table
 	nacks    *history.Nacks
 	mailbox  mailbox
-	signals  chan struct{} // capacity one: the mailbox or an upstream status changed
+	signals  chan struct{} // capacity one: the mailbox, an upstream status or loaded changed
 	updates  chan update   // unbuffered
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
@@ -55,13 +55,15 @@ type Group struct {
 	refusal     atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
 	counts      atomic.Pointer[counts]
 	wasEverOpen atomic.Bool // a stream has been open at some time
+	// loaded has what the store has of the key. The goroutine that reads the store sets it.
+	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
 
 	// The group's goroutine owns the fields below.
 	ctx        context.Context // run's; nil before it
-	wg         sync.WaitGroup  // of the goroutines of upstream streams
+	wg         sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
 	views      []*View         // the same views as in types
 	metrics    *telemetry.Key
 	members    map[*member]struct{}
@@ -83,6 +85,7 @@ type Group struct {
 	refusalLogged bool             // the log says that clients are refused, and they still are
 	toCheck       []*member        // members with a new subscription since the last updateRefusals
 
+	loading            bool                          // the store is being read
 	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
 	serveStored        bool                          // serve the stored snapshots
 	applyStoredDue     bool                          // something may have been subscribed since the last applyStored
@@ -130,9 +133,8 @@ func (g *Group) run(ctx context.Context) {
 	defer g.metrics.Release()
 	g.ctx = ctx
 	if g.opts.Store != nil {
-		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, whose first request lists it (P66)
+		g.load()
 	}
-	g.startUpstream(g.firstUpstream())
 	g.loop(ctx)
 	g.cancel()
 	close(g.done)
@@ -198,6 +200,7 @@ func (g *Group) step(now time.Time) (over bool) {
 		g.changed = true
 	}
 	clear(posted) // the slice is reused, and must keep no member alive
+	g.takeLoaded()
 	if len(posted) > 0 || g.uncacheable {
 		g.uncacheable = false
 		g.dropUnwanted(now)
@@ -211,6 +214,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.assign()
 	g.applyStored(now) // before sendInterest, so that the first request lists what is stored
 	g.sendInterest()
+	g.startUpstreams(now)
 	g.updateReachability(now)
 	g.applyStored(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
@@ -246,6 +250,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	if now.Before(g.answerBy) {
 		before(g.answerBy)
+	}
+	if now.Before(g.openBy()) {
+		before(g.openBy())
 	}
 	delay := g.removalDelay()
 	for _, s := range g.stored {

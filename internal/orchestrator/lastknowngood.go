@@ -97,6 +97,44 @@ func (r *Registry) Generations() iter.Seq[store.Generation] {
 	}
 }
 
+// maxLoadWait is how long the upstream streams of a new key wait for the store. The first requests
+// list what was read by then (P66). A slow disk must not delay the clients of a healthy origin.
+const maxLoadWait = time.Second
+
+// load starts to read the store.
+func (g *Group) load() {
+	g.loading = true
+	g.wg.Go(func() {
+		stored := g.opts.Store.Load(g.ctx, g.key)
+		g.loaded.Store(&stored)
+		g.signal()
+	})
+}
+
+// openBy returns until when the upstream streams wait for the store; zero: they do not wait.
+func (g *Group) openBy() time.Time {
+	if !g.loading {
+		return time.Time{}
+	}
+	return g.since.Add(maxLoadWait)
+}
+
+// takeLoaded takes over what was read from the store.
+func (g *Group) takeLoaded() {
+	stored := g.loaded.Swap(nil)
+	if stored == nil {
+		return
+	}
+	g.loading, g.stored = false, *stored
+	for typ, s := range g.stored {
+		if v := find(g.views, typ); v != nil {
+			v.stored.Store(s.Snapshot)
+		}
+	}
+	g.applyStoredDue = true
+	g.reported = nil // members may have been refused for want of it
+}
+
 // applyStored puts stored resources into the views, for subscribed names that are unknown (P66). It
 // does so while the origin is unreachable, or while the open stream has had no response for
 // FirstAnswerTimeout. The origin's answers replace them name by name.

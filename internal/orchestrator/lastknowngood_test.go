@@ -335,27 +335,93 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 	}
 }
 
-// hungStore is a store whose disk hangs for 5 s.
-type hungStore struct{}
-
-func (hungStore) Put(xds.Key, xds.TypeURL, *snapshot.Snapshot) {}
-func (hungStore) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
-	time.Sleep(5 * time.Second) // fake time
-	return nil
+// slowStore is a store that takes a while to read a key.
+type slowStore struct {
+	Store
+	takes time.Duration
 }
 
-// A key's first stream opens after the store was read.
+func (s slowStore) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored {
+	time.Sleep(s.takes) // fake time
+	return s.Store.Load(ctx, key)
+}
+
+// withSlowStore runs f with a relay whose store has endpoint x=1 of the key "web", and takes a while
+// to read it.
+func withSlowStore(t *testing.T, takes time.Duration, f func(w *registryFixture)) {
+	dir := t.TempDir()
+	keep(t, dir, "x=1")
+	withStore(t, dir, func(w *registryFixture) {
+		w.reg.opts.Store = slowStore{w.reg.opts.Store, takes}
+		f(w)
+	})
+}
+
+// The streams of a new key wait for the store, so that their first requests list what is stored.
 func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
-	bubble(t, func(o *Options) { o.Store = hungStore{} }, func(w *registryFixture) {
-		a := w.join("web", cds).want("*")
-		pass(4 * time.Second)
-		equal(t, "a stream was opened", w.feed("web").alive(), false)
-		pass(2 * time.Second)
-		f := w.feed("web")
-		equal(t, "a stream was opened", f.alive(), true)
+	withSlowStore(t, 900*time.Millisecond, func(w *registryFixture) {
+		w.join("web", eds).want("x", "*")
+		pass(800 * time.Millisecond)
+		equal(t, "open streams", len(w.streams("web")), 2)
+		for _, f := range w.streams("web") {
+			equal(t, "a stream runs before the store was read", f.alive(), false)
+		}
+		pass(200 * time.Millisecond)
+		for _, f := range w.streams("web") {
+			equal(t, "a stream runs", f.alive(), true)
+			equal(t, "the stream lists x", f.sink.Held(eds).Held("x") != nil, true)
+		}
+	})
+}
+
+// A slow store delays the streams of a new key by a second at most, and no client of a healthy
+// origin longer than that.
+func TestP66_ASlowStoreDelaysNoOrigin(t *testing.T) {
+	withSlowStore(t, time.Minute, func(w *registryFixture) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "*")
+		pass(900 * time.Millisecond)
+		equal(t, "a stream runs", w.feed("web").alive(), false)
+		pass(100 * time.Millisecond)
+		f, second := w.feed("web"), w.second("web")
+		equal(t, "the first stream runs", f.alive(), true)
+		equal(t, "the second stream runs", second.alive(), true)
 		f.reached()
 		f.update(t, cds, true, "c=1")
 		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		pass(time.Minute)
+		f.failed()
+		second.failed()
+		equal(t, "x, which was read meanwhile", b.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// While the store is being read, no client is refused because an attempt failed: the store may have
+// what it wants. It is refused after first_answer_timeout, and accepted again once the store was
+// read.
+func TestP53_P66_NobodyIsRefusedWhileTheStoreIsRead(t *testing.T) {
+	withSlowStore(t, 20*time.Second, func(w *registryFixture) {
+		x, y := w.join("web", eds).want("x"), w.join("web", eds).want("y")
+		pass(time.Second)
+		w.feed("web").failed()
+		pass(13 * time.Second)
+		equal(t, "x is refused", x.refusal() != nil, false)
+		equal(t, "y is refused", y.refusal() != nil, false)
+		pass(2 * time.Second)
+		equal(t, "y is refused after first_answer_timeout", y.refusal() != nil, true)
+		pass(5 * time.Second)
+		again := w.join("web", eds).want("x")
+		equal(t, "a new client is refused", again.refusal() != nil, false)
+		equal(t, "x", again.sees(subscription("x"), "x"), "1")
+		equal(t, "the first client is still refused", x.of().refused, false)
+	})
+	withSlowStore(t, 5*time.Second, func(w *registryFixture) {
+		x, y := w.join("web", eds).want("x"), w.join("web", eds).want("y")
+		pass(time.Second)
+		w.feed("web").failed()
+		pass(4 * time.Second)
+		equal(t, "x", x.sees(subscription("x"), "x"), "1")
+		equal(t, "x is refused", x.refusal() != nil, false)
+		equal(t, "y is refused", y.refusal() != nil, true)
 	})
 }
 

@@ -29,7 +29,8 @@ func (g *Group) updateReachability(now time.Time) {
 		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
-	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late && !g.excluding())
+	failed := s.Failed && (!g.loading || late) // what is being read may be all that clients need
+	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !g.excluding())
 	g.serveStored = g.unreachable || late
 	g.refusalLogged = g.refusalLogged && !g.responded()
 }

@@ -140,11 +140,20 @@ func (g *Group) reachStatus() *upstream.Status {
 	return g.firstUpstream().seen
 }
 
-// startUpstream starts a stream, if the group runs already.
-func (g *Group) startUpstream(h *upstreamHandle) {
-	if g.ctx == nil {
+// startUpstreams starts the streams that are not started. While the store is being read, they wait,
+// but not longer than until openBy.
+func (g *Group) startUpstreams(now time.Time) {
+	if g.ctx == nil || now.Before(g.openBy()) {
 		return
 	}
+	for _, h := range g.upstreams() {
+		if h.ctx == nil {
+			g.startUpstream(h)
+		}
+	}
+}
+
+func (g *Group) startUpstream(h *upstreamHandle) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	h.ctx, h.cancel = ctx, cancel
 	h.subscriber.SetMetrics(g.metrics)
@@ -154,12 +163,11 @@ func (g *Group) startUpstream(h *upstreamHandle) {
 	})
 }
 
-// openSecond opens a second stream.
+// openSecond makes a second stream. The step starts it.
 func (g *Group) openSecond() *upstreamHandle {
 	h := newUpstreamHandle(g, g.firstUpstream())
 	handles := append(slices.Clone(g.upstreams()), h)
 	g.handles.Store(&handles)
-	g.startUpstream(h)
 	g.log.Debug("second upstream stream opened: a type has wildcard and names")
 	return h
 }
