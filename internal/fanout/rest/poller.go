@@ -309,7 +309,19 @@ func leaveGroups(ps []*Poller) {
 
 // drop removes the kept pollers of an account, and reports whether there were any.
 func (ps *pollers) drop(account string) bool {
-	return ps.removeKept(func(p *Poller) bool { return p.account == account }) > 0
+	ps.mu.Lock()
+	var out []*Poller
+	if a := ps.accounts[account]; a != nil {
+		for e := a.kept.Front(); e != nil; e = e.Next() {
+			out = append(out, e.Value.(*Poller))
+		}
+	}
+	for _, p := range out {
+		ps.remove(p)
+	}
+	ps.mu.Unlock()
+	leaveGroups(out)
+	return len(out) > 0
 }
 
 // expire removes the pollers that have been without a poll for twice long_poll (P70), or are over.
@@ -325,8 +337,8 @@ func (ps *pollers) close() {
 	ps.removeKept(func(*Poller) bool { return true })
 }
 
-// removeKept removes the kept pollers for which goes returns true, and returns their number.
-func (ps *pollers) removeKept(goes func(*Poller) bool) int {
+// removeKept removes the kept pollers for which goes returns true.
+func (ps *pollers) removeKept(goes func(*Poller) bool) {
 	var out []*Poller
 	ps.mu.Lock()
 	for _, a := range ps.accounts {
@@ -341,7 +353,6 @@ func (ps *pollers) removeKept(goes func(*Poller) bool) int {
 	}
 	ps.mu.Unlock()
 	leaveGroups(out)
-	return len(out)
 }
 
 // keepFor is how long a poller is kept without a poll (P70).

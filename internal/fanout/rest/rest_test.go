@@ -334,6 +334,26 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 	}
 }
 
+// A client that makes room for itself costs nothing for the kept pollers of others.
+func TestP70_MakingRoomLooksAtOneClient(t *testing.T) {
+	s, _ := newServer(t, nil)
+	ps := s.pollers
+	for i := range 100_000 {
+		a := new(account)
+		a.kept.PushBack(&Poller{account: fmt.Sprint(i)})
+		ps.accounts[fmt.Sprint(i)] = a
+	}
+	began := time.Now()
+	for range 1000 {
+		if ps.drop("another") {
+			t.Fatal("dropped a poller of another client")
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("1000 clients that make room take %v beside %d others", took, len(ps.accounts))
+	}
+}
+
 // Polls of the same request that come at once make one member of the group.
 func TestP70_AtOnce(t *testing.T) {
 	r := newREST(t, nil)
