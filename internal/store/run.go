@@ -238,14 +238,14 @@ func (s stepper) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// makeRoom removes the files that were confirmed longest ago until there is room for one
-// more. It runs within an operation on the disk.
+// makeRoom removes the files that were confirmed longest ago until there is room for the file of
+// this name. It runs within an operation on the disk.
 func (s *Store) makeRoom(name string, size int64) error {
 	for {
 		s.mu.Lock()
 		d := s.dir
 		var f *file
-		if d != nil && (s.o.MaxBytes > 0 && d.bytes-d.size(name)+size > s.o.MaxBytes || len(d.files) >= maxFiles) {
+		if d != nil && (s.o.MaxBytes > 0 && d.bytes-d.size(name)+size > s.o.MaxBytes || d.files[name] == nil && len(d.files) >= maxFiles) {
 			f = d.oldest(name)
 		}
 		s.mu.Unlock()

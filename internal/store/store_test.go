@@ -219,6 +219,33 @@ func TestP66_MaxBytes(t *testing.T) {
 	})
 }
 
+// At the bound of files, a file that is written again needs no room.
+func TestP66_MaxFiles(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := opened(t, t.TempDir(), nil)
+		defer r.stop()
+		v := newView(t, cds)
+		db := xds.NewKey("db")
+		r.Put(db, cds, newView(t, cds).snapshot(true, "a=1")) // confirmed longest ago
+		pass(time.Second)
+		r.Put(web, cds, v.snapshot(true, "a=1"))
+		pass(time.Second)
+		r.mu.Lock()
+		for i := len(r.dir.files); i < maxFiles; i++ {
+			name := fmt.Sprint("other-", i)
+			r.dir.files[name] = &file{name: name, confirmed: time.Now()}
+		}
+		r.mu.Unlock()
+		r.Put(web, cds, v.snapshot(true, "a=2"))
+		pass(time.Second)
+		equal(t, "evicted by a file that is written again", r.Status().Evicted, 0)
+		r.Put(xds.NewKey("new"), cds, newView(t, cds).snapshot(true, "a=1"))
+		pass(time.Second)
+		equal(t, "evicted by a new file", r.Status().Evicted, 1)
+		equal(t, "the file that was confirmed longest ago", r.holds(db, cds), "")
+	})
+}
+
 // An unwritable directory switches the store off. It retries each minute, and then writes all
 // generations again, as the directory may be new.
 func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
