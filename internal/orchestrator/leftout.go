@@ -75,7 +75,7 @@ func (v *View) dropLed(names map[string]leadBy) {
 			return
 		}
 		for r := range v.part(wildcard).Resources {
-			if _, waits := v.removals.waiting[partName{wildcard, r.Name}]; !waits {
+			if v.removals.of(partName{wildcard, r.Name}) == nil {
 				delete(names, r.Follows)
 			}
 		}
@@ -91,11 +91,9 @@ func (v *View) leaveOut(name string, led leadBy, now time.Time) {
 	if r.leftOut == nil {
 		r.leftOut = make(map[string]leadBy)
 	}
-	if r.waiting == nil {
-		r.waiting = make(map[partName]waiting)
-	}
 	r.leftOut[name] = led
-	r.waiting[partName{name: name}] = waiting{since: now, leftOut: true}
+	r.end(partName{name: name})
+	r.wait(partName{name: name}, now).leftOut = true
 	v.names = v.names.Remove(name)
 }
 
@@ -111,7 +109,7 @@ func (v *View) forgetLeftOut(name string) {
 // takeIn ends leaveOut. It subscribes to the name if a member wants it, and forgets it otherwise.
 func (g *Group) takeIn(v *View, name string) {
 	delete(v.removals.leftOut, name)
-	delete(v.removals.waiting, partName{name: name})
+	v.removals.end(partName{name: name})
 	if v.index.HasName(name) {
 		v.names = v.names.Add(name)
 	} else if v.forget([]string{name}, false, g.gen+1) {

@@ -45,7 +45,7 @@ func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]st
 		for _, name := range v.touched {
 			at := partName{name: name}
 			if _, out := v.removals.leftOut[name]; out {
-				if !v.removals.waiting[at].leftOut {
+				if v.removals.of(at) == nil {
 					v.forgetLeftOut(name)
 				}
 				continue

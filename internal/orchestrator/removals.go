@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"container/list"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -18,7 +19,8 @@ import (
 //
 // The group's goroutine owns all fields except acked and anyAdded.
 type removals struct {
-	waiting map[partName]waiting
+	queue   list.List                  // of *waiting, in order of since
+	waiting map[partName]*list.Element // of queue
 	// acked is the newest generation that any client acknowledged with nothing NACKed. Any
 	// goroutine may raise it.
 	acked atomic.Uint64
@@ -40,10 +42,37 @@ type partName struct {
 
 // waiting is a deletion that waits.
 type waiting struct {
+	partName
 	since time.Time          // when it was first seen
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
 	// leftOut: the origin did not delete the resource. It is forgotten (leftout.go).
 	leftOut bool
+}
+
+// of returns the deletion of a name that waits; nil if none does.
+func (r *removals) of(at partName) *waiting {
+	if e := r.waiting[at]; e != nil {
+		return e.Value.(*waiting)
+	}
+	return nil
+}
+
+// wait makes the deletion of a name wait.
+func (r *removals) wait(at partName, now time.Time) *waiting {
+	if r.waiting == nil {
+		r.waiting = make(map[partName]*list.Element)
+	}
+	w := &waiting{partName: at, since: now}
+	r.waiting[at] = r.queue.PushBack(w)
+	return w
+}
+
+// end ends the wait of a deletion, if it waits.
+func (r *removals) end(at partName) {
+	if e := r.waiting[at]; e != nil {
+		r.queue.Remove(e)
+		delete(r.waiting, at)
+	}
 }
 
 // ack records that a client acknowledged a generation with nothing NACKed. It reports whether the
@@ -109,7 +138,7 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 		gen = s.Gen + 1
 	}
 	for _, res := range changed {
-		delete(r.waiting, partName{wildcard, res.Name})
+		r.end(partName{wildcard, res.Name})
 		if r.acked.Load() == 0 || v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
 			continue
 		}
@@ -128,7 +157,7 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	u.Removed = nil
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
-		_, waits := r.waiting[at]
+		waits := r.of(at) != nil
 		_, added := r.added[name]
 		if !waits && (delay <= 0 || added || !v.builder.Retain(name, u.Wildcard)) {
 			if !v.builder.Has(name, !u.Wildcard) {
@@ -137,46 +166,50 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 			u.Removed = append(u.Removed, name)
 			continue
 		}
-		if r.waiting == nil {
-			r.waiting = make(map[partName]waiting)
-		}
 		if !waits {
-			r.waiting[at] = waiting{since: time.Now()}
+			r.wait(at, time.Now())
 		}
 	}
 	if len(r.waiting) == 0 || len(u.Errors) == 0 {
 		return
 	}
 	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(err *xds.ResourceError) bool {
-		at := partName{u.Wildcard, err.Name}
-		w, waits := r.waiting[at]
-		if waits {
+		w := r.of(partName{u.Wildcard, err.Name})
+		if w != nil {
 			w.err = err
-			r.waiting[at] = w
 		}
-		return waits
+		return w != nil
 	})
 }
 
 // remove applies the deletions that have waited for delay. It reports whether there is a new
 // snapshot. That repeats the version of the one before (P61).
 func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
-	v.removals.sweep()
+	r := &v.removals
+	r.sweep()
+	var due []*waiting
+	for e := r.queue.Front(); e != nil && !now.Before(e.Value.(*waiting).since.Add(delay)); e = r.queue.Front() {
+		w := e.Value.(*waiting)
+		r.end(w.partName)
+		due = append(due, w)
+	}
+	if len(due) == 0 {
+		return false
+	}
 	changed := false
 	for _, wildcard := range []bool{true, false} {
 		// Partial: it is no response, so it says nothing about the rest (P67).
 		u := snapshot.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
-		for at, w := range v.removals.waiting {
-			if at.wildcard != wildcard || now.Before(w.since.Add(delay)) {
+		for _, w := range due {
+			if w.wildcard != wildcard {
 				continue
 			}
-			delete(v.removals.waiting, at)
 			if w.leftOut {
-				v.forgetLeftOut(at.name)
+				v.forgetLeftOut(w.name)
 				changed = true
 				continue
 			}
-			u.Removed = append(u.Removed, at.name)
+			u.Removed = append(u.Removed, w.name)
 			if w.err != nil {
 				u.Errors = append(u.Errors, w.err)
 			}
@@ -193,23 +226,25 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 }
 
 // due returns when the next deletion takes effect; zero: none waits.
-func (r *removals) due(delay time.Duration) (first time.Time) {
-	for _, w := range r.waiting {
-		if at := w.since.Add(delay); first.IsZero() || at.Before(first) {
-			first = at
-		}
+func (r *removals) due(delay time.Duration) time.Time {
+	if e := r.queue.Front(); e != nil {
+		return e.Value.(*waiting).since.Add(delay)
 	}
-	return first
+	return time.Time{}
 }
 
 // forget drops the deletions of names that are no longer subscribed, or of the wildcard.
 func (r *removals) forget(names []string, wildcard bool) {
 	for _, name := range names {
-		delete(r.waiting, partName{name: name})
+		r.end(partName{name: name})
 		delete(r.added, name)
 	}
 	if wildcard {
-		maps.DeleteFunc(r.waiting, func(at partName, _ waiting) bool { return at.wildcard })
+		for at := range r.waiting {
+			if at.wildcard {
+				r.end(at)
+			}
+		}
 		clear(r.added)
 	}
 }
