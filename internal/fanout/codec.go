@@ -17,7 +17,12 @@ import (
 // Other messages (health, reflection) go to grpc's own codec.
 type codec struct{ proto encoding.CodecV2 }
 
-func newCodec() codec { return codec{proto: encoding.GetCodecV2("proto")} }
+func newCodec() codec {
+	if mem.IsBelowBufferPoolingThreshold(tailSize) {
+		panic(fmt.Sprintf("fanout: this version of grpc does not return buffers of %d bytes, so no stream would learn that a response was sent", tailSize))
+	}
+	return codec{proto: encoding.GetCodecV2("proto")}
+}
 
 func (codec) Name() string { return "proto" }
 
@@ -54,7 +59,7 @@ func (in *incoming) release() {
 }
 
 // tailSize is large enough that grpc returns the buffer to its pool when the message has left. It
-// does not return buffers of 1,024 bytes and less.
+// does not return buffers of 1,024 bytes and less; newCodec checks that.
 const tailSize = 1024 + 128
 
 // outgoing is a response that is sent: a shared body, and a tail of its own. It is also the buffer
