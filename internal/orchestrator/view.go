@@ -160,7 +160,7 @@ func (v *View) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) b
 // requested reports whether a resource is subscribed by its name, an alias or a glob.
 func (v *View) requested(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
-// requestedName reports whether name, or the resource held under it, is subscribed.
+// isRequested reports whether name, or the resource held under it, is subscribed.
 func (v *View) isRequested(name string) bool {
 	return v.held.Load().Part(false).Requested(name, v.names)
 }

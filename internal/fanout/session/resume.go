@@ -83,7 +83,7 @@ func (c comparison) originAnswered() (any, names bool) {
 	return any, names
 }
 
-// anyPending reports whether a requested name is unanswered. Its answer may be a resource of
+// anyUnanswered reports whether a requested name is unanswered. Its answer may be a resource of
 // another name.
 func (c comparison) anyUnanswered() bool {
 	for n := range c.s.sub.effective.Names.All() {

@@ -23,7 +23,7 @@ type Index[M comparable] struct {
 // chunk is a run of names of at least one subscription.
 type chunk[M comparable] struct{ subs set[*subscribers[M]] }
 
-// subscriber is a subscription with its members, at least one.
+// subscribers is a subscription with its members, at least one.
 type subscribers[M comparable] struct {
 	sub     *snapshot.Subscription
 	members set[M]

@@ -51,7 +51,7 @@ func (p Part) isAlias(name string) (leads bool) {
 	return leads
 }
 
-// AwaitsAnswer reports whether the origin still has to answer for name. The part knows nothing of
+// Unanswered reports whether the origin still has to answer for name. The part knows nothing of
 // it, or the relay has requested it again since the origin could not resolve it (P18).
 func (p Part) Unanswered(name string) bool {
 	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
@@ -61,7 +61,7 @@ func (p Part) Unanswered(name string) bool {
 }
 
 // HasNoAnswer reports whether no answer of the origin is in effect for name. The origin still has
-// to answer (AwaitsAnswer), or the resource is no longer held (P62, P63).
+// to answer (Unanswered), or the resource is no longer held (P62, P63).
 func (p Part) HasNoAnswer(name string) bool {
 	r := p.resource(p.snap.get(name))
 	return r.IsExpiredMark() || p.Unanswered(name)
