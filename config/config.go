@@ -51,6 +51,7 @@ type Downstream struct {
 	Several  []Listener `yaml:"listeners"`
 
 	RESTAddress      string          `yaml:"rest_address"`
+	RESTBytes        int64           `yaml:"rest_bytes"`
 	LongPoll         time.Duration   `yaml:"long_poll"`
 	Versions         string          `yaml:"versions"`
 	AckTimeout       time.Duration   `yaml:"ack_timeout"`
@@ -233,6 +234,7 @@ func Default() Config {
 		Downstream: Downstream{
 			Address:          "127.0.0.1:15010",
 			Secrets:          SecretsMTLS,
+			RESTBytes:        256 << 20,
 			LongPoll:         30 * time.Second,
 			Versions:         VersionsContent,
 			AckTimeout:       15 * time.Second,

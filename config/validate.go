@@ -79,6 +79,7 @@ func (v *checks) downstream() {
 	if d.RESTAddress != "" {
 		v.listen("downstream.rest_address", d.RESTAddress)
 	}
+	v.atLeast("downstream.rest_bytes", d.RESTBytes, 1)
 	v.oneOf("downstream.versions", d.Versions, VersionsContent, VersionsOrigin)
 	v.positive("downstream.long_poll", d.LongPoll)
 	v.positive("downstream.ack_timeout", d.AckTimeout)

@@ -22,7 +22,7 @@ type activeConfig struct {
 // reloadable matches the keys whose new values apply without a restart. The keys of listeners need
 // more: see needsRestart.
 var reloadable = regexp.MustCompile(`^(` +
-	`downstream\.(long_poll|ack_timeout|settle|removal_delay|drain)|` +
+	`downstream\.(rest_bytes|long_poll|ack_timeout|settle|removal_delay|drain)|` +
 	`downstream\.limits\.(streams|streams_per_second|requests_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
 	`aggregation\.(rules.*|file|unmatched|max_rekeyed)|` +
@@ -181,7 +181,7 @@ func (r *relay) showLimits(c *activeConfig) {
 func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {
 	d := &c.cfg.Downstream
 	return fanout.Settings{
-		AckTimeout: d.AckTimeout, LongPoll: d.LongPoll, Limits: r.limits(c),
+		AckTimeout: d.AckTimeout, LongPoll: d.LongPoll, RESTBytes: d.RESTBytes, Limits: r.limits(c),
 	}
 }
 

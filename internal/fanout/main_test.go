@@ -46,7 +46,7 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	metrics := newMetrics(t)
 	r := &serverFixture{t: t, groups: &membertest.Source{}, metrics: metrics}
-	o := Options{Source: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
+	o := Options{Source: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -65,7 +65,7 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 // bubble is a server in a synctest bubble. Nothing of it is started.
 func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
 	h := new(membertest.Source)
-	o := Options{Source: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
+	o := Options{Source: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}}
 	if change != nil {
 		change(&o)
 	}

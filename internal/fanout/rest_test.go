@@ -181,10 +181,10 @@ func TestP72_NotJSON(t *testing.T) {
 	}
 }
 
-// What was read of incomplete bodies counts against pinned_bytes. Of two, the larger one ends, and
-// the other is read to its end.
+// What was read of incomplete bodies counts against rest_bytes. Of two, the larger one ends, and the
+// other is read to its end.
 func TestP72_HalfBodies(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
+	r := newREST(t, func(o *Options) { o.RESTBytes = 100_000 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	ask := string(resttest.Body(t, resttest.Request(node("slow"), xds.ClusterType, "")))
 	begin := func(spaces int) (c net.Conn, rest string) {
@@ -205,10 +205,10 @@ func TestP72_HalfBodies(t *testing.T) {
 	}
 	small, rest := begin(10_000)
 	large, _ := begin(80_000)
-	if got := answer(large); got.StatusCode != http.StatusTooManyRequests || !got.Close {
+	if got := answer(large); got.StatusCode != http.StatusServiceUnavailable || !got.Close || got.Header.Get("Retry-After") == "" {
 		t.Errorf("%v", got)
 	}
-	r.counted(telemetry.LimitPinnedBytes, 1)
+	r.counted(telemetry.LimitRESTBytes, 1)
 	if _, err := io.WriteString(small, rest); err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func NewServer(o Options) *Server {
 		SendTimeout: o.SendTimeout, MaxConnectionAge: o.MaxConnectionAge,
 		LongPoll:        func() time.Duration { return s.settings().LongPoll },
 		Limits:          func() *config.Limits { return &s.settings().Limits },
+		RESTBytes:       func() int64 { return s.settings().RESTBytes },
 		RulesGeneration: s.rekeyer.generation.Load,
 		NextID:          s.nextID,
 		Identifier:      func(snap *snapshot.Snapshot) string { return identifier(o.Replica, snap) },

@@ -13,6 +13,8 @@ type Settings struct {
 	AckTimeout time.Duration
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
+	// RESTBytes bounds the bodies of REST polls that are being read, together.
+	RESTBytes int64
 	// Limits; 0: none. Connections, StreamsPerConnection and RequestBytes take effect when the
 	// listeners and the grpc server are made. Later changes have no effect.
 	Limits config.Limits

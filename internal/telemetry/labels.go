@@ -240,6 +240,7 @@ const (
 	LimitNamesPerKey
 	LimitTypesPerKey
 	LimitPinnedBytes
+	LimitRESTBytes
 	reasons
 )
 
@@ -282,6 +283,7 @@ var reasonNames = [reasons]string{
 	LimitNamesPerKey:          "names_per_key",
 	LimitTypesPerKey:          "types_per_key",
 	LimitPinnedBytes:          "pinned_bytes",
+	LimitRESTBytes:            "rest_bytes",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -2,17 +2,12 @@ package rest
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -58,7 +53,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Also for a body that is refused: net/http reads it to its end.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // it fails if the connection is gone
-	p, refused := s.polls.begin(w, r, h.caller(r.RemoteAddr))
+	p, refused := s.polls.begin(w, r, h.caller(r))
 	if refused != nil {
 		w.Header().Set("Connection", "close")
 		s.refuse(p, 0, refused)
@@ -87,96 +82,33 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(p, http.StatusUnsupportedMediaType, refusal.New(codes.InvalidArgument, telemetry.HTTPRequest, "request: must have Content-Type: application/json and no Content-Encoding"))
 		return
 	}
-	body, status, refused := s.body(p, r)
-	if refused != nil {
-		s.refuse(p, status, refused)
-		return
-	}
-	// net/http keeps reading, to notice that the client closes the connection.
-	_ = control.SetReadDeadline(time.Time{})
-	q, refused := s.read(p, t, body)
+	q, status, refused := s.read(p, r, t)
 	if refused == nil {
 		p.node = q.node.ID
-		p.admit = func() *refusal.Refusal { return h.admit(r.RemoteAddr, q) }
+		p.admit = func() *refusal.Refusal { return h.admit(r, q) }
 		p.generation = s.opts.RulesGeneration() // before the policies are read
 		refused = p.admit()
 	}
 	if refused != nil {
-		s.refuse(p, 0, refused)
+		s.refuse(p, status, refused)
 		return
 	}
 	s.answer(p, q)
 }
 
-// caller is the client as all policies see it. Nothing about it is proven.
-func (h *handler) caller(address string) *listener.Caller {
-	return new(listener.Policy).Caller(address, nil)
+// caller is the client as all policies see it.
+func (h *handler) caller(r *http.Request) *listener.Caller {
+	return new(listener.Policy).Caller(r.RemoteAddr, r.TLS)
 }
 
 // admit asks all policies (P6).
-func (h *handler) admit(address string, q *request) *refusal.Refusal {
+func (h *handler) admit(r *http.Request, q *request) *refusal.Refusal {
 	for _, g := range h.policies {
-		if refused := g.Caller(address, nil).May(q.node, q.typ.URL); refused != nil {
+		if refused := g.Caller(r.RemoteAddr, r.TLS).May(q.node, q.typ.URL); refused != nil {
 			return refused
 		}
 	}
 	return nil
-}
-
-// body reads a request's body. status is that of a refusal. While it is read, its size counts
-// against pinned_bytes.
-func (s *Server) body(p *Poll, r *http.Request) (body []byte, status int, refused *refusal.Refusal) {
-	limit := s.opts.Limits().RequestBytes
-	if limit <= 0 {
-		limit = listener.MaxMessage
-	}
-	p.reads(func() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) })
-	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.bodyBytes})
-	p.reads(nil)
-	if refused := p.refusal.Load(); refused != nil {
-		p.bodyBytes.Store(0)
-		p.w.Header().Set("Connection", "close")
-		return nil, 0, refused
-	}
-	large := (*http.MaxBytesError)(nil)
-	switch {
-	case err == nil:
-		return body, 0, nil
-	case errors.As(err, &large):
-		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows (%d)", limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: the body did not arrive within %s", s.times.body)
-	}
-	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: cannot read the body: %w", err)
-}
-
-// measured counts the bytes that are read.
-type measured struct {
-	io.Reader
-	n *atomic.Int64
-}
-
-func (c *measured) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.n.Add(int64(n))
-	return n, err
-}
-
-// largePoll is the size in bytes above which the number of bodies that are decoded at the same
-// time is limited. A decoded body can be a hundred times as large.
-const largePoll = 64 << 10
-
-// largePolls has a slot for each large body that is being decoded.
-var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-
-// read decodes a poll.
-func (s *Server) read(p *Poll, t xds.Type, body []byte) (*request, *refusal.Refusal) {
-	defer p.bodyBytes.Store(0)
-	if len(body) > largePoll {
-		largePolls <- struct{}{}
-		defer func() { <-largePolls }()
-	}
-	return s.parse(t, body)
 }
 
 // httpStatus of a refusal, by its code (P72).

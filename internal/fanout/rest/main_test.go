@@ -32,8 +32,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // options of a server under test.
 type options struct {
 	Options
-	LongPoll time.Duration
-	Limits   config.Limits
+	LongPoll  time.Duration
+	RESTBytes int64
+	Limits    config.Limits
 }
 
 // newServer makes a server and its groups, and starts nothing.
@@ -43,7 +44,7 @@ func newServer(t testing.TB, change func(*options)) (*Server, *membertest.Source
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options{LongPoll: 30 * time.Second}
+	o := options{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}
 	if change != nil {
 		change(&o)
 	}
@@ -54,6 +55,7 @@ func newServer(t testing.TB, change func(*options)) (*Server, *membertest.Source
 	o.Admission, o.Nodes = listener.NewAdmission(o.Limits), new(xds.NodeTable)
 	o.Options.LongPoll = func() time.Duration { return o.LongPoll }
 	o.Options.Limits = func() *config.Limits { return &o.Limits }
+	o.Options.RESTBytes = func() int64 { return o.RESTBytes }
 	o.RulesGeneration = func() uint64 { return 0 }
 	o.NextID = func() uint64 { return ids.Add(1) }
 	o.Identifier = func(s *snapshot.Snapshot) string { return "replica/" + s.Origin }

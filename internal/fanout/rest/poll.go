@@ -33,13 +33,12 @@ type Poll struct {
 	cut        chan struct{}           // closed when it has to end at once
 
 	// Any goroutine's.
-	told      atomic.Bool                     // to end
-	refusal   atomic.Pointer[refusal.Refusal] // why it is cut
-	mu        sync.Mutex
-	stop      func()                   // ends the reading of its body; nil: it is not read
-	bodyBytes atomic.Int64             // bytes of its body, until that was read
-	inFlight  atomic.Pointer[document] // what is being written
-	since     atomic.Int64             // when that began, UnixNano
+	told     atomic.Bool                     // to end
+	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
+	mu       sync.Mutex
+	stop     func()                   // ends the reading of its body; nil: it is not read
+	inFlight atomic.Pointer[document] // what is being written
+	since    atomic.Int64             // when that began, UnixNano
 }
 
 // tell ends the poll if it waits.

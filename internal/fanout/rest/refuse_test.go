@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -260,6 +263,57 @@ func TestP72_SlowSenders(t *testing.T) {
 	groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	if text := web.Holds(<-held); text != "a b " {
 		t.Errorf("holds %q", text)
+	}
+}
+
+// Half-sent bodies take no more memory than rest_bytes. Beside them small polls are answered, and
+// nothing of them stays when they end.
+func TestP72_HalfSentBodiesAreBounded(t *testing.T) {
+	const n, each, limit = 40, 512 << 10, 4 << 20
+	for _, protocol := range resttest.Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			r := newREST(t, func(o *options) { o.RESTBytes = limit })
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			ctx, cancel := context.WithCancel(xdstest.Context(t))
+			defer cancel()
+			c := r.HTTP(protocol)
+			var senders sync.WaitGroup
+			var refused atomic.Int64
+			for range n {
+				senders.Go(func() {
+					half, end := io.Pipe()
+					defer end.Close()
+					stop := context.AfterFunc(ctx, func() { _ = end.Close() })
+					defer stop()
+					body := io.MultiReader(strings.NewReader(strings.Repeat(" ", each)), half)
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Base+"/v3/discovery:clusters", body)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					req.Header.Set("Content-Type", "application/json")
+					if got, err := r.Do(c, req); err == nil && got.Status == http.StatusServiceUnavailable {
+						refused.Add(1)
+					}
+				})
+			}
+			size := func() (sum int64, open int) {
+				b := &r.srv.bodies
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return b.sum, len(b.sizes)
+			}
+			r.eventually(func() bool {
+				sum, open := size()
+				return sum > limit/2 && sum <= limit && open < limit/each && refused.Load() > 0
+			})
+			if text := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); text != "a " {
+				t.Errorf("holds %q", text)
+			}
+			cancel()
+			senders.Wait()
+			r.eventually(func() bool { sum, open := size(); return sum == 0 && open == 0 })
+		})
 	}
 }
 

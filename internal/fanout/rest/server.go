@@ -40,6 +40,8 @@ type Options struct {
 	// the limits that hold now.
 	LongPoll func() time.Duration
 	Limits   func() *config.Limits
+	// RESTBytes bounds the bodies that are being read, together.
+	RESTBytes func() int64
 	// RulesGeneration counts the changes of rules, identity and secrets. A poll that was
 	// admitted under another one is admitted again before it is answered.
 	RulesGeneration func() uint64
@@ -56,12 +58,13 @@ type Server struct {
 	opts    Options
 	polls   *polls
 	pollers *pollers
+	bodies  bodies
 	times   times
 }
 
 // New makes a server and starts nothing.
 func New(o Options) *Server {
-	s := &Server{opts: o, polls: newPolls(), times: defaultTimes}
+	s := &Server{opts: o, polls: newPolls(), bodies: bodies{sizes: make(map[*Poll]int64)}, times: defaultTimes}
 	s.pollers = newPollers(s)
 	return s
 }
@@ -175,15 +178,12 @@ func (s *Server) OpenPolls() int { return s.pollers.openPolls() }
 func (s *Server) Expire(now time.Time) { s.pollers.expire(now) }
 
 // Pinned calls f for what polls keep in memory: answers that have been in flight for longer than
-// slow, and what was read of requests. what identifies it; by can be ended.
+// slow. what identifies one; by can be ended.
 func (s *Server) Pinned(now time.Time, slow time.Duration, f func(what any, by *Poll, bytes int64)) {
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
 		if a := p.inFlight.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			f(a, p, int64(len(a.body)))
-		}
-		if n := p.bodyBytes.Load(); n > 0 {
-			f(p, p, n)
 		}
 	}
 }

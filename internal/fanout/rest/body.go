@@ -1,0 +1,142 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// bodies has the sizes of the bodies that are being read or decoded, in bytes. rest_bytes bounds
+// their sum. It is safe for concurrent use.
+type bodies struct {
+	mu    sync.Mutex
+	sizes map[*Poll]int64
+	sum   int64
+}
+
+// grow counts n more bytes of the body of p. If the sum is above limit then, grow returns the poll
+// with the largest body, and counts that no more. The caller has to end it. So small polls are
+// answered beside large ones that never end.
+func (b *bodies) grow(p *Poll, n, limit int64) (largest *Poll) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sizes[p] += n
+	if b.sum += n; b.sum <= limit {
+		return nil
+	}
+	largest = p
+	for o, size := range b.sizes {
+		if size > b.sizes[largest] {
+			largest = o
+		}
+	}
+	b.sum -= b.sizes[largest]
+	delete(b.sizes, largest)
+	return largest
+}
+
+// forget counts the body of p no more.
+func (b *bodies) forget(p *Poll) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sum -= b.sizes[p]
+	delete(b.sizes, p)
+}
+
+// Pieces in which a body is read, in bytes. A body takes no more memory than what it has so far,
+// and one piece.
+const (
+	firstPiece = 4 << 10
+	maxPiece   = 64 << 10
+)
+
+// readPieces reads a body. Each piece is counted before it is allocated. It ends early if the poll
+// was ended.
+func (s *Server) readPieces(p *Poll, from io.Reader, length int64) (pieces [][]byte, err error) {
+	size := int64(firstPiece)
+	if length >= 0 {
+		size = min(length+1, maxPiece) // one more, to find the end of the body
+	}
+	for ; p.refusal.Load() == nil; size = maxPiece {
+		limit := s.opts.RESTBytes()
+		if largest := s.bodies.grow(p, size, limit); largest != nil {
+			largest.End(refusal.New(codes.Unavailable, telemetry.LimitRESTBytes, "request: the bodies of all polls have more bytes than downstream.rest_bytes allows (%d), and this one is the largest", limit))
+			if largest == p {
+				break
+			}
+		}
+		piece := make([]byte, size)
+		n, err := io.ReadFull(from, piece)
+		pieces = append(pieces, piece[:n])
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return pieces, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+	return nil, errCut
+}
+
+// read reads and parses a poll. status is that of a refusal.
+func (s *Server) read(p *Poll, r *http.Request, t xds.Type) (q *request, status int, refused *refusal.Refusal) {
+	pieces, status, refused := s.body(p, r)
+	if refused == nil {
+		q, refused = s.decode(t, pieces)
+	}
+	s.bodies.forget(p)
+	if ended := p.refusal.Load(); ended != nil { // its body was the largest
+		p.w.Header().Set("Connection", "close")
+		return nil, 0, ended
+	}
+	return q, status, refused
+}
+
+// body reads a request's body. status is that of a refusal.
+func (s *Server) body(p *Poll, r *http.Request) (pieces [][]byte, status int, refused *refusal.Refusal) {
+	limit := s.opts.Limits().RequestBytes
+	if limit <= 0 {
+		limit = listener.MaxMessage
+	}
+	control := http.NewResponseController(p.w)
+	p.reads(func() { _ = control.SetReadDeadline(time.Unix(1, 0)) })
+	pieces, err := s.readPieces(p, http.MaxBytesReader(p.w, r.Body, int64(limit)), r.ContentLength)
+	p.reads(nil)
+	large := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		// net/http keeps reading, to notice that the client closes the connection.
+		_ = control.SetReadDeadline(time.Time{})
+		return pieces, 0, nil
+	case errors.As(err, &large):
+		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows (%d)", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: the body did not arrive within %s", s.times.body)
+	}
+	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: cannot read the body: %w", err)
+}
+
+// largePolls has a slot for each body of several pieces that is being decoded. A decoded body can
+// be a hundred times as large.
+var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// decode parses a poll.
+func (s *Server) decode(t xds.Type, pieces [][]byte) (*request, *refusal.Refusal) {
+	if len(pieces) > 1 {
+		largePolls <- struct{}{}
+		defer func() { <-largePolls }()
+	}
+	return s.parse(t, bytes.Join(pieces, nil))
+}
