@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -143,14 +144,18 @@ func listenAddress(configured string, l net.Listener) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// serveREST serves REST. A client has to pass the policies of all listeners, as a client in
-// plaintext would.
+// serveREST serves REST, with the TLS of the first listener. A client has to pass the policies of
+// all listeners.
 func (r *relay) serveREST(ctx context.Context) error {
 	var policies []*listener.Policy
 	for _, e := range r.listeners {
 		policies = append(policies, e.policy)
 	}
-	return r.fanout.ServeREST(ctx, r.restListener, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
+	var secured *tls.Config
+	if certs := r.listeners[0].certs; certs != nil {
+		secured = certs.Server("h2", "http/1.1")
+	}
+	return r.fanout.ServeREST(ctx, r.restListener, secured, fanout.Keepalive(r.cfg.Downstream.Keepalive), policies...)
 }
 
 func serverFiles(t config.ServerTLS) tlsfiles.Files {

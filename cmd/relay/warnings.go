@@ -40,8 +40,8 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	if d.MaxConnectionAge == 0 && slices.ContainsFunc(d.Listen(), func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }) {
 		warn("downstream.max_connection_age", "is 0: connections stay open after certificates expire")
 	}
-	if d.RESTAddress != "" && len(secured) > 0 {
-		warn("downstream.rest_address", "has no TLS, unlike %s: the relay serves any client that reaches it, unless the identity rules refuse clients without a certificate", strings.Join(secured, ", "))
+	if d.RESTAddress != "" && len(secured) > 0 && d.Listen()[0].TLS.CertFile == "" {
+		warn("downstream.rest_address", "has no TLS, like the first listener and unlike %s: the relay serves any client that reaches it, unless the identity rules refuse clients without a certificate", strings.Join(secured, ", "))
 	}
 	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
 		warn("admin.address", "operators send the token to %s in plaintext; set admin.tls to encrypt it", a.Address)

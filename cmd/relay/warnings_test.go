@@ -59,6 +59,20 @@ admin: {token_file: none}
 	}
 }
 
+// REST has the TLS of the first listener, so that it needs no warning.
+func TestRESTWithTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	dir := files(t, map[string]string{"r.yaml": `downstream:
+  rest_address: 127.0.0.1:15011
+  tls: {cert_file: a.crt, key_file: a.key}
+upstream: {origins: [{address: "127.0.0.1:18000"}]}
+`})
+	ca.Pair(t).Write(t, dir, "a")
+	if code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml")); code != 0 || strings.Contains(out+errs, "rest_address") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
 // validate prints the warnings of serve, and exits with 0.
 func TestWarnings(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
@@ -66,8 +80,8 @@ func TestWarnings(t *testing.T) {
   rest_address: 127.0.0.1:15011
   max_connection_age: 0s
   listeners:
-    - {address: "0.0.0.0:15012", tls: {cert_file: old.crt, key_file: old.key}}
     - {address: "127.0.0.1:15010", secrets: allow}
+    - {address: "0.0.0.0:15012", tls: {cert_file: old.crt, key_file: old.key}}
     - {address: "127.0.0.1:15014", identity: "peer.dns_sans.exists(n, n == node.id) || peer.address == node.id"}
     - {address: "127.0.0.1:15016", identity: "peer.address == node.id"}
     - {address: "127.0.0.1:15017", tls: {cert_file: old.crt, key_file: old.key}, identity: node.id in peer.uri_sans}
@@ -88,7 +102,7 @@ upstream:
 	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
 	file := filepath.Join(dir, "r.yaml")
 	want := []string{
-		"downstream.rest_address", "downstream.max_connection_age", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
+		"downstream.rest_address", "downstream.max_connection_age", "downstream.listeners[0].secrets", "downstream.listeners[1].tls.cert_file",
 		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
 		"downstream.listeners[5].tls.cert_file", "admin.address",
 		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after", "RELAY_UPSTREM_VARIANT",
@@ -110,7 +124,7 @@ upstream:
 	}
 	code, out, _ = runRelay("validate", "-c", file)
 	if code != 0 || strings.Count(out, ": warning: ") != len(want) || !strings.HasSuffix(out, "r.yaml is valid\n") ||
-		!strings.Contains(out, "r.yaml:6: downstream.listeners[1].secrets: warning: any client that reaches 127.0.0.1:15010 gets Secrets in plaintext (column 45)\n") {
+		!strings.Contains(out, "r.yaml:5: downstream.listeners[0].secrets: warning: any client that reaches 127.0.0.1:15010 gets Secrets in plaintext (column 45)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 
@@ -138,7 +152,7 @@ upstream:
 	}
 	for text, times := range map[string]int{
 		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "gets Secrets": 1,
-		"listeners[0], downstream.listeners[4], downstream.listeners[5]":                            1,
+		"listeners[1], downstream.listeners[4], downstream.listeners[5]":                            1,
 		"listeners[2].identity: uses peer.dns_sans, but clients of this listener prove no identity": 1, "listeners[4].identity: uses peer.uri_sans, but clients of this listener prove no identity": 1,
 		"admin.address: operators send the token to 0.0.0.0:0 in plaintext": 1,
 	} {

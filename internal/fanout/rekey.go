@@ -273,7 +273,7 @@ func (st *stream) preview(keyOf KeyOf) RekeyPreview {
 }
 
 func previewPoller(p *rest.Poller, keyOf KeyOf) RekeyPreview {
-	out := RekeyPreview{Stream: p.ID(), Node: p.NodeID(), Peer: p.Peer()}
+	out := RekeyPreview{Stream: p.ID(), Node: p.NodeID(), Peer: p.Peer(), Identity: p.Identity()}
 	if c := p.Change(keyOf); c.From != c.To {
 		out.Changes = []Change{c}
 	}

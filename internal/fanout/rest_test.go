@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -37,6 +40,12 @@ type restFixture struct {
 // newREST is a serverFixture with a REST listener, of these policies; without any, one that
 // admits every client.
 func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) *restFixture {
+	t.Helper()
+	return newSecuredREST(t, nil, change, policies...)
+}
+
+// newSecuredREST is newREST with TLS; nil: without.
+func newSecuredREST(t *testing.T, secured *tls.Config, change func(*Options), policies ...*listener.Policy) *restFixture {
 	t.Helper()
 	r := newServerFixture(t, func(o *Options) {
 		o.LongPoll = time.Hour
@@ -54,7 +63,7 @@ func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) 
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- r.srv.ServeREST(ctx, l, Keepalive{Time: time.Minute, Timeout: time.Minute}, policies...)
+		done <- r.srv.ServeREST(ctx, l, secured, Keepalive{Time: time.Minute, Timeout: time.Minute}, policies...)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -62,7 +71,84 @@ func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) 
 			t.Error(err)
 		}
 	})
-	return &restFixture{r, resttest.Client{T: t, Base: "http://" + l.Addr().String()}}
+	scheme := "http://"
+	if secured != nil {
+		scheme = "https://"
+	}
+	return &restFixture{r, resttest.Client{T: t, Base: scheme + l.Addr().String()}}
+}
+
+// secured is an HTTP client with this TLS, which speaks HTTP/1.1 or HTTP/2.
+func (r *restFixture) secured(major int, conf *tls.Config) *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: conf}
+	tr.Protocols.SetHTTP1(major == 1)
+	tr.Protocols.SetHTTP2(major == 2)
+	r.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// Polls have the TLS of downstream. A certificate proves the identity of a poll as it does for a
+// stream: for identity rules, Secrets, limits per peer and keys.
+func TestP6_PollsProveTheirIdentity(t *testing.T) {
+	for _, major := range []int{1, 2} {
+		t.Run(fmt.Sprint("http", major), func(t *testing.T) {
+			c := newCerts(t)
+			secured := c.server(true)
+			secured.NextProtos = []string{"h2", "http/1.1"}
+			policy := &listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id in peer.uri_sans`), Secrets: config.SecretsMTLS}
+			var mu sync.Mutex
+			var joins []Join
+			r := newSecuredREST(t, secured, func(o *Options) { o.LongPoll = time.Millisecond }, policy)
+			r.groups.Refuse = func(j Join) *Refusal {
+				mu.Lock()
+				defer mu.Unlock()
+				joins = append(joins, j)
+				return nil
+			}
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.SecretType, "s"))
+			const uri = "spiffe://test/a"
+			proven := r.secured(major, c.client(tlstest.URI(uri)))
+			for _, typ := range []xds.TypeURL{xds.ClusterType, xds.SecretType} {
+				got := <-r.BeginAs(xdstest.Context(t), proven, node(uri), typ, "", "a", "s")
+				if got == nil || got.Status != http.StatusOK || got.Proto != major {
+					t.Errorf("%s: %+v", typ, got)
+				}
+			}
+			r.Refused(<-r.BeginAs(xdstest.Context(t), proven, node("another"), xds.ClusterType, ""), http.StatusForbidden)
+			r.counted(telemetry.Identity, 1)
+			// The same first name, and another one that rules may see: a poller of its own.
+			more := r.secured(major, c.client(tlstest.URI(uri), tlstest.URI("spiffe://test/b")))
+			if got := <-r.BeginAs(xdstest.Context(t), more, node(uri), xds.ClusterType, "", "a", "s"); got == nil || got.Status != http.StatusOK {
+				t.Errorf("%+v", got)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(joins) != 3 || len(joins[2].Peer.URISANs) != 2 {
+				t.Errorf("joined as %+v", joins)
+			}
+			for _, j := range joins {
+				if j.Account != "uri:"+uri || j.Peer.URISANs[0] != uri {
+					t.Errorf("joined as %q, peer %+v", j.Account, j.Peer)
+				}
+			}
+			for _, shown := range r.srv.Clients() {
+				if shown.Identity != "uri:"+uri {
+					t.Errorf("shown as %q", shown.Identity)
+				}
+			}
+			// Without a certificate, and without TLS.
+			none := c.client()
+			none.Certificates = nil
+			if got := <-r.Begin(xdstest.Context(t), r.secured(major, none), xds.ClusterType, ""); got != nil {
+				t.Errorf("without a certificate: %+v", got)
+			}
+			r.eventually(func() bool { return r.count(telemetry.Handshake) >= 1 })
+			plain := resttest.Client{T: t, Base: strings.Replace(r.Base, "https", "http", 1)}
+			if got := plain.Ask(plain.HTTP("http1"), xds.ClusterType, ""); got != nil && got.Status != http.StatusBadRequest {
+				t.Errorf("without TLS: %+v", got)
+			}
+		})
+	}
 }
 
 // waiting waits until so many polls were read and are not answered.

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -232,8 +233,8 @@ func (s *Server) appendAll(to []*stream) []*stream {
 	return to
 }
 
-// ServeREST serves REST-JSON on l until ctx ends; then it returns nil. Clients have to pass all of
-// the policies.
-func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, policies ...*listener.Policy) error {
-	return s.rest.Serve(ctx, l, rest.Ping{Every: k.Time, Timeout: k.Timeout}, policies...)
+// ServeREST serves REST-JSON on l until ctx ends; then it returns nil. secured is its TLS, nil for
+// none. Clients have to pass all of the policies.
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, secured *tls.Config, k Keepalive, policies ...*listener.Policy) error {
+	return s.rest.Serve(ctx, l, secured, rest.Ping{Every: k.Time, Timeout: k.Timeout}, policies...)
 }

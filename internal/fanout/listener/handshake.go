@@ -63,14 +63,19 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
-		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
-		if !probe { // a probe of the port is no failure
+		if !c.Probed(err) {
 			h.failed(c.in.policy.Key, from, err)
 		}
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
 	return secured, authInfo{c, c.in.policy.Caller(from, &state)}, nil
+}
+
+// Probed reports whether a TLS handshake that failed with err was a probe of the port, which is no
+// failure.
+func (c *Conn) Probed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

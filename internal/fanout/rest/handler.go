@@ -137,7 +137,7 @@ type failure struct {
 // refusal's code.
 func (s *Server) refuse(p *Poll, status int, r *refusal.Refusal) {
 	s.opts.Metrics.Refuse(r.Reason)
-	s.opts.Refusals.Note("client poll refused", r, refusal.Client{Node: p.node, Peer: p.from})
+	s.opts.Refusals.Note("client poll refused", r, refusal.Client{Node: p.node, Peer: p.from, Identity: p.caller.Identity()})
 	w := p.w
 	switch {
 	case status != 0:

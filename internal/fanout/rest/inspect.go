@@ -31,7 +31,7 @@ func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	defer ps.mu.Unlock()
 	return inspect.ClientStatus{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent, UserAgentVersion: p.node.UserAgentVersion,
-		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)}, FullNode: p.node,
+		Peer: p.Peer(), Identity: p.Identity(), Variant: telemetry.REST.String(), Since: p.opened, Types: []inspect.TypeStatus{p.status(&at)}, FullNode: p.node,
 	}
 }
 
@@ -47,7 +47,7 @@ func (p *Poller) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds
 // version.
 func (p *Poller) state(now time.Time) inspect.TypeState {
 	at, ps := p.newest(now), p.srv.pollers
-	out := inspect.TypeState{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
+	out := inspect.TypeState{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.Peer())}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)
@@ -165,7 +165,7 @@ type pollConfig struct {
 // Config implements inspect.Client.
 func (p *Poller) Config() (inspect.ClientConfig, bool) {
 	return inspect.ClientConfig{
-		Stream: p.id, Node: p.node, Peer: p.address, Variant: telemetry.REST.String(), Conn: [2]string{p.account, p.address}, Types: p.typeConfigs,
+		Stream: p.id, Node: p.node, Peer: p.Peer(), Variant: telemetry.REST.String(), Conn: [2]string{p.caller.Account, p.Peer()}, Types: p.typeConfigs,
 	}, true
 }
 

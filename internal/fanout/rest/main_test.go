@@ -100,7 +100,7 @@ func serve(t *testing.T, srv *Server, groups *membertest.Source, policies ...*li
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ctx, l, Ping{Every: time.Minute, Timeout: time.Minute}, policies...) }()
+	go func() { done <- srv.Serve(ctx, l, nil, Ping{Every: time.Minute, Timeout: time.Minute}, policies...) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

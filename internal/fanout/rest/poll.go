@@ -268,7 +268,7 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	}
 	if r != nil {
 		s.opts.Metrics.Refuse(r.Reason)
-		s.opts.Refusals.Note("client poll ended", r, refusal.Client{Node: of.node.ID, Peer: p.from})
+		s.opts.Refusals.Note("client poll ended", r, refusal.Client{Node: of.node.ID, Peer: p.from, Identity: p.caller.Identity()})
 	}
 	panic(http.ErrAbortHandler) // a partial answer is useless
 }

@@ -3,6 +3,7 @@ package rest
 import (
 	"container/list"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -11,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
@@ -30,8 +30,7 @@ type Poller struct {
 	id      uint64
 	srv     *Server
 	node    *xds.Node
-	account string
-	address string
+	caller  *listener.Caller // of its first poll
 	typ     xds.Type
 	sub     *snapshot.Subscription // interned
 	member  member.Member
@@ -114,6 +113,7 @@ type pollerKey struct {
 	node    *xds.Node
 	account string
 	address string
+	names   string // that the client's certificate proves
 	typ     xds.TypeURL
 	wild    bool
 	sum     uint64 // of the names
@@ -132,7 +132,12 @@ const pollerCost = 16
 func (p *Poller) cost() int { return pollerCost + p.sub.Names.Weight() }
 
 func (p *Poller) key() pollerKey {
-	return pollerKey{p.node, p.account, p.address, p.typ.URL, p.sub.Wildcard, p.sub.Names.Sum()}
+	peer := &p.caller.Peer
+	k := pollerKey{node: p.node, account: p.caller.Account, address: peer.Address, typ: p.typ.URL, wild: p.sub.Wildcard, sum: p.sub.Names.Sum()}
+	if p.caller.Identity() != "" {
+		k.names = fmt.Sprintf("%q %q %q", peer.URISANs, peer.DNSSANs, peer.Subject)
+	}
+	return k
 }
 
 func newPollers(s *Server) *pollers {
@@ -148,7 +153,7 @@ func newPollers(s *Server) *pollers {
 // enter returns the poller of a request, with one more poll. leave ends that poll.
 func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refusal) {
 	p := &Poller{
-		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
+		srv: ps.srv, node: q.node, caller: c, typ: q.typ, sub: q.sub,
 		opened: time.Now(),
 	}
 	news := make(chan struct{})
@@ -163,9 +168,9 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	generation := ps.srv.opts.RulesGeneration() // before the rules are read
-	m, refused := ps.join(p, c)
-	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.account) {
-		m, refused = ps.join(p, c)
+	m, refused := ps.join(p)
+	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.Account) {
+		m, refused = ps.join(p)
 	}
 	if refused != nil {
 		return nil, refused
@@ -188,8 +193,8 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	return have, nil
 }
 
-func (ps *pollers) join(p *Poller, c *listener.Caller) (member.Member, *refusal.Refusal) {
-	m, err := ps.srv.opts.Source.Join(member.Join{Node: p.node, Peer: c.Peer, Account: p.account, Type: p.typ.URL, Waker: p})
+func (ps *pollers) join(p *Poller) (member.Member, *refusal.Refusal) {
+	m, err := ps.srv.opts.Source.Join(member.Join{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, Type: p.typ.URL, Waker: p})
 	if err == nil {
 		return m, nil
 	}
@@ -250,10 +255,10 @@ func (ps *pollers) leave(p *Poller, now time.Time) {
 // keep keeps p without a poll. It returns the pollers of the same account that it removed to make
 // room. The lock is held.
 func (ps *pollers) keep(p *Poller, now time.Time) (out []*Poller) {
-	a := ps.accounts[p.account]
+	a := ps.accounts[p.caller.Account]
 	if a == nil {
 		a = new(account)
-		ps.accounts[p.account] = a
+		ps.accounts[p.caller.Account] = a
 	}
 	p.since = now
 	p.kept = a.kept.PushBack(p)
@@ -278,12 +283,12 @@ func (ps *pollers) unkeep(p *Poller) {
 	if p.kept == nil {
 		return
 	}
-	a := ps.accounts[p.account]
+	a := ps.accounts[p.caller.Account]
 	a.kept.Remove(p.kept)
 	p.kept = nil
 	ps.kept--
 	if a.cost -= p.cost(); a.kept.Len() == 0 {
-		delete(ps.accounts, p.account)
+		delete(ps.accounts, p.caller.Account)
 	}
 }
 
@@ -473,7 +478,10 @@ func (ps *pollers) openPolls() (n int) {
 func (p *Poller) Refusal() *refusal.Refusal { return p.refusal.Load() }
 
 // Peer is the client's address.
-func (p *Poller) Peer() string { return p.address }
+func (p *Poller) Peer() string { return p.caller.Peer.Address }
+
+// Identity is the identity that the client's certificate proves; empty without one.
+func (p *Poller) Identity() string { return p.caller.Identity() }
 
 // CheckKey returns why the poller has to end by the rules that are in force now; nil: it keeps its
 // key. Each poll itself asks the policies, when it comes and before it is answered.
@@ -490,6 +498,6 @@ func (p *Poller) CheckKey() *refusal.Refusal {
 // Change returns the key that the poller would have by these rules.
 func (p *Poller) Change(keyOf member.KeyOf) member.Change {
 	c := member.Change{Type: p.typ.URL, From: p.member.Key()}
-	c.Apply(keyOf, p.node, expr.Peer{Address: p.address})
+	c.Apply(keyOf, p.node, p.caller.Peer)
 	return c
 }

@@ -327,7 +327,7 @@ func TestP72_ListenerFails(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Serve(context.Background(), l, Ping{}); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	if err := s.Serve(context.Background(), l, nil, Ping{}); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("%v", err)
 	}
 }

@@ -340,7 +340,7 @@ func TestP70_MakingRoomLooksAtOneClient(t *testing.T) {
 	ps := s.pollers
 	for i := range 100_000 {
 		a := new(account)
-		a.kept.PushBack(&Poller{account: fmt.Sprint(i)})
+		a.kept.PushBack(&Poller{caller: &listener.Caller{Account: fmt.Sprint(i)}})
 		ps.accounts[fmt.Sprint(i)] = a
 	}
 	began := time.Now()

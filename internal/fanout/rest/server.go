@@ -2,6 +2,8 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/bits"
@@ -78,10 +80,13 @@ var defaultTimes = times{header: 10 * time.Second, body: 30 * time.Second, idle:
 // Ping is the keepalive of HTTP/2 connections: the interval of pings, and the time to answer one.
 type Ping struct{ Every, Timeout time.Duration }
 
-// Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2 without TLS, until ctx ends; then it
-// returns nil. It closes l. A client must pass all of the policies, as a client without an
-// identity. So the REST address serves no client that the other listeners refuse.
-func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies ...*listener.Policy) error {
+// configKey is the key of the REST listener in the configuration, for messages.
+const configKey = "downstream.rest_address"
+
+// Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2, until ctx ends; then it returns nil. It
+// closes l. secured is the TLS of its connections, nil for none. A client must pass all of the
+// policies. So the REST address serves no client that the other listeners refuse.
+func (s *Server) Serve(ctx context.Context, l net.Listener, secured *tls.Config, ping Ping, policies ...*listener.Policy) error {
 	var conns sync.WaitGroup
 	limits := s.opts.Limits()
 	srv := &http.Server{
@@ -107,19 +112,25 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies 
 			}
 			return context.WithValue(ctx, agesAt{}, until)
 		},
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew: // in Serve, before the connection's goroutine
 				conns.Add(1)
 			case http.StateClosed: // the last that goroutine does
+				s.noteHandshake(c)
 				conns.Done()
 			}
 		},
 	}
 	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
+	l = listener.New(l, &listener.Policy{Key: configKey, Connections: limits.Connections})
+	if secured != nil {
+		l = tls.NewListener(l, secured)
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(listener.Bounded(l, limits.Connections)) }()
+	go func() { ended <- srv.Serve(l) }()
 	var err error
 	select {
 	case err = <-ended: // the listener failed
@@ -140,6 +151,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies 
 	s.polls.wait() // an HTTP/2 connection does not wait for its handlers
 	s.pollers.close()
 	return err
+}
+
+// noteHandshake reports a connection that has ended if its TLS handshake failed.
+func (s *Server) noteHandshake(c net.Conn) {
+	secured, ok := c.(*tls.Conn)
+	if !ok || secured.ConnectionState().HandshakeComplete {
+		return
+	}
+	err := secured.Handshake() // the error that it failed with
+	if raw, ok := secured.NetConn().(*listener.Conn); err != nil && !errors.Is(err, net.ErrClosed) && ok && !raw.Probed(err) {
+		s.opts.Refusals.HandshakeFailed(configKey, c.RemoteAddr().String(), err)
+	}
 }
 
 // agesAt is the key under which a connection's context has the time at which it is as old as
