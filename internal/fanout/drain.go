@@ -9,22 +9,23 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Drain accepts no more streams and polls, and ends the open ones evenly over the time, streams
-// with UNAVAILABLE. So clients do not all go to the next replica at once. It returns when it has
-// told every client to end, or when ctx ends. told counts the clients that it told, left the
-// others.
+// Drain accepts no more streams and polls. It answers the held polls at once, because each is a
+// request of its own: its client would learn of no change until the poll's turn came. It ends the
+// open streams evenly over the time, with UNAVAILABLE, so that clients do not all go to the next
+// replica at once. It returns when it has told every client to end, or when ctx ends. told counts
+// the clients that it told, left the others.
 func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	s.rest.Drain()
+	polls := s.rest.Drain()
 	p := drainPace{began: time.Now(), over: over}
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	for {
 		untold := s.drainers()
 		if len(untold) == 0 {
-			return p.told, 0 // some may have ended by themselves
+			return polls + p.told, 0 // some may have ended by themselves
 		}
 		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
 			tell()
@@ -32,13 +33,12 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return p.told, len(s.drainers())
+			return polls + p.told, len(s.drainers())
 		}
 	}
 }
 
-// drainers returns, for each stream and each poll that was not told to end, the function that
-// tells it.
+// drainers returns, for each stream that was not told to end, the function that tells it.
 func (s *Server) drainers() (out []func()) {
 	for _, st := range s.all() {
 		if st.refusal.Load() == nil {
@@ -47,7 +47,7 @@ func (s *Server) drainers() (out []func()) {
 			})
 		}
 	}
-	return append(out, s.rest.Drainers()...)
+	return out
 }
 
 // drainTick is the interval at which Drain ends the clients that are due.

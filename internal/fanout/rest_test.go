@@ -154,7 +154,7 @@ func TestP6_PollsProveTheirIdentity(t *testing.T) {
 // waiting waits until so many polls were read and are not answered.
 func (r *restFixture) waiting(n int) {
 	r.t.Helper()
-	r.eventually(func() bool { return len(r.srv.rest.Drainers()) == n && r.srv.rest.OpenPolls() == n })
+	r.eventually(func() bool { return r.srv.rest.OpenPolls() == n })
 }
 
 // poll is a poll of a node of the cluster edge that is answered with 304 after long_poll.
@@ -372,8 +372,8 @@ func (r *restFixture) stall(protocol string) *http.Response {
 	return resp
 }
 
-// Draining ends the polls that are held: with 304 those that have what there is,
-// with 503 those that have nothing; then it takes no more. Connections are closed.
+// A drain ends the polls that are held at once, however long it takes: with 304 those that have what
+// there is, with 503 those that have nothing. Then it takes no more. Connections are closed.
 func TestP71_Drain(t *testing.T) {
 	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -384,8 +384,17 @@ func TestP71_Drain(t *testing.T) {
 			current := r.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
 			nothing := r.Begin(xdstest.Context(t), r.HTTP(protocol), xds.RouteType, "", "a")
 			r.waiting(2)
-			r.srv.Drain(xdstest.Context(t), 10*time.Millisecond)
-			if got := <-current; got == nil || got.Status != http.StatusNotModified {
+			r.srv.addSilent(10)
+			ctx, abort := context.WithCancel(xdstest.Context(t))
+			drained := make(chan int)
+			go func() { told, _ := r.srv.Drain(ctx, time.Hour); drained <- told }()
+			defer func() {
+				abort()
+				if told := <-drained; told != 3 {
+					t.Errorf("%d clients were told to end, want 2 polls and a stream", told)
+				}
+			}()
+			if got := <-current; got == nil || got.Status != http.StatusNotModified || protocol == "http1" && !got.Closes {
 				t.Errorf("%+v", got)
 			}
 			got := <-nothing

@@ -41,11 +41,13 @@ type Poll struct {
 	since    atomic.Int64             // when that began, UnixNano
 }
 
-// tell ends the poll if it waits.
-func (p *Poll) tell() {
-	if p.told.CompareAndSwap(false, true) {
+// tell ends the poll if it waits. It reports whether this is the first call.
+func (p *Poll) tell() bool {
+	first := p.told.CompareAndSwap(false, true)
+	if first {
 		close(p.drain)
 	}
+	return first
 }
 
 // End cuts the poll off, because its client does not read or uses too much memory.
@@ -101,13 +103,6 @@ func (ps *polls) end(p *Poll) {
 	ps.handlers.Done()
 }
 
-// drain accepts no more polls from now on.
-func (ps *polls) drain() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.draining = true
-}
-
 // all returns the open polls.
 func (ps *polls) all() []*Poll {
 	ps.mu.Lock()
@@ -119,15 +114,20 @@ func (ps *polls) all() []*Poll {
 	return out
 }
 
-// tell ends the polls that wait, and accepts no more.
-func (ps *polls) tell() {
-	ps.drain()
+// tell accepts no more polls from now on, and ends those that wait. It returns how many it told.
+func (ps *polls) tell() (told int) {
+	ps.mu.Lock()
+	ps.draining = true
+	ps.mu.Unlock()
 	for _, p := range ps.all() {
-		p.tell()
+		if p.tell() {
+			told++
+		}
 	}
+	return told
 }
 
-// wait waits until no poll is open. drain was called before.
+// wait waits until no poll is open. tell was called before.
 func (ps *polls) wait() { ps.handlers.Wait() }
 
 // answer answers a poll, at once if there is something that the client does not have. Otherwise it
@@ -250,6 +250,9 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if p.told.Load() {
+		h.Set("Connection", "close") // the next poll would be refused
+	}
 	s.pollers.noteGiven(of, a.version, at)
 	s.setDeadline(p.w, len(body))
 	p.since.Store(time.Now().UnixNano())

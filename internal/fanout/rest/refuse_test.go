@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -263,6 +264,28 @@ func TestP72_SlowSenders(t *testing.T) {
 	groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	if text := web.Holds(<-held); text != "a b " {
 		t.Errorf("holds %q", text)
+	}
+}
+
+// A poll whose body is being read when a drain begins is answered, and its connection is closed.
+func TestP71_DrainWhileABodyIsRead(t *testing.T) {
+	r := newREST(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	c := r.conn()
+	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
+	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:10]); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() bool { return len(r.srv.polls.all()) == 1 })
+	if told := r.srv.Drain(); told != 1 {
+		t.Errorf("%d polls were told to end", told)
+	}
+	if _, err := io.WriteString(c, body[10:]); err != nil {
+		t.Fatal(err)
+	}
+	got, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || got.StatusCode != http.StatusOK || !got.Close {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

@@ -176,19 +176,9 @@ func jitter(d time.Duration, id uint64) time.Duration {
 	return d - d/10 + time.Duration(part)
 }
 
-// Drain accepts no more polls from now on.
-func (s *Server) Drain() { s.polls.drain() }
-
-// Drainers returns, for each poll that is being answered and was not told to end, the function
-// that tells it.
-func (s *Server) Drainers() (out []func()) {
-	for _, p := range s.polls.all() {
-		if !p.told.Load() {
-			out = append(out, p.tell)
-		}
-	}
-	return out
-}
+// Drain accepts no more polls from now on, and ends those that are being answered. It returns their
+// number.
+func (s *Server) Drain() int { return s.polls.tell() }
 
 // Pollers returns all pollers.
 func (s *Server) Pollers() []*Poller { return s.pollers.all() }
