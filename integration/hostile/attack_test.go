@@ -17,7 +17,7 @@ import (
 )
 
 // target has the relay's addresses for an attacker.
-type target struct{ XDS, TLS, Admin string }
+type target struct{ XDS, TLS, Admin, REST string }
 
 // An attack runs in a process of its own, which is this test binary.
 const (

@@ -25,6 +25,7 @@ var attacks = map[string]func(a *assault){
 	"half requests":           halfRequests,
 	"half a request a minute": slowRequests,
 	"huge requests":           hugeRequests,
+	"half REST polls":         halfPolls,
 	"a million names at once": namesAtOnce,
 	"a million names, by one": namesByOne,
 	"nodes with own keys":     ownKeys,

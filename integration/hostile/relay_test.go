@@ -27,6 +27,7 @@ func serve(t testing.TB, origin string) *relay {
 		"name": "under-attack",
 		"downstream.listeners": []map[string]any{{"address": "127.0.0.1:0"},
 			{"address": "127.0.0.1:0", "tls": map[string]any{"cert_file": cert, "key_file": key}}},
+		"downstream.rest_address": "127.0.0.1:0",
 		"downstream.drain":        "200ms",
 		"downstream.ack_timeout":  "1s",
 		"downstream.send_timeout": "2s",
@@ -39,7 +40,11 @@ func serve(t testing.TB, origin string) *relay {
 		"aggregation.rules":       []map[string]any{{"key": "node.cluster"}},
 		"admin.address":           "127.0.0.1:0",
 	})}
-	r.at = target{XDS: r.Addresses[0], TLS: r.Addresses[1], Admin: r.Admin}
+	rest := servingREST.FindStringSubmatch(r.Log())
+	if rest == nil {
+		t.Fatalf("REST is not served:\n%s", r.Log())
+	}
+	r.at = target{XDS: r.Addresses[0], TLS: r.Addresses[1], Admin: r.Admin, REST: rest[1]}
 	t.Cleanup(func() {
 		if text := r.Log(); strings.Contains(text, "panic") || strings.Contains(text, "fatal error") {
 			t.Errorf("the relay's log has a panic:\n%s", text[max(0, len(text)-20000):])
@@ -47,6 +52,8 @@ func serve(t testing.TB, origin string) *relay {
 	})
 	return r
 }
+
+var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
 
 // usage is a process's use of resources at a moment.
 type usage struct {

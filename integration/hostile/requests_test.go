@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,6 +80,33 @@ func hugeRequests(a *assault) {
 	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
 		c.data(c.open(deltaPath, false), append(prefix(64<<20, false), make([]byte, 10_000)...))
 		return 1
+	})
+}
+
+// halfPolls send large bodies of REST polls except for their last byte, again and again.
+func halfPolls(a *assault) {
+	const size = 15 << 20
+	chunk := bytes.Repeat([]byte(" "), 64<<10)
+	head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size+1)
+	a.each(a.size, func(int) error {
+		var d net.Dialer
+		c, err := d.DialContext(a.ctx, "tcp", a.REST)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		defer context.AfterFunc(a.ctx, func() { _ = c.Close() })()
+		if _, err := io.WriteString(c, head); err != nil {
+			return err
+		}
+		for range size / len(chunk) {
+			if _, err := c.Write(chunk); err != nil {
+				return err
+			}
+		}
+		a.hit(1)
+		_, _ = io.Copy(io.Discard, c) // until the relay ends it
+		return nil
 	})
 }
 

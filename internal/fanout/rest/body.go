@@ -62,8 +62,28 @@ const (
 	maxPiece   = 64 << 10
 )
 
+// largePieces has free pieces of maxPiece bytes. Bodies that are refused would otherwise leave as
+// much garbage again as rest_bytes allows.
+var largePieces = sync.Pool{New: func() any { return new([maxPiece]byte) }}
+
+func newPiece(size int64) []byte {
+	if size == maxPiece {
+		return largePieces.Get().(*[maxPiece]byte)[:]
+	}
+	return make([]byte, size)
+}
+
+// free releases the pieces of a body.
+func free(pieces [][]byte) {
+	for _, piece := range pieces {
+		if cap(piece) == maxPiece {
+			largePieces.Put((*[maxPiece]byte)(piece[:maxPiece]))
+		}
+	}
+}
+
 // readPieces reads a body. Each piece is counted before it is allocated. It ends early if the poll
-// was ended.
+// was ended. The caller frees the pieces, also of a body that could not be read.
 func (s *Server) readPieces(p *Poll, from io.Reader, length int64) (pieces [][]byte, err error) {
 	size := int64(firstPiece)
 	if length >= 0 {
@@ -77,17 +97,17 @@ func (s *Server) readPieces(p *Poll, from io.Reader, length int64) (pieces [][]b
 				break
 			}
 		}
-		piece := make([]byte, size)
+		piece := newPiece(size)
 		n, err := io.ReadFull(from, piece)
 		pieces = append(pieces, piece[:n])
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return pieces, nil
 		case err != nil:
-			return nil, err
+			return pieces, err
 		}
 	}
-	return nil, errCut
+	return pieces, errCut
 }
 
 // read reads and parses a poll. status is that of a refusal.
@@ -96,6 +116,7 @@ func (s *Server) read(p *Poll, r *http.Request, t xds.Type) (q *request, status 
 	if refused == nil {
 		q, refused = s.decode(t, pieces)
 	}
+	free(pieces)
 	s.bodies.forget(p)
 	if ended := p.refusal.Load(); ended != nil { // its body was the largest
 		p.w.Header().Set("Connection", "close")
@@ -104,7 +125,7 @@ func (s *Server) read(p *Poll, r *http.Request, t xds.Type) (q *request, status 
 	return q, status, refused
 }
 
-// body reads a request's body. status is that of a refusal.
+// body reads a request's body. status is that of a refusal. The caller frees the pieces.
 func (s *Server) body(p *Poll, r *http.Request) (pieces [][]byte, status int, refused *refusal.Refusal) {
 	limit := s.opts.Limits().RequestBytes
 	if limit <= 0 {
@@ -121,11 +142,11 @@ func (s *Server) body(p *Poll, r *http.Request) (pieces [][]byte, status int, re
 		_ = control.SetReadDeadline(time.Time{})
 		return pieces, 0, nil
 	case errors.As(err, &large):
-		return nil, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows (%d)", limit)
+		return pieces, 0, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows (%d)", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: the body did not arrive within %s", s.times.body)
+		return pieces, http.StatusRequestTimeout, refusal.New(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: the body did not arrive within %s", s.times.body)
 	}
-	return nil, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: cannot read the body: %w", err)
+	return pieces, 0, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: cannot read the body: %w", err)
 }
 
 // largePolls has a slot for each body of several pieces that is being decoded. A decoded body can
