@@ -15,6 +15,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -163,6 +164,49 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 		if got := r.Metric("refused_total", "reason", "identity"); got != 4 {
 			t.Errorf("identity refused %v times, want 4", got)
 		}
+	}
+}
+
+// REST polls have the TLS of downstream. A certificate proves the identity of a poll.
+func TestP6_PollsOverMutualTLS(t *testing.T) {
+	for _, up := range upstreams {
+		t.Run(up, func(t *testing.T) {
+			t.Parallel()
+			certs := issue(t)
+			o := origin(t, xdstest.Linear)
+			o.Put("mesh", secret("s"), xdstest.Cluster("c", 1))
+			s := withREST(up, "10s")
+			s["downstream.tls"], s["downstream.identity"] = certs.serverTLS("relay", true), "node.id in peer.uri_sans"
+			r := serve(t, o.Address, s)
+			base := strings.Replace(r.rest(), "http://", "https://", 1)
+			const uri = "spiffe://cluster.test/ns/shop/sa/cart"
+			status := func(id, typ string, proven bool) int {
+				conf := &tls.Config{RootCAs: certs.ca.Pool()}
+				if proven {
+					conf.Certificates = []tls.Certificate{certs.ca.Pair(t, tlstest.URI(uri)).TLS(t)}
+				}
+				tr := &http.Transport{TLSClientConfig: conf}
+				defer tr.CloseIdleConnections()
+				got, err := poll(xdstest.Context(t), &http.Client{Transport: tr}, base, typ, &discoveryv3.DiscoveryRequest{Node: node(id, "mesh"), ResourceNames: []string{"s", "c"}})
+				if err != nil {
+					return 0
+				}
+				return got.status
+			}
+			for _, typ := range []string{resource.SecretType, resource.ClusterType} {
+				if got := status(uri, typ, true); got != http.StatusOK {
+					t.Errorf("%s: %d", typ, got)
+				}
+			}
+			if got := status("another", resource.ClusterType, true); got != http.StatusForbidden {
+				t.Errorf("another node: %d", got)
+			}
+			if got := status(uri, resource.ClusterType, false); got != 0 {
+				t.Errorf("without a certificate: %d", got)
+			}
+			r.WaitMetric(1, "refused_total", "reason", "tls_handshake")
+			r.WaitMetric(1, "refused_total", "reason", "identity")
+		})
 	}
 }
 
