@@ -64,7 +64,7 @@ func (s *Server) obstacle(key xds.Key) string {
 	case k.Refused != "":
 		return k.Refused
 	case up.Failed && !up.Connected:
-		return "no origin can be reached: " + up.Error
+		return "no origin answers: " + up.Error
 	case up.SilentSince != nil:
 		return fmt.Sprintf("origin %s accepts streams but does not answer", up.Origin)
 	}

@@ -172,7 +172,7 @@ func (g *Group) applyStored(now time.Time) {
 	}
 	level, why := slog.LevelDebug, "the origin does not respond"
 	if g.unreachable {
-		why = "no origin can be reached"
+		why = "no origin answers"
 	}
 	if !g.servedStoredLogged {
 		g.servedStoredLogged, level = true, slog.LevelWarn

@@ -154,7 +154,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		equal(t, "x to a client with state", b.sees(withState("x"), "x"), "1")
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 	})
-	if !strings.Contains(log, "served from the last known good: no origin can be reached") || strings.Contains(log, "the relay has none of the requested resources") ||
+	if !strings.Contains(log, "served from the last known good: no origin answers") || strings.Contains(log, "the relay has none of the requested resources") ||
 		strings.Count(log, "last known good: the origin has responded") != 1 {
 		t.Errorf("log: %s", log)
 	}
@@ -208,7 +208,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 		equal(t, "refused before an attempt failed", first.refusal() != nil, false)
 		f.failed()
 		r := first.refusal()
-		if r == nil || !strings.Contains(r.Error(), "key web: the relay has none of the requested resources, and no origin can be reached: origin origin: connection refused") {
+		if r == nil || !strings.Contains(r.Error(), "key web: the relay has none of the requested resources, and no origin answers: origin origin: connection refused") {
 			t.Errorf("refusal %v", r)
 		}
 		first.leave()

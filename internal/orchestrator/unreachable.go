@@ -130,10 +130,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if s.Origin != "" {
 		of = "origin " + s.Origin + ": "
 	}
-	problem := "the relay has none of the requested resources, and no origin can be reached"
-	if s.Carried != nil {
-		problem = "the relay has none of the requested resources, and no origin answers"
-	}
+	const problem = "the relay has none of the requested resources, and no origin answers"
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable, "key %s: %s: %s%s", g.key, problem, of, why)
 	r.Key = g.key.String()
 	g.refusal.Store(r)
