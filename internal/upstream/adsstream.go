@@ -250,7 +250,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	case d.NotRequested:
 		c.Updates[telemetry.Unchanged].Inc()
 		c.NotRequested.Add(len(r.Resources) + len(r.Removed))
-		s.log.Debug("relay ignored a response: its type was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
+		s.at.logUnasked(s.id, r.TypeURL, firstName(r))
 	case !d.Accept:
 		c.Updates[telemetry.Rejected].Inc()
 		s.reject(r, in.fault)
@@ -264,6 +264,17 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		s.forgetRejected(func(typ xds.TypeURL) bool { return typ == r.TypeURL })
 	}
 	return d, nil
+}
+
+// firstName returns the name of a resource, or of a removed one; empty: there is none.
+func firstName(r *xds.Response) string {
+	switch {
+	case len(r.Resources) > 0:
+		return r.Resources[0].Name
+	case len(r.Removed) > 0:
+		return r.Removed[0]
+	}
+	return ""
 }
 
 // receive reads responses until the stream ends.
@@ -342,7 +353,10 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 		trace.End("unchanged")
 	}
 	c := s.Counters(r.TypeURL)
-	c.NotRequested.Add(n.NotRequested)
+	if n.NotRequested > 0 {
+		c.NotRequested.Add(n.NotRequested)
+		s.at.logUnasked(s.id, r.TypeURL, n.NotRequestedName)
+	}
 	c.OriginHeartbeats[telemetry.Renewed].Add(n.Renewed)
 	c.OriginHeartbeats[telemetry.StaleHeartbeat].Add(n.Stale)
 	if changed {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
 // originState is one origin, with what all keys together know about it.
@@ -50,6 +51,8 @@ type originState struct {
 	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
 
 	rejected map[rejectedOf]rejection // the types whose newest response was rejected
+
+	unasked map[xds.TypeURL]struct{} // the types of which logUnasked wrote a line
 }
 
 // ended counts the end of a stream, or a failed dial.
@@ -320,6 +323,26 @@ func (s *originState) checkSilenceOver() {
 	s.mu.Unlock()
 	if over {
 		s.log.Info("origin answers again", "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// maxUnasked bounds the types of which logUnasked writes a line.
+const maxUnasked = 64
+
+// logUnasked logs that the relay dropped something that it does not request (P65), once for each
+// type. The type may be requested, but not the name.
+func (s *originState) logUnasked(key string, typ xds.TypeURL, name string) {
+	s.mu.Lock()
+	_, logged := s.unasked[typ]
+	if logged = logged || len(s.unasked) >= maxUnasked; !logged {
+		if s.unasked == nil {
+			s.unasked = make(map[xds.TypeURL]struct{})
+		}
+		s.unasked[typ] = struct{}{}
+	}
+	s.mu.Unlock()
+	if !logged {
+		s.log.Info("relay dropped a resource that it does not request; further ones of this type are not logged", "key", key, "type", typ, "name", name)
 	}
 }
 

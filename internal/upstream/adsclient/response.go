@@ -89,9 +89,10 @@ func (p *protocolState) nack(t *typeState, nonce string, fault error, now time.T
 
 // Counts are the counted events of a response.
 type Counts struct {
-	NotRequested int // resources without a subscription: dropped, no fault (P65)
-	Renewed      int // heartbeats that renewed a resource
-	Stale        int // heartbeats of versions that are not held (P62)
+	NotRequested     int    // resources without a subscription: dropped, no fault (P65)
+	NotRequestedName string // the last one's
+	Renewed          int    // heartbeats that renewed a resource
+	Stale            int    // heartbeats of versions that are not held (P62)
 
 	bodyless int // heartbeats and unresolved aliases: no fault (P18)
 }
@@ -103,9 +104,10 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 	u := snapshot.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
 	var n Counts
-	counted := func(requested bool) bool {
+	counted := func(name string, requested bool) bool {
 		if !requested {
 			n.NotRequested++
+			n.NotRequestedName = name
 		}
 		return requested
 	}
@@ -118,13 +120,13 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 			n.bodyless++
 			held := sub.part(snap).Held(raw.Name)
 			if raw.Unresolved(held) {
-				if answer, requested := raw.TakeUnresolved(sub.names); counted(requested) {
+				if answer, requested := raw.TakeUnresolved(sub.names); counted(raw.Name, requested) {
 					u.Unresolved = append(u.Unresolved, answer)
 				}
 				continue
 			}
 			ttl, timed := raw.TTL()
-			if !timed || !counted(sub.wildcard || raw.RequestedBy(sub.names)) {
+			if !timed || !counted(raw.Name, sub.wildcard || raw.RequestedBy(sub.names)) {
 				continue
 			}
 			if renews(v, raw, r, held, d) {
@@ -133,7 +135,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 			} else {
 				n.Stale++
 			}
-		case counted(sub.wildcard || raw.RequestedBy(sub.names)):
+		case counted(raw.Name, sub.wildcard || raw.RequestedBy(sub.names)):
 			res, held := raw.Take(t, sub.part(snap).SharedWith(raw.Name)), sub.part(snap).Held(raw.Name)
 			if d.unasked && !d.otherOrigins.Has(raw.Name) {
 				newVersion := d.newVersion(v, raw, r, held)
@@ -156,7 +158,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 		u.Version, u.Unversioned = d.acceptedVersion, false
 	}
 	for _, name := range r.Removed {
-		if counted(sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
+		if counted(name, sub.wildcard || sub.part(snap).Requested(name, sub.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}
