@@ -77,6 +77,7 @@ type Subscriber struct {
 	failures int                       // in a row, for the backoff
 	tried    map[*originState]bool     // where an attempt failed since the last response
 	reported Status                    // the newest
+	ends     streamEnds                // of the key's streams
 
 	// Run's goroutine owns the fields below.
 	resumption   adsclient.Resumption // of the origin in use
@@ -297,6 +298,11 @@ func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, susp
 		l.failed(err)
 	}
 	first, away := false, l.at.isAway()
+	if l.open && l.serves() && !away {
+		s.mu.Lock()
+		s.ends.add(l.at, err, time.Now())
+		s.mu.Unlock()
+	}
 	if failed {
 		s.mu.Lock()
 		first = len(s.tried) == 0

@@ -41,6 +41,7 @@ type suspects struct {
 type exclusion struct {
 	err      error     // how the origin ended a trial with this suspect alone; nil: that did not happen
 	failures int       // such trials in a row
+	since    time.Time // the first one
 	failedAt time.Time // the last one
 	due      time.Time // when the next trial is due
 }
@@ -246,6 +247,9 @@ func (s *Subscriber) settle(l *originStream, err error) {
 		culprit = x.excluded[rest[0]]
 		culprit.failures++
 		culprit.err, culprit.failedAt = err, time.Now()
+		if culprit.failures == 1 {
+			culprit.since = culprit.failedAt
+		}
 		culprit.due = culprit.failedAt.Add(s.client.opts.Backoff.delay(culprit.failures, upTo))
 	case ended:
 		x.untried = append([][]suspect{rest[:len(rest)/2], rest[len(rest)/2:]}, x.untried...)
@@ -269,9 +273,10 @@ func (s *Subscriber) settle(l *originStream, err error) {
 // ends each stream with them (P68).
 type Suspended struct {
 	Type  xds.TypeURL
-	Names []string // some of them; empty: the wildcard
+	Names []string // the first ones in order, at most maxSuspendedNames; empty: the wildcard
 	Count int      // of the names
-	Err   error    // how the origin ended the last stream
+	Since time.Time
+	Err   error // how the origin ended the last stream with the first of the names
 }
 
 // maxSuspendedNames bounds the names in a Suspended.
@@ -281,23 +286,30 @@ const maxSuspendedNames = 5
 func (s *Subscriber) Suspended() (out []Suspended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var all []suspect
 	for it, of := range s.suspects.excluded {
-		if of.err == nil || !wants(s.newest, it) {
-			continue
+		if of.err != nil && wants(s.newest, it) {
+			all = append(all, it)
 		}
-		i := slices.IndexFunc(out, func(o Suspended) bool { return o.Type == it.typ && (o.Count == 0) == it.wildcard })
-		if i < 0 {
-			i = len(out)
-			out = append(out, Suspended{Type: it.typ, Err: of.err})
+	}
+	slices.SortFunc(all, func(a, b suspect) int { return cmp.Or(cmp.Compare(a.typ, b.typ), cmp.Compare(a.name, b.name)) })
+	for _, it := range all {
+		of, last := s.suspects.excluded[it], len(out)-1
+		if last < 0 || out[last].Type != it.typ || (out[last].Count == 0) != it.wildcard {
+			out = append(out, Suspended{Type: it.typ, Since: of.since, Err: of.err})
+			last++
+		}
+		o := &out[last]
+		if of.since.Before(o.Since) {
+			o.Since = of.since
 		}
 		if it.wildcard {
 			continue
 		}
-		if out[i].Count++; len(out[i].Names) < maxSuspendedNames {
-			out[i].Names = append(out[i].Names, it.name)
+		if o.Count++; len(o.Names) < maxSuspendedNames {
+			o.Names = append(o.Names, it.name)
 		}
 	}
-	slices.SortFunc(out, func(a, b Suspended) int { return cmp.Compare(a.Type, b.Type) })
 	return out
 }
 
