@@ -24,26 +24,36 @@ type ClientStates []typeClients // by typeIndex, then "other"
 
 // typeClients counts the clients of a type.
 type typeClients struct {
-	states    [clientStates]int
-	oversized int
+	states             [clientStates]int
+	oversized, waiting int
 }
 
 // NewClientStates makes an empty ClientStates.
 func NewClientStates() ClientStates { return make(ClientStates, len(typeLabels)) }
 
-// Count counts one client's type. oversized: its newest response is too large to be sent.
-func (s ClientStates) Count(url xds.TypeURL, at ClientState, oversized bool) {
+// ClientType is one type at one client.
+type ClientType struct {
+	State     ClientState
+	Oversized bool // its newest response is too large to be sent
+	Waiting   bool // it has waited for more than 30 s for the origin's answer
+}
+
+// Count counts one client's type.
+func (s ClientStates) Count(url xds.TypeURL, of ClientType) {
 	t := &s[indexOf(url)]
-	t.states[at]++
-	if oversized {
+	t.states[of.State]++
+	if of.Oversized {
 		t.oversized++
+	}
+	if of.Waiting {
+		t.waiting++
 	}
 }
 
 // typeGauges show typeClients.
 type typeGauges struct {
-	states    [clientStates]*Gauge
-	oversized *Gauge
+	states             [clientStates]*Gauge
+	oversized, waiting *Gauge
 }
 
 // SetClientStates sets the gauges to the numbers of all clients.
@@ -53,6 +63,7 @@ func (m *Metrics) SetClientStates(s ClientStates) {
 			m.clientStates[i].states[at].Set(n)
 		}
 		m.clientStates[i].oversized.Set(t.oversized)
+		m.clientStates[i].waiting.Set(t.waiting)
 	}
 }
 
@@ -126,6 +137,8 @@ func (m *Metrics) makeClientStates(version string) {
 				tags{"type": label, "state": at.String()})
 		}
 		g.oversized = m.gauge("downstream_oversized_types", "Types on streams whose newest response is not sent because it is too large, counted every ten seconds.",
+			tags{"type": label})
+		g.waiting = m.gauge("downstream_waiting_types", "Types on streams, and REST clients, that have waited for more than 30 s for the origin's answer, counted every ten seconds.",
 			tags{"type": label})
 	}
 }

@@ -142,6 +142,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_upstream_rejected_types":              "origin,type",
 		"xdsrelay_upstream_faulty_files":                "origin",
 		"xdsrelay_downstream_oversized_types":           "type",
+		"xdsrelay_downstream_waiting_types":             "type",
 		"xdsrelay_downstream_unanswered_types":          "reason",
 	}
 	families := scrape(t, m)

@@ -41,7 +41,7 @@ func fleet(t testing.TB, keys int, keyLabel bool) *Metrics {
 				types.Bytes[Delta].Add(123456789)
 				types.Acks.Inc()
 				types.Propagation.Observe(time.Duration(i) * time.Millisecond)
-				all.Count(url, ClientSynced, false)
+				all.Count(url, ClientType{State: ClientSynced})
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -29,10 +30,13 @@ type Client interface {
 }
 
 // Inspector lists the clients of a server.
-type Inspector struct{ all func() []Client }
+type Inspector struct {
+	all     func() []Client
+	waiting atomic.Pointer[map[KeyType]Waiting]
+}
 
 // New makes an Inspector of the clients that all returns.
-func New(all func() []Client) *Inspector { return &Inspector{all} }
+func New(all func() []Client) *Inspector { return &Inspector{all: all} }
 
 // after returns the clients with a higher ID, in the order of their IDs.
 func (i *Inspector) after(id uint64) []Client {
@@ -138,11 +142,47 @@ func (i *Inspector) Run(ctx context.Context, m *telemetry.Metrics) {
 	}
 }
 
-// Count counts the clients by type and state.
-func (i *Inspector) Count() telemetry.ClientStates {
-	all := telemetry.NewClientStates()
-	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
-		all.Count(s.Type, metricOf[s.State], s.Oversized)
+// waitingFor is how long a client waits for the origin's answer before that is a problem. gRPC and
+// Envoy give up after 15 s.
+const waitingFor = 30 * time.Second
+
+// KeyType is a type of a key.
+type KeyType struct {
+	Key  xds.Key
+	Type xds.TypeURL
+}
+
+// Waiting says how many clients have waited for more than 30 s for the origin's answer.
+type Waiting struct {
+	Clients int
+	Since   time.Time // since when the first of them has waited
+}
+
+// Waiting returns the types of keys with such clients, as of the last Count. The caller must not
+// change the map.
+func (i *Inspector) Waiting() map[KeyType]Waiting {
+	if w := i.waiting.Load(); w != nil {
+		return *w
 	}
+	return nil
+}
+
+// Count counts the clients by type and state, and those of Waiting.
+func (i *Inspector) Count() telemetry.ClientStates {
+	all, waiting := telemetry.NewClientStates(), make(map[KeyType]Waiting)
+	before := time.Now().Add(-waitingFor)
+	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
+		waits := !s.WaitingSince.IsZero() && s.WaitingSince.Before(before)
+		all.Count(s.Type, telemetry.ClientType{State: metricOf[s.State], Oversized: s.Oversized, Waiting: waits})
+		if waits {
+			of := KeyType{s.Key, s.Type}
+			w := waiting[of]
+			if w.Clients++; w.Clients == 1 || s.WaitingSince.Before(w.Since) {
+				w.Since = s.WaitingSince
+			}
+			waiting[of] = w
+		}
+	}
+	i.waiting.Store(&waiting)
 	return all
 }

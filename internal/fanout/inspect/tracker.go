@@ -12,7 +12,8 @@ import (
 // lock.
 type Tracker struct {
 	began     time.Time // when the type's first request came
-	requested time.Time // when the subscription last changed
+	requested time.Time // when the subscription last changed while it was not waiting
+	waiting   bool      // the state was NOT SENT when it was last looked at, for lack of the origin's answer
 	answered  time.Time // when the last ACK or NACK came; zero: none did
 
 	sent, acks, nacks uint64
@@ -32,8 +33,14 @@ func (t *Tracker) Began() time.Time { return t.began }
 // EverSent reports whether a response was sent.
 func (t *Tracker) EverSent() bool { return t.sent > 0 }
 
-// Requested records that the client requests something else from now on.
-func (t *Tracker) Requested(now time.Time) { t.requested = now }
+// Requested records that the client requests something else from now on. A client that waits for the
+// origin's answer goes on waiting, because the change may have nothing to do with the name that it
+// waits for.
+func (t *Tracker) Requested(now time.Time) {
+	if !t.waiting {
+		t.requested = now
+	}
+}
 
 // Sent records a response of this version. The session has moved already.
 func (t *Tracker) Sent(p *session.Plan, version string) {

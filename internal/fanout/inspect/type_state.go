@@ -18,6 +18,9 @@ type TypeState struct {
 	Host   string // the peer's
 	State  string
 	Since  time.Time // of the state
+	// WaitingSince is since when the client has been NOT SENT because the origin has not answered
+	// something; zero: it is not. It is not exact: the relay looks every ten seconds.
+	WaitingSince time.Time
 	// Oversized: the newest response is not sent because it is too large (P38).
 	Oversized bool
 	// Has is the newest generation of the key's type of which the client has all that it requests;
@@ -51,6 +54,7 @@ type typeState struct {
 	state        string
 	since        time.Time
 	unsent       bool // the newest snapshot has something for it that was not sent
+	waiting      bool // it is NOT SENT because the origin has not answered something
 	lineage, has uint64
 }
 
@@ -74,8 +78,10 @@ func (t Type) state(look *Survey) typeState {
 	case at.unsent:
 		at.state, at.since = StateStale, t.since(newest)
 	case look.AnyUnanswered(s, newest):
-		at.state, at.since = StateNotSent, t.requested
+		t.waiting = true
+		at.state, at.since, at.waiting = StateNotSent, t.requested, true
 	default:
+		t.waiting = false
 		at.state, at.since = StateSynced, t.began
 		if t.answered.After(at.since) {
 			at.since = t.answered
@@ -107,6 +113,9 @@ func (t Type) TypeState(look *Survey) TypeState {
 		Key: t.Member.Key(), Type: t.Session.Type.URL,
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 		Oversized: t.Session.Oversized() != nil,
+	}
+	if at.waiting {
+		out.WaitingSince = at.since
 	}
 	if at.state == StateNacked && t.nack != nil {
 		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.PendingACK()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -87,4 +88,9 @@ func FirstNames(names iter.Seq[string]) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Unanswered is session.Unanswered.
+func Unanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
+	return session.Unanswered(sub, newest)
 }

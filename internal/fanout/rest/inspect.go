@@ -52,6 +52,9 @@ func (p *Poller) state(now time.Time) inspect.TypeState {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	out.State, out.Since = t.State, t.Since
+	if t.State == inspect.StateNotSent && at.unanswered {
+		out.WaitingSince = t.Since
+	}
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {
