@@ -17,7 +17,7 @@ import (
 func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
-		Clients: r.fanout, Keys: keystatus.New(r.registry), Origins: r.origins,
+		Clients: r.fanout, Keys: keystatus.New(r.registry, r.fanout.Waiting), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.active.Load().rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,

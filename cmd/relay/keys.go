@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func newKeysCmd() *cobra.Command {
   RESOURCES  how many resources the relay has for the key
   CHANGED    the time since the newest change from the origin
   ORIGIN     the origin that the key is connected to
-  PROBLEM    why the key gets no changes, or why clients are refused
+  PROBLEM    why the key gets no changes, why clients are refused or wait
 
 "relay status --key KEY" shows the clients of a key, "relay dump --key KEY" its
 resources.`,
@@ -107,6 +108,20 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 			says = append(says, "the origin has not answered for "+age(now.Sub(*u.SilentSince)))
 		case !u.Connected && k.Refused == "":
 			says = append(says, "not connected: "+cmp.Or(u.Error, "connecting"))
+		}
+	}
+	add := func(what fmt.Stringer, since time.Time) {
+		says = append(says, fmt.Sprintf("%s (for %s)", what, age(now.Sub(since))))
+	}
+	for i := range k.Suspended {
+		add(&k.Suspended[i], k.Suspended[i].Since)
+	}
+	for i := range k.FrequentEnds {
+		add(&k.FrequentEnds[i], k.FrequentEnds[i].Since)
+	}
+	for i := range k.Types {
+		if p := k.Types[i].Unanswered; p != nil {
+			add(p, p.Since)
 		}
 	}
 	if slices.ContainsFunc(k.Types, func(t keystatus.Type) bool { return t.Stale }) {

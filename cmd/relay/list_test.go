@@ -51,6 +51,7 @@ func TestKeyProblem(t *testing.T) {
 	now := time.Now()
 	then := now.Add(-time.Minute)
 	up := keystatus.Upstream{Connected: true}
+	names := keystatus.Subscriptions{Type: "EDS", Names: []string{"a", "b"}, More: true}
 	for _, c := range []struct {
 		key  keystatus.Key
 		want string
@@ -61,6 +62,12 @@ func TestKeyProblem(t *testing.T) {
 		{keystatus.Key{Refused: "nothing is held", Upstream: keystatus.Upstream{Error: "refused"}}, "refuses clients: nothing is held"},
 		{keystatus.Key{Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, "the origin has not answered for 1m00s"},
 		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
+		{keystatus.Key{Upstream: up, Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: names, Clients: 5, Since: then}}}},
+			"the origin has not answered EDS a, b and more; 5 clients wait (for 1m00s)"},
+		{keystatus.Key{Upstream: up, Suspended: []keystatus.Suspended{{Subscriptions: names, Since: then, Error: "no a\nhere"}}},
+			"the origin ends each stream with EDS a, b and more: no a here (for 1m00s)"},
+		{keystatus.Key{Upstream: up, FrequentEnds: []keystatus.FrequentEnds{{Origin: "one", Count: 7, Since: then, Error: "EOF"}}},
+			"origin one ended the stream 7 times in a row: EOF (for 1m00s)"},
 	} {
 		if got := keyProblem(&c.key, now); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -91,6 +91,15 @@ func TestProblems(t *testing.T) {
 		{"a certificate that is not valid yet", observed{now: at, state: "serving", configuration: Configuration{Certificates: []Certificate{
 			{"downstream.tls", tlsfiles.Validity{From: at.Add(time.Second), Expires: at.Add(day)}},
 		}}}, []string{"error: the certificate of downstream.tls is not valid before 2026-01-02T03:04:06Z"}},
+		{"keys", observed{state: "serving", keys: []keystatus.Key{
+			{Key: "a", Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: keystatus.Subscriptions{Type: "EDS", Names: []string{"x", "y"}}, Clients: 5, Since: at}}}},
+			{Key: "b", Suspended: []keystatus.Suspended{{Subscriptions: keystatus.Subscriptions{Type: "SRDS", Wildcard: true}, Error: "unknown", Since: at}}},
+			{Key: "c", FrequentEnds: []keystatus.FrequentEnds{{Origin: "one", Count: 7, Error: "EOF", Since: at}}},
+		}}, []string{
+			"error: key a: the origin has not answered EDS x, y; 5 clients wait",
+			"error: key b: the origin ends each stream with SRDS (wildcard): unknown",
+			"error: key c: origin one ended the stream 7 times in a row: EOF",
+		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
 			"error: the relay serves 1 type from the last known good: no origin has answered for it since the relay started",
 		}},
@@ -168,5 +177,17 @@ func TestAwayOrigin(t *testing.T) {
 		if got.Text != c.text || got.Impact != c.impact || got.Since != &at || got.Next == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
+	}
+}
+
+// A problem that many keys have is shown for some of them.
+func TestProblemsOfManyKeysAreBounded(t *testing.T) {
+	o := observed{state: "serving", keys: make([]keystatus.Key, maxKeysShown+7)}
+	for i := range o.keys {
+		o.keys[i].FrequentEnds = []keystatus.FrequentEnds{{Origin: "one", Count: 7}}
+	}
+	got := o.problems()
+	if n := len(got); n != maxKeysShown+1 || got[n-1].Text != "7 further problems of this kind, which relay keys shows" {
+		t.Errorf("%d: %+v", n, got[n-1])
 	}
 }

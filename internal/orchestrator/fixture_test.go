@@ -44,6 +44,7 @@ type feed struct {
 }
 
 func (f *feed) Suspended() []upstream.Suspended { return nil }
+func (f *feed) FrequentEnds() *upstream.Ends    { return nil }
 func (f *feed) Excluding() bool                 { return f.excluding.Load() }
 func (f *feed) SetMetrics(*telemetry.Key)       {}
 

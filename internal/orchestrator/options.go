@@ -52,6 +52,8 @@ type Subscriber interface {
 	// Excluding reports whether the stream goes on without something, for that reason or because the
 	// relay finds out whether it is so (P68).
 	Excluding() bool
+	// FrequentEnds returns the ends of the stream if it ends again and again; nil: it does not.
+	FrequentEnds() *upstream.Ends
 	// SetMetrics is called before Run, and k is released after it.
 	SetMetrics(k *telemetry.Key)
 	// Run serves until ctx ends. It returns an error only if the sink did.

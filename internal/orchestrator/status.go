@@ -47,6 +47,8 @@ type Status struct {
 	// Suspended is what the upstream streams do not carry, because the origin ends each stream with it
 	// (P68).
 	Suspended []upstream.Suspended
+	// FrequentEnds are those of the upstream streams that end again and again.
+	FrequentEnds []upstream.Ends
 	// Refusal is why clients are refused; nil: no client is refused.
 	Refusal *fanout.Refusal
 }
@@ -57,7 +59,7 @@ type TypeStatus struct {
 	Members int
 	// The group's subscription, including lingering names.
 	Wildcard bool
-	Names    int
+	Names    *xds.NameSet
 }
 
 // counts are those of a Status. The group publishes them when its own state changed.
@@ -71,7 +73,7 @@ type counts struct {
 func (g *Group) count() *counts {
 	c := &counts{members: len(g.members), otherUserAgents: g.userAgents.others(), mixed: g.userAgents.mixed, idleSince: g.idleSince}
 	for _, v := range g.views {
-		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names.Len()})
+		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names})
 	}
 	return c
 }
@@ -88,6 +90,9 @@ func (g *Group) Status() Status {
 	for _, h := range handles {
 		s.Upstreams = append(s.Upstreams, *h.status.Load())
 		s.Suspended = append(s.Suspended, h.subscriber.Suspended()...)
+		if e := h.subscriber.FrequentEnds(); e != nil {
+			s.FrequentEnds = append(s.FrequentEnds, *e)
+		}
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry/redact"
@@ -40,6 +41,11 @@ type Key struct {
 	// Refused is why clients are refused (P53: nothing that they request is held, and no origin can
 	// be reached).
 	Refused string `json:"refused,omitempty"`
+	// Suspended is what clients want and the key's stream does not carry, because the origin ends each
+	// stream with it (P68).
+	Suspended []Suspended `json:"suspended,omitempty"`
+	// FrequentEnds are the upstream streams that end again and again, at an origin that is not away.
+	FrequentEnds []FrequentEnds `json:"frequent_ends,omitempty"`
 	// NacksTotal counts all NACKs. Nacks are those that are kept, the newest first; a list
 	// of keys does not have them.
 	NacksTotal uint64         `json:"nacks_total"`
@@ -70,6 +76,9 @@ type Type struct {
 	// Stale: some of it is the last known good, which the origin has not confirmed since
 	// the relay started.
 	Stale bool `json:"stale,omitempty"`
+	// Unanswered is what the origin has not answered, although clients have waited for it for more than
+	// 30 s (P57). It is absent if the whole stream is silent or closed.
+	Unanswered *Unanswered `json:"unanswered,omitempty"`
 	// States counts the clients in each state: see Count.
 	States map[string]int `json:"states,omitempty"`
 	// Versions are the newest versions, the newest first; a list of keys does not have
@@ -90,19 +99,22 @@ type Upstream struct {
 // Reader reads the status of the keys of a Registry. Use New.
 type Reader struct {
 	registry *orchestrator.Registry
+	waiting  func() map[inspect.KeyType]inspect.Waiting
 	started  time.Time
 }
 
-// New makes a Reader.
-func New(r *orchestrator.Registry) *Reader { return &Reader{registry: r, started: time.Now()} }
+// New makes a Reader. waiting is inspect.Inspector.Waiting.
+func New(r *orchestrator.Registry, waiting func() map[inspect.KeyType]inspect.Waiting) *Reader {
+	return &Reader{registry: r, waiting: waiting, started: time.Now()}
+}
 
 // Keys returns all keys in use, in order, without versions and NACKs: Key has those.
 func (r *Reader) Keys() []Key {
 	groups := r.registry.Groups()
-	now := time.Now()
+	now, waiting := time.Now(), r.waiting()
 	out := make([]Key, 0, len(groups))
 	for _, g := range groups {
-		k := keyOf(g, now)
+		k := keyOf(g, waiting, now)
 		k.NacksTotal = g.Nacks().Total()
 		out = append(out, k)
 	}
@@ -116,7 +128,7 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 	if g == nil {
 		return Key{}, false
 	}
-	k := keyOf(g, time.Now())
+	k := keyOf(g, r.waiting(), time.Now())
 	for i := range k.Types {
 		if v := g.View(xds.TypeURL(k.Types[i].Type)); v != nil {
 			k.Types[i].Versions = versionsOf(v)
@@ -142,7 +154,7 @@ func (r *Reader) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	return g.Held(), true
 }
 
-func keyOf(g *orchestrator.Group, now time.Time) Key {
+func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, now time.Time) Key {
 	of := g.Status()
 	k := Key{
 		Key: of.Key.String(), Elements: of.Key.Elements(),
@@ -165,14 +177,24 @@ func keyOf(g *orchestrator.Group, now time.Time) Key {
 	if of.Refusal != nil {
 		k.Refused = redact.Text(of.Refusal.Error())
 	}
+	for i := range of.Suspended {
+		k.Suspended = append(k.Suspended, suspendedOf(&of.Suspended[i]))
+	}
+	for _, e := range of.FrequentEnds {
+		k.FrequentEnds = append(k.FrequentEnds, FrequentEnds{e.Origin, e.Count, e.Since, redact.Text(e.Err.Error())})
+	}
 	for i := range of.Types {
-		k.Types = append(k.Types, typeOf(&of.Types[i], of.State, now))
+		t := typeOf(&of.Types[i], of.State, now)
+		if w, ok := waiting[inspect.KeyType{Key: of.Key, Type: of.Types[i].Type.URL}]; ok {
+			t.Unanswered = unansweredOf(&of, &of.Types[i], w)
+		}
+		k.Types = append(k.Types, t)
 	}
 	return k
 }
 
 func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) Type {
-	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Members, Wildcard: of.Wildcard, Names: of.Names}
+	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Members, Wildcard: of.Wildcard, Names: of.Names.Len()}
 	s := state.Snapshot(of.Type.URL)
 	if s == nil {
 		return t

@@ -17,6 +17,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -37,9 +38,13 @@ type feed struct {
 	t    *testing.T
 	id   string
 	sink upstream.Sink
+
+	suspended []upstream.Suspended
+	ends      *upstream.Ends
 }
 
-func (f *feed) Suspended() []upstream.Suspended { return nil }
+func (f *feed) Suspended() []upstream.Suspended { return f.suspended }
+func (f *feed) FrequentEnds() *upstream.Ends    { return f.ends }
 func (f *feed) Excluding() bool                 { return false }
 func (f *feed) SetMetrics(*telemetry.Key)       {}
 func (f *feed) SetInterest(*snapshot.Interest)  {}
@@ -52,10 +57,20 @@ func (f *feed) Run(ctx context.Context) error {
 // give applies a response with clusters, each "name=content".
 func (f *feed) give(version string, specs ...string) {
 	f.t.Helper()
-	u := snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
+	f.update(snapshot.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}, specs...)
+}
+
+// names applies a response with resources that were requested by name.
+func (f *feed) names(typ xds.TypeURL, names ...string) {
+	f.t.Helper()
+	f.update(snapshot.Update{Type: typ, Origin: "origin", Version: "1", Received: time.Now()}, names...)
+}
+
+func (f *feed) update(u snapshot.Update, specs ...string) {
+	f.t.Helper()
 	for _, s := range specs {
 		name, content, _ := strings.Cut(s, "=")
-		r, err := xds.NewResource(xds.TypeOf(cds), name, xdstest.NamedAny(string(cds), name, content))
+		r, err := xds.NewResource(xds.TypeOf(u.Type), name, xdstest.NamedAny(string(u.Type), name, content))
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -73,6 +88,7 @@ type fixture struct {
 	t        *testing.T
 	registry *orchestrator.Registry
 	nodes    xds.NodeTable
+	waiting  map[inspect.KeyType]inspect.Waiting
 
 	mu    sync.Mutex
 	feeds map[string]*feed // the first of each key
@@ -113,7 +129,8 @@ func bubble(t *testing.T, f func(x *fixture)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.Reader = New(x.registry)
+		x.waiting = make(map[inspect.KeyType]inspect.Waiting)
+		x.Reader = New(x.registry, func() map[inspect.KeyType]inspect.Waiting { return x.waiting })
 		defer xdstest.Run(t, x.registry.Run)()
 		synctest.Wait()
 		f(x)

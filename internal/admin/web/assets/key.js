@@ -5,7 +5,7 @@ import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
-import { pages } from './keys.js';
+import { pages, troubles } from './keys.js';
 import { forget, keep } from './nacks.js';
 import { ago, bar, bound, bytes, clientsHref, clientsLink, count, keyHref, nacksHref, nodeLink, now, number, short, state, typeName, version } from './words.js';
 
@@ -57,6 +57,7 @@ function head(key) {
     fact('In use', ['since ', ago(key.since)]),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: nacksHref({ key: key.key }) }, number(key.nacks_total))),
+    troubles(key).map((t) => fact('Problem', h('span', { class: 'bad' }, t))),
     fact('The relay refuses clients', key.refused && h('span', { class: 'bad' }, key.refused)));
 }
 

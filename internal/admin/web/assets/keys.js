@@ -30,7 +30,7 @@ function draw(found, page, filter) {
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
   const bad = (what, why) => [h('span', { class: 'bad' }, what), why && h('div', {}, h('small', { class: 'long', title: why }, why))];
   const up = (k) => (k.refused ? bad('refuses clients', k.refused)
-    : k.upstream.connected ? k.upstream.origin : bad('not connected', k.upstream.error));
+    : k.upstream.connected ? [k.upstream.origin, troubles(k).map((t) => bad('problem', t))] : bad('not connected', k.upstream.error));
   return [
     table(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
       { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Node at the origin' }, { name: 'Origin' },
@@ -39,6 +39,15 @@ function draw(found, page, filter) {
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
       k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key }) }, number(k.nacks_total)) : '0'])),
     pages('/ui/keys', page.query, found.next_page_token, filter)];
+}
+
+/** troubles says what goes wrong between the origin and a key, beside a lost connection. */
+export function troubles(key) {
+  const what = (x) => `${x.type} ${x.wildcard ? '(wildcard)' : x.names.join(', ')}${x.more ? ' and more' : ''}`;
+  return [
+    ...(key.suspended ?? []).map((x) => `the origin ends each stream with ${what(x)}: ${x.error}`),
+    ...(key.frequent_ends ?? []).map((x) => `origin ${x.origin} ended the stream ${x.count} times in a row: ${x.error}`),
+    ...key.types.filter((t) => t.unanswered).map((t) => `the origin has not answered ${what(t.unanswered)}; ${count(t.unanswered.clients, 'client waits', 'clients wait')}`)];
 }
 
 /** pages has the links to the first page and to the next one. */
