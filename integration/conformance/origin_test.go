@@ -211,8 +211,9 @@ type site struct {
 	log     []request     // all that were ever received
 	byHand  map[kind]bool // types that the test answers
 	held    map[kind]map[string]string
-	silent  bool // no answer for names without a resource
-	serial  int  // number of the last response
+	silent  bool   // no answer for names without a resource
+	rejects string // a request with this name ends its stream
+	serial  int    // number of the last response
 }
 
 func (s *site) tell() {
@@ -242,7 +243,10 @@ func (s *site) heard(u *upstream, r request) {
 	defer s.mu.Unlock()
 	r.stream = u.number
 	s.log = append(s.log, r)
-	if !s.byHand[r.kind] {
+	switch {
+	case s.rejects != "" && slices.Contains(r.names, s.rejects):
+		u.finish(status.Errorf(codes.InvalidArgument, "unknown name %s, Bearer abcdefghijkl", s.rejects))
+	case !s.byHand[r.kind]:
 		u.answer(r)
 	}
 	s.tell()
