@@ -23,6 +23,7 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
+	"internal/upstream": "a key's streams, probes and trials share the state of one goroutine",
 	"cmd/relay": "it has one file for each command, which share flags and output, and the wiring of serve",
 }
 
