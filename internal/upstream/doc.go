@@ -11,7 +11,7 @@
 // of a preferred origin, which becomes the key's stream (probe.go), or a trial of what the origin
 // may end the key's stream for (suspects.go).
 //
-// An origin is reached over gRPC (grpc.go, connections.go, dialed.go), or it is a directory (package
+// An origin is reached over gRPC (grpc.go, package connections), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
 // wrong origin shows before a client needs it. Keys wait for this connection instead of dialing. Both
 // kinds serve the same originStream. An adsStream runs one gRPC stream (adsstream.go). Package
