@@ -3,6 +3,7 @@ package upstream
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -45,6 +46,7 @@ func TestP54_FrequentEnds(t *testing.T) {
 			t.Errorf("after 13 ends: %+v", got)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if got := key.FrequentEnds(); got != nil {
 			t.Errorf("after a minute: %+v", got)
 		}
@@ -62,7 +64,7 @@ func TestP54_NoFrequentEndsWhileTheOriginIsAway(t *testing.T) {
 			s.request()
 			s.done <- status.Error(codes.Unavailable, "no upstream")
 		}
-		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
 		if got := key.FrequentEnds(); got != nil || !r.client.origins[0].isAway() {
 			t.Errorf("%+v", got)
 		}
