@@ -160,6 +160,7 @@ func (g *Group) loop(ctx context.Context) {
 			return
 		case <-g.signals:
 		case <-timer.C:
+			g.drain() // a response that has come already may add a name (P67)
 		case u := <-g.updates:
 			g.apply(u)
 			g.drain()
@@ -260,7 +261,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
-		before(v.completion.at)
+		before(v.completion.due)
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"slices"
+	"time"
 
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -85,6 +86,7 @@ func (v *View) assign(g *Group) {
 	}
 	if v.wildcard && v.wildcardOn == nil {
 		v.wildcardOn = g.otherThan(v.namesOn)
+		v.completion = completion{requested: time.Now()}
 	}
 	if v.names.Len() > 0 && v.namesOn == nil {
 		v.namesOn = g.otherThan(v.wildcardOn)

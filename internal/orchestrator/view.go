@@ -246,7 +246,7 @@ func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.removals.forget(names, wildcard)
 	v.builder.Forget(v.names, names...)
 	if wildcard {
-		v.wildcard, v.completion = false, completion{}
+		v.wildcard = false
 		v.builder.EndWildcard()
 	}
 	return v.held.Load() != nil && v.snapshot(stateGen)
@@ -286,60 +286,76 @@ func (v *View) close() { v.history.Close() }
 // answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 
-// completion says when the answer of a delta origin to a wildcard counts as complete (P67). The
-// origin may split it over several responses, and does not say which is the last one.
+// completion says when the answer of a delta origin to a wildcard counts as complete, and when it is
+// settled (P67). The origin may split it over several responses, and does not say which is the last
+// one. An origin that serves many keys may pause between them. So the answer is complete when no
+// response has added a name for as long as the longest pause so far.
 type completion struct {
-	at     time.Time // when it is complete; zero: it is complete, or there is none
-	latest time.Time
-	stream *time.Time // openedAt of the stream that brought the newest response
+	requested time.Time     // when the wildcard was assigned to its stream
+	stream    *time.Time    // openedAt of the stream that brought the newest response; nil: none did
+	newest    time.Time     // when the newest response came
+	added     time.Time     // when the newest response that added a name came, or the first one of the stream
+	pause     time.Duration // the longest so far on the stream
+	due       time.Time     // when it is complete or settled by time alone; zero: that takes a response
 }
 
 const (
-	// completeAfter is how long no response has added a name when the answer is complete.
-	completeAfter = 3 * time.Second
-	// completeLatest is how long after the first response the answer is complete in any
-	// case.
-	completeLatest = 15 * time.Second
+	// completeAfter is for how long at least no response has added a name when the answer is complete.
+	completeAfter = time.Second
+	// settledAfter is the same for a settled answer. It is longer because a resource too many does less
+	// harm than one too few.
+	settledAfter = 15 * time.Second
 )
 
-// note notes a response before b applies it. stream is when the stream that brought it was
-// opened: each stream starts its answer again.
+// note notes a response before b applies it. stream is when the stream that brought it was opened:
+// each stream starts its answer again.
 func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.Time) {
-	switch now := time.Now(); {
-	case !u.Wildcard:
-	case !u.Partial:
-		*c = completion{latest: now}
-	case c.latest.IsZero() || !c.at.IsZero() && stream != c.stream:
-		*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest), stream: stream}
-	case !c.at.IsZero() && b.AddsResources(u):
-		if c.at = now.Add(completeAfter); c.at.After(c.latest) {
-			c.at = c.latest
+	if !u.Wildcard || !u.Partial {
+		return
+	}
+	now := time.Now()
+	switch {
+	case stream != c.stream:
+		asked := *stream
+		if c.requested.After(asked) {
+			asked = c.requested
+		}
+		c.stream, c.pause, c.added = stream, now.Sub(asked), now
+	default:
+		c.pause = max(c.pause, now.Sub(c.newest))
+		if b.AddsResources(u) {
+			c.added = now
 		}
 	}
+	c.newest = now
 }
 
-// completeWildcards publishes which wildcard answers are complete by now. While the stream is
-// closed the rest cannot come, so the wait goes on. A new stream has completeLatest for its first
-// response.
+// completeWildcards publishes which answers to wildcards are complete or settled by now. While the
+// stream is closed, and before a new one has a response, the rest may be missing.
 func (g *Group) completeWildcards(now time.Time) {
 	for _, v := range g.views {
-		c := &v.completion
-		if c.at.IsZero() || now.Before(c.at) {
+		c, h, held := &v.completion, v.streamOf(true), v.held.Load()
+		c.due = time.Time{}
+		if h == nil || held == nil || held.Settled {
 			continue
 		}
-		if h := v.streamOf(true); h != nil {
-			opened := h.openedAt.Load()
-			if !h.connected() || opened != c.stream && now.Before(opened.Add(completeLatest)) {
-				c.at = now.Add(completeAfter)
-				continue
+		if !h.connected() || h.openedAt.Load() != c.stream {
+			v.builder.StreamEnded()
+		} else {
+			complete, settled := c.added.Add(max(c.pause, completeAfter)), c.added.Add(max(c.pause, settledAfter))
+			if c.due = complete; held.Complete || !now.Before(complete) {
+				v.builder.Complete()
+				c.due = settled
+			}
+			if !now.Before(settled) {
+				v.builder.Settle()
+				c.due = time.Time{}
 			}
 		}
-		c.at = time.Time{}
-		v.builder.Complete()
 		if v.snapshot(g.gen + 1) {
 			g.publishSoon(now)
 		}
-		if v.storeWriter != nil {
+		if v.storeWriter != nil && v.held.Load().Complete && !held.Complete {
 			v.storeWriter.completed()
 		}
 	}

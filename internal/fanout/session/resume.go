@@ -114,8 +114,9 @@ func (c comparison) awaitNames(now time.Time) time.Time {
 }
 
 // addResumed puts removals into the plan: of what the client already had and what is gone (P27). It
-// sets pendingVersions to the versions that stay unanswered. Nothing counts as gone before
-// everything that the client requests is answered (P67).
+// sets pendingVersions to the versions that stay unanswered. What the origin did not remove itself
+// counts as gone only once everything that the client requests is answered, and the answer to the
+// wildcard is settled (P67).
 func (p planner) addResumed() {
 	if len(p.s.resumed.initial()) == 0 {
 		return
@@ -140,7 +141,7 @@ func (p planner) addResumed() {
 		case !sub.Covers(name):
 			remove(name)
 		case is == snapshot.Absent && !elsewhere && sub.Names.Has(name): // among the changed names already
-		case is == snapshot.Absent && incomplete:
+		case is == snapshot.Absent && (incomplete || sub.Wildcard && !p.to.Settled) && !p.to.RemovedByOrigin(name):
 			put(&p.pendingVersions, name, version)
 		case is == snapshot.Absent:
 			remove(name)

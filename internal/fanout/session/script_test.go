@@ -23,8 +23,10 @@ import (
 //	origin                  what the origin sends of it, in the group:
 //	  wildcard: a b=2 -c      its answer to the wildcard: a, b with content 2; c is gone
 //	  part: a b               a part of that answer; more may follow
-//	  complete:               no more of it is to come
 //	  again:                  what follows is under a new version, even if it is equal (P15)
+//	  complete:               that answer counts as complete (P67)
+//	  settled:                what it lacks counts as gone (P67)
+//	  ended:                  the origin's stream has ended
 //	  names: a -c             its answers to names
 //	client                  a request:
 //	  names: * a              resource_names; alone: none (SotW)
@@ -76,7 +78,12 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			case "part":
 				s.part(l.values...)
 			case "complete":
-				s.Whole()
+				s.Complete()
+			case "settled":
+				s.Settle()
+			case "ended":
+				s.Builder.StreamEnded()
+				s.Publish()
 			default:
 				s.origin(l.key == "wildcard", l.values...)
 			}

@@ -29,10 +29,10 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers
 		return
 	}
 	// An empty answer to the wildcard is an answer (P11). The names that it left out are absent for
-	// clients that list them as well (P25). A client that resumes waits for the complete answer
-	// (P67).
+	// clients that list them as well (P25). A client that resumes waits for the complete answer, and
+	// for what it removes (P67).
 	first := answered(prev) != answered(next)
-	if first || prev.AnswersWildcard(EverythingResumed) != next.AnswersWildcard(EverythingResumed) {
+	if first || prev.AnswersWildcard(EverythingResumed) != next.AnswersWildcard(EverythingResumed) || next.RemovalsDiffer(prev) {
 		for _, s := range x.wild.list {
 			if first || s.sub.Resumed {
 				once(s)

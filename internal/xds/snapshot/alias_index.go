@@ -122,7 +122,7 @@ func (s *Snapshot) hasOtherName(sub *Subscription, alias string) bool {
 // longer held.
 func (s *Snapshot) LookOwnName(sub *Subscription, name string) (*xds.Resource, Presence) {
 	listed := sub.Names.Has(name)
-	r, is := s.lookWithoutResource(sub, listed, s.get(name))
+	r, is := s.lookWithoutResource(sub, name, listed, s.get(name))
 	if (is == Pending || is == Unresolvable) && listed && s.Part(false).isAlias(name) {
 		return nil, Absent
 	}

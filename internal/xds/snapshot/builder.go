@@ -39,7 +39,8 @@ type Builder struct {
 	origin, version             string
 	wildcardOrigin, namedOrigin string
 	answered                    bool
-	complete                    bool // no more of the answer to the wildcard will follow (P67)
+	complete, settled           bool         // as in Snapshot
+	removed                     *xds.NameSet // as in Snapshot
 	received                    time.Time
 
 	log           []change
@@ -108,7 +109,9 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		}
 		if !u.Partial {
 			b.Complete()
+			b.Settle()
 		}
+		b.noteRemoved(&u)
 	}
 	// Removals come first: in one update, a removed name may become an alias of a changed resource.
 	for _, name := range u.Removed {
@@ -175,10 +178,39 @@ func (b *Builder) AddsResources(u *Update) bool {
 	})
 }
 
-// Complete notes that no more of the answer to the wildcard will follow (P67).
+// Complete notes that the answer to the wildcard counts as complete (P67).
 func (b *Builder) Complete() {
 	if b.answered && !b.complete {
 		b.complete, b.dirty = true, true
+	}
+}
+
+// Settle notes that what the answer to the wildcard lacks does not exist (P67).
+func (b *Builder) Settle() {
+	if b.answered && !b.settled {
+		b.settled, b.dirty = true, true
+		b.removed = nil
+	}
+}
+
+// noteRemoved notes which names a response removes from the wildcard, until the answer to the
+// wildcard is settled (P67).
+func (b *Builder) noteRemoved(u *Update) {
+	if b.settled {
+		return
+	}
+	removed := b.removed.Add(u.Removed...)
+	for _, r := range u.Changed {
+		removed = removed.Remove(r.Name)
+	}
+	b.removed, b.dirty = removed, b.dirty || removed != b.removed
+}
+
+// StreamEnded notes that the stream with the wildcard has ended. What the origin removed on it may
+// have returned since.
+func (b *Builder) StreamEnded() {
+	if b.removed.Len() > 0 {
+		b.removed, b.dirty = nil, true
 	}
 }
 
@@ -207,7 +239,8 @@ func (b *Builder) EndWildcard() {
 	if !b.answered {
 		return
 	}
-	b.answered, b.complete, b.dirty, b.storedWildcardAnswer = false, false, true, false
+	b.answered, b.complete, b.settled, b.dirty, b.storedWildcardAnswer = false, false, false, true, false
+	b.removed = nil
 	type item struct {
 		name string
 		e    entry
@@ -273,7 +306,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
-		Complete: b.complete, Stale: b.stale(),
+		Complete: b.complete, Settled: b.settled, removed: b.removed, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired,
 		wildcardOrigin: b.wildcardOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, absent: b.absent, unresolved: b.unresolved,

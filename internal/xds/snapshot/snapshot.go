@@ -98,8 +98,10 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, maybe with no resource.
 	Answered bool
-	// Complete: an origin has answered the wildcard, and no more of that answer will follow (P67).
+	// Complete: the answer of an origin to the wildcard counts as complete (P67).
 	Complete bool
+	// Settled: the answer was complete for so long that what it lacks does not exist (P67).
+	Settled bool
 	// Stale: something in it comes from the store, and no origin has confirmed it yet
 	// (Builder.ApplyStored).
 	Stale bool
@@ -117,6 +119,9 @@ type Snapshot struct {
 	// given is the origin's version; "" if it gave none.
 	given string
 	sum   xds.Version // sum of the resources' Members: the version of the content
+	// removed are the names that the origin removed from the wildcard on its open stream. nil once
+	// the snapshot is Settled.
+	removed *xds.NameSet
 
 	entries    *btree.Map[string, entry]
 	aliases    *btree.BTreeG[aliasEntry] // nil if no resource has an alias
@@ -174,12 +179,12 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence
 	case s.aliases != nil && s.hasOtherName(sub, name):
 		return nil, UnderOtherName
 	}
-	return s.lookWithoutResource(sub, listed, e)
+	return s.lookWithoutResource(sub, name, listed, e)
 }
 
 // lookWithoutResource is the part of Look for a name that sub covers and for which it gets no
 // resource.
-func (s *Snapshot) lookWithoutResource(sub *Subscription, listed bool, e entry) (*xds.Resource, Presence) {
+func (s *Snapshot) lookWithoutResource(sub *Subscription, name string, listed bool, e entry) (*xds.Resource, Presence) {
 	switch {
 	case listed && e.named == removedByOrigin:
 		return nil, Absent
@@ -189,7 +194,7 @@ func (s *Snapshot) lookWithoutResource(sub *Subscription, listed bool, e entry) 
 		return e.wildcard, Expired
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
-	case sub.Wildcard && !listed && s.AnswersWildcard(sub):
+	case sub.Wildcard && !listed && (s.AnswersWildcard(sub) || s.removed.Has(name)):
 		return nil, Absent
 	}
 	return nil, Pending
@@ -200,6 +205,16 @@ func (s *Snapshot) lookWithoutResource(sub *Subscription, listed bool, e entry) 
 // delete what it has.
 func (s *Snapshot) AnswersWildcard(sub *Subscription) bool {
 	return s.answered() && (s.Complete || !sub.Resumed)
+}
+
+// RemovedByOrigin reports whether the origin removed a name from the wildcard on its open stream. It
+// is always false once the snapshot is Settled.
+func (s *Snapshot) RemovedByOrigin(name string) bool { return s.removed.Has(name) }
+
+// RemovalsDiffer reports whether clients that resume may be told to remove other names than in prev,
+// although no resource changed (P67).
+func (s *Snapshot) RemovalsDiffer(prev *Snapshot) bool {
+	return s != nil && prev != nil && (s.Settled != prev.Settled || s.removed != prev.removed)
 }
 
 func (s *Snapshot) answered() bool { return s != nil && s.Answered }

@@ -220,10 +220,15 @@ func (o *Origin) Publish() {
 	o.Cur, _ = o.Builder.Snapshot(o.Cur, o.gen)
 }
 
-func (o *Origin) Whole() {
+// Complete has the answer to the wildcard count as complete, and Settle as settled (P67).
+func (o *Origin) Complete() {
 	o.Builder.Complete()
-	o.gen++
-	o.Cur, _ = o.Builder.Snapshot(o.Cur, o.gen)
+	o.Publish()
+}
+
+func (o *Origin) Settle() {
+	o.Builder.Settle()
+	o.Publish()
 }
 
 func (o *Origin) Pass(d time.Duration) { o.Now = o.Now.Add(d) }
