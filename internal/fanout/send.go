@@ -75,14 +75,20 @@ func (st *stream) view() (v view) {
 // flight, or nothing may follow now for another reason.
 func (st *stream) sendType(v *view, i int) bool {
 	ty := v.order[i]
+	clusters := ty.clustersWithheld(v.now)
 	st.mu.Lock()
 	epoch := ty.epoch
-	plan := ty.Next(v.cur[i], st.moment(v, i))
+	plan := ty.Next(v.cur[i], st.moment(v, i, clusters))
+	withheld := ty.Withheld(v.cur[i])
+	tell := ty.Began() && ty.withhold(withheld)
 	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
 	unnamed := ty.countNoNames(v.cur[i])
 	st.mu.Unlock()
+	if tell {
+		ty.member.Withhold(withheld)
+	}
 	if unnamed {
 		ty.reportUnanswered(telemetry.NoNames, errNoNames)
 	}
@@ -205,12 +211,19 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
 }
 
-// moment is what the session of the i-th type has to know about the time and the other types. The
-// stream's lock is held.
-func (st *stream) moment(v *view, i int) session.Moment {
+// moment is what the session of the i-th type has to know about the time and the other types.
+// clusters says for what the clusters of the type's key wait (P67). Those of this stream may have
+// another key, or an older snapshot. The stream's lock is held.
+func (st *stream) moment(v *view, i int, clusters session.Withheld) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
+	if ty.Type.RefersToClusters {
+		for _, o := range v.order {
+			clusters = max(clusters, o.withheld)
+		}
+		m.WithheldUntil = ty.track.Began().Add(clusters.AtMost())
+	}
 	return m
 }
 

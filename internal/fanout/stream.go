@@ -317,6 +317,9 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		want = ty.member.Intern(want)
 	}
 	now := time.Now()
+	if first && st.variant == xds.SotW {
+		st.withhold(ty, session.Withholds(want)) // before the types that wait for it begin
+	}
 	st.mu.Lock()
 	seq := st.nonces.number(r.Nonce)
 	out := ty.Request(r, want, seq)
@@ -372,6 +375,16 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		st.throttle()
 	}
 	return nil
+}
+
+// withhold notes for what the clusters of a first request wait, and tells the group (P67).
+func (st *stream) withhold(ty *streamType, w session.Withheld) {
+	st.mu.Lock()
+	tell := ty.withhold(w)
+	st.mu.Unlock()
+	if tell {
+		ty.member.Withhold(w)
+	}
 }
 
 // subscribe calls the session's Subscribe. If the client unsubscribes from names, Subscribe reads

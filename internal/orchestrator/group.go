@@ -60,6 +60,8 @@ type Group struct {
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
+	// withheld says whether listeners and routes wait for clusters (P67).
+	withheld withheld
 
 	// The group's goroutine owns the fields below.
 	ctx        context.Context // run's; nil before it
@@ -221,6 +223,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
+	g.wakeWithheld()
 	g.updateRefusals()
 	if g.idle(now) {
 		if g.registry.drop(g) {

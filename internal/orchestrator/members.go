@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -30,7 +31,8 @@ type member struct {
 	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
-	changes changes // protected by the mailbox's lock
+	changes  changes          // protected by the mailbox's lock
+	withheld session.Withheld // protected by the lock of the group's withheld
 
 	// nacks: the client NACKed something, and has not acknowledged everything since.
 	nacks atomic.Bool
@@ -123,6 +125,7 @@ func (m *member) Leave() {
 		if m.routed {
 			m.group.routed.Add(-1)
 		}
+		m.Withhold(session.NotWithheld)
 		m.group.registry.leave(m)
 		m.group.post(m, func(c *changes) { c.left = true })
 	}
@@ -286,6 +289,7 @@ func (g *Group) removeMember(m *member) {
 	}
 	m.known = false
 	delete(g.members, m)
+	g.withheld.forget(m)
 	if g.userAgents.remove(m.node.UserAgent) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}

@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -69,6 +70,8 @@ func (m *member) Subscribe(*snapshot.Subscription)                       { m.joi
 func (m *member) Resubscribe([]string)                                   {}
 func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
 func (m *member) Routed()                                                {}
+func (m *member) Withhold(session.Withheld)                              {}
+func (m *member) Withheld() session.Withheld                             { return session.NotWithheld }
 func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
 func (m *member) Leave() {
 	m.h.mu.Lock()

@@ -3,6 +3,7 @@ package member
 import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -47,6 +48,12 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
+	// Withhold says for what the full-state response of this member's clusters waits (P67). It is
+	// called with each change, also before the first request is applied.
+	Withhold(w session.Withheld)
+	// Withheld says for what full-state responses of clusters wait under the key. If any waits, the
+	// group calls the Waker when that changes.
+	Withheld() session.Withheld
 	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
 	// do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)

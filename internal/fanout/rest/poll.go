@@ -158,12 +158,17 @@ func (s *Server) answer(p *Poll, q *request) {
 			s.refuse(p, 0, refused)
 			return
 		}
-		done, current := s.try(p, q, of, names != nil)
-		if done {
+		var done, current bool
+		var clusters <-chan time.Time // fires when the poll waits no longer for clusters (P67)
+		if wait := of.clustersWait(time.Now()); wait > 0 {
+			clusters = time.After(wait)
+		} else if done, current = s.try(p, q, of, names != nil); done {
 			return
 		}
 		select {
 		case <-news:
+			continue
+		case <-clusters:
 			continue
 		case <-names:
 			names = nil
@@ -205,8 +210,10 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 		return true, false
 	}
 	snap, a := of.document()
+	waits := a == nil || all && a.unanswered
+	of.withhold(waits, a)
 	switch {
-	case a == nil, all && a.unanswered:
+	case waits:
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {

@@ -442,6 +442,29 @@ func (ps *pollers) waitsForNames(p *Poller) bool {
 	return p.sub.Resumed && p.typ.FullState && p.sent == ""
 }
 
+// withhold tells the group whether a poll for clusters waits, because the client resumes (P67). a is
+// the answer so far; nil: there is none.
+func (p *Poller) withhold(waits bool, a *document) {
+	switch {
+	case p.typ.URL != xds.ClusterType || !p.sub.Resumed:
+	case !waits:
+		p.member.Withhold(session.NotWithheld)
+	case a == nil:
+		p.member.Withhold(session.Withholds(p.sub))
+	default:
+		p.member.Withhold(session.WithheldForNames)
+	}
+}
+
+// clustersWait returns how long at most a poll for listeners or routes waits for clusters, because
+// the client resumes (P67); zero or less: it does not wait.
+func (p *Poller) clustersWait(now time.Time) time.Duration {
+	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= session.WithheldForWildcard.AtMost() {
+		return 0
+	}
+	return p.opened.Add(p.member.Withheld().AtMost()).Sub(now)
+}
+
 // noteGiven records that p is sent the answer of this version, which is made from s.
 func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()

@@ -21,6 +21,56 @@ type resumed struct {
 // starts when anything that the client requests is answered.
 const NamesWait = 5 * time.Second
 
+// Withheld says for what the full-state response to a client that resumes waits (P67). Larger values
+// are longer waits.
+type Withheld uint8
+
+const (
+	NotWithheld Withheld = iota
+	WithheldForNames
+	WithheldForWildcard
+)
+
+// wildcardWait is how long at most listeners and routes wait for the answer to the wildcard of
+// clusters (P67).
+const wildcardWait = 15 * time.Second
+
+// AtMost is how long at most listeners and routes wait for such clusters. The time starts with the
+// client's first request for the type.
+func (w Withheld) AtMost() time.Duration {
+	switch w {
+	case WithheldForNames:
+		return NamesWait
+	case WithheldForWildcard:
+		return wildcardWait
+	}
+	return 0
+}
+
+// Withholds returns for what a full-state response to a client that resumes waits before the origin
+// has answered anything.
+func Withholds(sub *snapshot.Subscription) Withheld {
+	switch {
+	case !sub.Resumed || sub.Empty():
+		return NotWithheld
+	case sub.Wildcard:
+		return WithheldForWildcard
+	}
+	return WithheldForNames
+}
+
+// Withheld returns for what a full-state response waits.
+func (s *Session) Withheld(to *snapshot.Snapshot) Withheld {
+	c := comparison{s, to}
+	switch {
+	case !s.fullState() || !c.incomplete():
+		return NotWithheld
+	case to.AnswersWildcard(s.sub.effective):
+		return WithheldForNames
+	}
+	return Withholds(s.sub.effective)
+}
+
 // resume reads the versions in a type's first request. An empty version matches nothing, but a
 // removal of that name is still sent.
 func (s *Session) resume(r *xds.Request) {
@@ -69,7 +119,7 @@ func (c comparison) incomplete() bool {
 // it answered all names.
 func (c comparison) originAnswered() (any, names bool) {
 	sub := c.s.sub.effective
-	any, names = sub.Wildcard && c.to.Answered, true
+	any, names = sub.Wildcard && c.to != nil && c.to.Answered, true
 	for n := range sub.Names.All() {
 		if _, is := c.look(n); is == snapshot.Pending && c.to.Error(sub, n) == nil {
 			names = false

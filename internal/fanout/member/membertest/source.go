@@ -13,6 +13,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -56,6 +57,9 @@ type Member struct {
 	WasRouted  bool     // Routed was called
 	AckedGens  []uint64 // with which Acked was called
 	Subscribed *snapshot.Subscription
+
+	withheld session.Withheld
+	waits    bool // until a member's withheld changes
 
 	source *Source
 	group  *Group
@@ -191,6 +195,35 @@ func (m *Member) Routed() {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.WasRouted = true
+}
+
+// Withhold implements member.Member.
+func (m *Member) Withhold(w session.Withheld) {
+	m.group.Mu.Lock()
+	was := m.withheld
+	m.withheld = w
+	var woken []*Member
+	for o := range m.group.Members {
+		if w != was && o.waits {
+			o.waits = false
+			woken = append(woken, o)
+		}
+	}
+	m.group.Mu.Unlock()
+	for _, o := range woken {
+		o.Join.Waker.Wake()
+	}
+}
+
+// Withheld implements member.Member.
+func (m *Member) Withheld() (longest session.Withheld) {
+	m.group.Mu.Lock()
+	defer m.group.Mu.Unlock()
+	for o := range m.group.Members {
+		longest = max(longest, o.withheld)
+	}
+	m.waits = longest != session.NotWithheld
+	return longest
 }
 
 // Resubscribe implements member.Member.
