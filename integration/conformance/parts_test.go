@@ -92,6 +92,87 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 	})
 }
 
+// Full-state responses of clusters wait for the rest of the answer. So do listeners and routes of
+// clients that bring state, on all their streams, in either variant. A client without state does not
+// wait.
+func TestP67_RoutesWaitWithTheClusters(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.manual(cds, lds, rds, vhds)
+		returns, fresh := c.client("returns"), c.client("fresh")
+		hosts, added := c.clientOf("delta", false, "returns"), c.clientOf("delta", false, "another")
+		for _, k := range []kind{cds, lds} {
+			returns.state(k).wild = true
+			returns.tell(k, rawRequest{version: "7"})
+		}
+		returns.state(rds).names, fresh.state(rds).names = []string{"r"}, []string{"r"}
+		returns.tell(rds, rawRequest{names: []string{"r"}, version: "7"})
+		fresh.tell(rds, rawRequest{names: []string{"r"}})
+		hosts.tell(vhds, rawRequest{names: []string{"r/h"}, resumed: map[string]string{"r/h": "7"}})
+		added.tell(vhds, rawRequest{names: []string{"r/h"}})
+		c.site.await(c, cds, "clusters", func(request) bool { return true })
+		c.site.await(c, lds, "listeners", func(request) bool { return true })
+		c.site.asksFor(c, rds, "r")
+		c.site.asksFor(c, vhds, "r/h")
+		up := c.site.stream(c, 1)
+		up.reply(c, lds, "1", "l=1")
+		up.reply(c, rds, "1", "r=1")
+		up.reply(c, vhds, "1", "r/h=1")
+		fresh.take(rds, "r=1")
+		added.take(vhds, "r/h=1")
+		if up.delta {
+			up.reply(c, cds, "1", "a=1")
+			up.reply(c, cds, "2", "b=1")
+		}
+		up.reply(c, rds, "2", "r=2")
+		fresh.take(rds, "r=2")
+		for _, k := range []kind{cds, lds, rds} {
+			returns.nothing(k, "the clusters are complete")
+		}
+		hosts.nothing(vhds, "the clusters are complete")
+		if !up.delta {
+			up.reply(c, cds, "2", "a=1", "b=1")
+		}
+		if c.ads {
+			if a := returns.first(); a.kind != cds {
+				c.Errorf("first came %s", a.kind.short())
+			} else {
+				returns.ack(a)
+			}
+		} else {
+			returns.take(cds, "a=1 b=1")
+		}
+		returns.take(lds, "l=1")
+		returns.take(rds, "r=2")
+		hosts.take(vhds, "r/h=1")
+		up.reply(c, rds, "3", "r=3")
+		returns.take(rds, "r=3")
+	})
+}
+
+// Routes wait for clusters that are requested by name for 5 s at most: a client that requests clusters
+// by name gets the name of a new one only from its routes.
+func TestP67_RoutesWaitForNamedClustersForAWhile(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.manual(cds, rds)
+		cl := c.client("one")
+		cl.state(cds).names, cl.state(rds).names = []string{"a", "gone"}, []string{"r"}
+		cl.tell(cds, rawRequest{names: []string{"a", "gone"}, version: "7"})
+		cl.tell(rds, rawRequest{names: []string{"r"}, version: "7"})
+		began := time.Now()
+		c.site.asksFor(c, cds, "a", "gone")
+		c.site.asksFor(c, rds, "r")
+		up := c.site.stream(c, 1)
+		up.reply(c, rds, "1", "r=1")
+		cl.take(rds, "r=1")
+		if took := time.Since(began); took < 4900*time.Millisecond {
+			c.Errorf("it waited for %v", took)
+		}
+		cl.nothing(cds, "any cluster is answered")
+		up.reply(c, cds, "1", "a=1")
+		cl.take(cds, "a=1")
+	})
+}
+
 // A SotW client that resumes with a version waits for all clusters that it lists, at most 5 s. A
 // client without a version does not wait.
 func TestP67_NamesAreWaitedFor(t *testing.T) {
