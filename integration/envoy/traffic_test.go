@@ -159,6 +159,18 @@ func (tr *traffic) stop() {
 	}
 }
 
+// stopWith is stop for traffic of which so many requests may have failed.
+func (tr *traffic) stopWith(fails int) {
+	tr.t.Helper()
+	tr.cancel()
+	tr.wait.Wait()
+	tr.mu.Lock()
+	if tr.fails <= fails {
+		tr.fails = 0
+	}
+	tr.mu.Unlock()
+}
+
 // goesOn waits for 50 more answers.
 func (tr *traffic) goesOn() {
 	tr.t.Helper()

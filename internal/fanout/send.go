@@ -87,7 +87,7 @@ func (st *stream) sendType(v *view, i int) bool {
 	unnamed := ty.countNoNames(v.cur[i])
 	st.mu.Unlock()
 	if tell {
-		ty.member.Withhold(withheld)
+		defer ty.member.Withhold(withheld) // once the clusters are on their way
 	}
 	if unnamed {
 		ty.reportUnanswered(telemetry.NoNames, errNoNames)

@@ -223,7 +223,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.wakeWithheld()
+	g.wakeWithheld(now)
 	g.updateRefusals()
 	if g.idle(now) {
 		if g.registry.drop(g) {
@@ -266,6 +266,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 		before(v.removals.due(delay))
 		before(v.completion.due)
 	}
+	before(g.withheld.next())
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))
 	}

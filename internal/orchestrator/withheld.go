@@ -21,8 +21,10 @@ type withheld struct {
 	// namesUntil is until when members that wait for names count. A client that does not read would
 	// hold up the others for longer.
 	namesUntil time.Time
-	waiting    map[*member]struct{}
-	seen       session.Withheld // for what the waiting members waited when they were woken last
+	// wildcardUntil is the same for members that wait for the wildcard; zero: it is not answered yet.
+	wildcardUntil time.Time
+	waiting       map[*member]struct{}
+	seen          session.Withheld // for what the newest of them waits
 }
 
 // Withhold implements fanout.Member.
@@ -49,31 +51,47 @@ func (m *member) Withhold(w session.Withheld) {
 
 // Withheld implements fanout.Member.
 func (m *member) Withheld() session.Withheld {
-	g := m.group
-	g.withheld.mu.Lock()
-	defer g.withheld.mu.Unlock()
-	w := g.clustersWithheld()
+	h := &m.group.withheld
+	h.mu.Lock()
+	w := h.longest(time.Now())
 	if w != session.NotWithheld {
-		if g.withheld.waiting == nil {
-			g.withheld.waiting = make(map[*member]struct{})
+		if h.waiting == nil {
+			h.waiting = make(map[*member]struct{})
 		}
-		g.withheld.waiting[m] = struct{}{}
+		h.waiting[m], h.seen = struct{}{}, w
+	}
+	timed := w == session.WithheldForWildcard && !h.wildcardUntil.IsZero()
+	h.mu.Unlock()
+	if timed {
+		m.group.signal() // the group sets its timer
 	}
 	return w
 }
 
-// clustersWithheld returns for what the clusters of the key wait: the longest wait of any member. The
-// wildcard counts until its answer is complete, however long it takes to send that to a member. The
-// lock of withheld is held.
-func (g *Group) clustersWithheld() session.Withheld {
-	h := &g.withheld
+// sendTime is for how long at most listeners and routes wait until the members have been sent the
+// answer to the wildcard of clusters. Those that do not read hold up the others no longer.
+const sendTime = time.Second
+
+// longest returns for what the clusters of the key wait: the longest wait of any member. The lock is
+// held.
+func (h *withheld) longest(now time.Time) session.Withheld {
 	switch {
-	case h.members[session.WithheldForWildcard] > 0 && !g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(subscriptions.EverythingResumed):
+	case h.members[session.WithheldForWildcard] > 0 && (h.wildcardUntil.IsZero() || now.Before(h.wildcardUntil)):
 		return session.WithheldForWildcard
-	case h.members[session.WithheldForNames] > 0 && time.Now().Before(h.namesUntil):
+	case h.members[session.WithheldForNames] > 0 && now.Before(h.namesUntil):
 		return session.WithheldForNames
 	}
 	return session.NotWithheld
+}
+
+// next returns when a wait ends by time alone for the members that wait; zero: none does.
+func (h *withheld) next() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.waiting) == 0 || h.longest(time.Now()) != session.WithheldForWildcard {
+		return time.Time{} // those who wait for names have a timer of their own
+	}
+	return h.wildcardUntil
 }
 
 // forget forgets a member that waits.
@@ -85,16 +103,20 @@ func (h *withheld) forget(m *member) {
 
 // wakeWithheld wakes the members that wait for clusters if these wait no longer, or for something
 // else.
-func (g *Group) wakeWithheld() {
+func (g *Group) wakeWithheld(now time.Time) {
 	h := &g.withheld
+	answered := g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(subscriptions.EverythingResumed)
 	h.mu.Lock()
+	switch {
+	case !answered:
+		h.wildcardUntil = time.Time{}
+	case h.wildcardUntil.IsZero():
+		h.wildcardUntil = now.Add(sendTime)
+	}
 	var woken []*member
-	if len(h.waiting) > 0 {
-		if w := g.clustersWithheld(); w != h.seen {
-			h.seen = w
-			woken = slices.Collect(maps.Keys(h.waiting))
-			clear(h.waiting)
-		}
+	if len(h.waiting) > 0 && h.longest(now) != h.seen {
+		woken = slices.Collect(maps.Keys(h.waiting))
+		clear(h.waiting)
 	}
 	h.mu.Unlock()
 	for _, m := range woken {
