@@ -178,6 +178,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	// All of this before another goroutine can find the poller and end it.
 	p.member, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
+	p.withhold(true, nil)
 	m.Subscribe(p.sub)
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)

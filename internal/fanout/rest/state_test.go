@@ -86,3 +86,48 @@ func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 		t.Errorf("without state: %d %s", got.Status, got.Body)
 	}
 }
+
+// Polls for listeners and routes with state wait while clusters are withheld from another poll of the
+// key, for 15 s at most. Polls without state do not wait.
+func TestP67_PollsForRoutesWaitForClusters(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = time.Minute })
+	r.partOf(xds.ClusterType, true)
+	whole := update(t, xds.ListenerType, "a")
+	whole.Wildcard = true
+	r.groups.Group("edge").Publish(whole)
+	clusters := r.Begin(xdstest.Context(t), r.HTTP("http1"), xds.ClusterType, otherVersion)
+	r.waiting(1)
+	listeners := r.Begin(xdstest.Context(t), r.HTTP("http1"), xds.ListenerType, otherVersion)
+	r.waiting(2)
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, ""); got.Status != 200 {
+		t.Errorf("without state: %d %s", got.Status, got.Body)
+	}
+	select {
+	case got := <-listeners:
+		t.Errorf("before the clusters: %d %s", got.Status, got.Body)
+	default:
+	}
+	complete := update(t, xds.ClusterType, "a", "b")
+	complete.Wildcard = true
+	r.groups.Group("edge").Publish(complete)
+	if got := <-clusters; got.Status != 200 {
+		t.Errorf("clusters: %d %s", got.Status, got.Body)
+	}
+	if got := <-listeners; got.Status != 200 {
+		t.Errorf("listeners: %d %s", got.Status, got.Body)
+	}
+}
+
+// The wait for clusters that are requested by name ends after 5 s.
+func TestP67_PollsForRoutesWaitForNamedClustersFor5s(t *testing.T) {
+	r := newREST(t, func(o *options) { o.LongPoll = time.Minute })
+	whole := update(t, xds.ListenerType, "a")
+	whole.Wildcard = true
+	r.groups.Group("edge").Publish(whole)
+	r.Begin(xdstest.Context(t), r.HTTP("http1"), xds.ClusterType, otherVersion, "gone")
+	r.waiting(1)
+	began := time.Now()
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion); got.Status != 200 || time.Since(began) < session.NamesWait {
+		t.Errorf("after %v: %d %s", time.Since(began), got.Status, got.Body)
+	}
+}

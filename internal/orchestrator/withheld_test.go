@@ -1,0 +1,95 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+const rdsType = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+
+// Members with routes wait while clusters of the key are withheld, and are woken when that ends: when
+// the last client was sent its clusters, or a second after the wildcard's answer was complete.
+func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
+	for _, sent := range []bool{true, false} {
+		bubble(t, nil, func(w *registryFixture) {
+			clusters := w.join("web", cds)
+			clusters.Withhold(session.WithheldForWildcard)
+			clusters.Subscribe(clusters.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+			other := w.join("web", cds)
+			other.Withhold(session.WithheldForWildcard)
+			routes, elsewhere := w.join("web", rdsType), w.join("other", rdsType)
+			f := w.feed("web")
+			f.reached()
+			equal(t, "withheld", routes.Withheld(), session.WithheldForWildcard)
+			equal(t, "withheld under another key", elsewhere.Withheld(), session.NotWithheld)
+			f.part(t, cds, "a")
+			clusters.woken()
+			routes.woken()
+			pass(completeAfter)
+			equal(t, "the client of clusters is woken", clusters.woken(), 1)
+			equal(t, "routes are woken before clusters are sent", routes.woken(), 0)
+			clusters.Withhold(session.NotWithheld)
+			equal(t, "routes are woken before the last client is sent clusters", routes.woken(), 0)
+			if sent {
+				other.leave() // it waits no longer either
+			} else {
+				pass(sendTime - time.Millisecond)
+				equal(t, "withheld for a client that does not read", routes.Withheld(), session.WithheldForWildcard)
+				pass(time.Millisecond)
+			}
+			equal(t, "routes are woken", routes.woken(), 1)
+			equal(t, "withheld", routes.Withheld(), session.NotWithheld)
+			late := w.join("web", cds)
+			late.Withhold(session.WithheldForWildcard) // until it is sent the complete answer
+			if sent {
+				pass(sendTime)
+			}
+			equal(t, "withheld again", routes.Withheld(), session.NotWithheld)
+		})
+	}
+}
+
+// Clusters requested by name count for 5 s at most, also if their client does not read. A client that
+// leaves counts no more.
+func TestP67_RoutesWaitForNames(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		clusters, routes := w.join("web", cds), w.join("web", rdsType)
+		clusters.Withhold(session.WithheldForNames)
+		equal(t, "withheld", routes.Withheld(), session.WithheldForNames)
+		clusters.leave()
+		equal(t, "woken", routes.woken(), 1)
+		equal(t, "withheld after it left", routes.Withheld(), session.NotWithheld)
+
+		clusters = w.join("web", cds)
+		clusters.Withhold(session.WithheldForNames)
+		pass(4 * time.Second)
+		equal(t, "withheld", routes.Withheld(), session.WithheldForNames)
+		routes.woken()
+		clusters.Withhold(session.NotWithheld)
+		equal(t, "woken", routes.woken(), 1)
+		clusters.Withhold(session.WithheldForNames)
+		pass(5 * time.Second)
+		equal(t, "withheld after 5 s", routes.Withheld(), session.NotWithheld)
+	})
+}
+
+// A member that left is not woken, nor kept.
+func TestP67_AMemberLeavesWhileItWaits(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		clusters, routes := w.join("web", cds), w.join("web", rdsType)
+		clusters.Withhold(session.WithheldForNames)
+		routes.want("r")
+		pass(time.Millisecond)
+		routes.Withheld()
+		g := routes.of().group
+		routes.leave()
+		g.withheld.mu.Lock()
+		equal(t, "waiting", len(g.withheld.waiting), 0)
+		g.withheld.mu.Unlock()
+		clusters.Withhold(session.NotWithheld)
+		pass(time.Second)
+	})
+}
