@@ -76,7 +76,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
-	// A SotW origin's answer is complete at once, and stored. A delta origin's is complete after 3
+	// A SotW origin's answer is complete at once, and stored. A delta origin's is complete after 1
 	// s (P67).
 	conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "0s"}, "upstream.variant": "sotw"}
 	n := 1
