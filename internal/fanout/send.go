@@ -214,7 +214,7 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 // moment is what the session of the i-th type has to know about the time and the other types.
 // clusters says for what the clusters of the type's key wait (P67). Those of this stream may have
 // another key, or an older snapshot. The stream's lock is held.
-func (st *stream) moment(v *view, i int, clusters session.Withheld) session.Moment {
+func (st *stream) moment(v *view, i int, clusters snapshot.Withheld) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)

@@ -318,7 +318,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	now := time.Now()
 	if first && st.variant == xds.SotW {
-		st.withhold(ty, session.Withholds(want)) // before the types that wait for it begin
+		st.withhold(ty, want.Withheld()) // before the types that wait for it begin
 	}
 	st.mu.Lock()
 	seq := st.nonces.number(r.Nonce)
@@ -378,7 +378,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 }
 
 // withhold notes for what the clusters of a first request wait, and tells the group (P67).
-func (st *stream) withhold(ty *streamType, w session.Withheld) {
+func (st *stream) withhold(ty *streamType, w snapshot.Withheld) {
 	st.mu.Lock()
 	tell := ty.withhold(w)
 	st.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/member"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // resume is ask of a client that brings state: a version. In delta it is that of the names.
@@ -46,7 +46,7 @@ func (deafWaker) Unavailable(*Refusal) {}
 func (deafWaker) End(*Refusal)         {}
 
 // withheldElsewhere is another client of the key, whose clusters are withheld.
-func (a *ads) withheldElsewhere(w session.Withheld) Member {
+func (a *ads) withheldElsewhere(w snapshot.Withheld) Member {
 	a.t.Helper()
 	n, err := a.srv.nodes.Intern([]byte("\x12\x04edge")) // cluster
 	if err != nil {
@@ -125,14 +125,14 @@ func TestP67_RoutesWaitForNamedClustersFor5s(t *testing.T) {
 // state, in both variants, and nothing else.
 func TestP67_RoutesWaitForClustersOfTheKey(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
-		m := a.withheldElsewhere(session.WithheldForWildcard)
+		m := a.withheldElsewhere(snapshot.WithheldForWildcard)
 		a.origin("CDS x", "LDS l", "RDS r=x", "EDS x")
 		a.resume("RDS", "r")
 		a.resume("EDS", "x")
 		a.ask("LDS") // without state
 		a.pass(10 * time.Second)
 		a.want("EDS +x", "LDS +l")
-		m.Withhold(session.NotWithheld)
+		m.Withhold(snapshot.NotWithheld)
 		a.want("RDS +r")
 	})
 }
@@ -144,7 +144,7 @@ func TestP67_LaterRoutesDoNotWait(t *testing.T) {
 		a.origin("RDS r=x")
 		a.resume("RDS", "r")
 		a.want("RDS +r")
-		m := a.withheldElsewhere(session.WithheldForWildcard)
+		m := a.withheldElsewhere(snapshot.WithheldForWildcard)
 		a.origin("RDS r=y")
 		a.pass(10 * time.Second)
 		a.want()

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -31,8 +30,8 @@ type member struct {
 	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
-	changes  changes          // protected by the mailbox's lock
-	withheld session.Withheld // protected by the lock of the group's withheld
+	changes  changes           // protected by the mailbox's lock
+	withheld snapshot.Withheld // protected by the lock of the group's withheld
 
 	// nacks: the client NACKed something, and has not acknowledged everything since.
 	nacks atomic.Bool
@@ -125,7 +124,7 @@ func (m *member) Leave() {
 		if m.routed {
 			m.group.routed.Add(-1)
 		}
-		m.Withhold(session.NotWithheld)
+		m.Withhold(snapshot.NotWithheld)
 		m.group.registry.leave(m)
 		m.group.post(m, func(c *changes) { c.left = true })
 	}

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // withheld counts the members whose full-state responses of clusters wait, and has the members that
@@ -17,29 +17,29 @@ import (
 type withheld struct {
 	mu sync.Mutex
 	// members is the number of withheld members for each value.
-	members [session.WithheldForWildcard + 1]int
+	members [snapshot.WithheldForWildcard + 1]int
 	// namesUntil is until when members that wait for names count. A client that does not read would
 	// hold up the others for longer.
 	namesUntil time.Time
 	// wildcardUntil is the same for members that wait for the wildcard; zero: it is not answered yet.
 	wildcardUntil time.Time
 	waiting       map[*member]struct{}
-	seen          session.Withheld // for what the newest of them waits
+	seen          snapshot.Withheld // for what the newest of them waits
 }
 
 // Withhold implements fanout.Member.
-func (m *member) Withhold(w session.Withheld) {
+func (m *member) Withhold(w snapshot.Withheld) {
 	h := &m.group.withheld
 	h.mu.Lock()
 	was := m.withheld
 	m.withheld = w
-	if was != session.NotWithheld {
+	if was != snapshot.NotWithheld {
 		h.members[was]--
 	}
-	if w != session.NotWithheld {
+	if w != snapshot.NotWithheld {
 		h.members[w]++
 	}
-	if w == session.WithheldForNames && was != w {
+	if w == snapshot.WithheldForNames && was != w {
 		h.namesUntil = time.Now().Add(w.AtMost())
 	}
 	wake := w < was && len(h.waiting) > 0
@@ -50,17 +50,17 @@ func (m *member) Withhold(w session.Withheld) {
 }
 
 // Withheld implements fanout.Member.
-func (m *member) Withheld() session.Withheld {
+func (m *member) Withheld() snapshot.Withheld {
 	h := &m.group.withheld
 	h.mu.Lock()
 	w := h.longest(time.Now())
-	if w != session.NotWithheld {
+	if w != snapshot.NotWithheld {
 		if h.waiting == nil {
 			h.waiting = make(map[*member]struct{})
 		}
 		h.waiting[m], h.seen = struct{}{}, w
 	}
-	timed := w == session.WithheldForWildcard && !h.wildcardUntil.IsZero()
+	timed := w == snapshot.WithheldForWildcard && !h.wildcardUntil.IsZero()
 	h.mu.Unlock()
 	if timed {
 		m.group.signal() // the group sets its timer
@@ -74,21 +74,21 @@ const sendTime = time.Second
 
 // longest returns for what the clusters of the key wait: the longest wait of any member. The lock is
 // held.
-func (h *withheld) longest(now time.Time) session.Withheld {
+func (h *withheld) longest(now time.Time) snapshot.Withheld {
 	switch {
-	case h.members[session.WithheldForWildcard] > 0 && (h.wildcardUntil.IsZero() || now.Before(h.wildcardUntil)):
-		return session.WithheldForWildcard
-	case h.members[session.WithheldForNames] > 0 && now.Before(h.namesUntil):
-		return session.WithheldForNames
+	case h.members[snapshot.WithheldForWildcard] > 0 && (h.wildcardUntil.IsZero() || now.Before(h.wildcardUntil)):
+		return snapshot.WithheldForWildcard
+	case h.members[snapshot.WithheldForNames] > 0 && now.Before(h.namesUntil):
+		return snapshot.WithheldForNames
 	}
-	return session.NotWithheld
+	return snapshot.NotWithheld
 }
 
 // next returns when a wait ends by time alone for the members that wait; zero: none does.
 func (h *withheld) next() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.waiting) == 0 || h.longest(time.Now()) != session.WithheldForWildcard {
+	if len(h.waiting) == 0 || h.longest(time.Now()) != snapshot.WithheldForWildcard {
 		return time.Time{} // those who wait for names have a timer of their own
 	}
 	return h.wildcardUntil

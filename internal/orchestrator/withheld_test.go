@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -16,38 +15,38 @@ func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		bubble(t, nil, func(w *registryFixture) {
 			clusters := w.join("web", cds)
-			clusters.Withhold(session.WithheldForWildcard)
+			clusters.Withhold(snapshot.WithheldForWildcard)
 			clusters.Subscribe(clusters.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 			other := w.join("web", cds)
-			other.Withhold(session.WithheldForWildcard)
+			other.Withhold(snapshot.WithheldForWildcard)
 			routes, elsewhere := w.join("web", rdsType), w.join("other", rdsType)
 			f := w.feed("web")
 			f.reached()
-			equal(t, "withheld", routes.Withheld(), session.WithheldForWildcard)
-			equal(t, "withheld under another key", elsewhere.Withheld(), session.NotWithheld)
+			equal(t, "withheld", routes.Withheld(), snapshot.WithheldForWildcard)
+			equal(t, "withheld under another key", elsewhere.Withheld(), snapshot.NotWithheld)
 			f.part(t, cds, "a")
 			clusters.woken()
 			routes.woken()
 			pass(completeAfter)
 			equal(t, "the client of clusters is woken", clusters.woken(), 1)
 			equal(t, "routes are woken before clusters are sent", routes.woken(), 0)
-			clusters.Withhold(session.NotWithheld)
+			clusters.Withhold(snapshot.NotWithheld)
 			equal(t, "routes are woken before the last client is sent clusters", routes.woken(), 0)
 			if sent {
 				other.leave() // it waits no longer either
 			} else {
 				pass(sendTime - time.Millisecond)
-				equal(t, "withheld for a client that does not read", routes.Withheld(), session.WithheldForWildcard)
+				equal(t, "withheld for a client that does not read", routes.Withheld(), snapshot.WithheldForWildcard)
 				pass(time.Millisecond)
 			}
 			equal(t, "routes are woken", routes.woken(), 1)
-			equal(t, "withheld", routes.Withheld(), session.NotWithheld)
+			equal(t, "withheld", routes.Withheld(), snapshot.NotWithheld)
 			late := w.join("web", cds)
-			late.Withhold(session.WithheldForWildcard) // until it is sent the complete answer
+			late.Withhold(snapshot.WithheldForWildcard) // until it is sent the complete answer
 			if sent {
 				pass(sendTime)
 			}
-			equal(t, "withheld again", routes.Withheld(), session.NotWithheld)
+			equal(t, "withheld again", routes.Withheld(), snapshot.NotWithheld)
 		})
 	}
 }
@@ -57,22 +56,22 @@ func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
 func TestP67_RoutesWaitForNames(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		clusters, routes := w.join("web", cds), w.join("web", rdsType)
-		clusters.Withhold(session.WithheldForNames)
-		equal(t, "withheld", routes.Withheld(), session.WithheldForNames)
+		clusters.Withhold(snapshot.WithheldForNames)
+		equal(t, "withheld", routes.Withheld(), snapshot.WithheldForNames)
 		clusters.leave()
 		equal(t, "woken", routes.woken(), 1)
-		equal(t, "withheld after it left", routes.Withheld(), session.NotWithheld)
+		equal(t, "withheld after it left", routes.Withheld(), snapshot.NotWithheld)
 
 		clusters = w.join("web", cds)
-		clusters.Withhold(session.WithheldForNames)
+		clusters.Withhold(snapshot.WithheldForNames)
 		pass(4 * time.Second)
-		equal(t, "withheld", routes.Withheld(), session.WithheldForNames)
+		equal(t, "withheld", routes.Withheld(), snapshot.WithheldForNames)
 		routes.woken()
-		clusters.Withhold(session.NotWithheld)
+		clusters.Withhold(snapshot.NotWithheld)
 		equal(t, "woken", routes.woken(), 1)
-		clusters.Withhold(session.WithheldForNames)
+		clusters.Withhold(snapshot.WithheldForNames)
 		pass(5 * time.Second)
-		equal(t, "withheld after 5 s", routes.Withheld(), session.NotWithheld)
+		equal(t, "withheld after 5 s", routes.Withheld(), snapshot.NotWithheld)
 	})
 }
 
@@ -80,7 +79,7 @@ func TestP67_RoutesWaitForNames(t *testing.T) {
 func TestP67_AMemberLeavesWhileItWaits(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		clusters, routes := w.join("web", cds), w.join("web", rdsType)
-		clusters.Withhold(session.WithheldForNames)
+		clusters.Withhold(snapshot.WithheldForNames)
 		routes.want("r")
 		pass(time.Millisecond)
 		routes.Withheld()
@@ -89,7 +88,7 @@ func TestP67_AMemberLeavesWhileItWaits(t *testing.T) {
 		g.withheld.mu.Lock()
 		equal(t, "waiting", len(g.withheld.waiting), 0)
 		g.withheld.mu.Unlock()
-		clusters.Withhold(session.NotWithheld)
+		clusters.Withhold(snapshot.NotWithheld)
 		pass(time.Second)
 	})
 }

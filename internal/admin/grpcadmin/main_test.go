@@ -22,7 +22,6 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -70,8 +69,8 @@ func (m *member) Subscribe(*snapshot.Subscription)                       { m.joi
 func (m *member) Resubscribe([]string)                                   {}
 func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
 func (m *member) Routed()                                                {}
-func (m *member) Withhold(session.Withheld)                              {}
-func (m *member) Withheld() session.Withheld                             { return session.NotWithheld }
+func (m *member) Withhold(snapshot.Withheld)                             {}
+func (m *member) Withheld() snapshot.Withheld                            { return snapshot.NotWithheld }
 func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
 func (m *member) Leave() {
 	m.h.mu.Lock()

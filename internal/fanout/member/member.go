@@ -3,7 +3,6 @@ package member
 import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -50,10 +49,10 @@ type Member interface {
 	Routed()
 	// Withhold says for what the full-state response of this member's clusters waits (P67). It is
 	// called with each change, also before the first request is applied.
-	Withhold(w session.Withheld)
+	Withhold(w snapshot.Withheld)
 	// Withheld says for what full-state responses of clusters wait under the key. If any waits, the
 	// group calls the Waker when that changes.
-	Withheld() session.Withheld
+	Withheld() snapshot.Withheld
 	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
 	// do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)

@@ -14,7 +14,6 @@ import (
 
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -148,7 +147,7 @@ func (s *Server) answer(p *Poll, q *request) {
 	s.pollers.noteAnswer(of, q)
 	var names <-chan time.Time // fires when the poll waits no longer for pending names (P67)
 	if s.pollers.waitsForNames(of) {
-		names = time.After(session.NamesWait)
+		names = time.After(snapshot.NamesWait)
 	}
 	timeout := time.NewTimer(s.opts.LongPoll())
 	defer timeout.Stop()

@@ -449,18 +449,18 @@ func (p *Poller) withhold(waits bool, a *document) {
 	switch {
 	case p.typ.URL != xds.ClusterType || !p.sub.Resumed:
 	case !waits:
-		p.member.Withhold(session.NotWithheld)
+		p.member.Withhold(snapshot.NotWithheld)
 	case a == nil:
-		p.member.Withhold(session.Withholds(p.sub))
+		p.member.Withhold(p.sub.Withheld())
 	default:
-		p.member.Withhold(session.WithheldForNames)
+		p.member.Withhold(snapshot.WithheldForNames)
 	}
 }
 
 // clustersWait returns how long at most a poll for listeners or routes waits for clusters, because
 // the client resumes (P67); zero or less: it does not wait.
 func (p *Poller) clustersWait(now time.Time) time.Duration {
-	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= session.WithheldForWildcard.AtMost() {
+	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= snapshot.WildcardWait {
 		return 0
 	}
 	return p.opened.Add(p.member.Withheld().AtMost()).Sub(now)

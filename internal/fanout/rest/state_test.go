@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -56,12 +55,12 @@ func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 }
 
 // For a full-state type a client that resumes waits for all names, at most for
-// session.NamesWait.
+// snapshot.NamesWait.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
-	r := newREST(t, func(o *options) { o.LongPoll = 2 * session.NamesWait })
+	r := newREST(t, func(o *options) { o.LongPoll = 2 * snapshot.NamesWait })
 	r.partOf(xds.ListenerType, false)
 	began := time.Now()
-	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion, "a", "b"); got.Status != 200 || time.Since(began) < session.NamesWait {
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion, "a", "b"); got.Status != 200 || time.Since(began) < snapshot.NamesWait {
 		t.Errorf("after %v: %d %s", time.Since(began), got.Status, got.Body)
 	}
 }
@@ -127,7 +126,7 @@ func TestP67_PollsForRoutesWaitForNamedClustersFor5s(t *testing.T) {
 	r.Begin(xdstest.Context(t), r.HTTP("http1"), xds.ClusterType, otherVersion, "gone")
 	r.waiting(1)
 	began := time.Now()
-	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion); got.Status != 200 || time.Since(began) < session.NamesWait {
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion); got.Status != 200 || time.Since(began) < snapshot.NamesWait {
 		t.Errorf("after %v: %d %s", time.Since(began), got.Status, got.Body)
 	}
 }

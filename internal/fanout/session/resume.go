@@ -17,58 +17,16 @@ type resumed struct {
 	late     bool              // that time is over
 }
 
-// NamesWait is how long at most a client that resumes waits for unanswered names (P67). The time
-// starts when anything that the client requests is answered.
-const NamesWait = 5 * time.Second
-
-// Withheld says for what the full-state response to a client that resumes waits (P67). Larger values
-// are longer waits.
-type Withheld uint8
-
-const (
-	NotWithheld Withheld = iota
-	WithheldForNames
-	WithheldForWildcard
-)
-
-// wildcardWait is how long at most listeners and routes wait for the answer to the wildcard of
-// clusters (P67).
-const wildcardWait = 15 * time.Second
-
-// AtMost is how long at most listeners and routes wait for such clusters. The time starts with the
-// client's first request for the type.
-func (w Withheld) AtMost() time.Duration {
-	switch w {
-	case WithheldForNames:
-		return NamesWait
-	case WithheldForWildcard:
-		return wildcardWait
-	}
-	return 0
-}
-
-// Withholds returns for what a full-state response to a client that resumes waits before the origin
-// has answered anything.
-func Withholds(sub *snapshot.Subscription) Withheld {
-	switch {
-	case !sub.Resumed || sub.Empty():
-		return NotWithheld
-	case sub.Wildcard:
-		return WithheldForWildcard
-	}
-	return WithheldForNames
-}
-
 // Withheld returns for what a full-state response waits.
-func (s *Session) Withheld(to *snapshot.Snapshot) Withheld {
+func (s *Session) Withheld(to *snapshot.Snapshot) snapshot.Withheld {
 	c := comparison{s, to}
 	switch {
 	case !s.fullState() || !c.incomplete():
-		return NotWithheld
+		return snapshot.NotWithheld
 	case to.AnswersWildcard(s.sub.effective):
-		return WithheldForNames
+		return snapshot.WithheldForNames
 	}
-	return Withholds(s.sub.effective)
+	return s.sub.effective.Withheld()
 }
 
 // resume reads the versions in a type's first request. An empty version matches nothing, but a
@@ -155,7 +113,7 @@ func (c comparison) awaitNames(now time.Time) time.Time {
 		return time.Time{}
 	}
 	if b.until.IsZero() {
-		b.until = now.Add(NamesWait)
+		b.until = now.Add(snapshot.NamesWait)
 	}
 	if b.late = !now.Before(b.until); b.late {
 		return time.Time{}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // A name beside the wildcard has an answer of its own (P50). What the wildcard leaves out does
@@ -84,7 +85,7 @@ func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w.want("(empty)")
 	w.ack()
 	w.want("")
-	w.Pass(NamesWait)
+	w.Pass(snapshot.NamesWait)
 	w.want("-w")
 	w.ack()
 	w.named("-x")

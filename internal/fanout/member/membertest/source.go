@@ -13,7 +13,6 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -58,7 +57,7 @@ type Member struct {
 	AckedGens  []uint64 // with which Acked was called
 	Subscribed *snapshot.Subscription
 
-	withheld session.Withheld
+	withheld snapshot.Withheld
 	waits    bool // until a member's withheld changes
 
 	source *Source
@@ -198,7 +197,7 @@ func (m *Member) Routed() {
 }
 
 // Withhold implements member.Member.
-func (m *Member) Withhold(w session.Withheld) {
+func (m *Member) Withhold(w snapshot.Withheld) {
 	m.group.Mu.Lock()
 	was := m.withheld
 	m.withheld = w
@@ -216,13 +215,13 @@ func (m *Member) Withhold(w session.Withheld) {
 }
 
 // Withheld implements member.Member.
-func (m *Member) Withheld() (longest session.Withheld) {
+func (m *Member) Withheld() (longest snapshot.Withheld) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	for o := range m.group.Members {
 		longest = max(longest, o.withheld)
 	}
-	m.waits = longest != session.NotWithheld
+	m.waits = longest != snapshot.NotWithheld
 	return longest
 }
 
