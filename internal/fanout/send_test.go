@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,30 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 		st.req = nil
 		if refusal != nil || ty.PendingACK() {
 			t.Fatal(refusal, "no ACK")
+		}
+	}
+}
+
+// The lists of several types may be equal, or begin alike. A type's request changes only its own
+// subscription (P20, P51).
+func TestP20_ListsOfOtherTypes(t *testing.T) {
+	r := newServerFixture(t, nil)
+	st, types := stillOf(t, r, xds.SotW, xds.ClusterType, xds.EndpointType)
+	for _, c := range []struct {
+		of    int
+		names []string
+	}{{0, []string{"a"}}, {1, []string{"a", "b"}}, {0, []string{"a", "b"}}, {0, []string{"a", "b", "c"}}, {1, []string{"a", "b", "c", "d"}}, {1, []string{"a", "b", "c"}}, {0, []string{"a"}}} {
+		before := types[1-c.of].Requested()
+		msg := sessiontest.Request{Names: c.names}.Wire(xds.SotW)
+		msg = protowire.AppendString(protowire.AppendTag(msg, 4, protowire.BytesType), string(types[c.of].Type.URL))
+		if refusal := st.handle(msg, false); refusal != nil {
+			t.Fatal(refusal)
+		}
+		if got := slices.Collect(types[c.of].Requested().Names.All()); !slices.Equal(got, c.names) {
+			t.Errorf("%s of %q requests %q", types[c.of].Type.URL, c.names, got)
+		}
+		if types[1-c.of].Requested() != before {
+			t.Errorf("%s of %q changes the other type", types[c.of].Type.URL, c.names)
 		}
 	}
 }

@@ -109,8 +109,7 @@ func (st *stream) status(err error) error {
 
 // handle applies a request. A refusal ends the stream.
 func (st *stream) handle(msg []byte, first bool) *Refusal {
-	r := st.req
-	if refusal := listener.Scan(r, st.variant, msg, &st.srv.settings().Limits); refusal != nil {
+	if refusal := st.scan(msg); refusal != nil {
 		return refusal
 	}
 	ty, refusal := st.typeOfRequest(first)
@@ -122,6 +121,31 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
+}
+
+// scan reads a request. The type of a SotW request follows its names on the wire. So the names may
+// be recognised as the list of any type, and are read in full if it is another type's.
+func (st *stream) scan(msg []byte) *Refusal {
+	r, limits := st.req, &st.srv.settings().Limits
+	var known [8]xds.NameList // not allocated
+	lists := known[:0]
+	for _, ty := range st.types {
+		if list := ty.NameList(); !list.Empty() {
+			lists = append(lists, list)
+		}
+	}
+	refusal := listener.Scan(r, st.variant, msg, limits, lists...)
+	if refusal != nil || r.Known.Empty() {
+		return refusal
+	}
+	ty := st.typeOf(r.TypeURL)
+	if st.only != "" && len(r.TypeURL) == 0 {
+		ty = st.types[0]
+	}
+	if ty != nil && ty.NameList() == r.Known {
+		return nil
+	}
+	return listener.Scan(r, st.variant, msg, limits)
 }
 
 // typeOfRequest takes the request's node, if it has one, and returns the type of the request; nil:

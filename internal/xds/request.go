@@ -37,9 +37,9 @@ type Request struct {
 	Names       [][]byte
 	Unsubscribe [][]byte
 	Initial     []NamedVersion
-	// NamesSum is a hash of Names. It covers their order and number. Equal lists have equal sums
-	// within one process.
-	NamesSum uint64
+	// SotW: List identifies the whole list of names. The list begins with the names of Known, which
+	// are not in Names. Known is zero if Scan recognised none of its known lists.
+	List, Known NameList
 
 	// IsNACK: the request has error_detail (P13).
 	IsNACK       bool
@@ -52,6 +52,26 @@ type Request struct {
 
 // NamedVersion is an entry of initial_resource_versions.
 type NamedVersion struct{ Name, Version []byte }
+
+// NameList identifies the list of names of a SotW request by its bytes in the message. It holds
+// none of the names. Lists of equal bytes are equal within one process. The zero NameList is the
+// empty list.
+type NameList struct {
+	sum    uint64 // hash of the bytes
+	bytes  int32  // their number; negative: the list is not in one piece, or too long
+	weight int32  // of the names, with duplicates
+}
+
+// Empty reports whether the list has no names.
+func (l NameList) Empty() bool { return l == NameList{} }
+
+// Repeats reports whether the list is known to have the names of o in the same order.
+func (l NameList) Repeats(o NameList) bool { return l == o && l.bytes >= 0 }
+
+// beginsWith reports whether b begins with the list's bytes.
+func (l NameList) beginsWith(b []byte) bool {
+	return l.bytes > 0 && int(l.bytes) <= len(b) && maphash.Bytes(nameSeed, b[:l.bytes]) == l.sum
+}
 
 // ErrLongRequestName: a name is longer than the limit (P28).
 var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
@@ -91,14 +111,30 @@ var requestFields = [...][16]requestField{
 // Scan reads msg into r and replaces what r had. maxNames limits each list, counted by NameWeight
 // with duplicates; 0 means no limit. The error says what is malformed or too large. After an error,
 // the fields of r are incomplete.
-func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
+//
+// known are lists of earlier SotW requests. If the list of names begins with one of them, Scan does
+// not read those names again: r.Known is the longest such list. Hashing a list costs a fifth of
+// reading it.
+func (r *Request) Scan(v Variant, msg []byte, maxNames int, known ...NameList) error {
 	if maxNames <= 0 {
 		maxNames = math.MaxInt
 	}
 	r.reset()
 	names, unsubscribe, initial := 0, 0, 0 // counted by NameWeight
 	fields := &requestFields[v]
+	list, scattered := span{}, false // the list of names
 	for b := msg; len(b) > 0; {
+		start := len(msg) - len(b)
+		if len(known) > 0 && list.end == 0 && b[0] == namesTag && v == SotW {
+			if r.Known = longest(known, b); !r.Known.Empty() {
+				if names = int(r.Known.weight); names > maxNames {
+					return ErrTooManyNames
+				}
+				b = b[r.Known.bytes:]
+				list = span{start, len(msg) - len(b)}
+				continue
+			}
+		}
 		var kind requestField
 		var val []byte
 		// Fast path: in nearly all fields, the tag and the length have one byte each.
@@ -135,9 +171,11 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 				return ErrTooManyNames
 			}
 			r.Names = append(r.Names, val)
-			// Multiplying by an odd number loses nothing and makes the sum depend on the order. One
-			// maphash.Hash over all names would cost 50% more.
-			r.NamesSum = r.NamesSum*0x9e3779b97f4a7c15 + maphash.Bytes(nameSeed, val)
+			if list.end == 0 {
+				list.start = start
+			}
+			scattered = scattered || list.end != 0 && list.end != start
+			list.end = len(msg) - len(b)
 		case typeField:
 			if len(val) > MaxNameBytes {
 				return ErrLongType // streams and groups keep the type URL
@@ -178,7 +216,31 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			r.Locators = true
 		}
 	}
+	if v == SotW && list.end > 0 {
+		r.List = r.Known
+		if size := list.end - list.start; scattered || size > math.MaxInt32 {
+			r.List = NameList{bytes: -1}
+		} else if size > int(r.Known.bytes) {
+			r.List = NameList{maphash.Bytes(nameSeed, msg[list.start:list.end]), int32(size), int32(names)}
+		}
+	}
 	return nil
+}
+
+// namesTag is the encoded tag of resource_names in a DiscoveryRequest.
+const namesTag = 3<<3 | byte(protowire.BytesType)
+
+// span is a part of a message; an end of zero: there is none.
+type span struct{ start, end int }
+
+// longest returns the longest known list that b begins with; zero: b begins with none.
+func longest(known []NameList, b []byte) (best NameList) {
+	for _, l := range known {
+		if l.bytes > best.bytes && l.beginsWith(b) {
+			best = l
+		}
+	}
+	return best
 }
 
 // reset empties r but keeps the arrays of its lists. It clears the arrays, since old names would
@@ -194,7 +256,7 @@ func (r *Request) reset() {
 		r.IsNACK, r.ErrorCode, r.ErrorMessage = false, 0, nil
 	}
 	r.TypeURL, r.Node, r.Nonce, r.Version = nil, nil, nil, nil
-	r.NamesSum, r.Locators = 0, false
+	r.List, r.Known, r.Locators = NameList{}, NameList{}, false
 }
 
 // checkName returns an error for a name that is too long or not UTF-8.

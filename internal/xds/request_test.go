@@ -162,8 +162,15 @@ func TestScanAgainstUnmarshal(t *testing.T) {
 				t.Fatalf("%s: %s differs:\n%+v, want\n%v", v, what, r, m)
 			}
 			var again Request
-			if err := again.Scan(v, bytes.Clone(msg), 0); err != nil || again.NamesSum != r.NamesSum {
-				t.Fatalf("another sum of the same names, %v", err)
+			if err := again.Scan(v, bytes.Clone(msg), 0, r.List); err != nil || again.List != r.List {
+				t.Fatalf("another list of the same names, %v", err)
+			}
+			if v == SotW && (again.Known != r.List || len(again.Names) != 0) {
+				t.Fatalf("the list is not recognised: %+v", again)
+			}
+			again.Names = r.Names
+			if what := firstDifference(&again, wantFrom(m)); what != "" {
+				t.Fatalf("%s: %s differs after the list was recognised", v, what)
 			}
 		})
 	}
@@ -238,35 +245,86 @@ func TestP39_LocatorsAreSeen(t *testing.T) {
 	}
 }
 
-// The sum depends on the order of names, on their number, and on where each name ends.
-func TestNamesSum(t *testing.T) {
-	sum := func(v Variant, names ...string) uint64 {
+// A list is identified by its names, their order and number, and by where each name ends. The
+// fields around it do not matter.
+func TestNameLists(t *testing.T) {
+	list := func(names ...string) NameList {
 		var msg []byte
 		for _, n := range names {
 			msg = append(msg, wire(3, n)...)
 		}
-		var r Request
-		if err := r.Scan(v, msg, 0); err != nil {
-			t.Fatal(err)
-		}
-		return r.NamesSum
+		return scanned(t, msg).List
 	}
-	seen := map[uint64][]string{}
+	seen := map[NameList][]string{}
 	for _, names := range [][]string{
 		nil, {""}, {"", ""}, {"a"}, {"a", "b"}, {"b", "a"}, {"ab"}, {"a", "b", ""}, {"", "a", "b"}, {"a", "a"}, {"a\x01\x00\x00\x00b"},
 	} {
-		s := sum(SotW, names...)
-		if other, ok := seen[s]; ok {
-			t.Errorf("%q and %q have the same sum", names, other)
+		l := list(names...)
+		if other, ok := seen[l]; ok {
+			t.Errorf("%q and %q are the same list", names, other)
 		}
-		seen[s] = names
-		if sum(Delta, names...) != s || sum(SotW, names...) != s {
-			t.Errorf("%q: another sum for the same names", names)
+		seen[l] = names
+		if !l.Repeats(list(names...)) || l.Empty() != (len(names) == 0) {
+			t.Errorf("%q: %+v", names, l)
+		}
+	}
+	around := scanned(t, wire(1, "1", 3, "a", 3, "b", 4, "t", 5, "n")).List
+	if !around.Repeats(list("a", "b")) {
+		t.Error("other fields play a part in the list")
+	}
+	scattered := scanned(t, wire(1, "1", 3, "a", 4, "t", 5, "n", 3, "b"))
+	if len(scattered.Names) != 2 || scattered.List.Empty() || scattered.List.Repeats(scattered.List) {
+		t.Errorf("a list in two pieces is recognised: %+v", scattered)
+	}
+	var delta Request
+	if err := delta.Scan(Delta, wire(2, "t", 3, "a"), 0, list("a")); err != nil || !delta.List.Empty() || len(delta.Names) != 1 {
+		t.Errorf("delta: %+v, %v", delta, err)
+	}
+}
+
+func scanned(t *testing.T, msg []byte, known ...NameList) *Request {
+	t.Helper()
+	var r Request
+	if err := r.Scan(SotW, msg, 0, known...); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// A list that a stream sent before is recognised by its bytes, also with names appended (P20). Only
+// the appended names are read, and the limit counts all names.
+func TestP20_KnownListsAreNotReadAgain(t *testing.T) {
+	long := strings.Repeat("n", 2*NameUnit) // counts twice
+	a := scanned(t, wire(3, "a")).List
+	ab := scanned(t, wire(3, "a", 3, long)).List
+	other := scanned(t, wire(3, "b", 3, "a")).List
+	for _, c := range []struct {
+		what  string
+		msg   []byte
+		known NameList
+		names []string
+	}{
+		{"repeated", wire(1, "7", 3, "a", 3, long, 4, "t", 5, "n"), ab, nil},
+		{"appended", wire(1, "7", 3, "a", 3, long, 3, "c", 4, "t", 5, "n"), ab, []string{"c"}},
+		{"a part of a known list", wire(1, "7", 3, "a", 3, "c", 4, "t", 5, "n"), a, []string{"c"}},
+		{"shorter than any", wire(1, "7", 4, "t", 5, "n"), NameList{}, nil},
+		{"another order", wire(1, "7", 3, long, 3, "a", 4, "t", 5, "n"), NameList{}, []string{long, "a"}},
+		{"in the middle", wire(1, "7", 3, "c", 3, "a", 4, "t", 5, "n"), NameList{}, []string{"c", "a"}},
+		{"in two pieces", wire(3, "a", 1, "7", 3, "c", 4, "t", 5, "n"), a, []string{"c"}},
+	} {
+		r := scanned(t, c.msg, a, ab, other)
+		if r.Known != c.known || !slices.Equal(stringsOf(r.Names), c.names) || string(r.TypeURL) != "t" || string(r.Nonce) != "n" || string(r.Version) != "7" {
+			t.Errorf("%s: %+v", c.what, r)
+		}
+		if full := scanned(t, c.msg); r.List != full.List {
+			t.Errorf("%s: list %+v, without known lists %+v", c.what, r.List, full.List)
 		}
 	}
 	var r Request
-	if err := r.Scan(SotW, wire(1, "1", 3, "a", 4, "t", 5, "n", 3, "b"), 0); err != nil || r.NamesSum != sum(SotW, "a", "b") {
-		t.Errorf("other fields play a part in the sum, %v", err)
+	for limit, want := range map[int]error{2: ErrTooManyNames, 3: ErrTooManyNames, 4: nil} {
+		if err := r.Scan(SotW, wire(3, "a", 3, long, 3, "c"), limit, ab); err != want {
+			t.Errorf("limit %d: %v", limit, err)
+		}
 	}
 }
 
@@ -310,11 +368,12 @@ func TestScanReplacesEverything(t *testing.T) {
 	var r Request
 	of := reflect.ValueOf(&r).Elem()
 	said := make([]bool, of.NumField())
+	known := scanned(t, wire(3, "a")).List
 	for v, msg := range map[Variant][]byte{
-		SotW:  wire(1, "v", 3, "a", 4, "t", 5, "n"),
+		SotW:  wire(1, "v", 3, "a", 3, "b", 4, "t", 5, "n"),
 		Delta: wire(1, "node", 2, "t", 3, "a", 4, "b", 5, wire(1, "e"), 6, "n", 7, append([]byte{1 << 3, 13}, wire(2, "why")...), 8, ""),
 	} {
-		if err := r.Scan(v, msg, 0); err != nil {
+		if err := r.Scan(v, msg, 0, known); err != nil {
 			t.Fatal(err)
 		}
 		for i := range said {
@@ -400,6 +459,18 @@ func BenchmarkScan(b *testing.B) {
 			var r Request
 			for b.Loop() {
 				if err := r.Scan(SotW, msg, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("ACK/names=%d/known", names), func(b *testing.B) {
+			b.ReportAllocs()
+			var r Request
+			if err := r.Scan(SotW, msg, 0); err != nil {
+				b.Fatal(err)
+			}
+			for known := r.List; b.Loop(); {
+				if err := r.Scan(SotW, msg, 0, known); err != nil {
 					b.Fatal(err)
 				}
 			}

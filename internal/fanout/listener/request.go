@@ -12,17 +12,18 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Scan parses a request, and refuses it if it exceeds the limits or is invalid.
-func Scan(r *xds.Request, v xds.Variant, msg []byte, l *config.Limits) *refusal.Refusal {
-	refused := scan(r, v, msg, l.NamesPerStream)
+// Scan parses a request, and refuses it if it exceeds the limits or is invalid. known are lists of
+// names that the request may begin with: see xds.Request.
+func Scan(r *xds.Request, v xds.Variant, msg []byte, l *config.Limits, known ...xds.NameList) *refusal.Refusal {
+	refused := scan(r, v, msg, l.NamesPerStream, known)
 	if refused != nil {
 		refused.Node = nodeOf(r.Node)
 	}
 	return refused
 }
 
-func scan(r *xds.Request, v xds.Variant, msg []byte, maxNames int) *refusal.Refusal {
-	switch err := r.Scan(v, msg, maxNames); {
+func scan(r *xds.Request, v xds.Variant, msg []byte, maxNames int, known []xds.NameList) *refusal.Refusal {
+	switch err := r.Scan(v, msg, maxNames, known...); {
 	case errors.Is(err, xds.ErrTooManyNames):
 		return refusal.New(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long name counts several times) than downstream.limits.names_per_stream allows (%d)", err, maxNames)
 	case errors.Is(err, xds.ErrLongRequestName), errors.Is(err, xds.ErrLongType):

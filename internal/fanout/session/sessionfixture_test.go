@@ -98,7 +98,7 @@ func (w *sessionFixture) intern(s *snapshot.Subscription) *snapshot.Subscription
 func (w *sessionFixture) send(r request) Outcome {
 	w.T.Helper()
 	var req xds.Request
-	if err := req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0); err != nil {
+	if err := req.Scan(w.s.form.Variant, r.wire(w.s.form.Variant), 0, w.s.NameList()); err != nil {
 		w.T.Fatal(err)
 	}
 	seq := r.nonce

@@ -15,18 +15,20 @@ const wildcard = "*"
 type subscription struct {
 	requested *snapshot.Subscription // by the newest request, stale or not; the group gets it (P12)
 	effective *snapshot.Subscription // by the last request that was not stale; responses are made for it
-	// SotW: hash and length of the newest list of names, to recognise a repeated list.
-	listHash uint64
-	listLen  uint32
-	began    bool   // the type has had a request (P11)
-	named    bool   // a request has named a resource (P21)
-	resumes  bool   // the first request stated what the client has (P27, P66)
-	knownIn  uint64 // lineage in which the origin answered all of it, as Survey found; 0: none
+	list      xds.NameList           // SotW: the newest request's, to recognise it in the next one
+	began     bool                   // the type has had a request (P11)
+	named     bool                   // a request has named a resource (P21)
+	resumes   bool                   // the first request stated what the client has (P27, P66)
+	knownIn   uint64                 // lineage in which the origin answered all of it, as Survey found; 0: none
 }
 
+// NameList is the list of names of the newest SotW request. The caller scans the next one with it.
+func (s *Session) NameList() xds.NameList { return s.sub.list }
+
 // Subscribe returns what the client requests after r, and whether that differs from before. It
-// changes nothing: the caller interns the result and passes it to Request. P20 says how requests
-// list, add and remove names, and P21 when they subscribe to the wildcard.
+// changes nothing: the caller interns the result and passes it to Request. r.Known is NameList or
+// empty. P20 says how requests list, add and remove names, and P21 when they subscribe to the
+// wildcard.
 func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 	if s.form.Variant == xds.SotW {
 		return s.sub.fromList(r, &s.Type)
@@ -50,7 +52,7 @@ func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v x
 	sub.began = true
 	sub.named = sub.named || len(r.Names) > 0
 	sub.requested = want
-	sub.listHash, sub.listLen = r.NamesSum, uint32(len(r.Names))
+	sub.list = r.List
 	return first
 }
 
@@ -70,16 +72,21 @@ func (sub *subscription) resumesBy(r *xds.Request, v xds.Variant) bool {
 // request lists all names (P20). For types with a legacy wildcard, an empty list is the wildcard
 // until a request has named a resource. Otherwise it requests nothing (P21).
 func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscription, bool) {
-	if sub.began && r.NamesSum == sub.listHash && uint32(len(r.Names)) == sub.listLen {
+	if sub.began && r.List.Repeats(sub.list) {
 		return sub.requested, false // an ACK that repeats a thousand names costs one hash
 	}
-	if len(r.Names) == 0 {
+	if r.List.Empty() {
 		if sub.named || t.NoLegacyWildcard {
 			return snapshot.Nothing, !sub.requested.Empty()
 		}
 		return &snapshot.Subscription{Wildcard: true, Resumed: sub.resumesBy(r, xds.SotW)}, !sub.began
 	}
-	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.resumesBy(r, xds.SotW), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.resumesBy(r, xds.SotW)}
+	var before *xds.NameSet
+	if !r.Known.Empty() { // the list is that of the request before, with names appended
+		before, next.Wildcard = sub.requested.Names, next.Wildcard || sub.requested.Wildcard
+	}
+	next.Names = before.Add(plainNames(r.Names)...)
 	if next.Equal(sub.requested) {
 		return sub.requested, false // the same names in another order
 	}

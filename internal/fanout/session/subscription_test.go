@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -22,6 +23,33 @@ func TestP20_AddThenRemove(t *testing.T) {
 	w.want("")
 	if !w.s.sub.requested.Empty() {
 		t.Fatalf("wants %+v", w.s.sub.requested)
+	}
+}
+
+// A SotW list with names appended adds them to what the list before requested, the wildcard included
+// (P20). Any other list replaces it.
+func TestP20_AppendedNames(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	for _, c := range []struct {
+		names []string
+		want  string
+		wild  bool
+	}{
+		{[]string{"b", "a"}, "[a b]", false},
+		{[]string{"b", "a"}, "[a b]", false},
+		{[]string{"b", "a", "*"}, "[a b]", true},
+		{[]string{"b", "a", "*", "c", "a"}, "[a b c]", true},
+		{[]string{"b", "a", "c"}, "[a b c]", false},
+		{[]string{"b"}, "[b]", false},
+		{[]string{"b", "d"}, "[b d]", false},
+		{nil, "[]", false},
+		{[]string{"b"}, "[b]", false},
+	} {
+		w.sub(c.names...)
+		got := w.s.Requested()
+		if names := slices.Collect(got.Names.All()); fmt.Sprint(names) != c.want || got.Wildcard != c.wild {
+			t.Fatalf("%q requests %q, wildcard %v", c.names, names, got.Wildcard)
+		}
 	}
 }
 
