@@ -105,6 +105,7 @@ type Limits struct {
 	Streams              int   `yaml:"streams"`
 	StreamsPerSecond     int   `yaml:"streams_per_second"`
 	RequestsPerSecond    int   `yaml:"requests_per_second"`
+	NamesPerSecond       int   `yaml:"names_per_second"`
 	StreamsPerPeer       int   `yaml:"streams_per_peer"`
 	StreamsPerConnection int   `yaml:"streams_per_connection"`
 	RequestBytes         int   `yaml:"request_bytes"`
@@ -245,13 +246,14 @@ func Default() Config {
 			Keepalive:        ServerKeepalive{Time: 60 * time.Second, Timeout: 60 * time.Second, MinTime: 10 * time.Second},
 			Limits: Limits{
 				RequestsPerSecond:    1000,
+				NamesPerSecond:       5000,
 				StreamsPerConnection: 100,
 				RequestBytes:         16 << 20,
 				NodeBytes:            1 << 20,
 				NamesPerStream:       100_000,
 				TypesPerStream:       64,
 				Keys:                 10_000,
-				NamesPerKey:          1_000_000,
+				NamesPerKey:          200_000,
 				TypesPerKey:          64,
 				PinnedBytes:          1 << 30,
 			},

@@ -100,6 +100,7 @@ func (v *checks) downstream() {
 		{"connections", int64(d.Limits.Connections)},
 		{"streams_per_second", int64(d.Limits.StreamsPerSecond)},
 		{"requests_per_second", int64(d.Limits.RequestsPerSecond)},
+		{"names_per_second", int64(d.Limits.NamesPerSecond)},
 		{"streams_per_peer", int64(d.Limits.StreamsPerPeer)},
 		{"streams_per_connection", int64(d.Limits.StreamsPerConnection)},
 		{"request_bytes", int64(d.Limits.RequestBytes)},

@@ -23,7 +23,7 @@ type activeConfig struct {
 // more: see needsRestart.
 var reloadable = regexp.MustCompile(`^(` +
 	`downstream\.(rest_bytes|long_poll|ack_timeout|settle|removal_delay|drain)|` +
-	`downstream\.limits\.(streams|streams_per_second|requests_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
+	`downstream\.limits\.(streams|streams_per_second|requests_per_second|names_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
 	`aggregation\.(rules.*|file|unmatched|max_rekeyed)|` +
 	`log\.level)$`)

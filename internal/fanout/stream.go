@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,13 +37,11 @@ type stream struct {
 	fin     finisher // nil: this grpc version has none
 
 	// The receiver's.
-	req          *xds.Request // while it handles one
-	generation   uint64       // of the rules under which the client was admitted last: see rekeyer
-	names        int          // weight of all names that the stream requests
-	requestCount int          // requests that were not just ACKs
-	// limiter enforces requests_per_second; nil: it was not needed yet.
-	limiter   *rate.Limiter
-	throttled bool // the limiter has delayed a request
+	req        *xds.Request // while it handles one
+	generation uint64       // of the rules under which the client was admitted last: see rekeyer
+	names      int          // weight of all names that the stream requests
+	requests   throttle     // limits.requests_per_second: those that were not just ACKs
+	newNames   throttle     // limits.names_per_second, by weight
 
 	// Any goroutine's.
 	run      runState
@@ -117,7 +114,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return refusal
 	}
 	if ty == nil || ty.member == nil {
-		st.throttle()
+		st.throttleRequest(0)
 		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
@@ -333,6 +330,10 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
 	more := want.Names.Weight() - ty.Requested().Names.Weight()
+	newNames := 0
+	if changed {
+		newNames = addedWeight(ty.Requested().Names, want.Names)
+	}
 	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long name counts several times), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
@@ -396,7 +397,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
-		st.throttle()
+		st.throttleRequest(newNames)
 	}
 	return nil
 }
@@ -409,6 +410,16 @@ func (st *stream) withhold(ty *streamType, w snapshot.Withheld) {
 	if tell {
 		ty.member.Withhold(w)
 	}
+}
+
+// addedWeight is the weight of the names that are in the subscription now and were not before.
+func addedWeight(before, now *xds.NameSet) (weight int) {
+	for name, added := range before.Diff(now) {
+		if added {
+			weight += xds.NameWeight(len(name))
+		}
+	}
+	return weight
 }
 
 // subscribe calls the session's Subscribe. If the client unsubscribes from names, Subscribe reads

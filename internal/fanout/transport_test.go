@@ -13,8 +13,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -121,11 +123,11 @@ func TestRequestsAreThrottled(t *testing.T) {
 		took := func(n int) time.Duration {
 			began := time.Now()
 			for range n {
-				st.throttle()
+				st.throttleRequest(0)
 			}
 			return time.Since(began).Round(10 * time.Millisecond)
 		}
-		if took(unlimitedRequests); st.limiter != nil {
+		if took(unlimited); st.requests.limiter != nil {
 			t.Error("a stream with few requests has a limiter")
 		}
 		if d := took(100 * burstSeconds); d != 0 {
@@ -153,12 +155,69 @@ func TestRequestsAreThrottled(t *testing.T) {
 	})
 }
 
+// Above names_per_second, and a burst of half of names_per_stream, the next request of a stream is
+// read later. A name counts each time the stream newly subscribes to it (P16).
+func TestP16_NewNamesAreThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, v := range variants {
+			s, groups := bubble(t, func(o *Options) { o.Limits.NamesPerSecond, o.Limits.NamesPerStream = 100, 2000 })
+			groups.Group("edge")
+			node, err := s.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			st := &stream{srv: s, grpc: waiting{ctx: t.Context()}, variant: v, conn: new(listener.Conn), node: node, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+			st.run.word.Store(running) // nobody queues it
+			st.req = new(xds.Request)
+			var last []string
+			took := func(names ...string) time.Duration {
+				t.Helper()
+				began := time.Now()
+				msg := sessiontest.Request{Names: names, Unsubscribe: last}.Wire(v)
+				url := protowire.Number(4)
+				if last = names; v == xds.Delta {
+					url = 2
+				}
+				msg = protowire.AppendString(protowire.AppendTag(msg, url, protowire.BytesType), string(xds.EndpointType))
+				if refusal := st.handle(msg, false); refusal != nil {
+					t.Fatal(refusal)
+				}
+				return time.Since(began).Round(10 * time.Millisecond)
+			}
+			list := func(from, n int) (out []string) {
+				for i := range n {
+					out = append(out, fmt.Sprint(from+i))
+				}
+				return out
+			}
+			if d := took(list(0, 1000)...); d != 0 {
+				t.Errorf("%s: the burst took %v", v, d)
+			}
+			if d := took(list(1000, 200)...); d != 2*time.Second {
+				t.Errorf("%s: 200 new names in place of others took %v", v, d)
+			}
+			if v == xds.SotW {
+				last = nil
+				if d := took(list(1000, 200)...); d != 0 {
+					t.Errorf("%s: the same names took %v", v, d)
+				}
+				if d := took(list(1000, 100)...); d != 0 {
+					t.Errorf("%s: fewer names took %v", v, d)
+				}
+			}
+			if d := took(list(5000, 1500)...); d != 15*time.Second {
+				t.Errorf("%s: more than the burst at once took %v", v, d)
+			}
+		}
+	})
+}
+
 // ACKs are never throttled. Requests that are no ACKs are, whatever their nonce.
 func TestACKsAreNotThrottled(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.RequestsPerSecond = 1 })
 	publishAll(r, "a", "edge")
 	c := r.opened("edge")
-	const many = unlimitedRequests + 2*burstSeconds
+	const many = unlimited + 2*burstSeconds
 	for i := range many {
 		name := fmt.Sprint("v", i+1)
 		publishAll(r, name, "edge")

@@ -196,7 +196,7 @@ var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom
 func (s Span) String() string { return spanNames[s] }
 
 // Reason is why a client was refused, its stream ended, its request ignored, or its request delayed
-// (LimitRequestsPerSecond).
+// (LimitRequestsPerSecond, LimitNamesPerSecond).
 type Reason uint8
 
 // The reasons. Those with the name of a key of downstream.limits are counted when that limit is
@@ -231,6 +231,7 @@ const (
 	LimitStreamsPerPeer
 	LimitStreamsPerConnection
 	LimitRequestsPerSecond
+	LimitNamesPerSecond
 	LimitRequestBytes
 	LimitNodeBytes
 	LimitNamesPerStream
@@ -274,6 +275,7 @@ var reasonNames = [reasons]string{
 	LimitStreamsPerPeer:       "streams_per_peer",
 	LimitStreamsPerConnection: "streams_per_connection",
 	LimitRequestsPerSecond:    "requests_per_second",
+	LimitNamesPerSecond:       "names_per_second",
 	LimitRequestBytes:         "request_bytes",
 	LimitNodeBytes:            "node_bytes",
 	LimitNamesPerStream:       "names_per_stream",

@@ -19,9 +19,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// mergeFor is how long interest changes are gathered before a request is sent (P52 allows 20 ms).
-const mergeFor = 5 * time.Millisecond
-
 // adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes one request and
 // ends, so that an idle stream has no sender. There is one sender at a time: changes that come
 // while it waits for the transport are merged. The receiver parses each response and hands it to
@@ -94,7 +91,8 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		progress = tick.C
 	}
 	a.conversation.SetInterest(interest, again)
-	var merge <-chan time.Time
+	var merge <-chan time.Time // the changed interest waits until then
+	var pause requestPause
 	var wake lazyTimer
 	defer wake.stop()
 	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
@@ -121,7 +119,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			return context.Cause(ctx)
 		case <-a.stream.InterestChanged():
 			if merge == nil {
-				merge = time.After(mergeFor)
+				merge = time.After(pause.next(time.Now()))
 			}
 		case <-merge:
 			merge = nil
