@@ -146,7 +146,7 @@ soak: build ## run churn for SOAK=30m, and check that memory, goroutines and des
 # docs/security.md states the bounds of the table.
 .PHONY: hostile
 hostile: ## run each attack against the relay and 200 honest clients; writes docs/robustness/hostile.txt
-	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
+	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt HOSTILE_BESIDE=$(CURDIR)/docs/robustness/hostile-beside.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
 # docs/performance/README.md describes the cases. AGAINST is the binary of another relay that takes
 # part.

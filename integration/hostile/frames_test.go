@@ -13,6 +13,13 @@ import (
 
 // attacks by name. Unless noted otherwise, a.size is the number of connections.
 var attacks = map[string]func(a *assault){
+	"names that change":            namesThatChange,
+	"names that change, 8 streams": namesThatChange,
+	"many names":                   manyNames,
+	"unknown types":                unknownTypes,
+	"Secrets without identity":     secretsWithoutIdentity,
+	"keys of one client":           keysOfOneClient,
+
 	"rapid reset":             rapidReset,
 	"made-you-reset":          madeYouReset,
 	"pings":                   pings,

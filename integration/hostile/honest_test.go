@@ -14,10 +14,15 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
+// publisher is an origin of honest clients.
+type publisher interface {
+	publish() time.Time // changes the probe, and returns when
+}
+
 // crowd are the honest clients. Each has a connection and a stream, half of them in each variant.
 type crowd struct {
 	*fleet.Fleet
-	origin *origin
+	origin publisher
 
 	mu   sync.Mutex
 	left map[*fleet.Client]bool // clients without the last published change
@@ -26,7 +31,7 @@ type crowd struct {
 	all  chan struct{}          // closed when all clients have it
 }
 
-func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
+func newCrowd(t testing.TB, o publisher, at target, n int) *crowd {
 	t.Helper()
 	c := &crowd{origin: o, left: make(map[*fleet.Client]bool)}
 	var err error
