@@ -23,6 +23,8 @@ type options struct {
 
 	// More of the relay's configuration: ", key: value" of the two sections.
 	downstream, upstream string
+	// origins, if not nil, returns the addresses of the relay's origins in place of this one.
+	origins func(origin string) ([]string, error)
 }
 
 // sample is the cost of one round for one contender.

@@ -52,6 +52,8 @@ var loadCases = []loadCase{
 	{name: "page-20k", load: load{Clients: 20_000, Bytes: 1000, Keys: 100, Streams: 100}, study: studyPage, by: relayAlone},
 	{name: "scale", load: scale(10_000), study: studyScale, by: relayAlone},
 	{name: "scale-own", load: ownScale(10_000), study: studyScale, by: relayAlone},
+	{name: "return-1", load: scale(1), study: studyReturn, by: relayAlone},
+	{name: "return", load: scale(10_000), study: studyReturn, by: relayAlone},
 	{name: "slow", load: load{Clients: 1800, Slow: 200, Bytes: 100_000}, study: studySlow, by: relayAlone},
 	{name: "slow-100k", load: load{Clients: 1000, Slow: 1000, Bytes: 100_000, EveryMS: 200, Seconds: 60}, study: studySlow, by: relayAlone},
 	{name: "slow-1m", load: load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, EveryMS: 2000, Seconds: 40}, study: studySlow, by: relayAlone},

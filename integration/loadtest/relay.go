@@ -39,7 +39,7 @@ func (o *options) build(ctx context.Context, dir string) error {
 // relayConfig is the configuration except defaults: own addresses, and no log output.
 const relayConfig = `name: loadtest
 downstream: {address: "%s", drain: 0s%s%s}
-upstream: {origins: [{address: "%s"}]%s}
+upstream: {origins: [%s]%s}
 admin: {address: "%s"}
 log: {level: warn}
 `
@@ -59,7 +59,14 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, a, err := o.serve(ctx, dir, hello.Addr)
+	origins := []string{hello.Addr}
+	if o.origins != nil {
+		if origins, err = o.origins(hello.Addr); err != nil {
+			origin.stop()
+			return nil, err
+		}
+	}
+	c, a, err := o.serve(ctx, dir, origins...)
 	if err != nil {
 		origin.stop()
 		return nil, err
@@ -73,8 +80,8 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	return c, nil
 }
 
-// serve starts the relay's binary behind an origin.
-func (o *options) serve(ctx context.Context, dir, origin string) (*contender, admin, error) {
+// serve starts the relay's binary behind origins, in this order.
+func (o *options) serve(ctx context.Context, dir string, origins ...string) (*contender, admin, error) {
 	addrs, err := freeAddrs(2)
 	if err != nil {
 		return nil, admin{}, err
@@ -83,7 +90,8 @@ func (o *options) serve(ctx context.Context, dir, origin string) (*contender, ad
 	if s := o.load.TLS; s != nil {
 		secure = fmt.Sprintf(", tls: {cert_file: %q, key_file: %q}", s.Cert, s.Key)
 	}
-	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], secure, o.downstream, origin, o.upstream, addrs[1]), 0o644); err != nil {
+	list := `{address: "` + strings.Join(origins, `"}, {address: "`) + `"}`
+	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], secure, o.downstream, list, o.upstream, addrs[1]), 0o644); err != nil {
 		return nil, admin{}, err
 	}
 	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))

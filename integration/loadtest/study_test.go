@@ -245,6 +245,29 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// After an outage of the origin, all clients get what changed meanwhile. While it is away, there is at
+// most one attempt a second, and at most 200 streams are opened in a second (P54).
+func TestP54_Return(t *testing.T) {
+	before := outageTime
+	outageTime = 4 * time.Second
+	t.Cleanup(func() { outageTime = before })
+	l := scale(600)
+	l.Streams = 50
+	s := studied(t, loadCase{name: "small", load: l, study: studyReturn})
+	for _, row := range s.Rows {
+		s.positive(t, row.Name, "all up to date after s", "most streams opened in a second")
+		if v := s.value(row.Name, "most streams opened in a second"); v.Median > 250 { // the burst, and a late reading
+			t.Errorf("%s: %.0f streams were opened in a second", row.Name, v.Median)
+		}
+		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 1.5 { // at most one more than seconds
+			t.Errorf("%s: %.1f attempts a second", row.Name, v.Median)
+		}
+		if v := s.value(row.Name, "all up to date after s"); v.Median > 30 {
+			t.Errorf("%s: all are up to date after %.0f s", row.Name, v.Median)
+		}
+	}
+}
+
 // Clients that stop reading lag behind, and have the newest when they read again. They are
 // disconnected for both reasons. Other clients are served.
 func TestSlow(t *testing.T) {
