@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -119,8 +118,11 @@ func (o *options) outage(ctx context.Context, s *study, name string, accepts, an
 
 // mostOpens returns by how much the number of open streams to origins rose in a second, at most.
 func (a admin) mostOpens(ctx context.Context) (most int) {
-	window := int(time.Second / opensEvery)
-	var seen []int
+	type reading struct {
+		at time.Time
+		n  int
+	}
+	var seen []reading // those of the last second, and the one before
 	tick := time.NewTicker(opensEvery)
 	defer tick.Stop()
 	for over := false; !over; {
@@ -133,11 +135,15 @@ func (a admin) mostOpens(ctx context.Context) (most int) {
 		if err != nil {
 			continue
 		}
-		seen = append(seen, int(n[0]))
-		if len(seen) > window {
+		now := reading{time.Now(), int(n[0])}
+		for len(seen) > 1 && now.at.Sub(seen[1].at) >= time.Second {
 			seen = seen[1:]
 		}
-		most = max(most, seen[len(seen)-1]-slices.Min(seen))
+		for _, was := range seen {
+			// A busy machine may read less than once a second.
+			most = max(most, int(float64(now.n-was.n)/max(1, now.at.Sub(was.at).Seconds())))
+		}
+		seen = append(seen, now)
 	}
 	return most
 }
