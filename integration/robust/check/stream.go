@@ -266,6 +266,9 @@ func (c *checker) since(p *progress, r resource) time.Duration {
 
 func short(content string) string { return content[:min(len(content), 12)] }
 
+// routesWait is for how long routes surely wait for clusters that the relay withholds (P67).
+const routesWait = 14 * time.Second
+
 // references finds clusters that routes refer to and that the client does not have. Its relay had
 // them before the stream was opened, and no origin lacked them since.
 func (c *checker) references(s *stream, e *Event) {
@@ -273,8 +276,8 @@ func (c *checker) references(s *stream, e *Event) {
 	if e.Type != Route || sub == nil || !sub.wild {
 		return
 	}
-	if s.variant == SotW && sub.resumes && !s.clusters && c.upstream[s.relay] == Delta {
-		return // its first clusters wait until the origin's answer is complete (P67), and routes do not wait for them (P35)
+	if s.variant == SotW && sub.resumes && !s.clusters && c.upstream[s.relay] == Delta && (!s.sub(Route).resumes || e.T-s.opened > routesWait) {
+		return // its first clusters wait until the origin's answer is complete, and routes without state, or after 15 s, do not (P67)
 	}
 	for _, route := range slices.Sorted(maps.Keys(e.Refs)) {
 		for _, name := range e.Refs[route] {
