@@ -51,6 +51,7 @@ func TestFleet(t *testing.T) {
 			if delta != 10 {
 				t.Errorf("%d of 40 use delta", delta)
 			}
+			xdstest.Eventually(t, "a hook of each ACK", xdstest.Holds(func() bool { return f.Counters().Acks == applied.Load() }))
 			n := f.Counters()
 			if n.Streams != 40 || n.Reconnects != 0 || n.Nacks != 0 || n.Responses != responses.Load() || n.Acks != applied.Load() {
 				t.Errorf("counters: %+v, hooks %d %d", n, responses.Load(), applied.Load())
