@@ -263,7 +263,7 @@ func Default() Config {
 			Linger:               10 * time.Second,
 			IdleTTL:              10 * time.Minute,
 			MaxIdle:              1000,
-			FirstAnswerTimeout:   15 * time.Second,
+			FirstAnswerTimeout:   10 * time.Second,
 			MaxRequestBytes:      4 << 20,
 			StreamsPerConnection: 100,
 			Backoff:              Backoff{Base: time.Second, Max: 30 * time.Second},

@@ -25,7 +25,7 @@ type Options struct {
 	Origins []OriginOptions
 	Variant xds.Variant
 	// FirstAnswerTimeout is how long a stream may be open without any response
-	// before it is counted and shown as silent. 15 s.
+	// before it is counted and shown as silent. 10 s.
 	FirstAnswerTimeout time.Duration
 	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
 	MaxRequestBytes int
@@ -119,7 +119,7 @@ func (o *Options) complete() error {
 			*d = v
 		}
 	}
-	def(&o.FirstAnswerTimeout, 15*time.Second)
+	def(&o.FirstAnswerTimeout, 10*time.Second)
 	def(&o.dialEvery, dialEvery)
 	def(&o.Backoff.Base, time.Second)
 	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
