@@ -82,13 +82,12 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		promoted = p.promoted
 		p.begin(interest, a.stream.Held)
 	}
-	var progress <-chan time.Time // while probing
-	var answers int
-	received := a.stream.received.Load()
+	var tick <-chan time.Time // while probing
+	progress := probeProgress{received: a.stream.received.Load()}
 	if promoted != nil {
-		tick := time.NewTicker(probeTimeout)
-		defer tick.Stop()
-		progress = tick.C
+		ticker := time.NewTicker(probeTimeout)
+		defer ticker.Stop()
+		tick = ticker.C
 	}
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time // the changed interest waits until then
@@ -131,15 +130,12 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		case <-resume:
 		case <-silent.C:
 			a.stream.becameSilent()
-		case <-progress:
-			p := a.stream.probing.Load()
-			now := a.stream.received.Load()
-			if len(p.answers) == answers && now < received+minProgress {
+		case <-tick:
+			if !progress.goesOn(a.stream.probing.Load(), a.stream.received.Load()) {
 				return errUnanswered
 			}
-			answers, received = len(p.answers), now
 		case <-promoted:
-			promoted, progress = nil, nil
+			promoted, tick = nil, nil
 			kept, unlisted := a.stream.promote()
 			for _, r := range kept {
 				if done := a.apply(ctx, r.response, r.decision, r.received, nil); done.err != nil {

@@ -123,9 +123,8 @@ func (o *grpcOrigin) keepConnected(ctx context.Context, c *connections.Connectio
 		switch state {
 		case connectivity.Ready:
 			o.state.connected()
-			if o.state.isAway() { // its streams failed; if no key uses it any more, it is back later
-				wait, cancel = context.WithTimeout(ctx, awayKnownFor)
-			}
+			// If its streams failed and no key uses it any more, it is back later.
+			wait, cancel = context.WithTimeout(ctx, awayKnownFor)
 		case connectivity.Idle: // pick_first, after the origin closed the connection
 			c.CC.Connect()
 		case connectivity.TransientFailure:

@@ -263,6 +263,13 @@ func (s *originState) backSince() time.Time {
 	return s.backAt
 }
 
+// isBlocked reports whether keys wait in enter.
+func (s *originState) isBlocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turn != nil && (s.away || !s.ready)
+}
+
 // isAway reports whether the origin is away.
 func (s *originState) isAway() bool {
 	s.mu.Lock()

@@ -75,12 +75,13 @@ type originStream struct {
 	// uncacheable are the parts for which this attempt brought do_not_cache resources. Those are
 	// dropped when the attempt ends (P63).
 	uncacheable map[typePart]struct{}
-	began       time.Time // when the attempt began
-	open        bool      // the attempt reached the origin
-	openedAt    time.Time // when the attempt reached the origin
-	addedAt     time.Time // when the attempt subscribed to something for the last time
-	responded   bool      // the attempt had a response
-	silentSince time.Time // zero: it is not silent
+	began       time.Time          // when the attempt began
+	open        bool               // the attempt reached the origin
+	openedAt    time.Time          // when the attempt reached the origin
+	taken       *snapshot.Interest // the interest that the attempt took last
+	addedAt     time.Time          // when the attempt subscribed to something for the last time
+	responded   bool               // the attempt had a response
+	silentSince time.Time          // zero: it is not silent
 	// received counts the bytes that the connection of a gRPC stream has received.
 	received *atomic.Uint64
 
@@ -129,7 +130,7 @@ func (l *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
 func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
-	l.open, l.responded, l.uncacheable = false, false, nil
+	l.open, l.responded, l.uncacheable, l.taken = false, false, nil, nil
 	l.endedByOrigin.Store(false)
 	if wait > 0 {
 		l.session.waitBeforeRetry(ctx, wait)
@@ -257,12 +258,28 @@ func (l *originStream) InterestChanged() <-chan struct{} { return l.interest.Cha
 func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
 	i, again := l.interest.Take()
 	i = l.carried(i)
-	l.addedAt = time.Now()
+	if adds(l.taken, i) {
+		l.addedAt = time.Now()
+	}
+	l.taken = i
 	if p := l.probing.Load(); p != nil {
 		p.check(i) // the types that it waits for may no longer be wanted
 	}
 	l.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
 	return i, again
+}
+
+// adds reports whether an interest has anything that was did not have.
+func adds(was, is *snapshot.Interest) bool {
+	return slices.ContainsFunc(is.Types, func(t snapshot.TypeInterest) bool {
+		before := was.Of(t.Type)
+		for _, added := range before.Names.Diff(t.Names) {
+			if added {
+				return true
+			}
+		}
+		return t.Wildcard && !before.Wildcard
+	})
 }
 
 // Interest returns the newest interest, and a function for what was unsubscribed of a type since

@@ -40,11 +40,30 @@ type keptResponse struct {
 
 const (
 	// probeTimeout ends a probe without progress, because other keys wait for its place. Progress is
-	// an answer for a further type, or minProgress bytes on its connection: a large answer may take long
-	// on a slow path.
+	// an answer for a further type. So are minProgress bytes on its connection, up to maxProgress times
+	// in a row and unless they were a whole response: a large answer may take long on a slow path.
 	probeTimeout = 10 * time.Second
 	minProgress  = 4096
+	maxProgress  = 12
 )
+
+// probeProgress is how far a probe has come.
+type probeProgress struct {
+	answers, kept int
+	received      uint64 // bytes on the connection
+	quiet         int    // times in a row that only bytes arrived
+}
+
+// goesOn reports whether the probe made progress since the last call, a probeTimeout ago.
+func (g *probeProgress) goesOn(p *probe, received uint64) bool {
+	was := *g
+	*g = probeProgress{answers: len(p.answers), kept: len(p.kept), received: received}
+	if g.answers > was.answers {
+		return true
+	}
+	g.quiet = was.quiet + 1
+	return g.kept == was.kept && received >= was.received+minProgress && g.quiet <= maxProgress
+}
 
 var errUnanswered = errors.New("origin did not answer all types of the probe")
 
@@ -156,6 +175,7 @@ func (l *originStream) run(ctx context.Context, wait time.Duration) error {
 	defer p.end(nil)
 	err := <-p.result
 	l.probing.Store(nil) // it may have ended before it was promoted
+	l.seen = 0
 	return err
 }
 

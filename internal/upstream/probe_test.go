@@ -508,6 +508,45 @@ func TestP56_AProbeLivesWhileItsBytesArrive(t *testing.T) {
 	})
 }
 
+// A key that returned leaves the origin again once that cannot be reached any more.
+func TestP56_AnOriginThatIsLostAfterTheReturn(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		_, sink, b := n.relay(v, "one", "two").failOver(first, second, named(rds, "a"))
+		b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B"}}})
+		sink.from(t, rds, addressOf("two"))
+		first.returns(1, resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}})
+		sink.from(t, rds, addressOf("one"))
+		n.remove("one")
+		first.server.Stop()
+		second.serve(1)
+	})
+}
+
+// Bytes prolong a probe only while one large answer may be arriving.
+func TestP56_ProgressOfAProbe(t *testing.T) {
+	p := &probe{answers: make(map[typePart]bool)}
+	var g probeProgress
+	is := func(what string, received uint64, want bool) {
+		t.Helper()
+		if got := g.goesOn(p, received); got != want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	p.answers[typePart{cds, true}] = true
+	p.kept = append(p.kept, keptResponse{})
+	is("an answer", 100, true)
+	is("bytes", 100+minProgress, true)
+	is("fewer bytes", 101+minProgress, false)
+	p.kept = append(p.kept, keptResponse{})
+	is("a response of the same type", 1e6, false)
+	g = probeProgress{answers: 1, kept: 2}
+	for i := range uint64(maxProgress) {
+		is("bytes for long", (i+1)*minProgress, true)
+	}
+	is("bytes for too long", 1e9, false)
+}
+
 // A repeated answer does not prolong a probe. The probe still gives its place to other keys.
 func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {

@@ -61,7 +61,7 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 				t.Fatalf("%d silent streams by the metric, and %+v; want %d", got, at, want)
 			}
 		}
-		time.Sleep(14 * time.Second)
+		time.Sleep(9 * time.Second)
 		silent(0)
 		time.Sleep(2 * time.Second)
 		silent(1)

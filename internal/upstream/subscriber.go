@@ -112,6 +112,7 @@ func (s *Subscriber) SetMetrics(k *telemetry.Key) { s.metrics = k }
 func (s *Subscriber) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
+	s.suspects.forgetUnwanted(i)
 	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
 	for _, c := range cells {
@@ -297,7 +298,7 @@ func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, susp
 	if failed {
 		l.failed(err)
 	}
-	first, away := false, l.at.isAway()
+	first, away, blocked := false, l.at.isAway(), l.at.isBlocked()
 	if l.open && l.serves() && !away {
 		s.mu.Lock()
 		s.ends.add(l.at, err, time.Now())
@@ -307,7 +308,7 @@ func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, susp
 		s.mu.Lock()
 		first = len(s.tried) == 0
 		s.tried[l.at] = true
-		if l.open && !away {
+		if !blocked {
 			s.failures++
 			wait = s.client.opts.Backoff.delay(s.failures, upTo)
 		} else { // the next attempt waits in originState.enter
@@ -428,6 +429,13 @@ func (c *currentOrigin) set(at *originState, over bool) {
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
+}
+
+// origin returns the origin in use, nil if none is chosen yet.
+func (c *currentOrigin) origin() *originState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
 }
 
 // awaitOther waits until the origin differs from at, and returns it. It returns nil if the

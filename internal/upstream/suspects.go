@@ -110,6 +110,11 @@ func (s *Subscriber) exclude(these []suspect) (start bool) {
 // add adds a group to be tried. The lock is held.
 func (x *suspects) add(group []suspect) {
 	x.untried = append(x.untried, group)
+	x.wake()
+}
+
+// wake makes tryExcluded look again. The lock is held.
+func (x *suspects) wake() {
 	close(x.changed)
 	x.changed = make(chan struct{})
 }
@@ -190,17 +195,23 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 	}
 }
 
+// forgetUnwanted ends the exclusion of suspects that no client wants any more. The lock is held.
+func (x *suspects) forgetUnwanted(i *snapshot.Interest) {
+	n := len(x.excluded)
+	maps.DeleteFunc(x.excluded, func(it suspect, _ *exclusion) bool { return !wants(i, it) })
+	maps.DeleteFunc(x.passed, func(it suspect, _ struct{}) bool { return !wants(i, it) })
+	if len(x.excluded) < n {
+		x.wake()
+	}
+}
+
 // nextTrial returns the suspects to try next. If there are none now, it returns for how long, and a
 // channel that is closed when there are some before. If nothing is excluded any more, it returns nil.
-// Suspects that no client wants any more are no longer excluded. back is when the origin came back
-// last; failures before that do not delay a trial.
+// back is when the origin came back last; failures before that do not delay a trial.
 func (s *Subscriber) nextTrial(back, now time.Time) (group []suspect, changed chan struct{}, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.suspects
-	unwanted := func(it suspect) bool { return !wants(s.newest, it) }
-	maps.DeleteFunc(x.excluded, func(it suspect, _ *exclusion) bool { return unwanted(it) })
-	maps.DeleteFunc(x.passed, func(it suspect, _ struct{}) bool { return unwanted(it) })
 	for len(x.untried) > 0 {
 		group = slices.DeleteFunc(x.untried[0], func(it suspect) bool { return x.excluded[it] == nil })
 		x.untried = x.untried[1:]
@@ -213,13 +224,22 @@ func (s *Subscriber) nextTrial(back, now time.Time) (group []suspect, changed ch
 		return nil, nil, 0
 	}
 	wait = time.Hour
-	for it, of := range x.excluded {
-		if !of.due.After(now) || of.failedAt.Before(back) {
-			return []suspect{it}, nil, 0
+	var single []suspect
+	for it, e := range x.excluded {
+		due := !e.due.After(now)
+		switch {
+		case e.failedAt.Before(back), due && e.err == nil:
+			group = append(group, it)
+		case due:
+			single = []suspect{it}
+		default:
+			wait = min(wait, e.due.Sub(now))
 		}
-		wait = min(wait, of.due.Sub(now))
 	}
-	return nil, x.changed, wait
+	if group == nil {
+		group = single
+	}
+	return group, x.changed, wait
 }
 
 // settle records the result of a trial. The suspects that the origin answered return to the key's
@@ -254,7 +274,12 @@ func (s *Subscriber) settle(l *originStream, err error) {
 	case ended:
 		x.untried = append([][]suspect{rest[:len(rest)/2], rest[len(rest)/2:]}, x.untried...)
 	default: // the trial says nothing
-		x.untried = append(x.untried, rest)
+		now := time.Now()
+		for _, it := range rest {
+			e := x.excluded[it]
+			e.failures++
+			e.failedAt, e.due = now, now.Add(s.client.opts.Backoff.delay(e.failures, upTo))
+		}
 	}
 	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
@@ -263,7 +288,7 @@ func (s *Subscriber) settle(l *originStream, err error) {
 			c.Notify()
 		}
 	}
-	if culprit != nil && culprit.failures == 1 {
+	if culprit != nil && culprit.failures == 1 && !l.at.isAway() {
 		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", l.at.name,
 			"type", rest[0].typ, "name", rest[0].name, "error", err)
 	}
@@ -284,11 +309,14 @@ const maxSuspendedNames = 5
 
 // Suspended returns what the key's stream does not carry, by type. Any goroutine.
 func (s *Subscriber) Suspended() (out []Suspended) {
+	if at := s.current.origin(); at != nil && at.isAway() {
+		return nil // it ends all streams
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []suspect
 	for it, of := range s.suspects.excluded {
-		if of.err != nil && wants(s.newest, it) {
+		if of.err != nil {
 			all = append(all, it)
 		}
 	}
@@ -346,11 +374,7 @@ func (t *trial) serve(ctx context.Context, l *originStream) error {
 	attempt, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t.end = end
-	err := l.attempt(attempt, 0)
-	if over := l.dropUncacheable(ctx); over != nil {
-		return over
-	}
-	return err
+	return l.attempt(attempt, 0)
 }
 
 // opened starts the time of the trial. The stream's goroutine calls it.
