@@ -360,7 +360,10 @@ func (m *fleetModel) finish() {
 	for _, c := range m.clients {
 		m.converge(c, "without it again", m.truth(c.key))
 	}
-	if open, ever := m.o.Streams(); open != len(m.keys) || ever != len(m.keys) {
+	// A SotW stream is opened again if a name that was answered before is wanted again and gets no
+	// answer, which is so for a name that the origin removed meanwhile. That is at most once a minute
+	// (P64).
+	if open, ever := m.o.Streams(); open != len(m.keys) || ever > 2*len(m.keys) {
 		m.t.Errorf("seed %d: the origin has %d streams and had %d, want %d", m.seed, open, ever, len(m.keys))
 	}
 	for _, k := range m.keys {

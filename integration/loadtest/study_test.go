@@ -259,7 +259,7 @@ func TestP54_Return(t *testing.T) {
 		if v := s.value(row.Name, "most streams opened in a second"); v.Median > 250 { // the burst, and a late reading
 			t.Errorf("%s: %.0f streams were opened in a second", row.Name, v.Median)
 		}
-		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 1.5 { // at most one more than seconds
+		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 4 { // in 4 s, one a second, and one of each further connection that is lost
 			t.Errorf("%s: %.1f attempts a second", row.Name, v.Median)
 		}
 		if v := s.value(row.Name, "all up to date after s"); v.Median > 30 {

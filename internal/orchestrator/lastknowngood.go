@@ -53,6 +53,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 		k.completed()
 		return
 	}
+	k.partial.Store(nil)
 	for {
 		was := k.newest.Load()
 		if s == was || s.Stale && !k.group.responded() || was != nil && was.Gen >= s.Gen {
@@ -72,8 +73,12 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 // acknowledged the same content before it was.
 func (k *storeWriter) completed() {
 	held := k.view.held.Load()
-	if p := k.partial.Load(); p != nil && held.Complete && p.SameResources(held) {
-		k.partial.Store(nil)
+	p := k.partial.Load()
+	if p == nil || !held.Complete {
+		return
+	}
+	k.partial.CompareAndSwap(p, nil)
+	if p.SameResources(held) {
 		k.acked(held)
 	}
 }

@@ -283,12 +283,12 @@ func (g *Group) makeRoom() bool {
 
 // removeMember removes a member. Its Waker is not called from here on.
 func (g *Group) removeMember(m *member) {
+	g.withheld.forget(m)
 	if !m.known {
 		return // it left before the group added it
 	}
 	m.known = false
 	delete(g.members, m)
-	g.withheld.forget(m)
 	if g.userAgents.remove(m.node.UserAgent) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}

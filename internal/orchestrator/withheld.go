@@ -58,7 +58,7 @@ func (m *member) Withheld() snapshot.Withheld {
 		if h.waiting == nil {
 			h.waiting = make(map[*member]struct{})
 		}
-		h.waiting[m], h.seen = struct{}{}, w
+		h.waiting[m], h.seen = struct{}{}, max(h.seen, w)
 	}
 	timed := w == snapshot.WithheldForWildcard && !h.wildcardUntil.IsZero()
 	h.mu.Unlock()
@@ -117,6 +117,7 @@ func (g *Group) wakeWithheld(now time.Time) {
 	if len(h.waiting) > 0 && h.longest(now) != h.seen {
 		woken = slices.Collect(maps.Keys(h.waiting))
 		clear(h.waiting)
+		h.seen = snapshot.NotWithheld
 	}
 	h.mu.Unlock()
 	for _, m := range woken {

@@ -159,7 +159,7 @@ func (s *Server) answer(p *Poll, q *request) {
 		}
 		var done, current bool
 		var clusters <-chan time.Time // fires when the poll waits no longer for clusters (P67)
-		if wait := of.clustersWait(time.Now()); wait > 0 {
+		if wait := of.clustersWait(time.Now()); wait > 0 && of.refusal.Load() == nil {
 			clusters = time.After(wait)
 		} else if done, current = s.try(p, q, of, names != nil); done {
 			return
