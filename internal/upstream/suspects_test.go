@@ -104,7 +104,7 @@ func (p *pickyOrigin) send(s *fakeStream, typ string) {
 	}
 	var out []res
 	for _, name := range names {
-		out = append(out, res{Name: name, Content: fmt.Sprint(p.version), Version: fmt.Sprint(p.version)})
+		out = append(out, res{Name: name, Content: fmt.Sprint(p.version), Version: fmt.Sprint(p.version), Uncached: strings.HasPrefix(name, "uncached")})
 	}
 	for url, label := range map[xds.TypeURL]string{eds: "EDS", cds: "CDS", srds: "SRDS", rds: "RDS"} {
 		if label == typ {
@@ -297,6 +297,56 @@ func TestP68_P56_TheFirstKeysAskForAnUnknownType(t *testing.T) {
 		_, sink = r.stream(named(eds, "b"))
 		time.Sleep(time.Second)
 		sink.from(t, eds, addressOf("one"))
+	})
+}
+
+// Only a request that adds something makes the end of a stream suspicious. A client that drops names
+// does not.
+func TestP68_DroppedNamesAreNoRequestWithSuspects(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		key, sink := r.stream(named(rds, "a", "b", "c", "d"), named(eds, "pending"))
+		for _, left := range [][]string{{"a", "b", "c"}, {"a", "b"}, {"a"}} {
+			s := f.opens()
+			s.request()
+			s.request()
+			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
+			time.Sleep(suspectWithin + time.Second)
+			key.SetInterest(sink.Want(named(rds, left...), named(eds, "pending")))
+			time.Sleep(time.Second)
+			s.done <- status.Error(codes.Unavailable, "the end")
+		}
+		f.opens()
+		if key.Excluding() {
+			t.Error("a name is excluded")
+		}
+	})
+}
+
+// The end of a trial drops no do_not_cache resources: what it brought returns to the key's stream, and
+// the others are that stream's.
+func TestP68_P63_TrialsDropNothing(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		p := n.picky("one", "bad")
+		r := n.relay(v, "one")
+		key, sink := r.stream(named(eds, "uncached-a"))
+		time.Sleep(time.Second)
+		p.follows(t, sink, eds, "uncached-a")
+		key.SetInterest(sink.Want(named(eds, "uncached-a", "uncached-b", "bad")))
+		time.Sleep(time.Minute)
+		p.follows(t, sink, eds, "uncached-b")
+		sink.Mu.Lock()
+		defer sink.Mu.Unlock()
+		drops := 0
+		for _, u := range sink.Updates {
+			if u.Ended {
+				drops++
+			}
+		}
+		if drops != 1 { // of the two streams that the origin ended, the first one had a response
+			t.Errorf("do_not_cache resources were dropped %d times", drops)
+		}
 	})
 }
 
