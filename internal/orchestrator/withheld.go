@@ -89,7 +89,7 @@ func (h *withheld) next() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.waiting) == 0 || h.longest(time.Now()) != snapshot.WithheldForWildcard {
-		return time.Time{} // those who wait for names have a timer of their own
+		return time.Time{} // the waits for names have timers of their own
 	}
 	return h.wildcardUntil
 }
