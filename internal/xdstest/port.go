@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"testing"
 )
@@ -13,13 +14,14 @@ import (
 var given sync.Map
 
 // Listen listens on a loopback port outside the range that the kernel gives to
-// outgoing connections, so that a restarted server can have the port again.
+// outgoing connections, so that a restarted server can have the port again. Test
+// processes that run at the same time usually have ranges of their own.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	var err error
 	for range 200 {
 		var l net.Listener
-		port := 20000 + rand.N(12000)
+		port := 20000 + os.Getpid()%4*3000 + rand.N(3000)
 		if _, was := given.LoadOrStore(port, true); was {
 			continue
 		}
