@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The tests in this file ask real origins, through the relay and, where that says something,
@@ -130,7 +131,7 @@ func TestP64_RealOriginsNamesThatComeBack(t *testing.T) {
 	})
 }
 
-// The removal of a cluster, which another client still names, has no effect on other endpoints.
+// The removal of a cluster, which clients still name, does not delay other endpoints.
 func TestP52_RealOriginsRemovedClusters(t *testing.T) {
 	askEach(t, true, func(w *world) {
 		w.origin.set(w, "1", web("1", nil))
@@ -140,11 +141,19 @@ func TestP52_RealOriginsRemovedClusters(t *testing.T) {
 			two.starts(web("1", nil))
 		}
 		w.origin.set(w, "2", web("1", map[kind]string{cds: "a=1", eds: "a=1"}))
+		if !w.direct { // clients keep the cluster until removal_delay ends
+			began := time.Now()
+			w.origin.set(w, "3", web("1", map[kind]string{cds: "a=1", eds: "a=2"}))
+			one.has(eds, "a=2 b=1")
+			if took := time.Since(began); took > time.Second {
+				w.Errorf("the endpoints of the other cluster took %v", took)
+			}
+		}
 		one.has(cds, "a=1")
 		one.drops(eds, "b")
-		w.origin.set(w, "3", web("1", map[kind]string{cds: "a=1", eds: "a=3"}))
+		w.origin.set(w, "4", web("1", map[kind]string{cds: "a=1", eds: "a=3"}))
 		one.has(eds, "a=3")
-		w.origin.set(w, "4", web("1", map[kind]string{eds: "a=4 b=4"})) // it comes back
+		w.origin.set(w, "5", web("1", map[kind]string{eds: "a=4 b=4"})) // it comes back
 		one.has(cds, "a=1 b=1")
 		one.sub(eds, "b")
 		one.has(eds, "a=4 b=4")

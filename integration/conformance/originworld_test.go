@@ -198,10 +198,10 @@ func (w *world) through(r *relay, control *control) {
 	})
 }
 
-// realConfig has the times of a relay in production, except for linger and removal_delay.
+// realConfig has the times of a relay in production.
 func realConfig(variant string, origins ...string) xdstest.Config {
 	return config(variant, origins...).With(xdstest.Config{
-		"downstream.removal_delay": "300ms", "upstream.linger": "300ms", "upstream.idle_ttl": long,
+		"downstream.removal_delay": "5s", "upstream.linger": "10s", "upstream.idle_ttl": long,
 		"upstream.backoff.base": "1s", "upstream.backoff.max": "30s",
 	})
 }
