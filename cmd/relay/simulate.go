@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"xdsrelay/internal/fleet"
 )
@@ -26,10 +28,11 @@ func newSimulateCmd() *cobra.Command {
 		Use:   "simulate --relay ADDRESS",
 		Short: "Connect simulated clients to a relay",
 		Long: `Connect simulated clients to a relay, or to any other xDS server with the aggregated
-service. The clients behave like Envoys and accept every response. Their nodes have
-the ids edge-000, edge-001 and so on, and the user agent envoy without a version.
-They are in the cluster edge, and in turn in the zones eu-1 and eu-2. --cluster
-replaces "edge" in the ids and in the cluster.
+service. The clients behave like Envoys and accept every response. They ping after
+30 s without traffic, and wait for the answer for 10 s. Their nodes have the ids
+edge-000, edge-001 and so on, and the user agent envoy without a version. They are in
+the cluster edge, and in turn in the zones eu-1 and eu-2. --cluster replaces "edge" in
+the ids and in the cluster.
 
 The command prints a line every few seconds:
 
@@ -79,9 +82,12 @@ after --for. It exits with 1 if a client is not complete at the end.`,
 // clientTLS names the files of clients for TLS. Without files the clients use plaintext.
 type clientTLS struct{ ca, cert, key string }
 
+// options returns the dial options of the clients. They ping as Envoys with the bootstraps of
+// config/clients do, so that they notice a dead path.
 func (f *clientTLS) options() ([]grpc.DialOption, error) {
+	pings := grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second})
 	if *f == (clientTLS{}) {
-		return nil, nil
+		return []grpc.DialOption{pings, grpc.WithTransportCredentials(insecure.NewCredentials())}, nil
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.ca != "" {
@@ -97,7 +103,7 @@ func (f *clientTLS) options() ([]grpc.DialOption, error) {
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
-	return []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(cfg))}, nil
+	return []grpc.DialOption{pings, grpc.WithTransportCredentials(credentials.NewTLS(cfg))}, nil
 }
 
 // simulation is a run of relay simulate. The clients call failed on their goroutines.

@@ -3,12 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -34,6 +40,59 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%s: %s", variant, got)
 		}
 	}
+}
+
+// Simulated clients notice a dead path, as Envoys do that ping: after 30 s and 10 s.
+func TestSimulateNoticesADeadPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 16)
+		defer l.Close()
+		srv := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, cs grpc.ServerStream) error {
+			<-cs.Context().Done()
+			return cs.Context().Err()
+		}))
+		go func() { _ = srv.Serve(l) }()
+		defer srv.Stop()
+		dial, err := new(clientTLS).options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dead atomic.Bool
+		dial = append(dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			if dead.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			c, err := l.DialContext(ctx)
+			return deadPath{c, &dead}, err
+		}))
+		var out xdstest.Log
+		s := &simulation{relay: "passthrough:///relay", cluster: "web", clients: 1, dial: dial, out: &out}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		time.Sleep(5 * time.Second)
+		dead.Store(true)
+		time.Sleep(45 * time.Second)
+		if got := out.String(); !strings.Contains(got, "1 of 1 connected") || !strings.Contains(got, "1 stream failed") {
+			t.Error(got)
+		}
+		stop()
+		<-ended
+	})
+}
+
+// deadPath is a connection that loses everything once dead is true.
+type deadPath struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (c deadPath) Write(b []byte) (int, error) {
+	if c.dead.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }
 
 // If the relay refuses clients, its error is printed, and the exit code is 1.
