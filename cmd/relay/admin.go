@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
 )
@@ -21,6 +22,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Rules:   func() admin.Rules { return r.active.Load().rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,
+		Problems: func() []overview.Problem { return r.lines.problems() },
 	}
 	if r.store != nil {
 		o.Store = r.store

@@ -55,6 +55,7 @@ type relay struct {
 
 	drained chan struct{} // closed by POST /drain
 	reloads *reloader     // nil: the file is not followed
+	lines   *logQueue     // between log and stderr; not in use unless serve has set it
 }
 
 // newRelay builds the relay of a configuration and opens its listeners. It starts nothing. The
@@ -64,7 +65,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{})}
+	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{}), lines: new(logQueue)}
 	first := &activeConfig{cfg: cfg, compiled: c}
 	r.active.Store(first)
 	first.warn(log, nil)
@@ -77,6 +78,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	c.rules.CountErrors(r.metrics.RuleErrors)
 	r.metrics.ReadRulesWithErrors(func() int { return r.active.Load().rules.WithErrors() })
+	r.metrics.ReadLogDropped(func() int64 { return r.lines.dropped.Load() })
 	r.showLimits(first)
 	r.tracer, err = tracing.New(tracing.Options{
 		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics, Log: log,

@@ -41,16 +41,25 @@ Flags override environment variables, which override the file.`,
   relay serve --config /etc/relay/relay.yaml
   RELAY_UPSTREAM_VARIANT=sotw relay serve --config relay.yaml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := config.Load(*file, cmd.Flags())
 			if _, err := checked(cfg, err, nil); err != nil {
 				return err
 			}
-			log, level, err := newLog(cmd.ErrOrStderr(), cfg.Log)
+			// Otherwise Go ends the process when the reader of its stderr has gone.
+			signal.Ignore(syscall.SIGPIPE)
+			lines := newLogQueue(cmd.ErrOrStderr())
+			log, level, err := newLog(lines, cfg.Log)
 			if err != nil {
 				return err
 			}
-			defer log.Handler().(*logsample.Handler).Flush()
+			go lines.run(log)
+			defer func() {
+				log.Handler().(*logsample.Handler).Flush()
+				if !lines.flush() && err != nil {
+					err = errReported // its text would wait for stderr
+				}
+			}()
 			grpcErrors.to.Store(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
@@ -58,6 +67,7 @@ Flags override environment variables, which override the file.`,
 			if err != nil {
 				return err
 			}
+			r.lines = lines
 			r.reloads = newReloader(r, func() (*config.Config, error) { return config.Load(*file, cmd.Flags()) }, hangups)
 			ctx, abort, stop := signals(cmd.Context(), log)
 			defer stop()

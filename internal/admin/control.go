@@ -22,9 +22,7 @@ func (s *Server) ready(*http.Request) (int, any) {
 }
 
 func (s *Server) live(*http.Request) (int, any) {
-	return http.StatusOK, struct {
-		Live bool `json:"live"`
-	}{true}
+	return http.StatusOK, map[string]bool{"live": true}
 }
 
 // drain tells the relay to drain, and does not wait: the relay's end also ends this connection.
@@ -33,9 +31,7 @@ func (s *Server) drain(r *http.Request) (int, any) {
 		s.opts.Log.Info("drain requested", "by", r.RemoteAddr)
 		s.opts.Drain()
 	}
-	return http.StatusAccepted, struct {
-		State string `json:"state"`
-	}{phases[draining]}
+	return http.StatusAccepted, map[string]string{"state": phases[draining]}
 }
 
 // levels are the log's levels by their names in the configuration.

@@ -40,7 +40,11 @@ func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Pro
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
-	return o.problems()
+	out := o.problems()
+	if s.opts.Problems != nil {
+		out = append(out, s.opts.Problems()...)
+	}
+	return out
 }
 
 // withoutOrigin counts the clients of keys without a stream to an origin. If others is true, another

@@ -28,6 +28,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	m.CertificateExpires("admin.tls", time.Now(), time.Hour)
 	m.CertificateReloadFailed("admin.tls", false)
 	m.ReadRulesWithErrors(func() int { return 0 })
+	m.ReadLogDropped(func() int64 { return 0 })
 	families := scrape(t, m)
 	_, reasonTable, found := strings.Cut(runbook, "\n## Why clients are refused\n")
 	if !found {

@@ -400,6 +400,16 @@ func (m *Metrics) ReadRulesWithErrors(n func() int) {
 	m.read("rules_with_errors", "Aggregation rules in force whose match failed for a client within the last hour.", func() float64 { return float64(n()) })
 }
 
+// ReadLogDropped makes the counter of dropped log lines, which reads their number from n. It is
+// called once, before Run.
+func (m *Metrics) ReadLogDropped(n func() int64) {
+	name, value := m.prefix+"_log_dropped_lines_total", func() float64 { return float64(n()) }
+	m.register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: "Log lines that were dropped, because stderr did not take them."}, value))
+	if m.statsd != nil {
+		m.statsd.read(name, value)
+	}
+}
+
 func (m *Metrics) register(c prometheus.Collector) {
 	if err := m.registry.Register(c); err != nil {
 		m.cannotRegister(err)

@@ -80,6 +80,7 @@ func TestNamesAndLabels(t *testing.T) {
 	m.CertificateExpires("admin.tls", time.Now(), time.Hour)
 	m.CertificateReloadFailed("admin.tls", false)
 	m.ReadRulesWithErrors(func() int { return 0 })
+	m.ReadLogDropped(func() int64 { return 0 })
 	want := map[string]string{
 		"xdsrelay_downstream_streams":                   "variant",
 		"xdsrelay_downstream_responses_total":           "type,variant",
@@ -139,6 +140,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_nacks_dropped_total":                  "",
 		"xdsrelay_certificate_reload_failed":            "of",
 		"xdsrelay_rules_with_errors":                    "",
+		"xdsrelay_log_dropped_lines_total":              "",
 		"xdsrelay_upstream_rejected_types":              "origin,type",
 		"xdsrelay_upstream_faulty_files":                "origin",
 		"xdsrelay_downstream_oversized_types":           "type",
