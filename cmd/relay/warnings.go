@@ -12,6 +12,9 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
+// absentAfter is how long gRPC, and by default Envoy, wait for a resource (P53).
+const absentAfter = 15 * time.Second
+
 // warnings are about settings that are allowed but seldom intended. serve logs them, and validate
 // prints them. Without c, which is nil if compiling failed, there are none about expressions.
 func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
@@ -45,6 +48,9 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	}
 	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
 		warn("admin.address", "operators send the token to %s in plaintext; set admin.tls to encrypt it", a.Address)
+	}
+	if t := cfg.Upstream.FirstAnswerTimeout; t >= absentAfter {
+		warn("upstream.first_answer_timeout", "is %s: gRPC and Envoy take a resource as absent after %s; they would do so before the relay serves the store or refuses them", t, absentAfter)
 	}
 	out = append(out, cfg.Places.Removed()...)
 	return append(out, config.UnknownEnv()...)

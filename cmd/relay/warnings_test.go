@@ -94,6 +94,7 @@ upstream:
     - {address: "127.0.0.1:15013"}
     - {address: "10.0.0.1:15010"}
   absent_after: 15s
+  first_answer_timeout: 15s
 `})
 	ca.Pair(t, tlstest.ExpiresIn(24*time.Hour)).Write(t, dir, "old")
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("t\n"), 0o600); err != nil {
@@ -105,7 +106,8 @@ upstream:
 		"downstream.rest_address", "downstream.max_connection_age", "downstream.listeners[0].secrets", "downstream.listeners[1].tls.cert_file",
 		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
 		"downstream.listeners[5].tls.cert_file", "admin.address",
-		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after", "RELAY_UPSTREM_VARIANT",
+		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after",
+		"upstream.first_answer_timeout", "RELAY_UPSTREM_VARIANT",
 	}
 	code, out, errs := runRelay("validate", "-c", file, "-o", "json")
 	var v validation
@@ -158,6 +160,17 @@ upstream:
 	} {
 		if strings.Count(log.String(), text) != times {
 			t.Errorf("the log does not say %d times %q:\n%s", times, text, log.String())
+		}
+	}
+}
+
+// A relay that waits as long as its clients do helps them too late.
+func TestP53_ALongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
+	for timeout, warned := range map[string]bool{"14s": false, "15s": true, "1m": true} {
+		dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: '127.0.0.1:18000'}], first_answer_timeout: " + timeout + "}\n"})
+		code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
+		if want := "r.yaml:1: upstream.first_answer_timeout: warning: is "; code != 0 || errs != "" || strings.Contains(out, want) != warned {
+			t.Errorf("%s: %d %s%s", timeout, code, out, errs)
 		}
 	}
 }

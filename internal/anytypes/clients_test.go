@@ -32,6 +32,21 @@ import (
 // relayPort is the default port of downstream.address.
 const relayPort = 15010
 
+// Before an Envoy starts without its resources, the relay serves what is stored or refuses the stream.
+func TestP53_EnvoysWaitLongerThanTheRelay(t *testing.T) {
+	relay := config.Default().Upstream.FirstAnswerTimeout
+	for _, file := range []string{"envoy-sotw.yaml", "envoy-delta.yaml", "envoy-mtls.yaml", "envoy-replicas.yaml", "envoy-types.yaml", "envoy-rest.yaml"} {
+		b := new(bootstrapv3.Bootstrap)
+		readFile(t, "../../config/clients/"+file, b)
+		for _, c := range []*corev3.ConfigSource{b.DynamicResources.GetCdsConfig(), b.DynamicResources.GetLdsConfig()} {
+			// A few seconds are for the stream to another relay.
+			if got := c.GetInitialFetchTimeout().AsDuration(); got < relay+3*time.Second {
+				t.Errorf("%s: initial_fetch_timeout is %s; the relay needs %s", file, got, relay)
+			}
+		}
+	}
+}
+
 // The Envoy samples are valid bootstraps, use the relay's default port, and have what a fleet
 // needs: keepalives on both layers, and a connection for each stream.
 func TestEnvoyBootstraps(t *testing.T) {
