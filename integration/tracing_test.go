@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -76,6 +77,27 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 				t.Errorf("%d fan-outs for %d updates", steps, len(updates))
 			}
 		})
+	}
+}
+
+// A fault in OTEL_RESOURCE_ATTRIBUTES is a warning. Lines of OpenTelemetry have the format of the log.
+func TestTracesWithFaultyAttributes(t *testing.T) {
+	t.Parallel()
+	o := origin(t, "snapshot")
+	config := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "tracing.otlp_endpoint": xdstest.FreeAddress(t)})
+	log := start(t, "", []string{"OTEL_RESOURCE_ATTRIBUTES=team=50%,"}, "serve", "--config", config.WriteFile(t)).Log()
+	for _, want := range []string{
+		`warning="OTEL_RESOURCE_ATTRIBUTES: the value of team`, `warning="OTEL_RESOURCE_ATTRIBUTES: must be a list`,
+		`level=ERROR msg="OpenTelemetry reports an error"`,
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in:\n%s", want, log)
+		}
+	}
+	for line := range strings.Lines(log) {
+		if !strings.HasPrefix(line, "time=") {
+			t.Errorf("not a line of the log: %s", line)
+		}
 	}
 }
 

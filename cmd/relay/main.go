@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	logGRPC()
+	logLibraries()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

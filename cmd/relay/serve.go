@@ -60,7 +60,7 @@ Flags override environment variables, which override the file.`,
 					err = errReported // its text would wait for stderr
 				}
 			}()
-			grpcErrors.to.Store(log)
+			libraryErrors.to.Store(log)
 			hangups, stopHangups := hangups()
 			defer stopHangups()
 			r, err := newRelay(cfg, log, level)

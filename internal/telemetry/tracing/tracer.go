@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -50,10 +53,31 @@ const (
 	flushFor = 2 * time.Second
 )
 
+// AttributesEnv is the environment variable with attributes of all traces.
+const AttributesEnv = "OTEL_RESOURCE_ATTRIBUTES"
+
+// EnvironmentFaults says what is wrong with AttributesEnv. A Tracer does without the attribute, or
+// takes it as it is.
+func EnvironmentFaults() (out []string) {
+	all := strings.TrimSpace(os.Getenv(AttributesEnv))
+	if all == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(all, ",") {
+		key, value, found := strings.Cut(part, "=")
+		if !found {
+			out = append(out, fmt.Sprintf("must be a list such as team=mesh,zone=a; the part %q is ignored", part))
+		} else if _, err := url.PathUnescape(value); err != nil {
+			out = append(out, fmt.Sprintf("the value of %s is not percent-encoded: %v", strings.TrimSpace(key), err))
+		}
+	}
+	return out
+}
+
 // New makes a Tracer; without an endpoint it returns nil.
-func New(o Options) (*Tracer, error) {
+func New(o Options) *Tracer {
 	if o.Endpoint == "" {
-		return nil, nil
+		return nil
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -65,16 +89,14 @@ func New(o Options) (*Tracer, error) {
 	if o.Version != "" {
 		about = append(about, attribute.String("service.version", o.Version))
 	}
-	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added.
-	res, err := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
-	if err != nil {
-		return nil, fmt.Errorf("tracing: resource attributes of the environment: %w", err)
-	}
+	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added. An error is about some attributes, which
+	// are not added. EnvironmentFaults has them.
+	res, _ := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
 	t := &Tracer{opts: o, queue: newQueue(o.Metrics, o.Log)}
 	// The sampling is Sampled's, before a span is made.
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(res), sdktrace.WithSpanProcessor(t.queue))
 	t.tracer = t.provider.Tracer("xdsrelay")
-	return t, nil
+	return t
 }
 
 // Run sends until ctx ends, and then the rest for a bounded time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,10 +40,7 @@ func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixt
 		t.Fatal(err)
 	}
 	r := &tracerFixture{log: new(xdstest.Log), metrics: m}
-	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.Tracer = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
 	return r
 }
 
@@ -84,6 +82,39 @@ func (r *tracerFixture) update(at time.Time, version string) *Update {
 
 func (r *tracerFixture) ack(at time.Time, node string) {
 	r.Acked(&Ack{Node: node, Key: edge, Type: cds, Version: "v1", Nonce: []byte("n"), Received: at, At: time.Now()})
+}
+
+// A fault in an attribute of the environment leaves the other attributes.
+func TestAttributesOfTheEnvironment(t *testing.T) {
+	for value, want := range map[string]struct {
+		attributes string
+		faults     []string
+	}{
+		"":                  {"", nil},
+		"team=mesh, zone=a": {"team=mesh zone=a", nil},
+		"team=mesh,":        {"team=mesh", []string{`must be a list such as team=mesh,zone=a; the part "" is ignored`}},
+		"team,zone=a%20b":   {"zone=a b", []string{`must be a list such as team=mesh,zone=a; the part "team" is ignored`}},
+		"team=50%,zone=a":   {"team=50% zone=a", []string{`the value of team is not percent-encoded: invalid URL escape "%"`}},
+	} {
+		t.Setenv(AttributesEnv, value)
+		c := otlptest.New(t)
+		r := newTracerFixture(t, c.Address, 1)
+		r.run(t)
+		r.update(time.Now(), "1")
+		r.stop()
+		var got []string
+		for _, key := range []string{"team", "zone"} {
+			if value, ok := c.Resource()[key]; ok {
+				got = append(got, key+"="+value)
+			}
+		}
+		if strings.Join(got, " ") != want.attributes {
+			t.Errorf("%q: the attributes are %q", value, got)
+		}
+		if got := EnvironmentFaults(); !slices.Equal(got, want.faults) {
+			t.Errorf("%q: the faults are %q", value, got)
+		}
+	}
 }
 
 func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
