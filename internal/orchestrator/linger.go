@@ -54,10 +54,11 @@ func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]st
 			case v.index.HasName(name):
 				i.endLinger(v, at)
 				wanted = append(wanted, name)
-			case v.names.Has(name) && !held.Known(name):
-				unanswered[v] = append(unanswered[v], name)
-			case v.names.Has(name):
+			case !v.names.Has(name):
+			case held.Known(name):
 				i.beginLinger(v, at, now)
+			default:
+				unanswered[v] = append(unanswered[v], name)
 			}
 		}
 		v.touched = nil

@@ -213,18 +213,15 @@ func (g *Group) applyMember(c memberChanges) {
 	}
 	if c.sub != nil {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
-		before := wanted(g.views)
-		added := m.view.absent(m.sub, c.sub)
-		m.view.subscribe(m, c.sub)
-		now := wanted(g.views)
-		// If the limit was lowered, it ends no member whose change makes the key no larger.
-		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
+		if limit := g.settings().Limits.NamesPerKey; limit > 0 && g.exceeds(limit, m, c.sub) {
 			m.view.subscribe(m, snapshot.Nothing)
 			m.view.setNacking(m, false)
 			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
+		added := m.view.absent(m.sub, c.sub)
+		m.view.subscribe(m, c.sub)
 		g.linger.frozen = false
 		g.requestAgain(m.view, added)
 	}
@@ -237,6 +234,14 @@ func (g *Group) applyMember(c memberChanges) {
 	if c.sub != nil || c.nacks != nil && *c.nacks {
 		m.waker.Wake()
 	}
+}
+
+// exceeds reports whether a member's new subscription gives the key more names than limit. If the
+// limit was lowered, that holds only for a subscription that makes the key larger. It changes
+// nothing, so that a client that comes back again and again costs the key little (P16).
+func (g *Group) exceeds(limit int, m *member, sub *snapshot.Subscription) bool {
+	used := wanted(g.views)
+	return used+sub.Names.Weight() > limit && m.view.index.GrowsBy(m.sub, sub, max(limit-used, 0))
 }
 
 // addMember adds a member to the view of its type, which it makes if there is none.

@@ -364,6 +364,24 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 	})
 }
 
+// A client over the limit may come back again and again. Its names change nothing in the key, so
+// that the key's other clients do not wait meanwhile.
+func TestP16_RefusedNamesChangeNothing(t *testing.T) {
+	o := options(t)
+	o.Limits.NamesPerKey = 4
+	w := newRegistryFixture(t, o)
+	g, v := w.manual(eds)
+	_, a := w.member(g, eds)
+	g.applyMember(memberChanges{a, changes{sub: subscription("x", "y")}})
+	g.step(time.Now())
+	c, b := w.member(g, eds)
+	g.applyMember(memberChanges{b, changes{sub: subscription(names("n", 3)...)}})
+	if r := c.ended; r == nil || r.Reason != telemetry.LimitNamesPerKey {
+		t.Fatalf("refusal: %v", r)
+	}
+	equal(t, "names touched", len(v.touched), 0)
+}
+
 func TestLimitNamesPerKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", rds).want("r", "s")

@@ -48,6 +48,30 @@ func (x *Index[M]) HasWildcard() bool { return x.wild.len() > 0 }
 // Weight is the number of different names, by their weight: see xds.NameWeight.
 func (x *Index[M]) Weight() int { return x.weight }
 
+// GrowsBy reports whether the weight would grow by more than room if a member replaced its
+// subscription was by sub. It looks at no more names than that takes.
+func (x *Index[M]) GrowsBy(was, sub *snapshot.Subscription, room int) bool {
+	for name, added := range was.Names.Diff(sub.Names) {
+		if !added && x.hasOneMember(name) {
+			room += xds.NameWeight(len(name))
+		}
+	}
+	for name, added := range was.Names.Diff(sub.Names) {
+		if added && !x.HasName(name) {
+			if room -= xds.NameWeight(len(name)); room < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasOneMember reports whether a single member subscribes to name.
+func (x *Index[M]) hasOneMember(name string) bool {
+	of := x.names[name]
+	return of.len() == 1 && of.list[0].subs.len() == 1 && of.list[0].subs.list[0].members.len() == 1
+}
+
 // Empty reports whether no member subscribes to anything.
 func (x *Index[M]) Empty() bool {
 	return len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() == 0

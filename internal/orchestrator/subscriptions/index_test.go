@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -93,4 +94,33 @@ func TestIndexHasOneEntryForASubscription(t *testing.T) {
 			t.Fatalf("%d chunks have one name", s.len())
 		}
 	}
+}
+
+// GrowsBy foretells how much Replace adds to the weight, whatever members subscribe to.
+func TestGrowsByAgainstReplace(t *testing.T) {
+	var table Table
+	universe := slices.Concat(names("n", 300), []string{strings.Repeat("x", 3*xds.NameUnit)})
+	rapid.Check(t, func(t *rapid.T) {
+		x, subs := New[int](), make(map[int]*snapshot.Subscription)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			m := rapid.IntRange(0, 3).Draw(t, "member")
+			was, before := subs[m], x.Weight()
+			if was == nil {
+				was = snapshot.Nothing
+			}
+			some := rapid.SliceOfN(rapid.SampledFrom(universe), 0, rapid.SampledFrom([]int{3, 300}).Draw(t, "most")).Draw(t, "names")
+			sub := table.Intern(subscription(some...))
+			if sub == was {
+				continue
+			}
+			grows := func(room int) bool { return x.GrowsBy(was, sub, room) }
+			none, room := grows(0), rapid.IntRange(0, 300).Draw(t, "room")
+			over := grows(room)
+			x.Replace(m, was, sub, nil)
+			subs[m] = sub
+			if grown := x.Weight() - before; none != (grown > 0) || over != (grown > room) {
+				t.Fatalf("grows: %v, by more than %d: %v; but it grew by %d", none, room, over, grown)
+			}
+		}
+	})
 }
