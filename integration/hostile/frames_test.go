@@ -33,6 +33,7 @@ var attacks = map[string]func(a *assault){
 	"half a request a minute": slowRequests,
 	"huge requests":           hugeRequests,
 	"half REST polls":         halfPolls,
+	"whole REST polls":        wholePolls,
 	"a million names at once": namesAtOnce,
 	"a million names, by one": namesByOne,
 	"nodes with own keys":     ownKeys,

@@ -83,11 +83,16 @@ func hugeRequests(a *assault) {
 	})
 }
 
-// halfPolls send large bodies of REST polls except for their last byte, again and again.
-func halfPolls(a *assault) {
+// halfPolls send large bodies of REST polls except for their last byte, again and again. wholePolls
+// send them to the end.
+func halfPolls(a *assault)  { a.polls(1) }
+func wholePolls(a *assault) { a.polls(0) }
+
+// polls sends large bodies without their last bytes.
+func (a *assault) polls(missing int) {
 	const size = 15 << 20
 	chunk := bytes.Repeat([]byte(" "), 64<<10)
-	head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size+1)
+	head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size+missing)
 	a.each(a.size, func(int) error {
 		var d net.Dialer
 		c, err := d.DialContext(a.ctx, "tcp", a.REST)

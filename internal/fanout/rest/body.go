@@ -98,12 +98,17 @@ func (s *Server) readPieces(p *Poll, from io.Reader, length int64) (pieces [][]b
 			}
 		}
 		piece := newPiece(size)
-		n, err := io.ReadFull(from, piece)
+		n := 0
+		for n < len(piece) && err == nil {
+			var more int
+			more, err = from.Read(piece[n:])
+			n += more
+		}
 		pieces = append(pieces, piece[:n])
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case errors.Is(err, io.EOF):
 			return pieces, nil
-		case err != nil:
+		case err != nil: // also io.ErrUnexpectedEOF: the client sent only a part
 			return pieces, err
 		}
 	}
@@ -114,7 +119,7 @@ func (s *Server) readPieces(p *Poll, from io.Reader, length int64) (pieces [][]b
 func (s *Server) read(p *Poll, r *http.Request, t xds.Type) (q *request, status int, refused *refusal.Refusal) {
 	pieces, status, refused := s.body(p, r)
 	if refused == nil {
-		q, refused = s.decode(t, pieces)
+		q, refused = s.decode(p, t, pieces)
 	}
 	free(pieces)
 	s.bodies.forget(p)
@@ -153,10 +158,15 @@ func (s *Server) body(p *Poll, r *http.Request) (pieces [][]byte, status int, re
 // be a hundred times as large.
 var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// decode parses a poll.
-func (s *Server) decode(t xds.Type, pieces [][]byte) (*request, *refusal.Refusal) {
+// decode parses a poll. If the poll is ended while it waits for a slot, decode returns nothing at
+// once, so that the body is freed.
+func (s *Server) decode(p *Poll, t xds.Type, pieces [][]byte) (*request, *refusal.Refusal) {
 	if len(pieces) > 1 {
-		largePolls <- struct{}{}
+		select {
+		case largePolls <- struct{}{}:
+		case <-p.cut:
+			return nil, nil
+		}
 		defer func() { <-largePolls }()
 	}
 	return s.parse(t, bytes.Join(pieces, nil))

@@ -340,6 +340,62 @@ func TestP72_HalfSentBodiesAreBounded(t *testing.T) {
 	}
 }
 
+// A body that ends too early is no body, even if what came of it is a whole poll.
+func TestP72_TruncatedBody(t *testing.T) {
+	r := newREST(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
+	c := r.conn().(*net.TCPConn)
+	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || got.StatusCode != http.StatusBadRequest {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A whole body that waits to be decoded counts against rest_bytes, and is freed when its poll is
+// ended: others may be decoded for a long time.
+func TestP72_WaitingBodiesAreBounded(t *testing.T) {
+	r := newREST(t, func(o *options) { o.RESTBytes = 8 * maxPiece })
+	for range cap(largePolls) {
+		largePolls <- struct{}{} // these are decoded
+	}
+	defer func() {
+		for range cap(largePolls) {
+			<-largePolls
+		}
+	}()
+	poll := func(pieces int) chan int {
+		status := make(chan int, 1)
+		c, body := r.conn(), strings.Repeat(" ", pieces*maxPiece)
+		go func() {
+			defer close(status)
+			if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+				return
+			}
+			if got, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+				status <- got.StatusCode
+			}
+		}()
+		return status
+	}
+	large := poll(5)
+	r.eventually(func() bool {
+		r.srv.bodies.mu.Lock()
+		defer r.srv.bodies.mu.Unlock()
+		return r.srv.bodies.sum >= 5*maxPiece
+	})
+	poll(4)
+	if got := <-large; got != http.StatusServiceUnavailable {
+		t.Errorf("%d", got)
+	}
+}
+
 // The listener failing is an error of ServeREST, and ends what it had.
 func TestP72_ListenerFails(t *testing.T) {
 	s, _ := newServer(t, nil)
