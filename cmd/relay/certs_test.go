@@ -113,3 +113,34 @@ func TestRejectedCertificatesAreShown(t *testing.T) {
 		t.Errorf("%q are not taken, and they are what is in force", got)
 	}
 }
+
+// A requested reload reads certificates and the directories of origins, also if no file was seen to
+// change.
+func TestRequestedReloadReadsEveryFile(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := tlstest.NewAuthority(t).Pair(t).Write(t, dir, "one")
+	files := "{cert_file: " + cert + ", key_file: " + key + "}"
+	g := newReloadFixtureOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}, {address: '127.0.0.1:1', tls: "+files+"}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
+		"downstream: {address: '127.0.0.1:0', tls: "+files+"}\n")
+	tlstest.File(t, dir, filepath.Base(cert), []byte("no certificate"))
+	faults := func() (of []string) {
+		for _, f := range g.r.configuration().RejectedFiles {
+			of = append(of, f.Of)
+		}
+		for _, o := range g.r.origins.Origins() {
+			if len(o.Faults) > 0 {
+				of = append(of, "origin "+o.Name)
+			}
+		}
+		return of
+	}
+	g.reload(false)
+	if got := faults(); got != nil {
+		t.Errorf("%q have faults before they were read", got)
+	}
+	g.reload(true)
+	// relay.yaml is no resource of the directory.
+	if got, want := faults(), []string{"downstream.tls", "admin.tls", "origin file:.", "origin 127.0.0.1:1"}; !slices.Equal(got, want) {
+		t.Errorf("%q have faults, want %q", got, want)
+	}
+}

@@ -107,7 +107,9 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 func (l *reloader) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() { l.reload(false, false) })
+		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() bool {
+			return l.reload(false, false).Result != admin.ReloadRejected && l.token.Load() == nil
+		})
 	})
 	g.Go(func() error {
 		for {
@@ -122,13 +124,20 @@ func (l *reloader) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// reload reads all files again. With requested, on SIGHUP or POST /reload, it logs a line even if
-// nothing changed. With force it ignores aggregation.max_rekeyed.
+// reload reads the configuration again. With requested, on SIGHUP or POST /reload, it also reads
+// certificates and the directories of origins, and logs a line even if nothing changed. With force
+// it ignores aggregation.max_rekeyed.
 func (l *reloader) reload(requested, force bool) admin.Reload {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.relay
 	l.takeToken()
+	if requested {
+		for _, c := range r.certs() {
+			c.Reload()
+		}
+		r.origins.Reload()
+	}
 	before := r.active.Load()
 	cfg, err := l.load()
 	next, err := r.prepare(cfg, err)

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // reloadFixture is a relay that does not run, with a configuration file that tests change.
@@ -311,4 +312,25 @@ func TestReloadOfTheToken(t *testing.T) {
 	if asked("") || !asked("second") {
 		t.Error("no token is asked for")
 	}
+}
+
+// A configuration that could not be read is read again at the next poll, although no file changes.
+func TestReloadIsRepeatedAfterAFault(t *testing.T) {
+	t.Parallel() // it waits for a poll
+	g := newReloadFixture(t, "")
+	tries := make(chan int, 10)
+	n := 0
+	load := g.r.reloads.load
+	g.r.reloads = newReloader(g.r, func() (*config.Config, error) {
+		n++
+		tries <- n
+		if n == 1 {
+			return nil, errors.New("too many open files")
+		}
+		return load()
+	}, nil)
+	xdstest.Run(t, g.r.reloads.run)
+	<-tries
+	<-tries
+	xdstest.Eventually(t, "the reload", xdstest.Holds(func() bool { return g.r.reloads.status.Load().Rejected == nil }))
 }

@@ -24,9 +24,15 @@ const (
 )
 
 // Run calls changed at once, and then after each change of a file of paths(): another file, size,
-// modification time or permissions. A path may be a directory: its modification time changes with
-// the names in it. Run calls changed on its own goroutine. It returns nil when ctx ends.
-func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func()) error {
+// modification time, permissions, or what else State compares. A path may be a directory: its
+// modification time changes with the names in it. If changed returns false, it could not use the
+// files, and Run calls it again each time that it polls: the cause may be outside of the files. Run
+// calls changed on its own goroutine. It returns nil when ctx ends.
+func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func() (ok bool)) error {
+	return run(ctx, pollEvery, log, paths, changed)
+}
+
+func run(ctx context.Context, pollEvery time.Duration, log *slog.Logger, paths func() []string, changed func() (ok bool)) error {
 	w := watcher{log: log}
 	defer w.close()
 	poll := time.NewTicker(pollEvery)
@@ -36,14 +42,15 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 	var quiet <-chan time.Time // nil: no event since the last look
 	var first time.Time        // the first event since then
 	settled := false           // quiet is over
+	ok, retry := true, false   // changed has to be called again
 	for {
 		if quiet == nil {
 			w.watch(paths()) // before the look: what comes later is an event
 			now := Look(paths())
 			switch same := seen != nil && now.Equal(seen); {
-			case seen == nil || !same && settled:
-				seen, settled = now, false
-				changed()
+			case seen == nil || !same && settled || same && retry:
+				seen, settled, retry = now, false, false
+				ok = changed()
 				continue // the call may have changed paths()
 			case !same: // found without an event: a file may be incomplete
 				quiet, first = time.After(Quiet), time.Now()
@@ -54,6 +61,7 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 		case <-ctx.Done():
 			return nil
 		case <-poll.C: // while events come, the files may be incomplete
+			retry = !ok
 		case <-quiet:
 			quiet, settled = nil, true
 		case <-w.errors(): // an overflow of events, for example
@@ -147,14 +155,14 @@ func Look(paths []string) State {
 	return out
 }
 
-// Equal reports whether two looks found the same files, with the same sizes, times and
-// permissions.
+// Equal reports whether two looks found the same files, with the same sizes, times, permissions and
+// owners. The time of a file's last change in any way also shows other changes, as of an ACL.
 func (s State) Equal(o State) bool {
 	return maps.EqualFunc(s, o, func(x, y os.FileInfo) bool {
 		if x == nil || y == nil {
 			return x == y
 		}
-		return os.SameFile(x, y) && x.Size() == y.Size() && x.Mode() == y.Mode() && x.ModTime().Equal(y.ModTime())
+		return os.SameFile(x, y) && x.Size() == y.Size() && x.Mode() == y.Mode() && x.ModTime().Equal(y.ModTime()) && inodeOf(x) == inodeOf(y)
 	})
 }
 

@@ -49,7 +49,7 @@ func newWatchedFiles(t *testing.T) *watchedFiles {
 	r.write("plain", "1")
 	r.paths.Store(&[]string{r.in("mounted"), r.in("plain")})
 	xdstest.Run(t, func(ctx context.Context) error {
-		return Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() { r.calls <- struct{}{} })
+		return Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() bool { r.calls <- struct{}{}; return true })
 	})
 	r.changed("the start")
 	return r
@@ -85,6 +85,19 @@ func TestChanges(t *testing.T) {
 		}},
 		{"a write behind the symlink", func() { r.write("..v2/mounted", "22") }},
 		{"other permissions", func() { must(t, os.Chmod(r.in("plain"), 0o640)) }},
+		{"a write that keeps size and time", func() {
+			is, err := os.Stat(r.in("plain"))
+			must(t, err)
+			r.write("plain", "5")
+			must(t, os.Chtimes(r.in("plain"), time.Time{}, is.ModTime()))
+		}},
+		{"another group", func() {
+			if os.Geteuid() != 0 {
+				r.write("plain", "by a user who may not change it")
+				return
+			}
+			must(t, os.Chown(r.in("plain"), -1, 1))
+		}},
 		{"a removal", func() { must(t, os.Remove(r.in("plain"))) }},
 		{"a return", func() { r.write("plain", "3") }},
 		{"two writes", func() { r.write("plain", "4"); r.write("..v2/mounted", "4") }},
@@ -109,6 +122,27 @@ func TestChanges(t *testing.T) {
 	if n := len(r.calls); n > 0 {
 		t.Errorf("%d more calls", n)
 	}
+}
+
+// A callback that could not use the files is called again at each poll, although they do not change.
+func TestFailureIsRepeated(t *testing.T) {
+	calls := make(chan struct{})
+	n := 0
+	xdstest.Run(t, func(ctx context.Context) error {
+		return run(ctx, time.Millisecond, slog.New(slog.DiscardHandler), func() []string { return []string{"/none"} }, func() bool {
+			if n++; n <= 3 {
+				calls <- struct{}{}
+			}
+			if n > 4 {
+				t.Error("called again after a success")
+			}
+			return n > 3
+		})
+	})
+	for range 3 {
+		<-calls
+	}
+	xdstest.Pause(t, 50*time.Millisecond) // many polls
 }
 
 // The trail of a path has its symlinks, and what it leads to.

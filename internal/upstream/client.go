@@ -192,6 +192,13 @@ func (c *Client) Certificates() (out []*tlsfiles.Source) {
 	return out
 }
 
+// Reload reads the certificates and directories of all origins again. Any goroutine.
+func (c *Client) Reload() {
+	for _, s := range c.origins {
+		s.origin.reload()
+	}
+}
+
 // Origins returns the origins in the order of preference. Any goroutine.
 func (c *Client) Origins() []OriginStatus {
 	out := make([]OriginStatus, len(c.origins))

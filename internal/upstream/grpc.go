@@ -156,6 +156,12 @@ func (o *grpcOrigin) setReady(c *connections.Connection, ready bool) {
 
 func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
+func (o *grpcOrigin) reload() {
+	if o.certs != nil {
+		o.certs.Reload()
+	}
+}
+
 // faults are those of the certificates that the connections use. A bad response is not among them:
 // see Rejected.
 func (o *grpcOrigin) faults() []filesource.Fault {

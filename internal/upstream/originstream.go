@@ -25,6 +25,8 @@ type origin interface {
 	// newSession makes the session of a stream with this origin. It starts nothing, performs no I/O
 	// and cannot fail. It may be called before upkeep runs.
 	newSession(*originStream) session
+	// reload reads the origin's files again.
+	reload()
 	// faults describe invalid files, for admin.
 	faults() []filesource.Fault
 }
@@ -412,6 +414,7 @@ type directory struct{ *filesource.Directory }
 
 func (d directory) upkeep(ctx context.Context) error   { return d.Run(ctx) }
 func (d directory) newSession(s *originStream) session { return directorySession{d.Session(s)} }
+func (d directory) reload()                            { d.Reload() }
 func (d directory) faults() []filesource.Fault         { return d.Faults() }
 
 type directorySession struct{ *filesource.Session }

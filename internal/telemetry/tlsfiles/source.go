@@ -76,25 +76,27 @@ func (s *Source) Run(ctx context.Context) error {
 	return filewatch.Run(ctx, s.opts.Log, s.files.paths, s.Reload)
 }
 
-// Reload reads the files and puts them in force, unless they have a fault or the same content. Run
-// calls it when the files change.
-func (s *Source) Reload() {
+// Reload reads the files and puts them in force, unless they have a fault or the same content. It
+// reports whether they have no fault. It logs a fault once. Run calls it when the files change.
+func (s *Source) Reload() (ok bool) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	m, err := s.files.load()
 	if err != nil {
-		fault := &Fault{err, time.Now()}
-		if was := s.fault.Load(); was != nil {
+		fault, was := &Fault{err, time.Now()}, s.fault.Load()
+		if was != nil {
 			fault.Since = was.Since
 		}
 		s.setFault(fault)
-		s.count(telemetry.ReloadFailed)
-		s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
-		return
+		if was == nil || was.Err.Error() != err.Error() {
+			s.count(telemetry.ReloadFailed)
+			s.opts.Log.Error("certificates not reloaded; the previous ones stay in force", "of", s.opts.Name, "error", err)
+		}
+		return false
 	}
 	s.setFault(nil)
 	if m.sum == s.inForce.Load().sum {
-		return
+		return true
 	}
 	s.inForce.Store(m)
 	s.count(telemetry.Reloaded)
@@ -104,6 +106,7 @@ func (s *Source) Reload() {
 	case s.renewed <- struct{}{}:
 	default: // logExpiry has not seen the change before
 	}
+	return true
 }
 
 // setFault sets the fault of the files' present content; nil: none.

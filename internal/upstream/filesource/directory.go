@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -35,8 +36,8 @@ type Directory struct {
 	changed chan struct{} // closed when now is replaced
 	faults  []Fault       // replaced as a whole
 
-	// Run owns the fields below.
-	files    map[string]*fileState
+	reloading sync.Mutex // protects the fields below
+	files       map[string]*fileState
 	reported map[string]string // the faults that were logged, by path
 }
 
@@ -94,7 +95,7 @@ type Options struct {
 	Metrics *telemetry.Metrics
 	Origin  *telemetry.Origin // the origin's; Connected is 1 while the directory is readable
 	// Readable is called when the directory was read. Unreadable is called when it could not be
-	// read, and never could. Run calls them.
+	// read, and never could. Run and Reload call them.
 	Readable   func()
 	Unreadable func(error)
 }
@@ -123,7 +124,15 @@ func New(o Options) (*Directory, error) {
 // Run follows the directory until ctx ends. It returns nil then.
 func (d *Directory) Run(ctx context.Context) error {
 	defer d.origin.Connected.Set(0)
-	return filewatch.Run(ctx, d.log, d.paths, d.scan)
+	return filewatch.Run(ctx, d.log, d.paths, d.Reload)
+}
+
+// Reload reads the directory again. It reports whether the operating system let it read all files.
+// Run calls it when the directory changes.
+func (d *Directory) Reload() (ok bool) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	return d.scan()
 }
 
 // paths returns the directory and the files in it.
@@ -139,8 +148,12 @@ func (d *Directory) paths() []string {
 // scan reads the directory and publishes the merged content of its files. A directory without a
 // valid file is an unreachable origin: the published content stays. The same holds if a file has a
 // fault before anything was published: its resources would count as deleted.
-func (d *Directory) scan() {
+func (d *Directory) scan() (ok bool) {
 	faults, err := d.read()
+	ok = err == nil
+	for _, fault := range faults {
+		ok = ok && !errors.As(fault, new(*fs.PathError))
+	}
 	all := d.merge()
 	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (d.neverPublished() || len(all.types) == 0) {
 		err = fmt.Errorf("%s: %w", names[0], faults[names[0]])
@@ -150,7 +163,7 @@ func (d *Directory) scan() {
 		d.publish(all)
 		d.origin.Connected.Set(1)
 		d.readable()
-		return
+		return ok
 	}
 	d.origin.Connected.Set(0)
 	if d.neverPublished() {
@@ -158,6 +171,7 @@ func (d *Directory) scan() {
 		d.publish(&contents{failed: err})
 		d.unreadable(err)
 	}
+	return ok
 }
 
 // neverPublished reports whether nothing was published yet.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -48,4 +49,29 @@ func TestP80_FaultsAreShown(t *testing.T) {
 		r.write(fmt.Sprintf("x%d.yaml", i), "nonsense: [")
 	}
 	shown(make([]string, maxFaults)...)
+}
+
+// A file that cannot be opened is read again at each poll, because its permissions may change. A
+// file with a fault is not: it has to change first.
+func TestP80_UnreadableFilesAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	r := newDirectoryOrigin(t, dir)
+	r.write("good.yaml", clustersFile("1", "a=1"))
+	m, err := telemetry.New(telemetry.Options{})
+	must(t, err)
+	d, err := New(Options{Name: "files", Path: dir, Log: r.log.Logger(), Metrics: m, Origin: m.Origin("files")})
+	must(t, err)
+	reads := func(what string, want bool) {
+		t.Helper()
+		if d.Reload() != want {
+			t.Errorf("%s: Reload is %t, and not %t", what, !want, want)
+		}
+	}
+	reads("a good file", true)
+	r.write("bad.yaml", "nonsense: [")
+	reads("a fault", true)
+	must(t, os.Symlink("none", r.path("unreadable.yaml")))
+	reads("a file that cannot be opened", false)
+	must(t, os.RemoveAll(dir))
+	reads("no directory", false)
 }
