@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -264,8 +265,8 @@ func protoset(t testing.TB) string {
 	return file
 }
 
-// P4: each discovery service of the relay is healthy by its name, and so is the whole relay. None
-// is once the relay drains.
+// P4: each discovery service of the relay is healthy by its name, and so is the whole relay. Once
+// the relay drains, none is for those that watch, and the relay accepts no connections.
 func TestGRPCurlHealthOfEachService(t *testing.T) {
 	o := origin(t, xdstest.Caches[0])
 	o.Put("edge", xdstest.Web(1)...)
@@ -288,39 +289,42 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	}
 	failsWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
 	failsWith(t, "", "-plaintext", r.Address, "list") // clients have no reflection
-	statuses := func() map[string]string {
-		var list struct {
-			Statuses map[string]struct{ Status string } `json:"statuses"`
+	var list struct {
+		Statuses map[string]any `json:"statuses"`
+	}
+	out := says(t, []string{"-plaintext", "-protoset", set, r.Address, "grpc.health.v1.Health/List"})
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if all := slices.Sorted(maps.Keys(list.Statuses)); !slices.Equal(all, services) {
+		t.Errorf("health is of %q, want %q", all, services)
+	}
+	health := grpc_health_v1.NewHealthClient(xdstest.Dial(t, r.Address, nil))
+	var watches []grpc.ServerStreamingClient[grpc_health_v1.HealthCheckResponse]
+	becomes := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		for i, w := range watches {
+			if got, err := w.Recv(); err != nil || got.Status != want {
+				t.Errorf("%q is %v, %v, want %v", services[i], got, err, want)
+			}
 		}
-		out := says(t, []string{"-plaintext", "-protoset", set, r.Address, "grpc.health.v1.Health/List"})
-		if err := json.Unmarshal([]byte(out), &list); err != nil {
+	}
+	for _, s := range services {
+		w, err := health.Watch(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{Service: s})
+		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]string{}
-		for name, s := range list.Statuses {
-			all[name] = s.Status
-		}
-		return all
+		watches = append(watches, w)
 	}
-	if all := statuses(); !slices.Equal(slices.Sorted(maps.Keys(all)), services) {
-		t.Errorf("health is of %q, want %q", slices.Sorted(maps.Keys(all)), services)
-	}
+	becomes(grpc_health_v1.HealthCheckResponse_SERVING)
 	// Connected clients keep the relay draining.
 	for i := range 3 {
 		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n", i), "edge"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
 		waitFor(t, c, "what there is", hasAll(xdstest.Web(1)...))
 	}
 	r.Signal(syscall.SIGTERM)
-	xdstest.Eventually(t, "draining", func() error {
-		for name, s := range statuses() {
-			if s != "NOT_SERVING" {
-				return fmt.Errorf("%q is %s", name, s)
-			}
-		}
-		return nil
-	})
-	for _, s := range []string{"", services[1]} {
-		says(t, check(s), `"NOT_SERVING"`)
-	}
+	becomes(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	r.notReady()
+	failsWith(t, "", append([]string{"-connect-timeout", "1"}, check("")...)...)
 	r.Signal(syscall.SIGTERM) // no longer healthy
 }

@@ -283,11 +283,13 @@ func (r *relay) drain(abort context.Context) {
 	r.metrics.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
+	// It closes the listeners and sends GOAWAY at once. So a client whose stream ends opens the
+	// next one at another replica.
+	done := make(chan struct{})
+	go func() { r.grpc.GracefulStop(); close(done) }()
 	told, left := r.fanout.Drain(abort, over)
 	abort, cancel := context.WithTimeout(abort, closeTimeout)
 	defer cancel()
-	done := make(chan struct{})
-	go func() { r.grpc.GracefulStop(); close(done) }()
 	select {
 	case <-done:
 	case <-abort.Done():

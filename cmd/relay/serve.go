@@ -23,8 +23,8 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the relay until SIGTERM, then drain",
-		Long: `Run the relay until SIGTERM or SIGINT. The relay then accepts no new streams, ends
-the open streams over downstream.drain, and exits with 0. A second signal ends it
+		Long: `Run the relay until SIGTERM or SIGINT. The relay then accepts no connections, sends
+GOAWAY, ends the open streams over downstream.drain, and exits with 0. A second signal ends it
 at once.
 
 The relay reloads the configuration when the file changes, and at SIGHUP. Rules,

@@ -3,6 +3,7 @@ package grpcio
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -139,6 +140,34 @@ func TestOriginAppearsAndNoLoadReports(t *testing.T) {
 	c.reaches("blue")
 	c.goesOn()
 	xdstest.Eventually(t, "the client in /clients", func() error { return inStep(r) })
+}
+
+// C-core uses another replica of the relay if the first one refuses it or drains. Both are addresses
+// of one name.
+func TestReplicas(t *testing.T) {
+	xdstest.PythonEnv(t)
+	t.Parallel()
+	blue, green := xdstest.StartGRPCBackend(t, "blue"), xdstest.StartGRPCBackend(t, "green")
+	o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
+	o.Put(key, service("greeter", blue)...)
+	config := func(origin string) xdstest.Config {
+		return xdstest.QuickConfig().With(xdstest.Config{
+			"upstream.origins": xdstest.Origins(origin), "downstream.address": xdstest.FreeAddress(t), "downstream.drain": "2s",
+		})
+	}
+	first, second := config(xdstest.FreeAddress(t)), config(o.Address) // the first one has no origin
+	away, r := xdstest.StartRelay(t, first), xdstest.StartRelay(t, second)
+	c := startCaller(t, "ipv4:"+away.Address+","+r.Address, "greeter")
+	c.reaches("blue")
+	xdstest.Eventually(t, "the client at the second relay", func() error { return inStep(r) })
+
+	away.Stop()
+	first["upstream.origins"] = xdstest.Origins(o.Address)
+	healthy := xdstest.StartRelay(t, first)
+	r.Signal(syscall.SIGTERM)
+	xdstest.Eventually(t, "the client at the first relay", func() error { return inStep(healthy) })
+	o.Put(key, endpoints("greeter", green))
+	c.reaches("green")
 }
 
 // inStep returns an error while the relay does not list the client, or lists a

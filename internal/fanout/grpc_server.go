@@ -64,7 +64,7 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed, s.refusing)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
 		// Without a read buffer, an idle connection keeps none.
@@ -99,7 +99,7 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 // clients.
 func (s *Server) AdminServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed, func() bool { return false })),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.ReadBufferSize(0),
 		grpc.StaticStreamWindowSize(listener.RequestWindow),

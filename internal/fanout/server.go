@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -70,6 +71,7 @@ type Server struct {
 	rekeyer   *rekeyer
 
 	finisherOf func(grpc.ServerStream) finisher
+	refusedAt  atomic.Int64 // UnixNano; see refusing
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -149,22 +151,28 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
-	if refused := s.admission.Enter(caller, conn); refused != nil {
+	err := s.serveStream(st)
+	s.hangUpLater(st, err)
+	return err
+}
+
+func (s *Server) serveStream(st *stream) error {
+	if refused := s.admission.Enter(st.caller, st.conn); refused != nil {
 		s.metrics.Refuse(refused.Reason)
 		s.refusals.Note("client stream refused", refused, st.client(""))
 		return refused
 	}
-	defer s.admission.Leave(caller, conn)
+	defer s.admission.Leave(st.caller, st.conn)
 	if !s.add(st) {
 		s.metrics.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
-	s.metrics.Streams[v].Add(1)
+	s.metrics.Streams[st.variant].Add(1)
 	err := st.receive()
 	tooLarge := st.rejectsLarge(time.Now())
 	st.close()
 	s.remove(st)
-	s.metrics.Streams[v].Add(-1)
+	s.metrics.Streams[st.variant].Add(-1)
 	if r := st.refusal.Load(); r != nil {
 		s.refusals.Note("client stream ended", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
@@ -188,9 +196,44 @@ func (st *stream) client(node string) refusal.Client {
 // would wait for ever behind the data that the client does not read. A connection with other
 // streams stays open, since they may be of other clients (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
-	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
+	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Streams(st.conn) <= 1 {
 		_ = st.conn.Close() // its stream sees it
 	}
+}
+
+// statusTime is how long the transport has to write the status of a stream, before hangUpLater
+// closes the connection. It is less than the time after which clients open their next stream.
+const statusTime = 200 * time.Millisecond
+
+// hangUpLater closes the connection of a stream that ended with err, if another replica may serve
+// the client. Otherwise gRPC's channel would open the next stream on the same connection. A
+// connection with other streams stays open. So does one whose client has not read all responses:
+// hangUp decides about it.
+func (s *Server) hangUpLater(st *stream, err error) {
+	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted {
+		return
+	}
+	var r *Refusal
+	if errors.As(err, &r) && r.Reason == telemetry.KeyChanged {
+		return // the client comes back for its new key
+	}
+	if r != nil && r.Code == codes.Unavailable && r.Reason != telemetry.SendTimeout {
+		s.refusedAt.Store(time.Now().UnixNano())
+	}
+	time.AfterFunc(statusTime, func() {
+		if !st.run.sending() && s.admission.Streams(st.conn) == 0 {
+			_ = st.conn.Close() // its client sees it
+		}
+	})
+}
+
+// refusingTime is how long after a refusal the relay counts as refusing clients. It is longer than
+// most pauses of clients between two attempts.
+const refusingTime = 30 * time.Second
+
+// refusing reports whether the relay refused a client lately that another replica may serve.
+func (s *Server) refusing() bool {
+	return time.Now().UnixNano()-s.refusedAt.Load() < int64(refusingTime)
 }
 
 func (s *Server) add(st *stream) bool {

@@ -126,7 +126,7 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 	if limit == 0 || now.Sub(began) <= limit {
 		return nil
 	}
-	if s.admission.Alone(st.conn) {
+	if s.admission.Streams(st.conn) <= 1 {
 		waited := now.Sub(p.at)
 		if p.at.IsZero() || waited <= limit {
 			return nil

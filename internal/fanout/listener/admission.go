@@ -117,9 +117,9 @@ func down[K comparable](counts map[K]int, k K) {
 	}
 }
 
-// Alone reports whether at most one stream is on the connection.
-func (a *Admission) Alone(on *Conn) bool {
+// Streams is how many streams are on the connection.
+func (a *Admission) Streams(on *Conn) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.perConn[on] <= 1
+	return a.perConn[on]
 }

@@ -19,15 +19,23 @@ const HandshakeTimeout = 20 * time.Second
 // listener that accepted a connection says how it is secured, and what is known of its client. A
 // grpc server for each listener would need its own health service, drain and Stop.
 type handshakes struct {
-	failed func(listener, peer string, err error)
+	failed   func(listener, peer string, err error)
+	refusing func() bool
 }
 
-// Credentials are the transport credentials of a grpc server that serves what New returns. failed
-// is called for each TLS handshake that fails, with the listener's key and the peer's address, from
-// several goroutines at a time. It is not called for a probe of the port.
-func Credentials(failed func(listener, peer string, err error)) credentials.TransportCredentials {
-	return handshakes{failed}
+// Credentials are the transport credentials of a grpc server that serves what New returns. Both
+// functions are called from several goroutines at a time. failed is called for each TLS handshake
+// that fails, with the listener's key and the peer's address. It is not called for a probe of the
+// port. While refusing returns true, each handshake begins later (headStart).
+func Credentials(failed func(listener, peer string, err error), refusing func() bool) credentials.TransportCredentials {
+	return handshakes{failed, refusing}
 }
+
+// headStart is how much later a handshake begins while the relay refuses clients. A gRPC client
+// with several addresses tries the next one after 250 ms (Happy Eyeballs, RFC 8305), and uses the
+// connection that is ready first. So it uses a replica that does not refuse clients, if there is
+// one. Otherwise its channel would always use the first address that accepts connections.
+const headStart = 500 * time.Millisecond
 
 // authInfo carries a stream's connection and its caller.
 type authInfo struct {
@@ -56,6 +64,9 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	c, ok := raw.(*Conn)
 	if !ok {
 		return nil, nil, errForeign
+	}
+	if h.refusing() {
+		time.Sleep(headStart)
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
