@@ -105,7 +105,7 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 		switch {
 		case u == nil:
 		case u.SilentSince != nil:
-			says = append(says, "the origin has not answered for "+age(now.Sub(*u.SilentSince)))
+			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, age(now.Sub(*u.SilentSince))))
 		case !u.Connected && k.Refused == "":
 			says = append(says, "not connected: "+cmp.Or(u.Error, "connecting"))
 		}

@@ -60,7 +60,7 @@ func TestKeyProblem(t *testing.T) {
 		{keystatus.Key{}, "not connected: connecting"},
 		{keystatus.Key{Upstream: keystatus.Upstream{Error: "refused\nby it"}, Types: []keystatus.Type{{Stale: true}}}, "not connected: refused by it; last known good"},
 		{keystatus.Key{Refused: "nothing is held", Upstream: keystatus.Upstream{Error: "refused"}}, "refuses clients: nothing is held"},
-		{keystatus.Key{Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, "the origin has not answered for 1m00s"},
+		{keystatus.Key{Node: "n", Upstream: up, Second: &keystatus.Upstream{Connected: true, SilentSince: &then}}, `the origin has not answered node "n" for 1m00s`},
 		{keystatus.Key{Upstream: up, IdleSince: &then}, "no clients for 1m00s"},
 		{keystatus.Key{Upstream: up, Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: names, Clients: 5, Since: then}}}},
 			"the origin has not answered EDS a, b and more; 5 clients wait (for 1m00s)"},

@@ -301,7 +301,7 @@ func (o *Origin) problems(say func(overview.Problem)) {
 	if o.Silent > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",
-			Next:   "Read the origin's log: it accepted the streams."})
+			Next:   "Check that the origin has resources for the nodes that relay keys shows, and read its log: it accepted the streams."})
 	}
 	for _, r := range o.Rejected {
 		more := ""
