@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 )
@@ -48,19 +49,35 @@ func bootstrapOf(t testing.TB, relay string) []byte {
 	return text
 }
 
+// xdsResolver resolves xds targets with a relay as the control plane.
+func xdsResolver(t testing.TB, relay string) resolver.Builder {
+	t.Helper()
+	b, err := xds.NewXDSResolverWithConfigForTesting(bootstrapOf(t, relay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// dialXDS dials xds:///name until the test ends.
+func dialXDS(t testing.TB, by resolver.Builder, name string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(by), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
 // call dials xds:///name with a relay as the control plane, and calls until the test ends.
 func call(t testing.TB, relay, name string) *caller {
 	t.Helper()
-	bootstrap := bootstrapOf(t, relay)
-	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dialXDS(t, xdsResolver(t, relay), name)
 	c := &caller{t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -80,9 +97,6 @@ func call(t testing.TB, relay, name string) *caller {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.failed) > 0 {
@@ -200,6 +214,40 @@ func TestGRPCClient(t *testing.T) {
 			return false
 		}))
 	})
+}
+
+// A process has 150 xDS targets. grpc-go opens a connection to the relay for each. So all targets
+// answer, whatever streams_per_connection is.
+func TestGRPCClientManyTargets(t *testing.T) {
+	t.Parallel()
+	const targets = 150
+	o := origin(t, xdstest.Snapshot)
+	resources := serviceAt("target", xdstest.StartGRPCBackend(t, "blue").Port)
+	for i := range targets {
+		name := fmt.Sprintf("target-%d", i)
+		resources = append(resources, xdstest.APIListener(name, name), xdstest.Routes(name, "target", 1))
+	}
+	o.Put("grpc", resources...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.limits.streams_per_connection": 1})
+	by := xdsResolver(t, r.Address)
+	ctx, cancel := context.WithTimeout(t.Context(), xdstest.Patience)
+	defer cancel()
+	var calls sync.WaitGroup
+	for i := range targets {
+		client := grpc_health_v1.NewHealthClient(dialXDS(t, by, fmt.Sprintf("target-%d", i)))
+		calls.Go(func() {
+			if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+				t.Errorf("target-%d: %v", i, err)
+			}
+		})
+	}
+	calls.Wait()
+	if streams := r.Metric("downstream_streams"); streams != targets {
+		t.Errorf("%v streams, want one for each of %d targets", streams, targets)
+	}
+	if refused := r.Metric("refused_total"); refused != 0 {
+		t.Errorf("the relay refused %v streams", refused)
+	}
 }
 
 // serviceAt returns the resources that gRPC needs to reach a service at a port.
