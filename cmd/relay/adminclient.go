@@ -23,6 +23,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // adminFlags say how a command reaches a running relay.
@@ -120,9 +121,9 @@ func readCAs(flag, file string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: %s has no certificate", flag, file)
+	pool, err := tlsfiles.ParseCAs(file, pem)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	return pool, nil
 }

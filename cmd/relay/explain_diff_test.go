@@ -95,7 +95,7 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"relay.yaml", "--admin", secured}, 1, "the server has TLS: must be https://"},
 		{[]string{"relay.yaml", "--admin", "https://" + secured}, 1, "set --admin-ca to the CA of the relay"},
 		{[]string{"relay.yaml", "--admin", "https://" + plain}, 1, "the server has no TLS: must be http://"},
-		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: DIR/token has no certificate"},
+		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: no certificate in DIR/token"},
 		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: needs https"},
 		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is not a relay, or is an older version"},
 		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: cannot be used with --node, because it compares all clients of a running relay\nrun \"relay explain --help\""},

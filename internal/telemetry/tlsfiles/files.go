@@ -1,15 +1,18 @@
 package tlsfiles
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Files names certificate files.
@@ -78,9 +81,8 @@ func (f Files) load() (*material, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.roots = x509.NewCertPool()
-		if !m.roots.AppendCertsFromPEM(pem) {
-			return nil, &Error{name, fmt.Errorf("no certificate in %s", f.CAFile)}
+		if m.roots, err = ParseCAs(f.CAFile, pem); err != nil {
+			return nil, &Error{name, err}
 		}
 		sum.Write(pem)
 	}
@@ -90,15 +92,83 @@ func (f Files) load() (*material, error) {
 
 // pair joins a certificate and its key. Its error names the file at fault.
 func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
+	if _, err := parseCertificates(f.CertFile, cert); err != nil {
+		return nil, &Error{CertFile, err}
+	}
+	if _, err := parseBlocks(f.KeyFile, key); err != nil {
+		return nil, &Error{KeyFile, err}
+	}
 	both, err := tls.X509KeyPair(cert, key)
-	if err == nil {
-		return &both, nil
+	if err != nil {
+		// An error of tls about a key does not contain the key.
+		return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(cert) {
-		return nil, &Error{CertFile, fmt.Errorf("no certificate in %s", f.CertFile)}
+	return &both, nil
+}
+
+// ParseCAs returns the certificates in the text of a file. A part that cannot be read is an error:
+// without it, the relay would reject some of those whom the file vouches for.
+func ParseCAs(file string, text []byte) (*x509.CertPool, error) {
+	certs, err := parseCertificates(file, text)
+	if err != nil {
+		return nil, err
 	}
-	// An error of tls about a key does not contain the key.
-	return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
+	pool := x509.NewCertPool()
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
+	return pool, nil
+}
+
+// parseCertificates returns the certificates in the text of a file; at least one, or an error.
+func parseCertificates(file string, text []byte) (out []*x509.Certificate, err error) {
+	blocks, err := parseBlocks(file, text)
+	if err != nil {
+		return nil, err
+	}
+	const kind = "CERTIFICATE"
+	for i, b := range blocks {
+		if !strings.HasSuffix(b.Type, kind) { // a key, for example
+			continue
+		}
+		c, err := x509.ParseCertificate(b.Bytes)
+		if err == nil && b.Type != kind {
+			err = fmt.Errorf("must be a %s, but is a %s", kind, b.Type)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: PEM block %d of %d: %w", file, i+1, len(blocks), err)
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	return out, nil
+}
+
+// parseBlocks returns the PEM blocks in the text of a file. encoding/pem skips blocks that it cannot
+// read; here they are an error, so a file that is damaged or written halfway is not used.
+func parseBlocks(file string, text []byte) (out []*pem.Block, err error) {
+	for rest := text; ; {
+		var b *pem.Block
+		if b, rest = pem.Decode(rest); b == nil {
+			break
+		}
+		out = append(out, b)
+	}
+	begins, ends := 0, 0
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if bytes.HasPrefix(line, []byte("-----BEGIN ")) {
+			begins++
+		} else if bytes.HasPrefix(line, []byte("-----END ")) {
+			ends++
+		}
+	}
+	if n := max(begins, ends); n != len(out) || begins != ends {
+		return nil, fmt.Errorf("%s: the file is damaged or not complete: only %d of %d PEM blocks can be read", file, len(out), n)
+	}
+	return out, nil
 }
 
 func read(what, path string) ([]byte, error) {
