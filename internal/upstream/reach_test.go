@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"path/filepath"
@@ -33,6 +34,10 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 	}
 	plain := startFake(t)
 	missing := filepath.Join(t.TempDir(), "missing")
+	withoutALPN := func(protocols ...string) string {
+		conf := &tls.Config{Certificates: []tls.Certificate{ca.Pair(t, tlstest.DNS("origin.test")).TLS(t)}, NextProtos: protocols}
+		return listenWith(t, func(c net.Conn) { _ = tls.Server(c, conf).Handshake() })
+	}
 	http1 := listenWith(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 	blackHole := listenWith(t, func(net.Conn) {})
 	for _, c := range []struct {
@@ -47,6 +52,8 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 		{"refused port, pick_first", OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}, 0, "dial tcp 127.0.0.1:1: connect: connection refused"},
 		{"TLS to plaintext", OriginOptions{Address: plain.address, TLS: trust}, 0, "authentication handshake failed: tls: first record does not look like a TLS handshake"},
 		{"plaintext to TLS", OriginOptions{Address: secure(ca)}, 0, "the server closed the connection; if it needs TLS, set upstream.origins[].tls"},
+		{"TLS without ALPN", OriginOptions{Address: withoutALPN(), TLS: trust}, 0, "the server's TLS does not offer HTTP/2 (ALPN h2)"},
+		{"TLS with HTTP/1.1 alone", OriginOptions{Address: withoutALPN("http/1.1"), TLS: trust}, 0, "the server's TLS does not offer HTTP/2 (ALPN h2)"},
 		{"another authority", OriginOptions{Address: secure(other), TLS: trust}, 0, "certificate signed by unknown authority"},
 		{"HTTP/1.1", OriginOptions{Address: http1}, 0, "does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls"},
 		{"no answer", OriginOptions{Address: blackHole}, 300 * time.Millisecond, "connected, but no HTTP/2 within 300ms"},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -96,8 +98,29 @@ func (c *Connection) Unopened(in time.Duration) error {
 }
 
 // Explain returns the cause of an error of NewStream. If no connection can be made, that is the
-// error of the resolver, the dialer or the TLS handshake, which gRPC wraps or hides.
-func (c *Connection) Explain(err error) error { return WithoutLocalAddress(c.cause(err)) }
+// error of the resolver, the dialer or the TLS handshake, which gRPC wraps or hides. It names the
+// proxy that the environment sets for the target.
+func (c *Connection) Explain(err error) error {
+	err = WithoutLocalAddress(c.cause(err))
+	if proxy := c.proxy(); proxy != "" {
+		return fmt.Errorf("by the proxy %s of HTTPS_PROXY: %w", proxy, err)
+	}
+	return err
+}
+
+// proxy returns the address of the proxy that gRPC takes from the environment for the target; "" if
+// none.
+func (c *Connection) proxy() string {
+	target, err := url.Parse(c.CC.CanonicalTarget())
+	if err != nil || c.options.Dialer != nil || strings.HasPrefix(target.Scheme, "unix") {
+		return ""
+	}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: strings.TrimPrefix(target.Path, "/")}})
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.Host
+}
 
 // cause is Explain, with the addresses of both ends.
 func (c *Connection) cause(err error) error {
@@ -125,6 +148,9 @@ func (c *Connection) cause(err error) error {
 		return errors.New("connected, but the server does not speak HTTP/2; if it needs TLS, set upstream.origins[].tls")
 	case ok && (preface == "EOF" || strings.Contains(preface, "connection reset")):
 		return errors.New("connected, but the server closed the connection; if it needs TLS, set upstream.origins[].tls")
+	}
+	if strings.Contains(what, "missing selected ALPN property") || strings.Contains(what, "tls: no application protocol") {
+		return errors.New("the server's TLS does not offer HTTP/2 (ALPN h2); check the port in upstream.origins[].address, and HTTP/2 at the server")
 	}
 	what = strings.TrimPrefix(what, "transport: ")
 	return errors.New(strings.TrimPrefix(what, "Error while dialing: "))
