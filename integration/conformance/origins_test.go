@@ -57,6 +57,27 @@ func TestP22_RealOriginsLaterNames(t *testing.T) {
 	})
 }
 
+// A client that asks for the types in reverse, while the origin changes all of them quickly
+// (go-control-plane#526).
+func TestP19_RealOriginsQuickChanges(t *testing.T) {
+	askEach(t, true, func(w *world) {
+		w.origin.set(w, "1", web("1", nil))
+		one := w.viewer("one")
+		one.sub(rds, "r")
+		one.sub(lds)
+		one.sub(eds, "a", "b")
+		one.sub(cds)
+		last := ""
+		for i := range 30 {
+			last = fmt.Sprint(i + 2)
+			w.origin.set(w, last, web(last, nil))
+		}
+		for _, k := range []kind{cds, eds, lds, rds} {
+			one.has(k, web(last, nil)[k])
+		}
+	})
+}
+
 // Names that the origin has already, and that a client asks for later.
 func TestP22_RealOriginsMoreNames(t *testing.T) {
 	askEach(t, true, func(w *world) {

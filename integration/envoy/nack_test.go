@@ -246,3 +246,25 @@ func TestNackOfNewCluster(t *testing.T) {
 		}
 	})
 }
+
+// A stream that opens again after a NACK of a new cluster gets the corrected cluster (envoy#34334).
+// Until then, Envoy acknowledges the cluster that it has rejected, and keeps it warming.
+func TestP15_RejectedClusterAndReconnect(t *testing.T) {
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		s := newScene(t, w, sceneOptions{variant: variant})
+		proxy := xdstest.StartProxy(t, s.relay.Address)
+		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "web"))...)
+		e := s.envoy("envoy-1", func(b bootstrap) { b.connectTo(proxy.Address) })
+		e.reaches("in", "", "/", "web")
+		s.origin.Put("edge", badCluster("new", w.source))
+		e.waitStat("cluster_manager.cds.update_rejected", 1)
+		proxy.Cut()
+		waitInStep(e, s.relay)
+		good := cluster("new", w.source)
+		s.origin.Put("edge", good, endpoints("new"))
+		e.waitCluster(good)
+		if n := e.stat("cluster_manager.cds.update_rejected"); n != 1 {
+			t.Errorf("Envoy rejected %d updates, want 1", n)
+		}
+	})
+}
