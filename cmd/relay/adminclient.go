@@ -28,12 +28,12 @@ import (
 
 // adminFlags say how a command reaches a running relay.
 type adminFlags struct {
-	address, ca, token string
-	open               bool // the command uses only paths that need no token
+	address, ca, serverName, token string
+	open                           bool // the command uses only paths that need no token
 }
 
-// addAdminFlags adds --admin, --admin-ca and --token-file. otherwise describes the default of
-// --admin.
+// addAdminFlags adds --admin, --admin-ca, --admin-server-name and --token-file. otherwise describes
+// the default of --admin.
 func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
 	f := addAddressFlags(cmd, otherwise)
 	cmd.Flags().StringVar(&f.token, "token-file", "", "file with the admin token (default: admin.token_file of the configuration)")
@@ -46,7 +46,8 @@ func addAddressFlags(cmd *cobra.Command, otherwise string) *adminFlags {
 	f := adminFlags{open: true}
 	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of the relay (default: "+otherwise+")")
 	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file with CA certificates that verify the relay (default: the system's)")
-	completeNothing(cmd, "admin")
+	cmd.Flags().StringVar(&f.serverName, "admin-server-name", "", "name that the relay's certificate must have (default: the host of the address)")
+	completeNothing(cmd, "admin", "admin-server-name")
 	return &f
 }
 
@@ -86,7 +87,7 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		}
 		address = reachableAddress(cfg.Admin.Address)
 	}
-	secured := f.ca != "" || f.address == "" && cfg.Admin.TLS.CertFile != ""
+	secured := f.ca+f.serverName != "" || f.address == "" && cfg.Admin.TLS.CertFile != ""
 	if !strings.Contains(address, "://") {
 		address = map[bool]string{false: "http://", true: "https://"}[secured] + address
 	}
@@ -94,25 +95,53 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return nil, fmt.Errorf("--admin: must be host:port, or a URL of http or https, but is %q", f.address)
 	}
-	if f.ca != "" && u.Scheme != "https" {
-		return nil, fmt.Errorf("--admin-ca: needs https, but the address is %s", address)
+	if secured && u.Scheme != "https" {
+		flag := "--admin-ca"
+		if f.ca == "" {
+			flag = "--admin-server-name"
+		}
+		return nil, fmt.Errorf("%s: needs https, but the address is %s", flag, address)
 	}
 	c.base = strings.TrimSuffix(u.String(), "/")
 	if err := c.readToken(); err != nil {
 		return nil, err
 	}
-	tr := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(f.serverName, u.Hostname())}
 	if f.ca != "" {
-		if tr.TLSClientConfig.RootCAs, err = readCAs("--admin-ca", f.ca); err != nil {
+		if conf.RootCAs, err = readCAs("--admin-ca", f.ca); err != nil {
 			return nil, err
 		}
 	}
+	if f.address == "" {
+		f.trustOwn(conf, cfg.Admin.TLS.CertFile)
+	}
 	c.http = &http.Client{
-		Transport: tr, Timeout: answerTimeout,
+		Transport: &http.Transport{TLSClientConfig: conf}, Timeout: answerTimeout,
 		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
+}
+
+// trustOwn makes conf also accept the certificate in the relay's own file, whatever its names, issuer
+// and expiry are. A command that sends no token accepts any certificate, as probes of Kubernetes do:
+// a renewal that failed must not end a relay that is live.
+func (f *adminFlags) trustOwn(conf *tls.Config, file string) {
+	text, _ := os.ReadFile(file)
+	own, _ := tlsfiles.ParseCertificates(file, text) // none: only the other ways to verify are left
+	conf.InsecureSkipVerify = true                   // VerifyConnection replaces it
+	conf.VerifyConnection = func(s tls.ConnectionState) error {
+		leaf := s.PeerCertificates[0]
+		if f.open || len(own) > 0 && leaf.Equal(own[0]) {
+			return nil
+		}
+		o := x509.VerifyOptions{Roots: conf.RootCAs, DNSName: conf.ServerName, Intermediates: x509.NewCertPool()}
+		for _, c := range s.PeerCertificates[1:] {
+			o.Intermediates.AddCert(c)
+		}
+		_, err := leaf.Verify(o)
+		return err
+	}
 }
 
 // readCAs reads the CA certificates in a file that a flag names.
@@ -201,11 +230,13 @@ func (c *adminClient) unreached(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
-	switch unknown := (x509.UnknownAuthorityError{}); {
+	switch unknown, name := (x509.UnknownAuthorityError{}), (x509.HostnameError{}); {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("--admin: nothing listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
 	case errors.As(err, &unknown):
 		return fmt.Errorf("--admin: %s: set --admin-ca to the CA of the relay: %w", c.base, err)
+	case errors.As(err, &name):
+		return fmt.Errorf("--admin: %s: set --admin-server-name to a name of the certificate: %w", c.base, err)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // these errors have no type
 		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // a gRPC server sends its settings first
 		return fmt.Errorf("--admin: %s is not an admin address: the server does not speak HTTP/1.1, perhaps gRPC; must be admin.address, %s by default",

@@ -255,7 +255,7 @@ func (o *observed) certificateProblems(say func(overview.Problem)) {
 func rejecters(of string) string {
 	switch {
 	case of == "admin.tls":
-		return "the relay's commands and browsers reject the admin address."
+		return "browsers reject the admin address, and so do commands without the relay's configuration."
 	case strings.HasPrefix(of, "origin "):
 		return "the origin rejects the relay, and no changes arrive from it."
 	}

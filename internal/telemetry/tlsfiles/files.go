@@ -92,7 +92,7 @@ func (f Files) load() (*material, error) {
 
 // pair joins a certificate and its key. Its error names the file at fault.
 func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
-	if _, err := parseCertificates(f.CertFile, cert); err != nil {
+	if _, err := ParseCertificates(f.CertFile, cert); err != nil {
 		return nil, &Error{CertFile, err}
 	}
 	if _, err := parseBlocks(f.KeyFile, key); err != nil {
@@ -109,7 +109,7 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 // ParseCAs returns the certificates in the text of a file. A part that cannot be read is an error:
 // without it, the relay would reject some of those whom the file vouches for.
 func ParseCAs(file string, text []byte) (*x509.CertPool, error) {
-	certs, err := parseCertificates(file, text)
+	certs, err := ParseCertificates(file, text)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func ParseCAs(file string, text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// parseCertificates returns the certificates in the text of a file; at least one, or an error.
-func parseCertificates(file string, text []byte) (out []*x509.Certificate, err error) {
+// ParseCertificates returns the certificates in the text of a file: at least one, or an error.
+func ParseCertificates(file string, text []byte) (out []*x509.Certificate, err error) {
 	blocks, err := parseBlocks(file, text)
 	if err != nil {
 		return nil, err

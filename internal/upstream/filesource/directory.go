@@ -37,8 +37,8 @@ type Directory struct {
 	faults  []Fault       // replaced as a whole
 
 	reloading sync.Mutex // protects the fields below
-	files       map[string]*fileState
-	reported map[string]string // the faults that were logged, by path
+	files     map[string]*fileState
+	reported  map[string]string // the faults that were logged, by path
 }
 
 // contents is the merged content of all files. It is immutable.
