@@ -80,7 +80,7 @@ func TestAxeFindsNothingSerious(t *testing.T) {
 			{"/ui/clients?state=NACKED&key=edge%2Feu-1&type=CDS", "1 client matches this filter"},
 			{"/ui/clients?state=NOT_SENT", "No client matches this filter"},
 			{"/ui/clients?type=nonsense", "type: must be a URL"},
-			{"/ui/keys/none", "Not found"},
+			{"/ui/key?name=none", "Not found"},
 			{"/ui/nonsense", "There is no such page"},
 		} {
 			p.visit(v.path)

@@ -40,12 +40,12 @@ func TestEachCountLeadsToItsClients(t *testing.T) {
 	p.is("document.querySelectorAll('.clients tbody tr').length === 50")
 	same()
 
-	follow(".tiles a[href='/ui/clients?state=NACKED']", "/", "/ui/clients?state=NACKED", "1 client matches this filter", "edge-000")
-	follow(".flow a[href='/ui/clients?state=SYNCED']", "/", "/ui/clients?state=SYNCED", "59 clients match this filter")
-	follow("section[aria-label=Keys] a[href^='/ui/clients']", "/", "/ui/clients?key=edge%2Feu-1", "30 clients match this filter", "edge-000", "edge-002")
+	follow(".tiles a[href='clients?state=NACKED']", "/", "/ui/clients?state=NACKED", "1 client matches this filter", "edge-000")
+	follow(".flow a[href='clients?state=SYNCED']", "/", "/ui/clients?state=SYNCED", "59 clients match this filter")
+	follow("section[aria-label=Keys] a[href^='clients']", "/", "/ui/clients?key=edge%2Feu-1", "30 clients match this filter", "edge-000", "edge-002")
 	follow("#origins a[href$='state=NACKED']", "/", "/ui/clients?type=CDS&state=NACKED", "1 client matches this filter")
-	follow("tbody tr:nth-child(2) a[href^='/ui/clients']", "/ui/keys", "/ui/clients?key=edge%2Feu-2", "30 clients match this filter")
-	follow(".facts a[href$='type=CDS']", "/ui/keys/edge%2Feu-2?type=CDS", "/ui/clients?key=edge%2Feu-2&type=CDS", "30 clients match this filter")
+	follow("tbody tr:nth-child(2) a[href^='clients']", "/ui/keys", "/ui/clients?key=edge%2Feu-2", "30 clients match this filter")
+	follow(".facts a[href$='type=CDS']", "/ui/key?name=edge%2Feu-2&type=CDS", "/ui/clients?key=edge%2Feu-2&type=CDS", "30 clients match this filter")
 
 	// The form changes the filter.
 	same = p.marked()
@@ -81,7 +81,7 @@ func TestAClientShowsItsNode(t *testing.T) {
 		"team": structpb.NewStringValue("shop"), "token": structpb.NewStringValue("open-sesame")}}
 	w.join(n, node("edge-2", "edge", "eu-1"))
 	p := w.open()
-	p.visit("/ui/nodes/edge-1")
+	p.visit("/ui/node?name=edge-1")
 	p.shows(".facts", "envoy 1.40.2", "eu / eu-1", "127.0.0.1:", "since ")
 	p.do(chromedp.Click("details:has(pre) summary"))
 	p.shows("details pre", `"team": "shop"`, `"token": "[redacted]"`)

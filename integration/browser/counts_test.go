@@ -13,7 +13,7 @@ import (
 
 // links are the numbers of the page that lead to clients.
 const links = `[...document.querySelectorAll('.tiles a, .flow a.group, section[aria-label=Keys] a, #origins a, .tabs a.count, #nacked')]
-  .map((a) => ({ href: a.getAttribute('href'), n: Number((a.querySelector('.more') ?? a).textContent) })).filter((a) => a.href.startsWith('/ui/clients'))`
+  .map((a) => ({ href: a.getAttribute('href'), n: Number((a.querySelector('.more') ?? a).textContent) })).filter((a) => a.href.startsWith('clients'))`
 
 // Each number of clients is the length of the list behind it. The client that rejects its clusters has
 // listeners that are synced. Each client has two keys, and counts once where keys do not matter.
@@ -36,7 +36,7 @@ func TestEachNumberIsTheLengthOfItsList(t *testing.T) {
 		N    int
 	}
 	all := eval[[]link](p, links)
-	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.visit("/ui/key?name=edge%2Feu-1&type=CDS")
 	p.shows(".tabs .count", "1")
 	all = append(all, eval[[]link](p, links)...)
 	want := 1 + 3 + 2 + 4 + 3 + 1 + 1 // header, tiles, groups of the drawing, keys, types; header, tab
@@ -44,7 +44,7 @@ func TestEachNumberIsTheLengthOfItsList(t *testing.T) {
 		t.Errorf("%d numbers lead to clients, want %d: %v", len(all), want, all)
 	}
 	for _, l := range all {
-		p.visit(l.Href)
+		p.visit("/ui/" + l.Href)
 		p.shows("caption", "client")
 		if n := eval[int](p, "document.querySelectorAll('.clients tbody tr').length"); n != l.N {
 			t.Errorf("%d leads to %s with %d clients", l.N, l.Href, n)
@@ -83,7 +83,7 @@ func TestANodeWithManyStreams(t *testing.T) {
 	w.nacking("no")
 	w.join(nodes...)
 	p := w.open()
-	p.visit("/ui/nodes/many")
+	p.visit("/ui/node?name=many")
 	p.shows("main", "60 open streams, the worst first; 50 of them on this page")
 	p.is("document.querySelectorAll('main table').length === 50 && document.querySelector('main table .state').textContent.includes('NACKED')")
 	p.do(chromedp.Click(".pages a[rel=next]"))
@@ -135,9 +135,9 @@ func TestTheOtherKeys(t *testing.T) {
 	p.visit("/")
 	p.shows("section[aria-label=Keys] tbody tr:last-child", "6 other keys")
 	p.shows("section[aria-label=Keys] tbody tr:last-child td:last-child", "6")
-	p.is("document.querySelector(\".flow a.box:not(.lost)[href='/ui/keys']\")")
+	p.is("document.querySelector(\".flow a.box:not(.lost)[href='keys']\")")
 	origin.stop()
-	p.is("document.querySelector(\".flow a.box.lost[href='/ui/keys']\")?.textContent.includes('6 other keys')")
+	p.is("document.querySelector(\".flow a.box.lost[href='keys']\")?.textContent.includes('6 other keys')")
 	p.do(chromedp.Click("section[aria-label=Keys] tbody tr:last-child td:last-child a[title*='of all keys']"))
 	p.shows("caption", "30 clients match this filter")
 }

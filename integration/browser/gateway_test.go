@@ -53,6 +53,44 @@ func (f *fixture) throughGateway() *gateway {
 	return g
 }
 
+// A proxy may add a prefix to the paths of the relay, and decode them, as nginx does. The page then
+// asks for no path without the prefix: see checkRequests.
+func TestThePageUnderAPrefix(t *testing.T) {
+	t.Parallel()
+	const prefix = "/ops/relay-1"
+	w := serve(t, nil)
+	g := w.throughGateway()
+	relay := g.server.Config.Handler
+	g.server.Config.Handler = http.StripPrefix(prefix, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		r.URL.RawPath = ""
+		relay.ServeHTTP(rw, r)
+	}))
+	w.admin += prefix
+	w.join(edge(4)...)
+	p := w.open()
+	p.visit("/")
+	p.shows(".tiles", "4", "100 %")
+	same := p.marked()
+	for _, step := range []struct{ link, path, shows string }{
+		{"header nav a[href='clients']", "/ui/clients", "edge-003"},
+		{"main a[href='node?name=edge-003']", "/ui/node?name=edge-003", "Locality"},
+		{"main a[href^='key?']", "/ui/key?name=edge%2Feu-2&type=CDS", "accounts"},
+		{"header nav a[href='nacks']", "/ui/nacks", "No client has sent a NACK"},
+		{"header nav a[href='where']", "/ui/where", "Which key does a node get?"},
+		{"header a.home", "/ui/fleet", "edge/eu-1"},
+	} {
+		p.do(chromedp.Click(step.link))
+		p.shows("main", step.shows)
+		p.is("location.pathname + location.search === '" + prefix + step.path + "'")
+	}
+	same()
+	p.visit("/ui/key?name=edge%2Feu-2&type=CDS")
+	p.shows("main", "accounts")
+	p.expect("404")
+	p.visit("/ui/nonsense")
+	p.shows("main", "There is no such page")
+}
+
 // answered calls check for each request that the relay has answered, before the page gets the
 // answer. The page gets the status 502 instead if check returns an error. A check of nil passes all
 // answers on.
@@ -90,7 +128,7 @@ func TestAChangeDuringTheFirstReadIsShown(t *testing.T) {
 		}
 		return nil
 	})
-	p.do(chromedp.Click("header nav a[href='/ui/clients']"))
+	p.do(chromedp.Click("header nav a[href='clients']"))
 	<-answered
 	w.nacking("no such cluster")
 	w.clusters("2", "web")

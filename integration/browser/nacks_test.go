@@ -31,7 +31,7 @@ func TestANackAppears(t *testing.T) {
 	p.shows(".cards", "another reason", "no such transport socket")
 	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards details[open]').length === 1")
 	same()
-	p.do(chromedp.Click(".cards a[href*='/ui/nodes/']"))
+	p.do(chromedp.Click(".cards a[href^='node?']"))
 	p.shows("main", "edge-000", "NACKED", "another reason")
 	p.do(chromedp.Click("summary"))
 	p.shows(".difference", "newer", "another reason")

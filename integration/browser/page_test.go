@@ -180,14 +180,14 @@ func TestUserAgents(t *testing.T) {
 	grpc.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}
 	w.join(envoy)
 	p := w.open()
-	p.visit("/ui/nodes/envoy-1")
+	p.visit("/ui/node?name=envoy-1")
 	p.shows(".facts", "User agent", "envoy 1.40.2")
 	leave := w.join(grpc)
-	p.visit("/ui/nodes/grpc-1")
+	p.visit("/ui/node?name=grpc-1")
 	p.shows(".facts", "User agent", "gRPC Go 1.85.0")
 	p.visit("/")
 	p.shows(".alarms", "1 key has nodes of different kinds, for example key edge/eu-1: envoy and gRPC Go")
-	p.visit("/ui/keys/edge%2Feu-1")
+	p.visit("/ui/key?name=edge%2Feu-1")
 	p.shows(".facts", " and others")
 	p.do(chromedp.Click(".facts > div:nth-child(4) a"))
 	p.shows(".clients", "envoy 1.40.2", "gRPC Go 1.85.0")
@@ -201,7 +201,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	w := serve(t, nil)
 	w.join(edge(6)...)
 	p := w.open()
-	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.visit("/ui/key?name=edge%2Feu-1&type=CDS")
 	p.shows("h1", "edge/eu-1")
 	p.shows(".tabs", "CDS", "1")
 	p.shows("section[aria-label=Clients]", "edge-000", "edge-004", "SYNCED")
@@ -226,7 +226,7 @@ func TestTheResourcesOfAKey(t *testing.T) {
 	w.clusters("1", names...)
 	w.join(edge(2)...)
 	p := w.open()
-	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.visit("/ui/key?name=edge%2Feu-1&type=CDS")
 	p.shows(".resources", "cluster-00", "cluster-49")
 	p.is("document.querySelectorAll('.resources li').length === 50")
 	p.do(chromedp.Click("section[aria-label=Resources] .pages button"))
@@ -300,7 +300,7 @@ func TestSearchByKeyboard(t *testing.T) {
 	p.is("document.querySelector('#found [aria-selected=true]').textContent.includes('edge/eu-1')")
 	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
 	p.shows("h1", "edge/eu-2")
-	p.is("location.pathname === '/ui/keys/edge%2Feu-2'")
+	p.is("location.pathname + location.search === '/ui/key?name=edge%2Feu-2'")
 	p.do(slash, chromedp.KeyEvent("EDGE-005"))
 	p.shows("#found", "edge-005")
 	p.do(chromedp.KeyEvent(kb.Enter))
@@ -324,9 +324,9 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 		{"/ui/fleet", ".tiles", "Clients"},
 		{"/ui/clients?state=SYNCED", "table", "edge-003"},
 		{"/ui/keys", "table", "edge/eu-2"},
-		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
-		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},
-		{"/ui/nodes/edge-001", "main", "edge/eu-2"},
+		{"/ui/key?name=edge%2Feu-2", "h1", "edge/eu-2"},
+		{"/ui/key?name=edge%2Feu-2&type=CDS", ".tabs a[aria-current]", "CDS"},
+		{"/ui/node?name=edge-001", "main", "edge/eu-2"},
 		{"/ui/nacks", "main", "No client has sent a NACK"},
 		{"/ui/where", "h1", "Which key does a node get?"},
 		{"/ui/nonsense", "main", "There is no such page"},
@@ -340,7 +340,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 	p.visit("/ui/fleet")
 	p.shows(".tiles", "Clients")
 	same := p.marked()
-	p.do(chromedp.Click("header nav a[href='/ui/keys']"))
+	p.do(chromedp.Click("header nav a[href='keys']"))
 	p.shows("table", "edge/eu-1")
 	p.do(chromedp.Click("tbody a"))
 	p.shows("h1", "edge/eu-1")
@@ -348,7 +348,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 	p.shows(".tiles", "Clients")
 	same()
 	p.expect("404")
-	p.visit("/ui/keys/not%2Fthere")
+	p.visit("/ui/key?name=not%2Fthere")
 	p.shows("[role=alert]", "not in use")
 }
 
@@ -382,7 +382,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 	w.join(edge(4)...)
 	p := w.open()
 	p.expect("401")
-	p.visit("/ui/keys/edge%2Feu-1")
+	p.visit("/ui/key?name=edge%2Feu-1")
 	p.shows("#login", "requires a token")
 	p.do(chromedp.SendKeys("#token", "wrong"), chromedp.Click("button.first"))
 	p.shows("#wrong", "not the token")

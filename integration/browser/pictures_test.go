@@ -44,7 +44,7 @@ func TestPictures(t *testing.T) {
 	}
 	w := demo(t)
 	p := w.open()
-	p.visit("/ui/keys/edge%2Feu-1?type=RDS")
+	p.visit("/ui/key?name=edge%2Feu-1&type=RDS")
 	p.is("document.querySelectorAll('section[aria-label=Versions] tbody tr').length >= 4")
 	for _, v := range []struct {
 		name, path string
@@ -54,7 +54,7 @@ func TestPictures(t *testing.T) {
 		{"fleet", "/", 1280, func() {
 			p.is("document.querySelector('.past path') && document.querySelector('.flow .nacked')")
 		}},
-		{"key", "/ui/keys/edge%2Feu-1?type=RDS", 1280, func() { p.shows(".resources", "ingress"); p.is("document.querySelector('.curve .line')") }},
+		{"key", "/ui/key?name=edge%2Feu-1&type=RDS", 1280, func() { p.shows(".resources", "ingress"); p.is("document.querySelector('.curve .line')") }},
 		{"nacks", "/ui/nacks", 1280, func() {
 			p.is("!document.getElementById('nacked').hidden")
 			p.do(chromedp.Click(".cards summary"))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-var allViews = []string{"/ui/fleet", "/ui/clients", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/nacks", "/ui/where"}
+var allViews = []string{"/ui/fleet", "/ui/clients", "/ui/keys", "/ui/key?name=edge%2Feu-1&type=CDS", "/ui/node?name=edge-000", "/ui/nacks", "/ui/where"}
 
 // collisions are the pairs of labels in drawings of which one covers the other.
 const collisions = `[...document.querySelectorAll('svg')].flatMap((svg) => {
@@ -30,7 +30,7 @@ func TestItFitsATelephone(t *testing.T) {
 			p.visit(view)
 			p.shows("#live", "live")
 			p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
-			if view == "/ui/nacks" || view == "/ui/nodes/edge-000" {
+			if view == "/ui/nacks" || view == "/ui/node?name=edge-000" {
 				p.shows("main", "a-long-message")
 			}
 			p.is("document.documentElement.scrollWidth <= innerWidth")

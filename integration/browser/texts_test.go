@@ -51,7 +51,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	p.visit("/ui/nacks")
 	p.shows(".cards", strings.SplitN(evilMessage, " {{", 2)[0], "{{7*7}}", evilNode)
 	p.unharmed()
-	p.visit("/ui/nodes/" + url.PathEscape(evilNode))
+	p.visit("/ui/node?name=" + url.QueryEscape(evilNode))
 	p.shows("h1", evilNode)
 	p.shows("main", "NACKED", "</p><iframe")
 	p.unharmed()
@@ -66,7 +66,7 @@ func TestTextsOfOthersAreTexts(t *testing.T) {
 	p.do(chromedp.SetValue("#node", `{"`+"<img src=x onerror=window.hacked=1>"+`": 1}`), chromedp.Click("button.first"))
 	p.shows("#explained [role=alert]", "<img src=x")
 	p.unharmed()
-	p.visit("/ui/keys/" + url.PathEscape(evilName) + "?type=" + url.QueryEscape(evilName) + "#" + url.PathEscape(evilName))
+	p.visit("/ui/key?name=" + url.QueryEscape(evilName) + "&type=" + url.QueryEscape(evilName) + "#" + url.PathEscape(evilName))
 	p.shows("[role=alert]", "key")
 	p.unharmed()
 }

@@ -43,11 +43,11 @@
 //
 // # The page
 //
-// A browser gets a page at / and under /ui/ (package web), which reads the other paths. Its files
-// contain no data of the relay and need no token. While the page is open, /events sends it the
-// fleet in numbers (package overview) as server-sent events. These have no data of single clients.
-// The page keeps the token in its tab and sends it in a header. There is no cookie, which another
-// site's page could use.
+// A browser gets a page under /ui/ (package web), which reads the other paths, also behind a proxy
+// that adds a prefix. Its files contain no data of the relay and need no token. While the page is
+// open, /events sends it the fleet in numbers (package overview) as server-sent events, without data
+// of single clients. The page keeps the token in its tab and sends it in a header. There is no
+// cookie, which another site's page could use.
 //
 // # Access
 //

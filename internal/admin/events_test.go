@@ -136,7 +136,7 @@ func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
 	for _, path := range []string{"/events", "/find?text=a", "/"} {
 		r.want(http.StatusUnauthorized, http.MethodGet, path, nil)
 	}
-	for _, path := range []string{"/", "/ui/fleet", "/ui/keys/a%2Fb"} {
+	for _, path := range []string{"/ui/fleet", "/ui/key?name=a%2Fb"} {
 		if got := r.do(http.MethodGet, path, "", "Accept", "text/html"); got.StatusCode != 200 || !strings.Contains(string(got.body), "<!doctype html>") ||
 			got.Header.Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: %s", path, got.Status)

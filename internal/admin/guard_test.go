@@ -113,7 +113,9 @@ func TestConfigurationReferenceNamesWhatIsOpen(t *testing.T) {
 	if !slices.Equal(named, open) {
 		t.Errorf("the list names\n%q, and open are\n%q", named, open)
 	}
-	r.check(r.do(http.MethodGet, "/", "", "Accept", "text/html"), http.StatusOK, nil)
+	if got := r.do(http.MethodGet, "/", "", "Accept", "text/html"); got.StatusCode != http.StatusFound || got.Header.Get("Location") != "ui/fleet" {
+		t.Errorf("a browser gets %s, Location %s", got.Status, got.Header.Get("Location"))
+	}
 	r.want(http.StatusUnauthorized, http.MethodGet, "/", nil)
 }
 
@@ -204,7 +206,7 @@ func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
 	}
 	// A user follows a link; a frame or a prefetch needs no user.
 	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
-	for _, path := range []string{"/", "/ui/keys/web", "/nacks", "/live"} {
+	for _, path := range []string{"/", "/ui/keys", "/nacks", "/live"} {
 		r.want(200, "GET", path, nil, link...)
 		r.want(403, "GET", path, nil, append(link, "Sec-Purpose", "prefetch;prerender")...)
 		r.want(403, "GET", path, nil, append(link[:5:5], "iframe")...)
@@ -225,10 +227,11 @@ func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
 // An address without a view answers 404: with the page for browsers, with an error for others.
 func TestViewsThatAreNotThere(t *testing.T) {
 	r := serve(t, nil)
-	for _, path := range []string{"/ui/", "/ui/fleet", "/ui/keys/a/b", "/ui/nodes/x"} {
+	for _, path := range []string{"/ui/", "/ui/fleet", "/ui/key", "/ui/node"} {
 		r.want(200, "GET", path, nil)
 	}
-	for _, path := range []string{"/ui/flet", "/ui/nodes/", "/ui/index.html"} {
+	r.want(404, "GET", "/ui/keys/a", nil, "Accept", "text/html")
+	for _, path := range []string{"/ui/flet", "/ui/index.html"} {
 		if got := r.want(404, "GET", path, nil); got.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %s", path, got.Header.Get("Content-Type"))
 		}

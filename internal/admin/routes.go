@@ -63,7 +63,7 @@ func (s *Server) routes() []route {
 			post: &endpoint{answer: s.drain}},
 		{path: "/debug/pprof/{profile...}", help: "profiles of the Go runtime",
 			get: &endpoint{raw: s.profiles(), unlinked: true}},
-		{path: "/ui/{view...}", open: true, help: "the web page; browsers get it at / too",
+		{path: "/ui/{view...}", open: true, help: "the web page; / leads browsers to it",
 			get: &endpoint{raw: http.HandlerFunc(s.view)}},
 		{path: assetsPath, open: true, help: "the files of the web page",
 			get: &endpoint{raw: http.HandlerFunc(s.asset)}},
@@ -77,7 +77,7 @@ func (s *Server) view(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case web.IsView(r.PathValue("view")):
 		web.ServePage(w, r)
-	case web.AcceptsHTML(r):
+	case web.AcceptsHTML(r) && !strings.Contains(r.PathValue("view"), "/"):
 		web.ServeNoPage(w, r)
 	default:
 		s.notFound(w, r)
@@ -119,7 +119,7 @@ func (s *Server) mux() http.Handler {
 		}
 	}
 	home := s.guard(&route{get: &endpoint{raw: index(routes)}})
-	browser := s.guard(&route{open: true, get: &endpoint{raw: http.HandlerFunc(web.ServePage)}})
+	browser := s.guard(&route{open: true, get: &endpoint{raw: http.HandlerFunc(web.Redirect)}})
 	m.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
 		if web.AcceptsHTML(r) {
 			browser.ServeHTTP(w, r)

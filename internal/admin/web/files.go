@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -62,19 +63,22 @@ func AcceptsHTML(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// ServePage answers with the page, which selects the view by its address.
+// ServePage answers with the page, which selects the view by its address. The address must be directly
+// under /ui/: the page's own addresses are relative, because a proxy may add a prefix to all paths.
 func ServePage(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") }
 
-// views has the first path segments behind /ui/ that the page knows. A true value means that
-// another segment must follow.
-var views = map[string]bool{"": false, "fleet": false, "clients": false, "keys": false, "nodes": true, "nacks": false, "where": false}
+// Redirect leads from / to the page.
+func Redirect(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Add("Vary", "Accept")
+	w.Header().Set("Location", "ui/fleet") // http.Redirect would make it absolute
+	w.WriteHeader(http.StatusFound)
+}
+
+// views has the addresses behind /ui/ that the page knows.
+var views = []string{"", "fleet", "clients", "keys", "key", "node", "nacks", "where"}
 
 // IsView reports whether the page has a view at an address behind /ui/.
-func IsView(address string) bool {
-	first, rest, _ := strings.Cut(strings.TrimLeft(address, "/"), "/")
-	named, is := views[first]
-	return is && (!named || strings.Trim(rest, "/") != "")
-}
+func IsView(address string) bool { return slices.Contains(views, address) }
 
 // ServeNoPage answers 404 with the page, which says that there is no such view.
 func ServeNoPage(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,10 @@
 // Requests to the relay. Only this tab has the token, and sends it in a header. There is no cookie,
 // so the page of another site cannot use it.
 
-const KEPT = 'relay.token';
+// ROOT is the path of the relay: /, or the prefix that a proxy adds to all paths.
+const ROOT = new URL('..', import.meta.url).pathname;
+
+const KEPT = `relay.token ${ROOT}`;
 let token = '';
 try { token = sessionStorage.getItem(KEPT) ?? ''; } catch { /* kept in memory */ }
 
@@ -28,7 +31,7 @@ async function fetched(path, init) {
   if (token) headers.Authorization = `Bearer ${token}`;
   let answer;
   try {
-    answer = await fetch(path, { ...init, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
+    answer = await fetch(ROOT + path.slice(1), { ...init, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
   } catch (e) {
     if (e.name === 'AbortError') throw e;
     throw new Problem(`${path.split('?')[0]}: the relay cannot be reached`, 0);
@@ -58,7 +61,7 @@ export async function post(path, query, body, signal) {
 /** answers reports whether the relay answers within a time in milliseconds. */
 export async function answers(within, signal) {
   try {
-    return (await fetch('/live', { cache: 'no-store', credentials: 'omit', signal: AbortSignal.any([signal, AbortSignal.timeout(within)]) })).ok;
+    return (await fetch(`${ROOT}live`, { cache: 'no-store', credentials: 'omit', signal: AbortSignal.any([signal, AbortSignal.timeout(within)]) })).ok;
   } catch {
     return false;
   }

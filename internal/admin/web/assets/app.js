@@ -40,18 +40,17 @@ function lost(is, why) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
-// viewOf selects the view by the first part of an address after /ui/.
+// viewOf selects the view by the last part of an address.
 function viewOf(address) {
-  const parts = address.pathname.replace(/^\/(ui\/?)?/, '').split('/').filter((p) => p !== '');
-  let name;
-  try { name = decodeURIComponent(parts.slice(1).join('/')); } catch { return {}; }
-  switch (parts[0] ?? 'fleet') {
-    case 'fleet': return { view: fleet, nav: '/ui/fleet' };
-    case 'clients': return { view: clients, nav: '/ui/clients' };
-    case 'keys': return name ? { view: key, name, nav: '/ui/keys' } : { view: keys, nav: '/ui/keys' };
-    case 'nodes': return name ? { view: node, name } : {};
-    case 'nacks': return { view: nacks, nav: '/ui/nacks' };
-    case 'where': return { view: where, nav: '/ui/where' };
+  const name = address.searchParams.get('name');
+  switch (address.pathname.split('/').pop() || 'fleet') {
+    case 'fleet': return { view: fleet, nav: 'fleet' };
+    case 'clients': return { view: clients, nav: 'clients' };
+    case 'keys': return { view: keys, nav: 'keys' };
+    case 'key': return name ? { view: key, name, nav: 'keys' } : {};
+    case 'node': return name ? { view: node, name } : {};
+    case 'nacks': return { view: nacks, nav: 'nacks' };
+    case 'where': return { view: where, nav: 'where' };
     default: return {};
   }
 }
@@ -70,7 +69,7 @@ async function show({ again = false } = {}) {
   }
   if (!view) {
     document.title = 'relay: no such page';
-    put(main, h('h1', {}, 'There is no such page'), h('p', { class: 'empty' }, h('a', { href: '/ui/fleet' }, 'Go to the fleet')));
+    put(main, h('h1', {}, 'There is no such page'), h('p', { class: 'empty' }, h('a', { href: 'fleet' }, 'Go to the fleet')));
     return;
   }
   document.title = `relay: ${name ?? view.title}`;
@@ -98,7 +97,7 @@ function failed(e, signal) {
     put(main, h('div', { class: 'failed', role: 'alert' },
       h('h1', {}, e.status === 404 ? 'Not found' : 'The page could not be loaded'),
       h('p', { id: 'failed' }, e.message),
-      h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'Go to the fleet'))));
+      h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: 'fleet' }, 'Go to the fleet'))));
   }
   if (!(e instanceof Problem)) console.error(e);
   else if (e.status === 0 || e.status === 404 || e.status >= 500) live.on(signal, (o) => o !== before && show({ again: true }));
@@ -160,7 +159,7 @@ document.addEventListener('click', (event) => {
   const a = event.target.closest?.('a[href]');
   if (!a || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const href = a.getAttribute('href');
-  if (!href.startsWith('/ui/') || a.hasAttribute('download')) return;
+  if (href.startsWith('#') || a.hasAttribute('download')) return;
   event.preventDefault();
   go(href);
 });

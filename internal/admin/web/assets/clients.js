@@ -44,7 +44,7 @@ function form(filter, page) {
   chosen('state', 'State', STATES), typed('key', 'Key', 'edge/eu-1'),
   chosen('type', 'Type', [['', 'any type'], ...types.map((t) => [t, t])]), typed('user_agent', 'User agent', 'envoy 1.40.0'),
   h('button', { type: 'submit', class: 'first' }, 'Show'),
-  Object.keys(filter).length > 0 && h('a', { href: '/ui/clients' }, 'All clients'));
+  Object.keys(filter).length > 0 && h('a', { href: 'clients' }, 'All clients'));
   return el;
 }
 
@@ -61,14 +61,14 @@ function agentTable(agents) {
 function draw(found, filter, page) {
   const filtered = Object.keys(filter).length > 0;
   if (!found.total) {
-    return filtered ? empty('No client matches this filter.', h('a', { href: '/ui/clients' }, 'Show all clients'))
+    return filtered ? empty('No client matches this filter.', h('a', { href: 'clients' }, 'Show all clients'))
       : empty('No client is connected.', 'Connect a client to the downstream address of this relay.');
   }
   const part = found.next_page_token || page.query.has('page_token');
   return [table(`${count(found.total, 'client')}${filtered ? ` ${found.total === 1 ? 'matches' : 'match'} this filter` : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, [
     { name: 'Node', head: true }, { name: 'State' }, { name: 'Types' }, { name: 'Key' }, { name: 'User agent' }, { name: 'Variant' }, { name: 'Peer' }, { name: 'Open' }],
   found.items.map((c) => [nodeLink(c.node), worstOf(c, filter), typesOf(c), keysOf(c), [c.user_agent, c.user_agent_version].filter(Boolean).join(' '), c.variant, c.peer, ago(c.since)]), { class: 'clients' }),
-  pages('/ui/clients', page.query, found.next_page_token, filter)];
+  pages('clients', page.query, found.next_page_token, filter)];
 }
 
 // worstOf is the state of a client: the worst of its types that the filter selects. The filter may

@@ -66,11 +66,11 @@ function tileRow(o) {
     tile('Synced', o.clients ? `${share} %` : '–', [clientsLink(st.synced, { state: 'SYNCED' }), ' acknowledged the newest version'], o.clients && share < 99 ? 'warn' : 'good'),
     tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
       [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
-    tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: '/ui/nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
-    tile('Keys', h('a', { href: '/ui/keys' }, number(o.keys)),
-      o.disconnected ? [h('a', { href: '/ui/keys?disconnected=true' }, number(o.disconnected)), ' not connected to an origin']
+    tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: 'nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
+    tile('Keys', h('a', { href: 'keys' }, number(o.keys)),
+      o.disconnected ? [h('a', { href: 'keys?disconnected=true' }, number(o.disconnected)), ' not connected to an origin']
         : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
-    tile('Origins', h('a', { href: '/ui/fleet#origins' }, number(o.origins.length)), away ? `${number(away)} away` : 'none is away', away ? 'bad' : ''),
+    tile('Origins', h('a', { href: 'fleet#origins' }, number(o.origins.length)), away ? `${number(away)} away` : 'none is away', away ? 'bad' : ''),
   ];
 }
 
@@ -78,7 +78,7 @@ function keyTable(o) {
   if (!o.top.length) {
     return [h('h2', {}, 'Keys'), empty('No key is in use.',
       'Connect a client to the downstream address of this relay. The rules give its node a key. ',
-      h('a', { href: '/ui/where' }, 'Try the rules'), '.')];
+      h('a', { href: 'where' }, 'Try the rules'), '.')];
   }
   // A filter cannot select the clients without a key, of a key that is too long, or of all other keys.
   const clients = (k, n, more) => (k.key && !k.cut ? clientsLink(n, { key: k.key, ...more }, { class: more && 'bad' }) : number(n));
@@ -87,8 +87,8 @@ function keyTable(o) {
   const row = (k, name) => [name, bar(k.states), clients(k, k.clients), k.error ? h('span', { class: 'bad', title: k.error }, 'not connected') : k.origin ?? '', number(k.resources), ago(k.received), nacked(k)];
   const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these clients a key, or they have sent no request yet' }, 'no key')
     : k.cut ? h('span', { class: 'long', title: 'The key is too long for a link' }, k.key) : keyLink(k.key)));
-  if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));
-  return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: '/ui/keys' }, 'all')),
+  if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: 'keys' }, `${number(o.rest.keys)} other keys`)));
+  return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: 'keys' }, 'all')),
     table(`The ${count(o.top.length, 'key')} with the most clients or with NACKs`, [
       { name: 'Key', head: true }, { name: 'Clients by state' }, { name: 'Clients', class: 'n' }, { name: 'Origin' },
       { name: 'Resources', class: 'n' }, { name: 'Changed' }, { name: 'NACKed', class: 'n' }], rows)];

@@ -150,13 +150,13 @@ export class Flow {
     }
     for (const x of l.origins) {
       const p = part(x.id, () => this.#box('a'));
-      set(p.el, { href: '/ui/fleet#origins', class: `box ${x.away ? 'away' : ''}` });
+      set(p.el, { href: 'fleet#origins', class: `box ${x.away ? 'away' : ''}` });
       place(p, x, 0, l.labels.origin, x.name, x.away ? 'away' : `${number(x.streams)} ${x.streams === 1 ? 'stream' : 'streams'}`);
     }
     for (const k of l.keys) {
       const p = part(k.id, () => this.#box('a'));
       // There is no list of the clients without a key. The list of keys has those that are too long here.
-      const href = k.rest || k.cut ? '/ui/keys' : k.key ? keyHref(k.key) : null;
+      const href = k.rest || k.cut ? 'keys' : k.key ? keyHref(k.key) : null;
       // The other keys have no error of their own. Clients without a key among them are not connected either.
       const lost = k.rest ? overview.disconnected && !k.connected : k.error;
       set(p.el, { href, class: `box ${lost ? 'lost' : ''}` });

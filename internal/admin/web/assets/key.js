@@ -177,12 +177,12 @@ function resources(el, page, key, type) {
 
 function clientTable(page, key, list) {
   if (!list.items.length) return [h('h2', {}, 'Clients'), empty('No client has this key now.', 'The relay keeps the key for a while, and serves returning clients at once.')];
-  const more = {};
+  const more = { name: key.key };
   if (page.query.get('type')) more.type = page.query.get('type');
   return [h('h2', {}, 'Clients'),
     table(`${count(list.total, 'client')}, the worst first${list.next_page_token || page.query.has('page_token') ? `; ${number(list.items.length)} of them on this page` : ''}`, [
       { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
     list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),
       h('ul', { class: 'chips' }, c.types.filter((t) => t.key === key.key).map((t) => h('li', {}, short(t.type), ' ', state(t.state))))])),
-    pages(keyHref(key.key), page.query, list.next_page_token, more)];
+    pages('key', page.query, list.next_page_token, more)];
 }

@@ -10,7 +10,7 @@ const PAGE = 100;
 
 export async function show(main, page) {
   const filter = page.query.has('disconnected') ? { disconnected: true } : {};
-  const head = h('h1', {}, 'Keys', filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: '/ui/keys' }, 'all keys')]);
+  const head = h('h1', {}, 'Keys', filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: 'keys' }, 'all keys')]);
   const note = h('div', { class: 'alarms', role: 'status' });
   const list = h('div');
   await watch(page, () => get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
@@ -25,7 +25,7 @@ function draw(found, page, filter) {
   if (!found.items.length) {
     return filter.disconnected ? empty('Each key with clients has a stream to an origin.')
       : empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
-        h('a', { href: '/ui/where' }, 'Try the rules'), '.');
+        h('a', { href: 'where' }, 'Try the rules'), '.');
   }
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
   const bad = (what, why) => [h('span', { class: 'bad' }, what), why && h('div', {}, h('small', { class: 'long', title: why }, why))];
@@ -38,7 +38,7 @@ function draw(found, page, filter) {
     found.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, k.node), up(k), types(k),
       k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
       k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key }) }, number(k.nacks_total)) : '0'])),
-    pages('/ui/keys', page.query, found.next_page_token, filter)];
+    pages('keys', page.query, found.next_page_token, filter)];
 }
 
 /** troubles says what goes wrong between the origin and a key, beside a lost connection. */

@@ -15,7 +15,7 @@ export async function show(main, page) {
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
   put(main, h('h1', {}, 'NACKs', filtered && ' of ', filter.key && [keyLink(filter.key), ' '], filter.type && `${short(filter.type)} `,
-    filter.version && ['version ', version(filter.version)], filtered && h('a', { class: 'aside', href: '/ui/nacks' }, 'all NACKs')), note, body);
+    filter.version && ['version ', version(filter.version)], filtered && h('a', { class: 'aside', href: 'nacks' }, 'all NACKs')), note, body);
   const list = h('ul', { class: 'cards' });
   const part = h('p', { class: 'help' });
   const rest = h('div');
@@ -42,7 +42,7 @@ export async function show(main, page) {
       else if (list.parentNode !== body) put(body, part, list, rest);
       part.hidden = whole;
       update(part, `${count(found.items.length, 'NACK')} on this page, grouped by message. Other pages may have more with the same message.`);
-      update(rest, pages('/ui/nacks', page.query, found.next_page_token, filter));
+      update(rest, pages('nacks', page.query, found.next_page_token, filter));
     },
     (what) => update(note, what && h('p', {}, what)));
 }

@@ -34,7 +34,7 @@ function draw(list, page) {
   if (!list.total) return empty('No stream of this node is open.', 'The client may be reconnecting. This page updates by itself.');
   const part = list.next_page_token || page.query.has('page_token');
   return [h('p', { class: 'help' }, count(list.total, 'open stream'), list.total > 1 && ', the worst first', part && `; ${number(list.items.length)} of them on this page`, '. ',
-    list.total > 1 && 'Several clients can have the same node id.'), list.items.map(stream), pages(nodeHref(page.name), page.query, list.next_page_token)];
+    list.total > 1 && 'Several clients can have the same node id.'), list.items.map(stream), pages('node', page.query, list.next_page_token, { name: page.name })];
 }
 
 const locality = (l) => l && [l.region, l.zone, l.sub_zone].filter(Boolean).join(' / ');

@@ -108,17 +108,19 @@ export function version(v) {
   return h('code', { class: 'version', title: text }, text.length > 18 ? `${text.slice(0, 12)}…${text.slice(-4)}` : text);
 }
 
-export const keyHref = (key, query) => `/ui/keys/${encodeURIComponent(key)}${query ? `?${new URLSearchParams(query)}` : ''}`;
-export const nodeHref = (node) => `/ui/nodes/${encodeURIComponent(node)}`;
+// All addresses of the page are relative, because a proxy may add a prefix to all paths. A name is no
+// part of a path, because the proxy may decode a slash in it.
+export const keyHref = (key, query) => `key?${new URLSearchParams({ name: key, ...query })}`;
+export const nodeHref = (node) => `node?${new URLSearchParams({ name: node })}`;
 
 /** clientsHref is the address of the list of clients that a filter selects. */
 export const clientsHref = (filter = {}) => {
   const q = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
-  return q.size ? `/ui/clients?${q}` : '/ui/clients';
+  return q.size ? `clients?${q}` : 'clients';
 };
 
 /** nacksHref is the address of the list of NACKs that a filter selects: key, type and version. */
-export const nacksHref = (filter) => `/ui/nacks?${new URLSearchParams(Object.entries(filter).filter(([, value]) => value))}`;
+export const nacksHref = (filter) => `nacks?${new URLSearchParams(Object.entries(filter).filter(([, value]) => value))}`;
 
 /** clientsLink is a number of clients, with a link to their list. */
 export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
