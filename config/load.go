@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/pflag"
@@ -54,15 +55,31 @@ func EnvName(key string) string {
 // over it; flags may be nil. It returns all faults as Faults; another error means that the file
 // cannot be read. With Faults it also returns a configuration, unless the file has none at all. Use
 // that only to find more faults.
-func Load(path string, flags *pflag.FlagSet) (*Config, error) {
-	src, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && path == DefaultFile {
-		return nil, fmt.Errorf("configuration: %w; use --config for another file", err)
+func Load(path string, flags *pflag.FlagSet) (*Config, error) { return Loader(path, flags)() }
+
+// Loader returns a function that is Load, and may be called again. What is no regular file, such as
+// a pipe, is read once: later calls use the same text.
+func Loader(path string, flags *pflag.FlagSet) func() (*Config, error) {
+	read := func() ([]byte, error) { return os.ReadFile(path) }
+	if !Regular(path) {
+		read = sync.OnceValues(read)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	return func() (*Config, error) {
+		src, err := read()
+		if errors.Is(err, fs.ErrNotExist) && path == DefaultFile {
+			return nil, fmt.Errorf("configuration: %w; use --config for another file", err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		return Parse(path, src, flags)
 	}
-	return Parse(path, src, flags)
+}
+
+// Regular reports whether path is, or leads to, a regular file.
+func Regular(path string) bool {
+	is, err := os.Stat(path)
+	return err == nil && is.Mode().IsRegular()
 }
 
 // Parse is Load for the text of a file.

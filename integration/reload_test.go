@@ -139,6 +139,43 @@ func TestReloadInEveryWay(t *testing.T) {
 	}
 }
 
+// A configuration from a pipe can be read once. It stays in force, and SIGHUP reads the files that it
+// names.
+func TestConfigurationFromAPipe(t *testing.T) {
+	t.Parallel()
+	o := origin(t, xdstest.Linear)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("- key: node.cluster\n")
+	read, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "aggregation.file": rules}).Text()
+	if _, err := to.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := xdstest.Command(t, "serve", "--config", "/dev/fd/3")
+	cmd.ExtraFiles = []*os.File{read}
+	r := &relay{xdstest.StartRelayCommand(t, cmd), t}
+	_ = read.Close() // the process has its own copy
+	r.prints("reload", "the configuration has not changed\n")
+	write("- key: node.id\n")
+	r.prints("reload", "the configuration has not changed\n") // it was reloaded before or by this command
+	xdstest.Eventually(t, "the log", xdstest.Holds(func() bool { return strings.Contains(r.Log(), "changed=aggregation.file") }))
+	if strings.Contains(r.Log(), "not reloaded") || r.info().Configuration.Rejected != nil {
+		t.Errorf("the configuration is rejected:\n%s", r.Log())
+	}
+}
+
 // serverInfo is the part of /server_info that the tests read.
 type serverInfo struct {
 	Level         string `json:"log_level"`

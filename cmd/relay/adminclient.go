@@ -60,9 +60,9 @@ type adminClient struct {
 	// it.
 	places *config.Places
 	http   *http.Client
-	// configuration is the one that gave the relay's address; nil: a flag gave it. Its faults do
+	// load reads the configuration that gave the relay's address; nil: a flag gave it. Its faults do
 	// not prevent a request, but may explain why no relay listens.
-	configuration *config.Config
+	load func() (*config.Config, error)
 }
 
 // answerTimeout bounds a request and its answer; the relay uses the same bound.
@@ -253,10 +253,10 @@ const maxWrong = 5
 // wrong lists the faults that keep a relay from starting with this configuration; empty: none are
 // found in its text.
 func (c *adminClient) wrong() string {
-	if c.configuration == nil {
+	if c.load == nil {
 		return ""
 	}
-	cfg, err := config.Load(c.configuration.Places.File(), nil)
+	cfg, err := c.load()
 	if err == nil {
 		_, err = compileConfig(cfg)
 	}

@@ -73,7 +73,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 	}
 	reached := cfg
 	if running != "" {
-		if reached, err = reachable(running); err != nil {
+		if reached, err = reachable(config.Loader(running, nil)); err != nil {
 			return nil, err
 		}
 	}

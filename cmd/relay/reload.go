@@ -25,6 +25,7 @@ import (
 type reloader struct {
 	relay   *relay
 	load    func() (*config.Config, error) // reads the file, with flags and environment over it, as at the start
+	file    string                         // the configuration file; empty: no regular file, which cannot change
 	hangups <-chan os.Signal
 
 	follow atomic.Pointer[[]string]            // the files that are watched
@@ -41,6 +42,9 @@ type reloader struct {
 // newReloader makes the reloader of a relay. load returned the relay's present configuration.
 func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
 	l := &reloader{relay: r, load: load, hangups: hangups}
+	if f := r.cfg.Places.File(); config.Regular(f) {
+		l.file = f
+	}
 	l.follow.Store(l.followed(r.cfg, false))
 	l.status.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
 	return l
@@ -85,7 +89,7 @@ func (r *relay) certs() (out []*tlsfiles.Source) {
 // watch their own files. Those are added here only while the configuration is rejected, since a new
 // certificate may repair it.
 func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
-	out := []string{l.relay.cfg.Places.File()}
+	var out []string
 	add := func(files ...string) {
 		for _, f := range files {
 			if f != "" && !slices.Contains(out, f) {
@@ -93,7 +97,7 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 			}
 		}
 	}
-	add(l.relay.active.Load().cfg.Aggregation.File, l.relay.cfg.Admin.TokenFile)
+	add(l.file, l.relay.active.Load().cfg.Aggregation.File, l.relay.cfg.Admin.TokenFile)
 	if cfg != nil {
 		add(cfg.Aggregation.File, cfg.Admin.TokenFile)
 		if rejected {

@@ -44,27 +44,29 @@ func addOpenFlags(cmd *cobra.Command) *runningFlags {
 // client makes a client of the selected relay. Without flags and without a file it uses the default
 // admin address.
 func (f *runningFlags) client() (*adminClient, error) {
+	var load func() (*config.Config, error)
 	cfg := new(config.Config)
 	switch given := f.cmd.Flags().Changed("config"); {
 	case given || f.address == "" && isFile(*f.file):
 		var err error
-		if cfg, err = reachable(*f.file); err != nil {
+		load = config.Loader(*f.file, nil)
+		if cfg, err = reachable(load); err != nil {
 			return nil, err
 		}
 	case f.address == "":
 		*cfg = config.Default()
 	}
 	c, err := f.adminFlags.client(cfg)
-	if err == nil && f.address == "" && cfg.Places != nil {
-		c.configuration = cfg
+	if err == nil && f.address == "" {
+		c.load = load
 	}
 	return c, err
 }
 
 // reachable returns a configuration if its admin keys are valid, because only those are needed to
 // reach the relay.
-func reachable(file string) (*config.Config, error) {
-	cfg, err := config.Load(file, nil)
+func reachable(load func() (*config.Config, error)) (*config.Config, error) {
+	cfg, err := load()
 	if faults := (config.Faults)(nil); cfg != nil && errors.As(err, &faults) {
 		err = faults.Of("admin.address", "admin.tls", "admin.token_file").Err()
 	}

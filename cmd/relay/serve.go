@@ -30,7 +30,8 @@ at once.
 The relay reloads the configuration when the file changes, and at SIGHUP. Rules,
 limits, identity rules, the log level and some timeouts change without a restart.
 The log and /server_info name changed keys that need a restart. A file with a fault
-changes nothing.
+changes nothing. A configuration from a pipe is read once, and the files that it names
+are followed.
 
 If new rules give a client another key, the relay ends the streams of this client,
 and the client reconnects. The relay spreads this over downstream.drain. Run
@@ -42,7 +43,8 @@ Flags override environment variables, which override the file.`,
   RELAY_UPSTREAM_VARIANT=sotw relay serve --config relay.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			cfg, err := config.Load(*file, cmd.Flags())
+			load := config.Loader(*file, cmd.Flags())
+			cfg, err := load()
 			if _, err := checked(cfg, err, nil); err != nil {
 				return err
 			}
@@ -68,7 +70,7 @@ Flags override environment variables, which override the file.`,
 				return err
 			}
 			r.lines = lines
-			r.reloads = newReloader(r, func() (*config.Config, error) { return config.Load(*file, cmd.Flags()) }, hangups)
+			r.reloads = newReloader(r, load, hangups)
 			ctx, abort, stop := signals(cmd.Context(), log)
 			defer stop()
 			return r.run(ctx, abort)
