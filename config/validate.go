@@ -203,7 +203,7 @@ func (v *checks) endpoint(key, endpoint string, wantsPort bool) {
 	case err == nil && host == "" && port == "":
 		v.fault(key, "must be host:port, but has no host")
 	case err == nil:
-		v.port(key, port)
+		v.hostPort(key, host, port)
 	}
 }
 
@@ -306,7 +306,8 @@ func (v *checks) distinct() {
 	var taken []listener
 	use := func(key, address string) {
 		host, port, err := net.SplitHostPort(address)
-		if err != nil || port == "0" { // off, or a fault of listen
+		port = strings.TrimLeft(port, "0")
+		if err != nil || port == "" { // off, a port of the kernel's choice, or a fault of listen
 			return
 		}
 		l := listener{key, address, host, port}
@@ -349,15 +350,25 @@ func overlap(a, b string) bool {
 
 // listen checks an address to listen on or to send to.
 func (v *checks) listen(key, address string) {
-	_, port, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		v.fault(key, "must be host:port, but is %q", address)
 		return
 	}
-	v.port(key, port)
+	v.hostPort(key, host, port)
 }
 
-func (v *checks) port(key, port string) {
+// hostName matches what DNS can have, and number what ends like an IP address.
+var (
+	hostName = regexp.MustCompile(`^(\w([\w-]*\w)?\.)*\w([\w-]*\w)?\.?$`)
+	number   = regexp.MustCompile(`(^|\.)\d+\.?$`)
+)
+
+// hostPort checks the parts of an address. The host may be empty.
+func (v *checks) hostPort(key, host, port string) {
+	if _, err := netip.ParseAddr(host); err != nil && host != "" && (!hostName.MatchString(host) || number.MatchString(host)) {
+		v.fault(key, "must have an IP address or a host name, but has %q", host)
+	}
 	if n, err := strconv.ParseUint(port, 10, 32); err != nil || n > 65535 {
 		v.fault(key, "must have a port from 0 to 65535, but has %q", port)
 	}

@@ -65,6 +65,30 @@ func TestValidate(t *testing.T) {
 			`10:17: upstream.origins[7].address: must be host:port, such as xds.example:18000, but is "foo"`,
 			"11:17: upstream.origins[8].address: must be host:port, but has no host",
 		}},
+		"hosts": {`upstream:
+  origins: [{address: "%zz:1"}, {address: "dns:///a_b.c-1.:1"}]
+downstream:
+  listeners:
+    - {address: "*:15010"}
+    - {address: "a b:1"}
+    - {address: "-x:1"}
+    - {address: "127.1:1"}
+    - {address: "010.0.0.1:1"}
+    - {address: "[fe80::1%eth0]:1"}
+    - {address: "host-1.example.:2"}
+    - {address: "1a:3"}
+    - {address: ":4"}
+    - {address: "localhost:5"}
+    - {address: "localhost:05"}
+`, []string{
+			`2:23: upstream.origins[0].address: must have an IP address or a host name, but has "%zz"`,
+			`5:17: downstream.listeners[0].address: must have an IP address or a host name, but has "*"`,
+			`6:17: downstream.listeners[1].address: must have an IP address or a host name, but has "a b"`,
+			`7:17: downstream.listeners[2].address: must have an IP address or a host name, but has "-x"`,
+			`8:17: downstream.listeners[3].address: must have an IP address or a host name, but has "127.1"`,
+			`9:17: downstream.listeners[4].address: must have an IP address or a host name, but has "010.0.0.1"`,
+			`15:17: downstream.listeners[10].address: localhost:05 has the same port as downstream.listeners[9].address, which is localhost:5`,
+		}},
 		"the same address twice": {"upstream: {origins: [{address: \"a:1\"}, {address: \"a:1\"}]}\n",
 			[]string{`1:40: upstream.origins[1].name: "a:1" is already the name of upstream.origins[0]`}},
 		"enumerations": {origin + `  variant: both
