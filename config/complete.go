@@ -39,9 +39,9 @@ func (c *Config) complete(file string) error {
 		if o.Balance == "" {
 			o.Balance = BalanceRoundRobin
 		}
-		// file:x, but not file://host/x, which validate refuses.
-		path, ok := strings.CutPrefix(o.Address, "file:")
-		if !ok || path == "" || strings.HasPrefix(path, "//") {
+		// file:x and unix:x, but not file://host/x, which validate refuses.
+		scheme, path, _ := strings.Cut(o.Address, ":")
+		if scheme != "file" && scheme != "unix" || path == "" || strings.HasPrefix(path, "//") {
 			continue
 		}
 		if !filepath.IsAbs(path) && c.Places.Of(fmt.Sprintf("upstream.origins[%d]", i)).File == file {
@@ -51,7 +51,7 @@ func (c *Config) complete(file string) error {
 		if err != nil {
 			return fmt.Errorf("configuration: origin %s: %w", o.Name, err)
 		}
-		o.Address = "file://" + abs
+		o.Address = scheme + "://" + abs
 	}
 	if c.Aggregation.File == "" && len(c.Aggregation.Rules) == 0 {
 		c.Aggregation.Rules = []Rule{{Key: Strings{"node.cluster"}}}

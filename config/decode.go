@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -246,10 +245,7 @@ func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	case v.Type() == durationType && tag == "!!int":
 		d.fault(at, key, "must be a duration with a unit, such as %ss", n.Value)
 		return
-	case v.Kind() == reflect.String && tag == "!!str",
-		v.Kind() == reflect.Bool && tag == "!!bool",
-		v.CanInt() && tag == "!!int",
-		v.CanFloat() && (tag == "!!float" || tag == "!!int"):
+	case fits(v, tag):
 	case v.Kind() == reflect.String:
 		d.fault(at, key, "must be a string, but is %s; put it in quotes", kindOf(n))
 		return
@@ -268,6 +264,14 @@ func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	}
 }
 
+// fits reports whether a YAML scalar with this tag can be the value of v, except durations.
+func fits(v reflect.Value, tag string) bool {
+	return v.Kind() == reflect.String && tag == "!!str" ||
+		v.Kind() == reflect.Bool && tag == "!!bool" ||
+		v.CanInt() && tag == "!!int" ||
+		v.CanFloat() && (tag == "!!float" || tag == "!!int")
+}
+
 // scan decodes a scalar by the value's UnmarshalText.
 func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.ScalarNode {
@@ -280,7 +284,8 @@ func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
 	}
 }
 
-// setText sets a scalar from a text without a YAML type, from a variable or flag.
+// setText sets a scalar from the text of a variable or flag. Numbers and booleans are read as in a
+// file, so that 010000 is the same number everywhere. Durations and strings need no quotes.
 func setText(v reflect.Value, s string) error {
 	switch {
 	case v.Type() == durationType:
@@ -291,26 +296,12 @@ func setText(v reflect.Value, s string) error {
 		v.SetInt(int64(t))
 	case v.Kind() == reflect.String:
 		v.SetString(s)
-	case v.Kind() == reflect.Bool:
-		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("must be true or false, but is %q", s)
-		}
-		v.SetBool(b)
-	case v.CanInt():
-		i, err := strconv.ParseInt(s, 10, v.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("must be an integer, but is %q", s)
-		}
-		v.SetInt(i)
-	case v.CanFloat():
-		f, err := strconv.ParseFloat(s, v.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("must be a number, but is %q", s)
-		}
-		v.SetFloat(f)
 	default:
-		return fmt.Errorf("cannot be set as text")
+		var doc yaml.Node
+		err := yaml.Unmarshal([]byte(s), &doc)
+		if err != nil || len(doc.Content) != 1 || !fits(v, doc.Content[0].ShortTag()) || doc.Content[0].Decode(v.Addr().Interface()) != nil {
+			return fmt.Errorf("must be %s, but is %q", wants(v.Type()), s)
+		}
 	}
 	return nil
 }

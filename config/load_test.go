@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -138,6 +139,38 @@ func TestFlagsOverEnvironmentOverFileOverDefaults(t *testing.T) {
 	}
 }
 
+// A number or boolean means the same in the file, in a variable and in a flag.
+func TestVariablesMeanWhatTheFileMeans(t *testing.T) {
+	for _, key := range []string{"downstream.limits.keys", "metrics.key_label", "tracing.sample"} {
+		for _, text := range []string{"010000", "0x10", "1_000", "1e0", "0.5", "1", "0", "true", "True", "yes", "t", "null", "~", "9999999999999999999"} {
+			read := func(file string, flag ...string) string {
+				fs := pflag.NewFlagSet("relay", pflag.ContinueOnError)
+				AddFlags(fs)
+				if err := fs.Parse(flag); err != nil {
+					t.Fatal(err)
+				}
+				cfg, err := Load(write(t, origin+file), fs)
+				if err != nil {
+					return "a fault"
+				}
+				return fmt.Sprint(cfg.Downstream.Limits.Keys, cfg.Metrics.KeyLabel, cfg.Tracing.Sample)
+			}
+			parts := strings.Split(key, ".")
+			inFile := read(strings.Join(parts, ": {") + ": " + text + strings.Repeat("}", len(parts)-1) + "\n")
+			if text == "null" || text == "~" {
+				inFile = "a fault" // in the file it is a key that is left out
+			}
+			inFlag := read("", "--"+key+"="+text)
+			t.Setenv(EnvName(key), text)
+			inVariable := read("")
+			t.Setenv(EnvName(key), "")
+			if inVariable != inFile || inFlag != inFile {
+				t.Errorf("%s: %s: %s in the file, %s in a variable, %s in a flag", key, text, inFile, inVariable, inFlag)
+			}
+		}
+	}
+}
+
 func TestEveryKeyHasItsOwnVariable(t *testing.T) {
 	seen := map[string]string{}
 	for _, l := range leaves() {
@@ -158,6 +191,9 @@ upstream:
     - {address: "file:/abs", name: abs}
     - {address: "file:///also 100%", name: also}
     - {address: "dns:///o:1", tls: {ca_file: ca.pem}}
+    - {address: "unix:o.sock"}
+    - {address: "unix:/run/o.sock", name: absolute}
+    - {address: "unix-abstract:o"}
 aggregation: {file: rules.yaml}
 store: {path: state}
 admin: {token_file: ../token}
@@ -177,6 +213,10 @@ admin: {token_file: ../token}
 		{cfg.Upstream.Origins[1].Address, "file:///abs"},
 		{cfg.Upstream.Origins[2].Address, "file:///also 100%"},
 		{cfg.Upstream.Origins[3].TLS.CAFile, dir + "/ca.pem"},
+		{cfg.Upstream.Origins[4].Address, "unix://" + dir + "/o.sock"},
+		{cfg.Upstream.Origins[4].Name, "unix:o.sock"},
+		{cfg.Upstream.Origins[5].Address, "unix:///run/o.sock"},
+		{cfg.Upstream.Origins[6].Address, "unix-abstract:o"},
 		{cfg.Aggregation.File, dir + "/rules.yaml"},
 		{cfg.Store.Path, dir + "/state"},
 		{cfg.Admin.TokenFile, filepath.Dir(dir) + "/token"},
