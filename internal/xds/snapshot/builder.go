@@ -47,9 +47,9 @@ type Builder struct {
 	logNames      int
 	pending       map[string]entry // the earlier entries of what changed since the last snapshot
 	heartbeats    []string         // names whose TTL was renewed since the last snapshot
-	pushed        []pushed         // what the origin sent under new versions since the last snapshot
-	droppedErrors int              // errors that were not kept since the last call of DroppedErrors
-	dirty         bool             // something other than an entry changed
+	pushes        pushes
+	droppedErrors int  // errors that were not kept since the last call of DroppedErrors
+	dirty         bool // something other than an entry changed
 
 	// The index of aliases; all nil before the first resource with an alias.
 	aliases           *btree.BTreeG[aliasEntry]
@@ -289,9 +289,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	} else {
 		clear(b.pending)
 	}
-	pushed := b.pushed
-	b.pushed = nil
-	if prev != nil && !replaced && !b.dirty && len(pushed) == 0 && b.stale() == b.wasStale {
+	if prev != nil && !replaced && !b.dirty && b.stale() == b.wasStale {
 		return prev, nil
 	}
 	b.dirty, b.wasStale = false, b.stale()
@@ -301,7 +299,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	supersededBytes.Add(snapshotBytes)
 	slices.Sort(heartbeats)
 	if prev != nil { // no snapshot is older than the first
-		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats), pushed: pushed})
+		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats)})
 	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
@@ -311,7 +309,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		wildcardOrigin: b.wildcardOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, absent: b.absent, unresolved: b.unresolved,
 		errorCount: b.errorCount, expired: b.expired, ttls: len(b.expiryQueue.heap), uncacheable: b.uncacheableCount,
-		aliases: b.copyAliases(), log: b.log,
+		aliases: b.copyAliases(), log: b.log, pushes: b.pushes,
 	}
 	if s.Version == "" {
 		s.Version = b.sum.String()

@@ -11,17 +11,10 @@ type change struct {
 	gen        uint64
 	names      []string // names that changed for clients, sorted
 	heartbeats []string // names whose TTL was renewed, sorted; names may have them too
-	pushed     []pushed // what the origin sent under new versions, changed or not (P15)
 }
 
 // size returns the number of names in c.
-func (c *change) size() int {
-	n := len(c.names) + len(c.heartbeats)
-	for _, p := range c.pushed {
-		n += len(p.names)
-	}
-	return n
-}
+func (c *change) size() int { return len(c.names) + len(c.heartbeats) }
 
 // Limits of a lineage's log: as many names as there are entries, or minLogNames if that is more,
 // and maxLogGens generations. A log above a limit is cut to at most half of it.

@@ -1,24 +1,36 @@
 package snapshot
 
 import (
-	"iter"
 	"slices"
 
 	"xdsrelay/internal/xds"
 )
 
-// pushed are the resources of one part that a response of the origin had under a new version. It
-// lists them or the others, whichever are fewer: a SotW response usually has all.
-type pushed struct {
+// pushes are what responses of the origin had under new versions, changed or not (P15). Snapshots
+// share the array of the list.
+type pushes struct {
+	list    []push // oldest first
+	names   int    // in the list
+	dropped uint64 // the newest generation with a push that is no longer in the list
+}
+
+// push has the resources of one part that a response had under a new version. It lists them or the
+// others, whichever are fewer: a SotW response usually has all.
+type push struct {
+	gen      uint64
 	wildcard bool     // the part
 	except   bool     // names are the resources of the part that the response did not have
 	names    []string // sorted
 }
 
-func (p *pushed) has(name string) bool {
+func (p *push) has(name string) bool {
 	_, listed := slices.BinarySearch(p.names, name)
 	return listed != p.except
 }
+
+// maxPushes limits the list of pushes. Its names are limited like those of the log. It always has the
+// newest push.
+const maxPushes = 64
 
 // notePushed records the names that an applied update had under a new version.
 func (b *Builder) notePushed(names []string, wildcard bool) {
@@ -33,7 +45,7 @@ func (b *Builder) notePushed(names []string, wildcard bool) {
 		return
 	}
 	slices.Sort(in)
-	p := pushed{wildcard: wildcard, except: 2*len(in) > b.bodies[boolToInt(wildcard)], names: in}
+	p := push{gen: b.gen + 1, wildcard: wildcard, except: 2*len(in) > b.bodies[boolToInt(wildcard)], names: in}
 	if p.except {
 		p.names = nil
 		b.entries.Scan(func(name string, e entry) bool {
@@ -43,37 +55,28 @@ func (b *Builder) notePushed(names []string, wildcard bool) {
 			return len(in)+len(p.names) < b.bodies[boolToInt(wildcard)]
 		})
 	}
-	b.pushed = append(b.pushed, p)
-}
-
-// pushedSince yields what the origin sent under new versions after generation gen of the lineage.
-// What the log does not have any more is left out.
-func (s *Snapshot) pushedSince(lineage, gen uint64) iter.Seq[*pushed] {
-	return func(yield func(*pushed) bool) {
-		if s == nil || s.Lineage != lineage {
-			return
-		}
-		for i := len(s.log) - 1; i >= 0 && s.log[i].gen > gen; i-- {
-			for j := range s.log[i].pushed {
-				if !yield(&s.log[i].pushed[j]) {
-					return
-				}
-			}
-		}
+	b.dirty = true
+	all := &b.pushes
+	all.list, all.names = append(all.list, p), all.names+len(p.names)
+	drop := 0
+	for ; drop < len(all.list)-1 && (all.names > max(minLogNames, b.entries.Len()) || len(all.list)-drop > maxPushes); drop++ {
+		all.names -= len(all.list[drop].names)
+		all.dropped = all.list[drop].gen
+	}
+	if drop > 0 {
+		all.list = slices.Clone(all.list[drop:])
 	}
 }
 
 // PushedSince reports whether the origin sent anything under a new version after generation gen of
 // the lineage, changed or not, and not in answer to a new stream (P15).
 func (s *Snapshot) PushedSince(lineage, gen uint64) bool {
-	for range s.pushedSince(lineage, gen) {
-		return true
-	}
-	return false
+	return s != nil && s.Lineage == lineage && len(s.pushes.list) > 0 && s.pushes.list[len(s.pushes.list)-1].gen > gen
 }
 
 // AnyPushedSince is PushedSince for those of the names whose resources a client with sub receives;
-// nil: for all that it receives. The cost follows the number of names.
+// nil: for all that it receives. If a push since gen is not known any more, each resource counts as
+// pushed. The cost follows the number of names.
 func (s *Snapshot) AnyPushedSince(lineage, gen uint64, sub *Subscription, names []string) (any bool) {
 	if !s.PushedSince(lineage, gen) {
 		return false
@@ -82,9 +85,9 @@ func (s *Snapshot) AnyPushedSince(lineage, gen uint64, sub *Subscription, names 
 		e := s.get(name)
 		r := e.visible(sub, sub.Names.Has(name))
 		wildcard := r == e.wildcard && (sub.Wildcard || r != e.named) // both parts may have the same one
-		for p := range s.pushedSince(lineage, gen) {
-			any = any || r != nil && p.wildcard == wildcard && p.has(name)
-		}
+		any = any || r != nil && (gen < s.pushes.dropped || slices.ContainsFunc(s.pushes.list, func(p push) bool {
+			return p.gen > gen && p.wildcard == wildcard && p.has(name)
+		}))
 		return any
 	}
 	if names == nil {

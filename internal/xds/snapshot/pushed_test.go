@@ -10,7 +10,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// The log knows which resources of which part the origin sent under a new version, and keeps fewer
+// Snapshots know which resources of which part the origin sent under a new version, and keep fewer
 // names than a part has.
 func TestP15_PushedSince(t *testing.T) {
 	var all []string
@@ -45,8 +45,8 @@ func TestP15_PushedSince(t *testing.T) {
 					pushes = append(pushes, push{s.Gen, u.Wildcard, n})
 				}
 			}
-			if n := len(s.log); n > 0 && s.log[n-1].size() > 10 {
-				rt.Fatalf("the log keeps %d names", s.log[n-1].size())
+			if n := len(s.pushes.list); n > 0 && len(s.pushes.list[n-1].names) > 10 {
+				rt.Fatalf("%d names are kept of a push", len(s.pushes.list[n-1].names))
 			}
 		}
 		for since := uint64(1); since <= s.Gen; since++ {
@@ -74,4 +74,58 @@ func TestP15_PushedSince(t *testing.T) {
 			rt.Fatal("pushed in another lineage")
 		}
 	})
+}
+
+// A push counts, whatever else its response or later ones change. What is no longer known counts as
+// pushed. The list of pushes has a limit.
+func TestP15_PushesAreNotForgotten(t *testing.T) {
+	var rest []string
+	for i := range 2 * minLogNames {
+		rest = append(rest, fmt.Sprint(i))
+	}
+	one := namesSub("one")
+	for what, c := range map[string]struct {
+		first      []string // pushed with the first change of all others
+		others     int      // later pushes
+		each       int      // names in each
+		kept, want bool
+	}{
+		"all in one response":            {first: append([]string{"one"}, rest...), kept: true, want: true},
+		"alone":                          {first: []string{"one"}, kept: true, want: true},
+		"not in the response":            {first: rest, kept: true},
+		"many responses later":           {first: []string{"one"}, others: maxPushes, each: 1, want: true},
+		"many names later":               {first: []string{"one"}, others: 3, each: len(rest) / 2, want: true},
+		"other resources, for long":      {first: rest[:1], others: maxPushes, each: 1, want: true},
+		"other resources, for less time": {first: rest[:1], others: maxPushes - 1, each: 1, kept: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := NewBuilder(xds.TypeOf(xds.EndpointType))
+			push := func(s *Snapshot, content string, pushed []string) *Snapshot {
+				u := Update{Pushed: pushed}
+				for _, n := range rest {
+					if content != "" {
+						u.Changed = append(u.Changed, newRes(t, xds.EndpointType, n, content))
+					}
+				}
+				b.Apply(u)
+				s, _ = b.Snapshot(s, 1)
+				return s
+			}
+			b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.EndpointType, "one", "")}})
+			first := push(push(nil, "0", nil), "1", nil) // the log has one change of all others
+			s := push(first, "2", c.first)
+			for range c.others {
+				s = push(s, "", rest[:c.each])
+			}
+			if got := s.AnyPushedSince(s.Lineage, first.Gen, one, []string{"one"}); got != c.want {
+				t.Errorf("pushed: %v", got)
+			}
+			if kept := s.pushes.dropped == 0; kept != c.kept || len(s.pushes.list) > maxPushes || s.pushes.names > max(minLogNames, len(rest)+1) {
+				t.Errorf("kept: %v, %d pushes with %d names", kept, len(s.pushes.list), s.pushes.names)
+			}
+			if s.AnyPushedSince(s.Lineage, first.Gen, namesSub("none"), []string{"none"}) || s.AnyPushedSince(s.Lineage, s.Gen, one, nil) {
+				t.Error("what was not pushed counts")
+			}
+		})
+	}
 }

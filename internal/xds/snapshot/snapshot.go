@@ -137,7 +137,8 @@ type Snapshot struct {
 	unresolved int
 	// log is the last part of the lineage's log. Newer snapshots share its array, and append after
 	// the end of this slice.
-	log []change
+	log    []change
+	pushes pushes // the last part of the lineage's pushes
 
 	derived atomic.Pointer[any]
 }
