@@ -17,8 +17,9 @@
 // and whether a message is in flight (runstate.go).
 //
 // No lock is held across a send, a receive, a channel operation, a callback or a log line, and no
-// more than one lock at a time. There are two exceptions, which take no lock: Member.State is
-// called under the stream's lock, and frames are compared under the lock of a WeakSet (frame.go).
+// more than one lock at a time. There are two exceptions, which take no lock: Member.State and
+// Member.RoutesWait are called under the stream's lock, and frames are compared under the lock of a
+// WeakSet (frame.go).
 // Frames are immutable, and encoded under no lock. The methods of member.Waker may be called from
 // anywhere and do not block.
 //

@@ -6,6 +6,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -75,19 +76,20 @@ func (st *stream) view() (v view) {
 // flight, or nothing may follow now for another reason.
 func (st *stream) sendType(v *view, i int) bool {
 	ty := v.order[i]
-	clusters := ty.clustersWithheld(v.now)
 	st.mu.Lock()
 	epoch := ty.epoch
-	plan := ty.Next(v.cur[i], st.moment(v, i, clusters))
-	withheld := ty.Withheld(v.cur[i])
-	tell := ty.Began() && ty.withhold(withheld)
+	plan := ty.Next(v.cur[i], st.moment(v, i))
+	clusters, routesWait := ty.Type.URL == xds.ClusterType && ty.Began(), time.Duration(0)
+	if clusters {
+		routesWait = ty.RoutesWait(v.cur[i])
+	}
 	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
 	unnamed := ty.countNoNames(v.cur[i])
 	st.mu.Unlock()
-	if tell {
-		defer ty.member.Withhold(withheld) // once the clusters are on their way
+	if clusters {
+		ty.member.SetRoutesWait(routesWait)
 	}
 	if unnamed {
 		ty.reportUnanswered(telemetry.NoNames, errNoNames)
@@ -211,20 +213,28 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
 }
 
-// moment is what the session of the i-th type has to know about the time and the other types.
-// clusters says for what the clusters of the type's key wait (P67). Those of this stream may have
-// another key, or an older snapshot. The stream's lock is held.
-func (st *stream) moment(v *view, i int, clusters snapshot.Withheld) session.Moment {
+// moment is what the session of the i-th type has to know about the time and the other types. The
+// stream's lock is held.
+func (st *stream) moment(v *view, i int) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
-	if ty.Type.RefersToClusters {
-		for _, o := range v.order {
-			clusters = max(clusters, o.withheld)
-		}
-		m.WithheldUntil = ty.track.Began().Add(clusters.AtMost())
+	if ty.Type.RefersToClusters && ty.Resumes() && v.now.Sub(ty.track.Began()) < snapshot.WildcardWait {
+		m.ClustersUntil = ty.track.Began().Add(st.routesWait(v, ty))
 	}
 	return m
+}
+
+// routesWait is for how long at most a type that refers to clusters waits for them (P67). Those of
+// this stream may have another key, or an older snapshot than the key's newest.
+func (st *stream) routesWait(v *view, ty *streamType) time.Duration {
+	wait := ty.member.RoutesWait()
+	for i, o := range v.order {
+		if o.Type.URL == xds.ClusterType {
+			wait = max(wait, o.RoutesWait(v.cur[i]))
+		}
+	}
+	return wait
 }
 
 // refreshFollowers has the type that follows ty send these names again (P37), such as the endpoints

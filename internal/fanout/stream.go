@@ -342,8 +342,8 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		want = ty.member.Intern(want)
 	}
 	now := time.Now()
-	if first && st.variant == xds.SotW {
-		st.withhold(ty, want.Withheld()) // before the types that wait for it begin
+	if first && st.variant == xds.SotW && ty.Type.URL == xds.ClusterType {
+		ty.member.SetRoutesWait(want.RoutesWait()) // before the types that wait for it begin
 	}
 	st.mu.Lock()
 	seq := st.nonces.number(r.Nonce)
@@ -400,16 +400,6 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		st.throttleRequest(newNames)
 	}
 	return nil
-}
-
-// withhold notes for what the clusters of a first request wait, and tells the group (P67).
-func (st *stream) withhold(ty *streamType, w snapshot.Withheld) {
-	st.mu.Lock()
-	tell := ty.withhold(w)
-	st.mu.Unlock()
-	if tell {
-		ty.member.Withhold(w)
-	}
 }
 
 // addedWeight is the weight of the names that are in the subscription now and were not before.

@@ -31,7 +31,6 @@ type streamType struct {
 	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
 	// unavailable: the relay has nothing that the type requests, and reaches no origin (P53).
 	unavailable bool
-	withheld    snapshot.Withheld // for what the response waits (P67); of clusters only
 	// marks are the snapshots of this type when a type that warms was sent last. The index is that
 	// type's order (P19).
 	marks [warmingTypes]session.SnapshotID
@@ -135,23 +134,4 @@ func (t *streamType) snapshot() *snapshot.Snapshot {
 		return nil
 	}
 	return t.member.State().Snapshot(t.Type.URL)
-}
-
-// withhold notes for what the full-state response of clusters waits (P67). It reports whether the
-// group has to be told, by Member.Withhold. The stream's lock is held.
-func (t *streamType) withhold(w snapshot.Withheld) bool {
-	differs := w != t.withheld && t.Type.URL == xds.ClusterType
-	if differs {
-		t.withheld = w
-	}
-	return differs
-}
-
-// clustersWithheld returns for what the clusters of the type's key wait, while a client that resumes
-// has to wait for them with its listeners and routes (P67).
-func (t *streamType) clustersWithheld(now time.Time) snapshot.Withheld {
-	if !t.Type.RefersToClusters || t.member == nil || now.Sub(t.track.Began()) >= snapshot.WildcardWait {
-		return snapshot.NotWithheld
-	}
-	return t.member.Withheld()
 }

@@ -59,9 +59,9 @@ type Group struct {
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
-	routed atomic.Int64
-	// withheld says whether listeners and routes wait for clusters (P67).
-	withheld withheld
+	routed     atomic.Int64
+	// routesWait says whether listeners and routes wait for clusters (P67).
+	routesWait routesWait
 
 	// The group's goroutine owns the fields below.
 	ctx        context.Context // run's; nil before it
@@ -97,6 +97,7 @@ type Group struct {
 	traces      tracing.Batch
 	changed     bool // counts have to be published
 	uncacheable bool // an update had a do_not_cache resource
+	hadClusters bool // the last State had a complete answer to the wildcard of clusters
 }
 
 // update is an Update on its way to the group's goroutine.
@@ -223,7 +224,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.wakeWithheld(now)
+	g.wakeRoutes()
 	g.updateRefusals()
 	if g.idle(now) {
 		if g.registry.drop(g) {
@@ -266,7 +267,6 @@ func (g *Group) wait(now time.Time) time.Duration {
 		before(v.removals.due(delay))
 		before(v.completion.due)
 	}
-	before(g.withheld.next())
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))
 	}

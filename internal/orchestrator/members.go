@@ -30,8 +30,9 @@ type member struct {
 	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
-	changes  changes           // protected by the mailbox's lock
-	withheld snapshot.Withheld // protected by the lock of the group's withheld
+	changes changes // protected by the mailbox's lock
+
+	routesWait atomic.Int64 // a time.Duration: see SetRoutesWait
 
 	// nacks: the client NACKed something, and has not acknowledged everything since.
 	nacks atomic.Bool
@@ -124,7 +125,7 @@ func (m *member) Leave() {
 		if m.routed {
 			m.group.routed.Add(-1)
 		}
-		m.Withhold(snapshot.NotWithheld)
+		m.SetRoutesWait(0)
 		m.group.registry.leave(m)
 		m.group.post(m, func(c *changes) { c.left = true })
 	}
@@ -288,7 +289,6 @@ func (g *Group) makeRoom() bool {
 
 // removeMember removes a member. Its Waker is not called from here on.
 func (g *Group) removeMember(m *member) {
-	g.withheld.forget(m)
 	if !m.known {
 		return // it left before the group added it
 	}

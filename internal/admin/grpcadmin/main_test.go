@@ -69,8 +69,8 @@ func (m *member) Subscribe(*snapshot.Subscription)                       { m.joi
 func (m *member) Resubscribe([]string)                                   {}
 func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
 func (m *member) Routed()                                                {}
-func (m *member) Withhold(snapshot.Withheld)                             {}
-func (m *member) Withheld() snapshot.Withheld                            { return snapshot.NotWithheld }
+func (m *member) SetRoutesWait(time.Duration)                            {}
+func (m *member) RoutesWait() time.Duration                              { return 0 }
 func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
 func (m *member) Leave() {
 	m.h.mu.Lock()

@@ -1,6 +1,8 @@
 package member
 
 import (
+	"time"
+
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
@@ -47,12 +49,13 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
-	// Withhold says for what the full-state response of this member's clusters waits (P67). It is
-	// called with each change, also before the first request is applied.
-	Withhold(w snapshot.Withheld)
-	// Withheld says for what full-state responses of clusters wait under the key. If any waits, the
-	// group calls the Waker when that changes.
-	Withheld() snapshot.Withheld
+	// SetRoutesWait says for how long at most listeners and routes wait for the full-state response
+	// of this member's clusters (P67); 0: it can be sent. It is called with each change, also before
+	// the first request is applied.
+	SetRoutesWait(wait time.Duration)
+	// RoutesWait is for how long at most listeners and routes wait for clusters of the key. It takes
+	// no lock. When that becomes shorter, the group calls the Wakers of members that resumed.
+	RoutesWait() time.Duration
 	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
 	// do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)

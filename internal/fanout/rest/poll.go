@@ -210,7 +210,7 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 	}
 	snap, a := of.document()
 	waits := a == nil || all && a.unanswered
-	of.withhold(waits, a)
+	of.setRoutesWait(waits, a)
 	switch {
 	case waits:
 		return false, false

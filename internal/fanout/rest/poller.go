@@ -178,7 +178,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	// All of this before another goroutine can find the poller and end it.
 	p.member, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
-	p.withhold(true, nil)
+	p.setRoutesWait(true, nil)
 	m.Subscribe(p.sub)
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)
@@ -443,17 +443,17 @@ func (ps *pollers) waitsForNames(p *Poller) bool {
 	return p.sub.Resumed && p.typ.FullState && p.sent == ""
 }
 
-// withhold tells the group whether a poll for clusters waits, because the client resumes (P67). a is
-// the answer so far; nil: there is none.
-func (p *Poller) withhold(waits bool, a *document) {
+// setRoutesWait tells the group whether a poll for clusters waits, because the client resumes (P67).
+// a is the answer so far; nil: there is none.
+func (p *Poller) setRoutesWait(waits bool, a *document) {
 	switch {
 	case p.typ.URL != xds.ClusterType || !p.sub.Resumed:
 	case !waits:
-		p.member.Withhold(snapshot.NotWithheld)
+		p.member.SetRoutesWait(0)
 	case a == nil:
-		p.member.Withhold(p.sub.Withheld())
+		p.member.SetRoutesWait(p.sub.RoutesWait())
 	default:
-		p.member.Withhold(snapshot.WithheldForNames)
+		p.member.SetRoutesWait(snapshot.NamesWait)
 	}
 }
 
@@ -463,7 +463,7 @@ func (p *Poller) clustersWait(now time.Time) time.Duration {
 	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= snapshot.WildcardWait {
 		return 0
 	}
-	return p.opened.Add(p.member.Withheld().AtMost()).Sub(now)
+	return p.opened.Add(p.member.RoutesWait()).Sub(now)
 }
 
 // noteGiven records that p is sent the answer of this version, which is made from s.

@@ -15,9 +15,8 @@ type Moment struct {
 	// Release: a type that is sent after this one has a change to send, and the change came after
 	// this type's newest response. Then this type does not wait for the ACK (P19).
 	Release bool
-	// WithheldUntil is until when the type waits for clusters, if the client resumes (P67); zero: it
-	// does not wait.
-	WithheldUntil time.Time
+	// ClustersUntil is until when the type waits for clusters (P67); zero: it does not wait.
+	ClustersUntil time.Time
 }
 
 // SnapshotID identifies a snapshot, and does not keep it alive.
@@ -81,8 +80,8 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 		plan.Until = namesUntil
 		return plan
 	}
-	if s.sub.resumes && m.Now.Before(m.WithheldUntil) {
-		plan.Until = m.WithheldUntil
+	if m.Now.Before(m.ClustersUntil) {
+		plan.Until = m.ClustersUntil
 		return plan
 	}
 	if until, out := s.WaitsForACK(m.Now, m.AckTimeout); out && !m.Release {

@@ -17,16 +17,16 @@ type resumed struct {
 	late     bool              // that time is over
 }
 
-// Withheld returns for what a full-state response waits.
-func (s *Session) Withheld(to *snapshot.Snapshot) snapshot.Withheld {
-	c := comparison{s, to}
-	switch {
-	case !s.fullState() || !c.incomplete():
-		return snapshot.NotWithheld
+// RoutesWait returns for how long at most listeners and routes wait for the full-state response of
+// clusters (P67); 0: it can be sent.
+func (s *Session) RoutesWait(to *snapshot.Snapshot) time.Duration {
+	switch c := (comparison{s, to}); {
+	case s.resumed == nil || !s.fullState() || !c.incomplete():
+		return 0
 	case to.AnswersWildcard(s.sub.effective):
-		return snapshot.WithheldForNames
+		return snapshot.NamesWait
 	}
-	return s.sub.effective.Withheld()
+	return s.sub.effective.RoutesWait()
 }
 
 // resume reads the versions in a type's first request. An empty version matches nothing, but a

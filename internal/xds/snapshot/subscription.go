@@ -3,6 +3,7 @@ package snapshot
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -26,6 +27,27 @@ type Subscription struct {
 
 // Nothing is the empty subscription.
 var Nothing = &Subscription{}
+
+// NamesWait is how long at most a client that resumes waits for unanswered names (P67). The time starts
+// when anything that the client requests is answered. Listeners and routes wait for full-state
+// responses of clusters for NamesWait at most, or for WildcardWait if the clusters wait for the
+// wildcard. That time starts with the client's first request for the type.
+const (
+	NamesWait    = 5 * time.Second
+	WildcardWait = 15 * time.Second
+)
+
+// RoutesWait returns for how long at most listeners and routes wait for the full-state response of
+// clusters to a client with s, before the origin has answered anything (P67).
+func (s *Subscription) RoutesWait() time.Duration {
+	switch {
+	case !s.Resumed || s.Empty():
+		return 0
+	case s.Wildcard:
+		return WildcardWait
+	}
+	return NamesWait
+}
 
 // Empty reports whether the client subscribes to nothing.
 func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }

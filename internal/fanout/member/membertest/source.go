@@ -52,13 +52,14 @@ type Group struct {
 
 // Member is a member of a Group. Its fields are under the group's lock, but for Join.
 type Member struct {
-	Join       member.Join
-	WasRouted  bool     // Routed was called
-	AckedGens  []uint64 // with which Acked was called
-	Subscribed *snapshot.Subscription
+	Join      member.Join
+	WasRouted bool     // Routed was called
+	AckedGens []uint64 // with which Acked was called
+	// AskedRoutesWait counts the calls of RoutesWait.
+	AskedRoutesWait int
+	Subscribed      *snapshot.Subscription
 
-	withheld snapshot.Withheld
-	waits    bool // until a member's withheld changes
+	routesWait time.Duration
 
 	source *Source
 	group  *Group
@@ -196,32 +197,30 @@ func (m *Member) Routed() {
 	m.WasRouted = true
 }
 
-// Withhold implements member.Member.
-func (m *Member) Withhold(w snapshot.Withheld) {
+// SetRoutesWait implements member.Member.
+func (m *Member) SetRoutesWait(wait time.Duration) {
 	m.group.Mu.Lock()
-	was := m.withheld
-	m.withheld = w
 	var woken []*Member
 	for o := range m.group.Members {
-		if w != was && o.waits {
-			o.waits = false
+		if wait < m.routesWait && o.Subscribed != nil && o.Subscribed.Resumed {
 			woken = append(woken, o)
 		}
 	}
+	m.routesWait = wait
 	m.group.Mu.Unlock()
 	for _, o := range woken {
 		o.Join.Waker.Wake()
 	}
 }
 
-// Withheld implements member.Member.
-func (m *Member) Withheld() (longest snapshot.Withheld) {
+// RoutesWait implements member.Member.
+func (m *Member) RoutesWait() (longest time.Duration) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
+	m.AskedRoutesWait++
 	for o := range m.group.Members {
-		longest = max(longest, o.withheld)
+		longest = max(longest, o.routesWait)
 	}
-	m.waits = longest != snapshot.NotWithheld
 	return longest
 }
 

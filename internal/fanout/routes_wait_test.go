@@ -45,8 +45,8 @@ func (deafWaker) Wake()                {}
 func (deafWaker) Unavailable(*Refusal) {}
 func (deafWaker) End(*Refusal)         {}
 
-// withheldElsewhere is another client of the key, whose clusters are withheld.
-func (a *ads) withheldElsewhere(w snapshot.Withheld) Member {
+// waitsElsewhere is another client of the key, whose clusters wait.
+func (a *ads) waitsElsewhere(wait time.Duration) Member {
 	a.t.Helper()
 	n, err := a.srv.nodes.Intern([]byte("\x12\x04edge")) // cluster
 	if err != nil {
@@ -56,13 +56,13 @@ func (a *ads) withheldElsewhere(w snapshot.Withheld) Member {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	m.Withhold(w)
+	m.SetRoutesWait(wait)
 	return m
 }
 
 // A client that brings state gets its listeners and routes after its clusters, which wait for the rest
 // of the answer to the wildcard.
-func TestP67_RoutesComeAfterWithheldClusters(t *testing.T) {
+func TestP67_RoutesComeAfterClustersThatWait(t *testing.T) {
 	for _, order := range [][]string{{"CDS", "LDS", "RDS"}, {"RDS", "LDS", "CDS"}} {
 		inADS(t, order[0]+" first", adsOptions{}, func(a *ads) {
 			names := map[string][]string{"RDS": {"r"}}
@@ -121,18 +121,18 @@ func TestP67_RoutesWaitForNamedClustersFor5s(t *testing.T) {
 	}, xds.SotW)
 }
 
-// Clusters that are withheld from another client of the key hold up routes of clients that bring
-// state, in both variants, and nothing else.
+// Clusters that wait for another client of the key hold up routes of clients that bring state, in
+// both variants, and nothing else.
 func TestP67_RoutesWaitForClustersOfTheKey(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
-		m := a.withheldElsewhere(snapshot.WithheldForWildcard)
+		m := a.waitsElsewhere(snapshot.WildcardWait)
 		a.origin("CDS x", "LDS l", "RDS r=x", "EDS x")
 		a.resume("RDS", "r")
 		a.resume("EDS", "x")
 		a.ask("LDS") // without state
 		a.pass(10 * time.Second)
 		a.want("EDS +x", "LDS +l")
-		m.Withhold(snapshot.NotWithheld)
+		m.SetRoutesWait(0)
 		a.want("RDS +r")
 	})
 }
@@ -144,7 +144,7 @@ func TestP67_LaterRoutesDoNotWait(t *testing.T) {
 		a.origin("RDS r=x")
 		a.resume("RDS", "r")
 		a.want("RDS +r")
-		m := a.withheldElsewhere(snapshot.WithheldForWildcard)
+		m := a.waitsElsewhere(snapshot.WildcardWait)
 		a.origin("RDS r=y")
 		a.pass(10 * time.Second)
 		a.want()
@@ -153,5 +153,32 @@ func TestP67_LaterRoutesDoNotWait(t *testing.T) {
 		a.origin("RDS r=z")
 		a.want("RDS r=z")
 		m.Leave()
+	})
+}
+
+// Only clients that bring state look whether clusters wait.
+func TestP67_ClientsWithoutStateDoNotLookForClusters(t *testing.T) {
+	eachADS(t, "", adsOptions{}, func(a *ads) {
+		asked := func() (n int) {
+			a.g.Mu.Lock()
+			defer a.g.Mu.Unlock()
+			for m := range a.g.Members {
+				n += m.AskedRoutesWait
+			}
+			return n
+		}
+		a.origin("CDS x", "LDS l", "RDS r=x")
+		a.ask("CDS")
+		a.ask("LDS")
+		a.ask("RDS", "r")
+		a.want("CDS +x", "LDS +l", "RDS +r")
+		if n := asked(); n > 0 {
+			t.Errorf("it looked %d times", n)
+		}
+		a.resume("SRDS", "s")
+		a.pass(0)
+		if asked() == 0 {
+			t.Error("a type with state did not look")
+		}
 	})
 }

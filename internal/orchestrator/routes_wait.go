@@ -1,0 +1,85 @@
+package orchestrator
+
+import (
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/orchestrator/subscriptions"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+// routesWait has the members whose full-state responses of clusters wait. Listeners and routes wait
+// with them (P67), because they may lead to clusters that their client does not have yet. It is safe
+// for concurrent use.
+type routesWait struct {
+	// wildcard and names count the members that wait for the wildcard, and for names alone.
+	wildcard, names atomic.Int64
+	// namesUntil is until when members that wait for names count, UnixNano. A client that does not
+	// read would hold up the others for longer.
+	namesUntil atomic.Int64
+	shorter    atomic.Bool // it has become shorter since the last step
+}
+
+// SetRoutesWait implements fanout.Member.
+func (m *member) SetRoutesWait(wait time.Duration) {
+	was := time.Duration(m.routesWait.Swap(int64(wait)))
+	if was == wait {
+		return
+	}
+	g := m.group
+	before := g.routesMayWait()
+	if wait == snapshot.NamesWait {
+		g.routesWait.namesUntil.Store(time.Now().Add(wait).UnixNano())
+	}
+	g.routesWait.count(was, -1)
+	g.routesWait.count(wait, 1)
+	if g.routesMayWait() < before {
+		g.routesWait.shorter.Store(true)
+		g.signal()
+	}
+}
+
+func (w *routesWait) count(wait time.Duration, n int64) {
+	switch wait {
+	case snapshot.WildcardWait:
+		w.wildcard.Add(n)
+	case snapshot.NamesWait:
+		w.names.Add(n)
+	}
+}
+
+// RoutesWait implements fanout.Member.
+func (m *member) RoutesWait() time.Duration { return m.group.routesMayWait() }
+
+// routesMayWait returns for how long at most listeners and routes wait for clusters. Any goroutine
+// may call it.
+func (g *Group) routesMayWait() time.Duration {
+	w := &g.routesWait
+	switch {
+	case w.wildcard.Load() > 0 && !g.clustersComplete():
+		return snapshot.WildcardWait
+	case w.names.Load() > 0 && time.Now().UnixNano() < w.namesUntil.Load():
+		return snapshot.NamesWait
+	}
+	return 0
+}
+
+// clustersComplete reports whether members see a complete answer to the wildcard of clusters.
+func (g *Group) clustersComplete() bool {
+	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(subscriptions.EverythingResumed)
+}
+
+// wakeRoutes wakes the members that may wait for clusters, if that has become shorter.
+func (g *Group) wakeRoutes() {
+	was := g.hadClusters
+	g.hadClusters = g.clustersComplete()
+	if !g.routesWait.shorter.Swap(false) && (was || !g.hadClusters || g.routesWait.wildcard.Load() == 0) {
+		return
+	}
+	for m := range g.members {
+		if m.view != nil && m.view.typ.RefersToClusters && m.sub.Resumed && !m.ended {
+			m.waker.Wake()
+		}
+	}
+}
