@@ -186,6 +186,7 @@ func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
 	var buf [32]byte
 	out := newOutgoing(st, frame.bodies[i], st.nonces.append(buf[:0], seq))
 	size := len(out.body) + len(out.tail)
+	st.size.Store(int64(len(out.body)))
 	st.before.Store(st.conn.Written())
 	st.since.Store(time.Now().UnixNano()) // before inFlight is looked at
 	st.inFlight.Store(frame)

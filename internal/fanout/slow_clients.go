@@ -67,11 +67,11 @@ func (w *watcher) look(now time.Time) {
 		if f := st.inFlight.Load(); f != nil {
 			p := st.progress(before[st], now)
 			w.progress[st] = p
-			if r := s.tooSlow(st, f, p, now); r != nil {
+			if r := s.tooSlow(st, p, now); r != nil {
 				st.End(r)
 				continue
 			}
-			if now.Sub(time.Unix(0, st.since.Load())) > slow {
+			if now.Sub(time.Unix(0, st.since.Load())) > slow { // all parts of a response stay until the last has left
 				pins[cmp.Or(f.first, f)] = pin{st, int64(f.size())}
 			}
 		}
@@ -117,12 +117,12 @@ func (st *stream) progress(p progress, now time.Time) progress {
 	return p
 }
 
-// tooSlow returns why the stream with message f in flight has to end; nil: it stays. Its client
+// tooSlow returns why the stream with a message in flight has to end; nil: it stays. Its client
 // received less than minProgress in send_timeout. On a connection with several streams, what the
 // client receives of the others says nothing about this one. There it has to receive the whole
 // message in time.
-func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refusal {
-	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
+func (s *Server) tooSlow(st *stream, p progress, now time.Time) *Refusal {
+	limit, began, size := s.opts.SendTimeout, time.Unix(0, p.since), st.size.Load()
 	if limit == 0 || now.Sub(began) <= limit {
 		return nil
 	}
@@ -132,12 +132,12 @@ func (s *Server) tooSlow(st *stream, f *Frame, p progress, now time.Time) *Refus
 			return nil
 		}
 		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
-			p.more, waited.Round(time.Millisecond), min(p.all, int64(f.size())), f.size(), minProgress, limit)
+			p.more, waited.Round(time.Millisecond), min(p.all, size), size, minProgress, limit)
 	}
-	if limit = listener.SendTime(s.opts.SendTimeout, f.size()); now.Sub(began) <= limit {
+	if limit = listener.SendTime(s.opts.SendTimeout, int(size)); now.Sub(began) <= limit {
 		return nil
 	}
-	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", f.size(), limit)
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", size, limit)
 }
 
 // sweep decides when the watcher checks all sessions for old snapshots. That depends on how many

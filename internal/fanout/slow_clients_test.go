@@ -3,6 +3,7 @@ package fanout
 import (
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -148,7 +150,7 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()
 	st.since.Store(start.UnixNano())
-	f := &Frame{bodies: [][]byte{make([]byte, 5<<20)}}
+	st.size.Store(5 << 20)
 	var p progress
 	text := ""
 	cut := func(after time.Duration, took int64) bool {
@@ -156,7 +158,7 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		p = st.progress(p, start.Add(after))
-		refusal := r.srv.tooSlow(st, f, p, start.Add(after))
+		refusal := r.srv.tooSlow(st, p, start.Add(after))
 		if refusal != nil {
 			text = refusal.Error()
 		}
@@ -197,6 +199,33 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	st.since.Store(start.Add(16 * time.Second).UnixNano())
 	if cut(17*time.Second, 0) {
 		t.Error("the next message is cut for the last one")
+	}
+}
+
+// A client has time for the part of a response that is in flight, and not for all parts (P38).
+func TestP16_SlowClientsHaveTimeForOnePart(t *testing.T) {
+	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 10 * time.Second })
+	u := snapshot.Update{Type: blobType, Wildcard: true}
+	for _, n := range names(9) {
+		u.Changed = append(u.Changed, sessiontest.New(t, blobType).Resource(n+"="+strings.Repeat("x", 1<<20)))
+	}
+	r.groups.Group("blobs").Publish(u)
+	shared := r.dial()
+	r.delta(shared).ask(xds.ClusterType)
+	stallOn(r, shared, "blobs")
+	var slow *stream
+	r.eventually(func() bool {
+		for _, st := range r.srv.all() {
+			if f := st.inFlight.Load(); f != nil && len(f.bodies) > 1 {
+				slow = st
+			}
+		}
+		return slow != nil
+	})
+	p := progress{since: slow.since.Load()}
+	late := time.Unix(0, p.since).Add(14 * time.Second) // ten, and a second per MiB
+	if refusal := r.srv.tooSlow(slow, p, late); refusal == nil || !strings.Contains(refusal.Error(), "within 12.") {
+		t.Errorf("%v", refusal)
 	}
 }
 

@@ -47,6 +47,7 @@ type stream struct {
 	run      runState
 	inFlight atomic.Pointer[Frame]    // the message in flight; nil: none
 	since    atomic.Int64             // when it was handed over, UnixNano
+	size     atomic.Int64             // its size without the nonce: of a part, if the response has several (P38)
 	before   atomic.Int64             // bytes that were written to the connection before it
 	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left     atomic.Pointer[chan any] // closed when the last worker has left
