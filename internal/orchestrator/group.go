@@ -59,7 +59,7 @@ type Group struct {
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
-	routed     atomic.Int64
+	routed atomic.Int64
 	// routesWait says whether listeners and routes wait for clusters (P67).
 	routesWait routesWait
 
@@ -210,7 +210,6 @@ func (g *Group) step(now time.Time) (over bool) {
 		g.dropUnwanted(now)
 	}
 	g.expire(now)
-	g.takeInUnled()
 	g.expireTTLs(now)
 	g.remove(now)
 	g.completeWildcards(now)

@@ -41,7 +41,9 @@ func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
 		case v.wildcardOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
+			if names := v.namesToRequest(views); names.Len() > 0 {
+				out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: names, Again: v.again})
+			}
 		}
 	}
 	return out

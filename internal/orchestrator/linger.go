@@ -44,12 +44,6 @@ func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]st
 		held := v.part(false)
 		for _, name := range v.touched {
 			at := partName{name: name}
-			if _, out := v.removals.leftOut[name]; out {
-				if v.removals.of(at) == nil {
-					v.forgetLeftOut(name)
-				}
-				continue
-			}
 			switch {
 			case v.index.HasName(name):
 				i.endLinger(v, at)

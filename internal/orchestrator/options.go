@@ -20,7 +20,7 @@ type Options struct {
 	// NewSubscriber makes the upstream stream of a key; it starts nothing. first is nil for the
 	// key's first stream. The second stream uses the origin of the first one (P50).
 	NewSubscriber func(id string, node []byte, sink upstream.Sink, first Subscriber) Subscriber
-	// SotWOrigins says that upstream streams use SotW (P52: leftout.go).
+	// SotWOrigins says that upstream streams use SotW (P52: followers.go).
 	SotWOrigins bool
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
 	// means the client's own (P58).

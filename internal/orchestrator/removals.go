@@ -30,8 +30,6 @@ type removals struct {
 	added    map[string]uint64
 	anyAdded atomic.Bool // added is not empty
 	swept    uint64      // the value of acked in the last sweep
-	// leftOut are names that are not subscribed, although members may want them (leftout.go).
-	leftOut map[string]leadBy
 }
 
 // partName is a name in one of the two parts of a type (see snapshot.Part), or the wildcard itself.
@@ -45,8 +43,6 @@ type waiting struct {
 	partName
 	since time.Time          // when it was first seen
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
-	// leftOut: the origin did not delete the resource. It is forgotten (leftout.go).
-	leftOut bool
 }
 
 // of returns the deletion of a name that waits; nil if none does.
@@ -58,13 +54,11 @@ func (r *removals) of(at partName) *waiting {
 }
 
 // wait makes the deletion of a name wait.
-func (r *removals) wait(at partName, now time.Time) *waiting {
+func (r *removals) wait(at partName, now time.Time) {
 	if r.waiting == nil {
 		r.waiting = make(map[partName]*list.Element)
 	}
-	w := &waiting{partName: at, since: now}
-	r.waiting[at] = r.queue.PushBack(w)
-	return w
+	r.waiting[at] = r.queue.PushBack(&waiting{partName: at, since: now})
 }
 
 // end ends the wait of a deletion, if it waits.
@@ -138,7 +132,9 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 		gen = s.Gen + 1
 	}
 	for _, res := range changed {
-		r.end(partName{wildcard, res.Name})
+		if at := (partName{wildcard, res.Name}); !v.omits(at) {
+			r.end(at)
+		}
 		if r.acked.Load() == 0 || v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
 			continue
 		}
@@ -204,8 +200,8 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 			if w.wildcard != wildcard {
 				continue
 			}
-			if w.leftOut {
-				v.forgetLeftOut(w.name)
+			if v.omits(w.partName) { // the origin did not delete it
+				v.builder.Forget(v.names.Remove(w.name), w.name)
 				changed = true
 				continue
 			}

@@ -18,8 +18,8 @@ import (
 //
 // Every held resource was sent for a subscription. Names that leave the interest are forgotten in
 // the same step, and an update for them that arrives later is dropped (P65). Otherwise a resource
-// could stay that no removal would ever reach. Names that are left out are forgotten later
-// (leftout.go).
+// could stay that no removal would ever reach. What is held of names that requests omit is forgotten
+// later (followers.go).
 //
 // Clients subscribe by name, by alias (P26) and by glob (P28), and the group subscribes to the same
 // at the origin. A resource is held under its own name, for as long as any name, alias or glob that
@@ -49,6 +49,9 @@ type View struct {
 	wildcard            bool
 	names               *xds.NameSet
 	wildcardOn, namesOn *upstreamHandle
+	// omitted are those of names that requests omit, with the last resource that led to each
+	// (followers.go).
+	omitted map[string]partName
 	// again has the names to request again from the origin (P18, P25). requestedAgain has when that
 	// was done last for names that do not exist.
 	again          []string
@@ -241,6 +244,7 @@ func (v *View) snapshot(stateGen uint64) bool {
 func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
 	for _, name := range names {
+		delete(v.omitted, name)
 		delete(v.requestedAgain, name)
 	}
 	v.removals.forget(names, wildcard)

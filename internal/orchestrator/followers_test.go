@@ -37,7 +37,7 @@ func edsCluster(t testing.TB, spec string) *xds.Resource {
 	return r
 }
 
-// clusters hands over a SotW response: all clusters, and the names of those that it leaves out.
+// clusters hands over a SotW response: all clusters, and the names of those that are gone.
 func (f *feed) clusters(t testing.TB, all string, gone ...string) {
 	t.Helper()
 	u := snapshot.Update{Type: cds, Origin: "origin", Wildcard: true, Received: time.Now(), Removed: gone}
@@ -47,9 +47,9 @@ func (f *feed) clusters(t testing.TB, all string, gone ...string) {
 	f.hand(t, u)
 }
 
-// leavingOut runs f with a key that has clusters and endpoints. c and e are the clusters and the
+// withFollowers runs f with a key that has clusters and endpoints. c and e are the clusters and the
 // endpoints of one client, with these names of endpoints, each with the content 1.
-func leavingOut(t *testing.T, sotw bool, clusters, endpoints string, f func(w *registryFixture, c, e *client, origin *feed)) {
+func withFollowers(t *testing.T, sotw bool, clusters, endpoints string, f func(w *registryFixture, c, e *client, origin *feed)) {
 	t.Helper()
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay, o.SotWOrigins = 5*time.Second, sotw }, func(w *registryFixture) {
@@ -68,9 +68,9 @@ func leavingOut(t *testing.T, sotw bool, clusters, endpoints string, f func(w *r
 }
 
 // A SotW origin removes a cluster. The name of its endpoints leaves the subscription at once, while
-// clients keep them for removal_delay. It stays left out while clients want it.
+// clients keep them for removal_delay. Requests omit it while clients want it.
 func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
-	leavingOut(t, true, "a b s>service", "a b none service", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b s>service", "a b none service", func(w *registryFixture, c, e *client, origin *feed) {
 		origin.clusters(t, "a b", "s")
 		equal(t, "requested", origin.requested(eds), "a b none")
 		sub := subscription("service", "b")
@@ -99,7 +99,7 @@ func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
 		equal(t, "requested", origin.requested(eds), "b none service")
 		e.want("b", "service")
 		pass(10 * time.Second)
-		equal(t, "left out", len(e.of().view.removals.leftOut)+len(e.of().view.removals.waiting), 0)
+		equal(t, "omitted", len(e.of().view.omitted)+len(e.of().view.removals.waiting), 0)
 		e.want("a", "b")
 		synctest.Wait()
 		equal(t, "requested, without any known cluster", origin.requested(eds), "a b service")
@@ -108,7 +108,7 @@ func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
 
 // The cluster returns within removal_delay. Its endpoints are requested again, and were never gone.
 func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
-	leavingOut(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
 		origin.clusters(t, "b", "a")
 		equal(t, "requested", origin.requested(eds), "b")
 		pass(3 * time.Second)
@@ -117,21 +117,23 @@ func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
 		pass(time.Hour)
 		equal(t, "endpoints", e.sees(subscription("a"), "a"), "1")
 
-		// Nobody wants the endpoints any more when it returns.
+		// Nobody wants the endpoints any more when it returns. They linger.
 		origin.clusters(t, "b", "a")
 		e.want("b")
 		pass(time.Second)
-		equal(t, "kept", origin.sink.Held(eds).Held("a") != nil, true)
 		origin.clusters(t, "a b")
 		synctest.Wait()
-		equal(t, "requested", origin.requested(eds), "b")
+		equal(t, "requested", origin.requested(eds), "a b")
+		equal(t, "kept", origin.sink.Held(eds).Held("a") != nil, true)
+		pass(10 * time.Second)
+		equal(t, "requested after linger", origin.requested(eds), "b")
 		equal(t, "kept", origin.sink.Held(eds).Held("a") != nil, false)
 	})
 }
 
 // Another cluster leads to the same endpoints, or the cluster leads to others.
 func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
-	leavingOut(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *client, origin *feed) {
 		origin.clusters(t, "b>x c", "a")
 		equal(t, "requested with one cluster left", origin.requested(eds), "x y")
 		origin.clusters(t, "b>y c")
@@ -145,7 +147,7 @@ func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
 
 // The removal takes effect at once if nothing delays it.
 func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
-	leavingOut(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
 		c.leave()
 		w.join("edge", cds).want("*")
 		synctest.Wait()
@@ -155,9 +157,9 @@ func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
 	})
 }
 
-// A name that only lingers is left out too. It is kept for clients that come within removal_delay.
+// A name that only lingers is omitted too. It is kept for clients that come within removal_delay.
 func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
-	leavingOut(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
 		e.want("b")
 		synctest.Wait()
 		origin.clusters(t, "b", "a")
@@ -166,14 +168,14 @@ func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
 		equal(t, "endpoints", late.sees(subscription("a"), "a"), "1")
 		late.leave()
 		pass(time.Minute)
-		equal(t, "left out", len(e.of().view.removals.leftOut), 0)
+		equal(t, "omitted", len(e.of().view.omitted), 0)
 		equal(t, "kept", origin.sink.Held(eds).Held("a") != nil, false)
 	})
 }
 
 // A delta origin gets only the names that change.
-func TestP52_DeltaLeavesNothingOut(t *testing.T) {
-	leavingOut(t, false, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+func TestP52_DeltaRequestsOmitNothing(t *testing.T) {
+	withFollowers(t, false, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
 		origin.clusters(t, "b", "a")
 		pass(time.Minute)
 		equal(t, "requested", origin.requested(eds), "a b")
@@ -182,8 +184,8 @@ func TestP52_DeltaLeavesNothingOut(t *testing.T) {
 
 // Once no client wants the clusters any more, the origin would not report that a cluster returns.
 // So its endpoints are requested again if a client wants them.
-func TestP52_EndpointsAreTakenInWithoutClusters(t *testing.T) {
-	leavingOut(t, true, "a b c", "a b c", func(w *registryFixture, c, e *client, origin *feed) {
+func TestP52_EndpointsAreRequestedWithoutClusters(t *testing.T) {
+	withFollowers(t, true, "a b c", "a b c", func(w *registryFixture, c, e *client, origin *feed) {
 		e.want("a", "b")
 		synctest.Wait()
 		origin.clusters(t, "b", "a", "c")
@@ -193,9 +195,8 @@ func TestP52_EndpointsAreTakenInWithoutClusters(t *testing.T) {
 		equal(t, "requested while clusters linger", origin.requested(eds), "b")
 		pass(time.Second)
 		equal(t, "requested after linger", origin.requested(eds), "a b")
-		equal(t, "left out", len(e.of().view.removals.leftOut), 0)
 	})
-	leavingOut(t, true, "", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "", "a b", func(w *registryFixture, c, e *client, origin *feed) {
 		c.want("a", "b")
 		synctest.Wait()
 		second := w.second("edge")
