@@ -24,7 +24,6 @@ const (
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
 	"internal/fanout/session": "one type on one stream is one state, which both variants change",
-	"internal/orchestrator":   "what origins sent for a key and what its clients want are state of one goroutine",
 	"internal/upstream":       "a key's streams, probes and trials share the state of one goroutine",
 	"cmd/relay":               "it has one file for each command, which share flags and output, and the wiring of serve",
 }

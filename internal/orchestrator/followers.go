@@ -49,7 +49,7 @@ func (v *View) omit(removed map[string]partName, leader *View) {
 	leads := make(map[string]bool)
 	for _, wildcard := range []bool{true, false} {
 		for r := range leader.part(wildcard).Resources {
-			if leader.removals.of(partName{wildcard, r.Name}) == nil { // it is not removed
+			if leader.removals.waiting[partName{wildcard, r.Name}] == nil { // it is not removed
 				leads[r.Follows] = true
 			}
 		}
@@ -57,7 +57,7 @@ func (v *View) omit(removed map[string]partName, leader *View) {
 	for name := range v.omitted {
 		if leads[name] {
 			delete(v.omitted, name)
-			v.removals.end(partName{name: name})
+			delete(v.removals.waiting, partName{name: name})
 		}
 	}
 	for name, by := range removed {
@@ -65,11 +65,7 @@ func (v *View) omit(removed map[string]partName, leader *View) {
 		if v.omits(at) || leads[name] || !v.names.Has(name) {
 			continue
 		}
-		if v.omitted == nil {
-			v.omitted = make(map[string]partName)
-		}
-		v.omitted[name] = by
-		v.removals.end(at)
+		put(&v.omitted, name, by)
 		v.removals.wait(at, time.Now())
 	}
 }

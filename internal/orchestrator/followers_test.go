@@ -145,6 +145,24 @@ func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
 	})
 }
 
+// A second stream that would carry only names that requests omit closes (P50).
+func TestP52_NoStreamWithoutNames(t *testing.T) {
+	withFollowers(t, true, "a", "", func(w *registryFixture, c, e *client, origin *feed) {
+		w.join("edge", eds).want("*")
+		synctest.Wait()
+		e.want("a")
+		w.second("edge").update(t, eds, false, "a=1")
+		streams := func() int { return len(e.of().group.upstreams()) }
+		equal(t, "streams", streams(), 2)
+		origin.clusters(t, "", "a")
+		equal(t, "streams without names", streams(), 1)
+		pass(time.Minute)
+		w.feed("edge").clusters(t, "a")
+		equal(t, "streams", streams(), 2)
+		equal(t, "requested", w.second("edge").requested(eds), "a")
+	})
+}
+
 // The removal takes effect at once if nothing delays it.
 func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
 	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {

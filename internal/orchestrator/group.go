@@ -53,8 +53,8 @@ type Group struct {
 	types       atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
 	handles     atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
 	refusal     atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
-	counts      atomic.Pointer[counts]
-	wasEverOpen atomic.Bool // a stream has been open at some time
+	counts      atomic.Pointer[Status]            // without what is published elsewhere
+	wasEverOpen atomic.Bool                       // a stream has been open at some time
 	// loaded has what the store has of the key. The goroutine that reads the store sets it.
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
@@ -96,7 +96,6 @@ type Group struct {
 
 	traces      tracing.Batch
 	changed     bool // counts have to be published
-	uncacheable bool // an update had a do_not_cache resource
 	hadClusters bool // the last State had a complete answer to the wildcard of clusters
 }
 
@@ -122,10 +121,10 @@ func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 		nacks:   r.history.NewNacks(key),
 	}
 	if r.opts.Node == nil { // the representative is the first client's node
-		g.userAgents.add(representative.UserAgent, g.since)
+		g.userAgents.count(representative.UserAgent, 1, g.since)
 	}
 	g.types.Store(new([]*View))
-	g.counts.Store(new(counts))
+	g.counts.Store(g.count())
 	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
 	return g
 }
@@ -148,7 +147,7 @@ func (g *Group) run(ctx context.Context) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
 	for _, v := range g.views {
-		v.close()
+		v.history.Close()
 	}
 	g.nacks.Close()
 }
@@ -205,10 +204,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	}
 	clear(posted) // the slice is reused, and must keep no member alive
 	g.takeLoaded()
-	if len(posted) > 0 || g.uncacheable {
-		g.uncacheable = false
-		g.dropUnwanted(now)
-	}
+	g.dropUnwanted(now)
 	g.expire(now)
 	g.expireTTLs(now)
 	g.remove(now)
@@ -284,7 +280,6 @@ func (g *Group) apply(u update) {
 	if v == nil {
 		return // the type is no longer wanted
 	}
-	g.uncacheable = g.uncacheable || hasUncacheable(&u.Update)
 	if changed, first = g.applyToView(v, u.from, u.Update); changed {
 		g.publishSoon(time.Now())
 		g.traces.Applied(u.trace, began)

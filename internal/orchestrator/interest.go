@@ -41,9 +41,7 @@ func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
 		case v.wildcardOn:
 			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesOn:
-			if names := v.namesToRequest(views); names.Len() > 0 {
-				out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: names, Again: v.again})
-			}
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: v.namesToRequest(views), Again: v.again})
 		}
 	}
 	return out
@@ -52,16 +50,9 @@ func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
 // equalInterest reports whether a stream needs no new interest. Name sets compare the
 // chunks that they do not share. Names to resubscribe always make a difference.
 func equalInterest(a, b *snapshot.Interest) bool {
-	if len(a.Types) != len(b.Types) {
-		return false
-	}
-	for i, x := range a.Types {
-		y := b.Types[i]
-		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) || len(x.Again) > 0 {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a.Types, b.Types, func(x, y snapshot.TypeInterest) bool {
+		return x.Type == y.Type && x.Wildcard == y.Wildcard && x.Names.Equal(y.Names) && len(x.Again) == 0
+	})
 }
 
 // assign decides which stream carries the wildcard and which carries the names of each type. They
@@ -83,14 +74,15 @@ func (v *View) assign(g *Group) {
 	if !v.wildcard {
 		v.wildcardOn = nil
 	}
-	if v.names.Len() == 0 {
+	names := v.namesToRequest(g.views)
+	if names.Len() == 0 {
 		v.namesOn = nil
 	}
 	if v.wildcard && v.wildcardOn == nil {
 		v.wildcardOn = g.otherThan(v.namesOn)
 		v.completion = completion{requested: time.Now()}
 	}
-	if v.names.Len() > 0 && v.namesOn == nil {
+	if names.Len() > 0 && v.namesOn == nil {
 		v.namesOn = g.otherThan(v.wildcardOn)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
-	"xdsrelay/internal/xds/snapshot"
 )
 
 // linger has the names that a group still subscribes to although no member wants them any more,
@@ -34,39 +33,47 @@ type lingeringName struct {
 	since time.Duration // on the clock
 }
 
-// update brings the subscription up to date with what members want. It returns the names that no
-// member wants and that the origin has not answered. They are forgotten at once, because there is
-// nothing to keep.
-func (i *linger) update(views []*View, now time.Time) (unanswered map[*View][]string) {
-	unanswered = make(map[*View][]string)
-	for _, v := range views {
-		var wanted []string
-		held := v.part(false)
-		for _, name := range v.touched {
-			at := partName{name: name}
-			switch {
-			case v.index.HasName(name):
-				i.endLinger(v, at)
-				wanted = append(wanted, name)
-			case !v.names.Has(name):
-			case held.Known(name):
-				i.beginLinger(v, at, now)
-			default:
-				unanswered[v] = append(unanswered[v], name)
-			}
-		}
-		v.touched = nil
-		v.names = v.names.Add(wanted...)
-
-		switch at := (partName{wildcard: true}); {
-		case v.index.HasWildcard():
-			i.endLinger(v, at)
-			v.wildcard = true
-		case v.wildcard:
-			i.beginLinger(v, at, now)
+// updateNames brings the subscription of a view up to date with what members want. Names that no
+// member wants and that the origin has not answered are forgotten at once, because there is nothing
+// to keep.
+func (g *Group) updateNames(v *View, now time.Time) {
+	var wanted, unanswered []string
+	held := v.part(false)
+	for _, name := range v.touched {
+		at := partName{name: name}
+		switch {
+		case v.index.HasName(name):
+			g.linger.endLinger(v, at)
+			wanted = append(wanted, name)
+		case !v.names.Has(name):
+		case held.Known(name):
+			g.linger.beginLinger(v, at, now)
+		default:
+			unanswered = append(unanswered, name)
 		}
 	}
-	return unanswered
+	v.touched = nil
+	v.names = v.names.Add(wanted...)
+	g.forget(v, unanswered, false, now)
+
+	switch at := (partName{wildcard: true}); {
+	case v.index.HasWildcard():
+		g.linger.endLinger(v, at)
+		v.wildcard = true
+	case v.wildcard:
+		g.linger.beginLinger(v, at, now)
+	}
+}
+
+// forget forgets names of a view, and the wildcard if wildcard is set.
+func (g *Group) forget(v *View, names []string, wildcard bool, now time.Time) {
+	if len(names) == 0 && !wildcard {
+		return
+	}
+	g.changed = true
+	if v.forget(names, wildcard, g.gen+1) {
+		g.publishSoon(now)
+	}
 }
 
 // beginLinger records that no member wants a name any more.
@@ -81,13 +88,6 @@ func (i *linger) endLinger(v *View, at partName) {
 	if e := v.lingering[at]; e != nil {
 		i.lingering.Remove(e)
 		delete(v.lingering, at)
-	}
-}
-
-// drop removes everything of a view.
-func (i *linger) drop(v *View) {
-	for at := range v.lingering {
-		i.endLinger(v, at)
 	}
 }
 
@@ -127,23 +127,17 @@ func (v *View) wildcardServes() bool {
 	return false
 }
 
-// expired lists the expired subscriptions of one type.
-type expired struct {
-	names    []string
-	wildcard bool
-}
-
-// expire removes names that have lingered long enough, and names that have to make room for wanted
-// ones under names_per_key.
-func (i *linger) expire(views []*View, now time.Time, s *Settings) map[*View]*expired {
-	over := 0
+// forgetLingering forgets names that have lingered long enough, and names that have to make room for
+// wanted ones under names_per_key.
+func (g *Group) forgetLingering(now time.Time) {
+	i, s, over := &g.linger, g.settings(), 0
 	if limit := s.Limits.NamesPerKey; limit > 0 {
 		over = -limit
-		for _, v := range views {
+		for _, v := range g.views {
 			over += v.names.Weight()
 		}
 	}
-	out := make(map[*View]*expired)
+	names, wildcard := make(map[*View][]string), make(map[*View]bool)
 	for e := i.lingering.Front(); e != nil; {
 		l := e.Value.(*lingeringName)
 		e = e.Next()
@@ -151,25 +145,20 @@ func (i *linger) expire(views []*View, now time.Time, s *Settings) map[*View]*ex
 		if !due && over <= 0 {
 			break
 		}
-		if !due && l.wildcard {
+		switch {
+		case !l.wildcard:
+			names[l.view] = append(names[l.view], l.name)
+			over -= xds.NameWeight(len(l.name))
+		case !due:
 			continue
-		}
-		if l.wildcard && l.view.wildcardServes() {
-			i.endLinger(l.view, l.partName) // the next update of the interest makes it linger again
-			continue
+		default: // if it serves, the next update of the interest makes it linger again
+			wildcard[l.view] = !l.view.wildcardServes()
 		}
 		i.endLinger(l.view, l.partName)
-		if out[l.view] == nil {
-			out[l.view] = new(expired)
-		}
-		if l.wildcard {
-			out[l.view].wildcard = true
-			continue
-		}
-		out[l.view].names = append(out[l.view].names, l.name)
-		over -= xds.NameWeight(len(l.name))
 	}
-	return out
+	for _, v := range g.views {
+		g.forget(v, names[v], wildcard[v], now)
+	}
 }
 
 // wanted returns the number of names that members want, over all types, by their weight.
@@ -184,24 +173,18 @@ func wanted(views []*View) int {
 // expire forgets names that have lingered long enough, and types that are neither wanted nor
 // subscribed.
 func (g *Group) expire(now time.Time) {
-	for v, names := range g.linger.update(g.views, now) {
-		g.changed = true
-		v.forget(names, false, g.gen+1) // nothing of them is held, so no client sees a difference
+	for _, v := range g.views {
+		g.updateNames(v, now)
 	}
 	g.linger.run(!g.linger.frozen && (!g.wasEverOpen.Load() || g.connected()), now)
-	for v, gone := range g.linger.expire(g.views, now, g.settings()) {
-		g.changed = true
-		if v.forget(gone.names, gone.wildcard, g.gen+1) {
-			g.publishSoon(now)
-		}
-	}
+	g.forgetLingering(now)
 	unused := func(v *View) bool { return v.members == 0 && !v.subscribes() }
 	if g.linger.frozen || !slices.ContainsFunc(g.views, unused) {
 		return
 	}
 	for _, v := range g.views {
 		if unused(v) {
-			v.close()
+			v.history.Close()
 			if v.held.Load() != nil {
 				g.publishSoon(now)
 			}
@@ -216,64 +199,42 @@ func (g *Group) expire(now time.Time) {
 // that it brought.
 func (g *Group) dropUnwanted(now time.Time) {
 	for _, v := range g.views {
-		snap := v.held.Load()
-		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes() {
-			v.metrics.Dropped[telemetry.Unwanted].Add(n)
+		snap, dropped := v.held.Load(), 0
+		n := snap.Part(true).Uncacheable()
+		wildcard := n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes()
+		if wildcard {
 			g.linger.endLinger(v, partName{wildcard: true})
-			if v.forget(nil, true, g.gen+1) {
-				g.publishSoon(now)
-				g.urgent = true
-			}
-			g.changed = true
-		}
-		if snap.Part(false).Uncacheable() == 0 {
-			continue
+			dropped = n
 		}
 		var names []string
-		n := 0
-		for _, name := range v.builder.Uncacheable(false) {
-			if by, wanted := v.requestedAs(name); !wanted {
-				names = append(names, by...)
-				n++
+		if snap.Part(false).Uncacheable() > 0 {
+			for _, name := range v.builder.Uncacheable(false) {
+				if by, wanted := v.requestedAs(name); !wanted {
+					names = append(names, by...)
+					dropped++
+				}
 			}
-		}
-		if n == 0 {
-			continue
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
-		v.metrics.Dropped[telemetry.Unwanted].Add(n)
 		for _, name := range names {
 			g.linger.endLinger(v, partName{name: name})
 		}
-		if v.forget(names, false, g.gen+1) {
-			g.publishSoon(now)
-			g.urgent = true
-		}
-		g.changed = true
+		v.metrics.Dropped[telemetry.Unwanted].Add(dropped)
+		g.forget(v, names, wildcard, now)
+		g.urgent = g.urgent || dropped > 0
 	}
 }
 
-// hasUncacheable reports whether an update has a do_not_cache resource.
-func hasUncacheable(u *snapshot.Update) bool {
-	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable })
-}
-
-// idle reports whether the key has been without members for IdleTTL. The time starts again
-// when a stream opens.
+// idle reports whether the key has been without members for IdleTTL. The time does not count while
+// the origin could not send the held resources again (P52), and starts again when a stream opens.
 func (g *Group) idle(now time.Time) bool {
 	switch {
-	case g.idleSince.IsZero() || g.idleSuspended():
+	case g.idleSince.IsZero() || !g.connected() && g.holds():
 		g.idleFrom = time.Time{}
 		return false
 	case g.idleFrom.IsZero():
 		g.idleFrom = now
 	}
 	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
-}
-
-// idleSuspended reports whether the idle time does not count, because the origin could not send the
-// held resources again (P52).
-func (g *Group) idleSuspended() bool {
-	return !g.connected() && g.holds()
 }

@@ -30,7 +30,8 @@ type member struct {
 	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
-	changes changes // protected by the mailbox's lock
+	changes changes     // protected by the mailbox's lock
+	leaving atomic.Bool // Leave was called
 
 	routesWait atomic.Int64 // a time.Duration: see SetRoutesWait
 
@@ -56,7 +57,7 @@ func (m *member) State() *snapshot.State { return m.group.state.Load() }
 
 // Newest implements fanout.Member.
 func (m *member) Newest() *snapshot.Snapshot {
-	if v := find(*m.group.types.Load(), m.typ); v != nil {
+	if v := m.group.View(m.typ); v != nil {
 		return v.held.Load()
 	}
 	return nil
@@ -72,11 +73,8 @@ func (m *member) Subscribe(sub *snapshot.Subscription) {
 
 func (m *member) Resubscribe(names []string) {
 	m.group.post(m, func(c *changes) {
-		if c.again == nil {
-			c.again = make(map[string]struct{}, len(names))
-		}
 		for _, n := range names {
-			c.again[n] = struct{}{}
+			put(&c.again, n, struct{}{})
 		}
 	})
 }
@@ -105,7 +103,7 @@ func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
-	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.DelayRemovals && v.removals.ack(gen) {
+	if v := m.group.View(m.typ); v != nil && v.typ.DelayRemovals && v.removals.ack(gen) {
 		m.group.signal()
 	}
 }
@@ -121,7 +119,7 @@ func (m *member) Routed() {
 // Leave implements fanout.Member. It counts the member out of the registry before it posts to the
 // group: see doc.go.
 func (m *member) Leave() {
-	if m.group.leaving(m) {
+	if !m.leaving.Swap(true) {
 		if m.routed {
 			m.group.routed.Add(-1)
 		}
@@ -134,11 +132,10 @@ func (m *member) Leave() {
 // changes are the changes of a member that its group has not applied yet. A newer one replaces
 // an older one.
 type changes struct {
-	queued  bool
-	leaving bool // Leave was called
-	left    bool
-	sub     *snapshot.Subscription // nil: no change
-	nacks   *bool                  // whether the client NACKs something; nil: no change
+	queued bool
+	left   bool
+	sub    *snapshot.Subscription // nil: no change
+	nacks  *bool                  // whether the client NACKs something; nil: no change
 	// again has the names that the client requested although the origin could not resolve them (P18)
 	// or said that they do not exist (P25). It has no more elements than the subscription.
 	again map[string]struct{}
@@ -174,7 +171,7 @@ func (b *mailbox) take() []memberChanges {
 	b.mu.Lock()
 	for _, m := range b.queue {
 		out = append(out, memberChanges{m, m.changes})
-		m.changes = changes{leaving: m.changes.leaving}
+		m.changes = changes{}
 	}
 	clear(b.queue)
 	b.queue = b.queue[:0]
@@ -187,15 +184,6 @@ func (b *mailbox) take() []memberChanges {
 func (g *Group) post(m *member, write func(*changes)) {
 	g.mailbox.put(m, write)
 	g.signal()
-}
-
-// leaving reports whether this is the first call for m.
-func (g *Group) leaving(m *member) bool {
-	g.mailbox.mu.Lock()
-	defer g.mailbox.mu.Unlock()
-	first := !m.changes.leaving
-	m.changes.leaving = true
-	return first
 }
 
 // applyMember applies the changes of a member. A member with a new subscription or a NACK is woken
@@ -249,7 +237,7 @@ func (g *Group) exceeds(limit int, m *member, sub *snapshot.Subscription) bool {
 func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
-	if g.userAgents.add(m.node.UserAgent, time.Now()) {
+	if g.userAgents.count(m.node.UserAgent, 1, time.Now()) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(1)
 		names := g.userAgents.mixed.Names
 		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(m.node.ID))
@@ -280,9 +268,11 @@ func (g *Group) makeRoom() bool {
 	if i < 0 {
 		return false
 	}
-	g.linger.drop(g.views[i])
+	for at := range g.views[i].lingering {
+		g.linger.endLinger(g.views[i], at)
+	}
 	g.publishSoon(time.Now())
-	g.views[i].close()
+	g.views[i].history.Close()
 	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
 	return true
 }
@@ -294,7 +284,7 @@ func (g *Group) removeMember(m *member) {
 	}
 	m.known = false
 	delete(g.members, m)
-	if g.userAgents.remove(m.node.UserAgent) {
+	if g.userAgents.count(m.node.UserAgent, -1, time.Time{}) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
 	if m.view != nil {

@@ -102,9 +102,7 @@ func (r *Registry) Reconfigure(to Settings) {
 		g.signal() // its timer follows the old settings
 	}
 	for _, g := range evicted {
-		g.cancel()
-		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: the new settings allow fewer keys", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
+		r.dropped(g, "the new settings allow fewer keys", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
 	}
 }
 
@@ -176,9 +174,7 @@ func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fan
 	g, evicted, refusal := r.admit(key, m, candidate)
 	r.mu.Unlock()
 	if evicted != nil {
-		evicted.cancel()
-		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: downstream.limits.keys is reached", "limit", r.settings().Limits.Keys)
+		r.dropped(evicted, "downstream.limits.keys is reached", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == candidate {
 		r.opts.Metrics.Keys.Add(1)
@@ -234,6 +230,13 @@ func (r *Registry) evict() *Group {
 	return g
 }
 
+// dropped ends a group that has been removed.
+func (r *Registry) dropped(g *Group, why string, args ...any) {
+	g.cancel()
+	r.opts.Metrics.Keys.Add(-1)
+	g.log.Info("key dropped: "+why, args...)
+}
+
 // leave counts m out. A key without members is idle. If there are more than MaxIdle, the one that
 // was used longest ago is dropped.
 func (r *Registry) leave(m *member) {
@@ -256,9 +259,7 @@ func (r *Registry) leave(m *member) {
 	}
 	r.mu.Unlock()
 	if evicted != nil {
-		evicted.cancel()
-		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: upstream.max_idle is reached", "max_idle", most)
+		r.dropped(evicted, "upstream.max_idle is reached", "max_idle", most)
 	}
 }
 
@@ -277,8 +278,7 @@ func (r *Registry) drop(g *Group) bool {
 	}
 	r.mu.Unlock()
 	if !evicted {
-		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: no clients for upstream.idle_ttl", "idle_ttl", r.settings().IdleTTL)
+		r.dropped(g, "no clients for upstream.idle_ttl", "idle_ttl", r.settings().IdleTTL)
 	}
 	return true
 }

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"container/list"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -19,8 +18,8 @@ import (
 //
 // The group's goroutine owns all fields except acked and anyAdded.
 type removals struct {
-	queue   list.List                  // of *waiting, in order of since
-	waiting map[partName]*list.Element // of queue
+	waiting map[partName]*waiting
+	oldest  time.Time // since when the one that waits longest does, or earlier
 	// acked is the newest generation that any client acknowledged with nothing NACKed. Any
 	// goroutine may raise it.
 	acked atomic.Uint64
@@ -40,33 +39,16 @@ type partName struct {
 
 // waiting is a deletion that waits.
 type waiting struct {
-	partName
 	since time.Time          // when it was first seen
 	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
 }
 
-// of returns the deletion of a name that waits; nil if none does.
-func (r *removals) of(at partName) *waiting {
-	if e := r.waiting[at]; e != nil {
-		return e.Value.(*waiting)
-	}
-	return nil
-}
-
-// wait makes the deletion of a name wait.
+// wait makes the deletion of a name wait, from now on.
 func (r *removals) wait(at partName, now time.Time) {
-	if r.waiting == nil {
-		r.waiting = make(map[partName]*list.Element)
+	if len(r.waiting) == 0 {
+		r.oldest = now
 	}
-	r.waiting[at] = r.queue.PushBack(&waiting{partName: at, since: now})
-}
-
-// end ends the wait of a deletion, if it waits.
-func (r *removals) end(at partName) {
-	if e := r.waiting[at]; e != nil {
-		r.queue.Remove(e)
-		delete(r.waiting, at)
-	}
+	put(&r.waiting, at, &waiting{since: now})
 }
 
 // ack records that a client acknowledged a generation with nothing NACKed. It reports whether the
@@ -133,15 +115,12 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 	}
 	for _, res := range changed {
 		if at := (partName{wildcard, res.Name}); !v.omits(at) {
-			r.end(at)
+			delete(r.waiting, at)
 		}
 		if r.acked.Load() == 0 || v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
 			continue
 		}
-		if r.added == nil {
-			r.added = make(map[string]uint64)
-		}
-		r.added[res.Name] = gen
+		put(&r.added, res.Name, gen)
 		r.anyAdded.Store(true)
 	}
 }
@@ -153,7 +132,7 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	u.Removed = nil
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
-		waits := r.of(at) != nil
+		waits := r.waiting[at] != nil
 		_, added := r.added[name]
 		if !waits && (delay <= 0 || added || !v.builder.Retain(name, u.Wildcard)) {
 			if !v.builder.Has(name, !u.Wildcard) {
@@ -166,11 +145,8 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 			r.wait(at, time.Now())
 		}
 	}
-	if len(r.waiting) == 0 || len(u.Errors) == 0 {
-		return
-	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(err *xds.ResourceError) bool {
-		w := r.of(partName{u.Wildcard, err.Name})
+	u.Errors = without(u.Errors, func(err *xds.ResourceError) bool {
+		w := r.waiting[partName{u.Wildcard, err.Name}]
 		if w != nil {
 			w.err = err
 		}
@@ -183,32 +159,37 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
 	r := &v.removals
 	r.sweep()
-	var due []*waiting
-	for e := r.queue.Front(); e != nil && !now.Before(e.Value.(*waiting).since.Add(delay)); e = r.queue.Front() {
-		w := e.Value.(*waiting)
-		r.end(w.partName)
-		due = append(due, w)
-	}
-	if len(due) == 0 {
+	if len(r.waiting) == 0 || now.Before(r.oldest.Add(delay)) {
 		return false
+	}
+	due := make(map[partName]*waiting)
+	r.oldest = now
+	for at, w := range r.waiting {
+		if now.Before(w.since.Add(delay)) {
+			if w.since.Before(r.oldest) {
+				r.oldest = w.since
+			}
+			continue
+		}
+		due[at] = w
+		delete(r.waiting, at)
 	}
 	changed := false
 	for _, wildcard := range []bool{true, false} {
 		// Partial: it is no response, so it says nothing about the rest (P67).
 		u := snapshot.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
-		for _, w := range due {
-			if w.wildcard != wildcard {
+		for at, w := range due {
+			switch {
+			case at.wildcard != wildcard:
 				continue
-			}
-			if v.omits(w.partName) { // the origin did not delete it
-				v.builder.Forget(v.names.Remove(w.name), w.name)
+			case v.omits(at): // the origin did not delete it
+				v.builder.Forget(v.names.Remove(at.name), at.name)
 				changed = true
 				continue
-			}
-			u.Removed = append(u.Removed, w.name)
-			if w.err != nil {
+			case w.err != nil:
 				u.Errors = append(u.Errors, w.err)
 			}
+			u.Removed = append(u.Removed, at.name)
 		}
 		v.dropNotRequested(&u)
 		if len(u.Removed) == 0 {
@@ -223,24 +204,20 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 
 // due returns when the next deletion takes effect; zero: none waits.
 func (r *removals) due(delay time.Duration) time.Time {
-	if e := r.queue.Front(); e != nil {
-		return e.Value.(*waiting).since.Add(delay)
+	if len(r.waiting) == 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	return r.oldest.Add(delay)
 }
 
 // forget drops the deletions of names that are no longer subscribed, or of the wildcard.
 func (r *removals) forget(names []string, wildcard bool) {
 	for _, name := range names {
-		r.end(partName{name: name})
+		delete(r.waiting, partName{name: name})
 		delete(r.added, name)
 	}
 	if wildcard {
-		for at := range r.waiting {
-			if at.wildcard {
-				r.end(at)
-			}
-		}
+		maps.DeleteFunc(r.waiting, func(at partName, _ *waiting) bool { return at.wildcard })
 		clear(r.added)
 	}
 }

@@ -62,32 +62,24 @@ type TypeStatus struct {
 	Names    *xds.NameSet
 }
 
-// counts are those of a Status. The group publishes them when its own state changed.
-type counts struct {
-	members, otherUserAgents int
-	mixed                    *MixedUserAgents
-	idleSince                time.Time
-	types                    []TypeStatus // one for each view
-}
-
-func (g *Group) count() *counts {
-	c := &counts{members: len(g.members), otherUserAgents: g.userAgents.others(), mixed: g.userAgents.mixed, idleSince: g.idleSince}
-	for _, v := range g.views {
-		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names})
+// count returns the part of the Status that the group publishes when its own state changed.
+func (g *Group) count() *Status {
+	s := &Status{
+		Key: g.key, Node: g.representative, Since: g.since,
+		Members: len(g.members), OtherUserAgents: g.userAgents.others(), Mixed: g.userAgents.mixed, IdleSince: g.idleSince,
 	}
-	return c
+	for _, v := range g.views {
+		s.Types = append(s.Types, TypeStatus{v.typ, v.members, v.wildcard, v.names})
+	}
+	return s
 }
 
 // Status returns what the group has published. It does not wait for the group. The caller must not
 // change Types.
 func (g *Group) Status() Status {
-	c, state, handles := g.counts.Load(), g.state.Load(), g.upstreams()
-	s := Status{
-		Key: g.key, Node: g.representative, Since: g.since,
-		Members: c.members, OtherUserAgents: c.otherUserAgents, Mixed: c.mixed, IdleSince: c.idleSince, Types: c.types,
-		State: state, Refusal: g.refusal.Load(),
-	}
-	for _, h := range handles {
+	s := *g.counts.Load()
+	s.State, s.Refusal = g.state.Load(), g.refusal.Load()
+	for _, h := range g.upstreams() {
 		s.Upstreams = append(s.Upstreams, *h.status.Load())
 		s.Suspended = append(s.Suspended, h.subscriber.Suspended()...)
 		if e := h.subscriber.FrequentEnds(); e != nil {

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -60,9 +61,14 @@ func (g *Group) updateRefusals() {
 		sub  *snapshot.Subscription
 	}
 	has := make(map[viewSubscription]bool)
-	check := func(m *member) {
-		if m.ended || m.view == nil {
-			return
+	if s := g.reachStatus(); s != g.reported {
+		g.reported = s
+		g.refusal.Store(nil) // the reason may have changed
+		changed = slices.Collect(maps.Keys(g.members))
+	}
+	for _, m := range changed {
+		if !m.known || m.ended || m.view == nil {
+			continue
 		}
 		of := viewSubscription{m.view, m.sub}
 		is, known := has[of]
@@ -72,21 +78,8 @@ func (g *Group) updateRefusals() {
 		}
 		if is {
 			g.setRefused(m, nil)
-			return
-		}
-		g.setRefused(m, g.refuse(m.typ))
-	}
-	if s := g.reachStatus(); s != g.reported {
-		g.reported = s
-		g.refusal.Store(nil) // the reason may have changed
-		for m := range g.members {
-			check(m)
-		}
-		return
-	}
-	for _, m := range changed {
-		if m.known {
-			check(m)
+		} else {
+			g.setRefused(m, g.refuse(m.typ))
 		}
 	}
 }

@@ -20,8 +20,7 @@ type upstreamHandle struct {
 	// Constant.
 	group      *Group
 	subscriber Subscriber
-	ctx        context.Context // the stream's; nil: it is not started
-	cancel     context.CancelFunc
+	cancel     context.CancelFunc // nil: the stream is not started
 
 	// Safe for concurrent use.
 	status    atomic.Pointer[upstream.Status]
@@ -53,7 +52,7 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 
 // Held implements upstream.Sink.
 func (h *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
-	v := find(*h.group.types.Load(), typ)
+	v := h.group.View(typ)
 	if v == nil {
 		return nil
 	}
@@ -127,17 +126,12 @@ func (g *Group) responded() bool {
 // reachStatus returns the status that decides whether the origin is reachable. That is the status
 // of an open stream, else of a stream whose last attempt failed, else of the first stream.
 func (g *Group) reachStatus() *upstream.Status {
-	for _, is := range []func(*upstream.Status) bool{
-		func(s *upstream.Status) bool { return s.Connected },
-		func(s *upstream.Status) bool { return s.Failed },
-	} {
-		for _, h := range g.upstreams() {
-			if is(h.seen) {
-				return h.seen
-			}
-		}
+	all := g.upstreams()
+	i := slices.IndexFunc(all, func(h *upstreamHandle) bool { return h.seen.Connected })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(h *upstreamHandle) bool { return h.seen.Failed })
 	}
-	return g.firstUpstream().seen
+	return all[max(i, 0)].seen
 }
 
 // startUpstreams starts the streams that are not started. While the store is being read, they wait,
@@ -147,20 +141,17 @@ func (g *Group) startUpstreams(now time.Time) {
 		return
 	}
 	for _, h := range g.upstreams() {
-		if h.ctx == nil {
-			g.startUpstream(h)
+		if h.cancel != nil {
+			continue
 		}
+		ctx, cancel := context.WithCancel(g.ctx)
+		h.cancel = cancel
+		h.subscriber.SetMetrics(g.metrics)
+		g.wg.Go(func() {
+			defer cancel()
+			h.run(ctx)
+		})
 	}
-}
-
-func (g *Group) startUpstream(h *upstreamHandle) {
-	ctx, cancel := context.WithCancel(g.ctx)
-	h.ctx, h.cancel = ctx, cancel
-	h.subscriber.SetMetrics(g.metrics)
-	g.wg.Go(func() {
-		defer cancel()
-		h.run(ctx)
-	})
 }
 
 // openSecond makes a second stream. The step starts it.

@@ -19,45 +19,30 @@ type MixedUserAgents struct {
 	Since time.Time
 }
 
-// add counts a member in. It reports whether the members begin to differ.
-func (u *userAgents) add(name string, now time.Time) (began bool) {
+// count adds n members with a name. It reports whether the members begin to differ, or no longer do.
+func (u *userAgents) count(name string, n int, now time.Time) (changed bool) {
 	if name == "" {
 		return false
 	}
 	if u.members == nil {
 		u.members = make(map[string]int)
 	}
-	if u.mixed == nil && u.named > 0 && u.members[name] == 0 {
-		u.mixed = &MixedUserAgents{Names: [2]string{u.otherThan(name), name}, Since: now}
-		began = true
+	u.named += n
+	if u.members[name] += n; u.members[name] == 0 {
+		delete(u.members, name)
 	}
-	u.members[name]++
-	u.named++
-	return began
-}
-
-// remove counts a member out. It reports whether the members no longer differ.
-func (u *userAgents) remove(name string) (ended bool) {
-	if name == "" {
-		return false
-	}
-	u.named--
-	if u.members[name]--; u.members[name] > 0 {
-		return false
-	}
-	delete(u.members, name)
-	switch was := u.mixed; {
-	case was == nil:
-		return false
-	case len(u.members) == 1:
+	was := u.mixed
+	switch {
+	case len(u.members) < 2:
 		u.mixed = nil
-		return true
-	case name == was.Names[0]:
+	case was == nil:
+		u.mixed = &MixedUserAgents{Names: [2]string{u.otherThan(name), name}, Since: now}
+	case u.members[was.Names[0]] == 0:
 		u.mixed = &MixedUserAgents{Names: [2]string{was.Names[1], u.otherThan(was.Names[1])}, Since: was.Since}
-	case name == was.Names[1]:
+	case u.members[was.Names[1]] == 0:
 		u.mixed = &MixedUserAgents{Names: [2]string{was.Names[0], u.otherThan(was.Names[0])}, Since: was.Since}
 	}
-	return false
+	return (was == nil) != (u.mixed == nil)
 }
 
 // otherThan returns one of the names that is not name; "" if there is none.

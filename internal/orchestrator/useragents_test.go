@@ -36,9 +36,9 @@ func TestUserAgents(t *testing.T) {
 				was := u.mixed != nil
 				var changed bool
 				if name := step[1:]; step[0] == '+' {
-					changed = u.add(name, now)
+					changed = u.count(name, 1, now)
 				} else {
-					changed = u.remove(name)
+					changed = u.count(name, -1, now)
 				}
 				if is := u.mixed != nil; changed != (is != was) {
 					t.Errorf("%s reports %v", step, changed)

@@ -114,34 +114,28 @@ func (v *View) dropNotRequested(u *snapshot.Update) {
 	if u.Wildcard {
 		return
 	}
-	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.requested(r) }) {
-		all := u.Changed // the caller owns the array
-		u.Changed = nil
-		for _, r := range all {
-			if v.requested(r) {
-				u.Changed = append(u.Changed, r)
-			}
-		}
-		v.metrics.NotRequested.Add(len(all) - len(u.Changed))
-	}
-	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.isRequested(n) }) {
-		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.isRequested(n) })
-	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.isRequested(e.Name) })
-	v.dropNotRequestedAliases(u)
-}
-
-// dropNotRequestedAliases removes from u the unresolved aliases that are no longer subscribed
-// (P18).
-func (v *View) dropNotRequestedAliases(u *snapshot.Update) {
+	all := len(u.Changed)
+	u.Changed = without(u.Changed, func(r *xds.Resource) bool { return !r.RequestedBy(v.names) })
+	v.metrics.NotRequested.Add(all - len(u.Changed))
+	u.Removed = without(u.Removed, func(n string) bool { return !v.isRequested(n) })
+	u.Errors = without(u.Errors, func(e *xds.ResourceError) bool { return !v.isRequested(e.Name) })
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
-		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
-		if len(names) > 0 {
-			left = append(left, xds.Unresolved{Resource: w.Resource, Names: names})
+		w.Names = without(w.Names, func(n string) bool { return !v.names.Has(n) })
+		if len(w.Names) > 0 {
+			left = append(left, w)
 		}
 	}
 	u.Unresolved = left
+}
+
+// without returns list without the elements for which drop returns true. It does not change list,
+// whose array others own.
+func without[T any](list []T, drop func(T) bool) []T {
+	if !slices.ContainsFunc(list, drop) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), drop)
 }
 
 // answersUnknown reports whether u has a name that was unknown before.
@@ -159,9 +153,6 @@ func (v *View) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) b
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
-
-// requested reports whether a resource is subscribed by its name, an alias or a glob.
-func (v *View) requested(r *xds.Resource) bool { return r.RequestedBy(v.names) }
 
 // isRequested reports whether name, or the resource held under it, is subscribed.
 func (v *View) isRequested(name string) bool {
@@ -198,10 +189,7 @@ func (g *Group) requestAgain(v *View, names []string) {
 		if g.opts.SotWOrigins || !v.isAbsent(name) || now.Before(v.requestedAgain[name].Add(g.settings().Linger)) {
 			continue
 		}
-		if v.requestedAgain == nil {
-			v.requestedAgain = make(map[string]time.Time)
-		}
-		v.requestedAgain[name] = now
+		put(&v.requestedAgain, name, now)
 		v.again = append(v.again, name)
 	}
 }
@@ -274,18 +262,20 @@ func (v *View) wake(prev, next *snapshot.Snapshot) (woken int) {
 
 // setNacking records whether the client of a member NACKs something.
 func (v *View) setNacking(m *member, nacks bool) {
-	switch {
-	case !nacks:
+	if nacks {
+		put(&v.nacking, m, struct{}{})
+	} else {
 		delete(v.nacking, m)
-	case v.nacking == nil:
-		v.nacking = map[*member]struct{}{m: {}}
-	default:
-		v.nacking[m] = struct{}{}
 	}
 }
 
-// close forgets the history of the type.
-func (v *View) close() { v.history.Close() }
+// put sets m[k], and makes the map if it is nil.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
 
 // answered reports whether the origin has answered the wildcard.
 func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
@@ -318,14 +308,10 @@ func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.
 		return
 	}
 	now := time.Now()
-	switch {
-	case stream != c.stream:
-		asked := *stream
-		if c.requested.After(asked) {
-			asked = c.requested
-		}
-		c.stream, c.pause, c.added = stream, now.Sub(asked), now
-	default:
+	if stream != c.stream {
+		c.stream, c.added = stream, now
+		c.pause = min(now.Sub(*stream), now.Sub(c.requested)) // since the request, which is the later one
+	} else {
 		c.pause = max(c.pause, now.Sub(c.newest))
 		if b.AddsResources(u) {
 			c.added = now
