@@ -23,9 +23,8 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
-	"internal/fanout/session": "one type on one stream is one state, which both variants change",
-	"internal/upstream":       "a key's streams, probes and trials share the state of one goroutine",
-	"cmd/relay":               "it has one file for each command, which share flags and output, and the wiring of serve",
+	"internal/upstream": "a key's streams, probes and trials share the state of one goroutine",
+	"cmd/relay":         "it has one file for each command, which share flags and output, and the wiring of serve",
 }
 
 // place lists the packages of this module that a package may import, and the reason why it may

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -74,17 +75,13 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(listener.RequestWindow),
 		grpc.StaticConnWindowSize(listener.RequestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
+		grpc.MaxRecvMsgSize(cmp.Or(s.settings().Limits.RequestBytes, maxResponse)),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection,
 			MaxConnectionAge: s.opts.MaxConnectionAge, MaxConnectionAgeGrace: ageGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
-	}
-	if n := s.settings().Limits.RequestBytes; n > 0 {
-		opts = append(opts, grpc.MaxRecvMsgSize(n))
-	} else {
-		opts = append(opts, grpc.MaxRecvMsgSize(maxResponse))
 	}
 	if n := s.settings().Limits.StreamsPerConnection; n > 0 {
 		// One more, so that it is refused with a reason. Otherwise the client's transport

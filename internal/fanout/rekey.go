@@ -216,10 +216,18 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	return st.node, out
 }
 
-// addChecked adds a type to the stream. If the rules changed since its key was looked up, the
-// rekeyer may have missed the type. Then the stream checks its keys itself.
+// addChecked adds a type to the stream, after those that are sent before it. If the rules changed
+// since its key was looked up, the rekeyer may have missed the type. Then the stream checks its keys
+// itself.
 func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *Refusal) {
-	st.addType(ty)
+	st.mu.Lock()
+	st.types = append(st.types, ty)
+	if ty.unanswered != nil {
+		ty.unanswered.Add(1)
+	}
+	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
+	st.order = slices.Insert(slices.Clone(st.order), at, ty)
+	st.mu.Unlock()
 	st.tellRouted()
 	if st.srv.rekeyer.generation.Load() != generation {
 		return ty, st.checkKeys()

@@ -298,19 +298,6 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	return st.addChecked(ty, generation)
 }
 
-// addType adds a type to the stream, after those that are sent before it.
-func (st *stream) addType(ty *streamType) *streamType {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.types = append(st.types, ty)
-	if ty.unanswered != nil {
-		ty.unanswered.Add(1)
-	}
-	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
-	st.order = slices.Insert(slices.Clone(st.order), at, ty)
-	return ty
-}
-
 // tellRouted tells the groups of the stream's clusters and load assignments if the stream has
 // listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {

@@ -63,7 +63,8 @@ func (g *Group) assign() {
 		v.assign(g)
 	}
 	for _, h := range slices.Backward(g.upstreams()) {
-		if len(g.upstreams()) > 1 && !g.carries(h) {
+		carries := slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == h || v.namesOn == h })
+		if !carries && len(g.upstreams()) > 1 {
 			g.closeUpstream(h)
 		}
 	}
@@ -96,11 +97,6 @@ func (g *Group) otherThan(h *upstreamHandle) *upstreamHandle {
 		}
 	}
 	return g.openSecond()
-}
-
-// carries reports whether the stream carries anything.
-func (g *Group) carries(h *upstreamHandle) bool {
-	return slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == h || v.namesOn == h })
 }
 
 // subscribes reports whether the group subscribes to anything.

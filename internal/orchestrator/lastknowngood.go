@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -85,9 +83,7 @@ func (k *storeWriter) completed() {
 
 // Generations yields the generations to store, for store.Run.
 func (r *Registry) Generations() iter.Seq[store.Generation] {
-	r.mu.Lock()
-	groups := slices.Collect(maps.Values(r.groups))
-	r.mu.Unlock()
+	groups := r.Groups()
 	return func(yield func(store.Generation) bool) {
 		for _, g := range groups {
 			for _, v := range *g.types.Load() {

@@ -30,15 +30,11 @@ func (g *Group) updateReachability(now time.Time) {
 		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
-	failed := s.Failed && (!g.loading || late) // what is being read may be all that clients need
-	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !g.excluding())
+	failed := s.Failed && (!g.loading || late)                                                                        // what is being read may be all that clients need
+	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() }) // P68
+	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !excluding)
 	g.serveStored = g.unreachable || late
 	g.refusalLogged = g.refusalLogged && !g.responded()
-}
-
-// excluding reports whether a stream goes on without something that clients want (P68).
-func (g *Group) excluding() bool {
-	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() })
 }
 
 // updateRefusals tells members whether the relay has anything that they want while the origin is

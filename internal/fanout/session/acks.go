@@ -124,7 +124,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.IsNACK:
 		// P19: a late NACK of an earlier response is recorded as well.
 		out.Answer = Nacked
-		s.nacks.lastWasNACK, s.nacks.seen = true, s.inFlight.responses[i].of
+		s.nacks.nacked(s.inFlight.responses[i].of)
 		s.recordNACK(&s.inFlight.responses[i], s.inFlight.responses[i+1:])
 	case sotw && !newest:
 		out.Answer = Stale

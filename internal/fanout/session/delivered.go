@@ -109,11 +109,6 @@ func (d *delivered) error(sub *snapshot.Subscription, name string) *xds.Resource
 	return d.baseline.error(sub, name)
 }
 
-func (d *delivered) setError(name string, e *xds.ResourceError) { put(&d.errors, name, e) }
-
-// addBeforeACK records what the client has under a name beside the snapshot; nil: nothing.
-func (d *delivered) addBeforeACK(name string, r *xds.Resource) { put(&d.sentBeforeACK, name, r) }
-
 // moveTo records a response that was made from a snapshot. retained are resources that the client
 // still has besides.
 func (d *delivered) moveTo(to *snapshot.Snapshot, retained map[string]*xds.Resource) {
@@ -151,7 +146,7 @@ func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 			continue
 		}
 		if _, is := at.Look(was, n); is != snapshot.Present {
-			d.addBeforeACK(n, nil)
+			put(&d.sentBeforeACK, n, nil)
 		}
 	}
 }

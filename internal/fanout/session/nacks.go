@@ -11,7 +11,7 @@ import (
 type nacks struct {
 	list        []nackedResponse // oldest first, at most maxPendingACKs; nil: none
 	lastWasNACK bool             // the client answered the last response with a NACK
-	seen        SnapshotID       // as in nackedResponse, for a full-state response
+	seen        SnapshotID       // up to which the session has looked for what the origin sent again
 }
 
 // nackedResponse is what a response held that the client rejected. None of it is sent again by
@@ -25,8 +25,6 @@ type nackedResponse struct {
 	byAlias  []string
 	manifest *Manifest // of the response; nil: not known
 	gen      uint64    // of the response, the oldest of several
-	// seen is the snapshot up to which the session has looked for what the origin sent again.
-	seen SnapshotID
 }
 
 // maxNackedNames bounds the names of merged NACKs. The origin decides what a wildcard covers, so
@@ -108,7 +106,7 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 	if s.fullState() || len(f.manifest.names) == 0 {
 		return
 	}
-	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen, seen: f.of}
+	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen}
 	if !f.sub.Wildcard {
 		if r.byAlias = slices.DeleteFunc(slices.Clone(r.names), f.sub.Names.Has); len(r.byAlias) == 0 {
 			r.byAlias = nil
@@ -156,7 +154,7 @@ func (ns *nacks) add(r nackedResponse, now clientView) {
 		return
 	}
 	a, b := &ns.list[0], &ns.list[1]
-	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen), seen: b.seen}
+	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen)}
 	sortUnique(&both.names)
 	sortUnique(&both.byAlias)
 	both.names = now.requestedNames(&both)
@@ -164,6 +162,15 @@ func (ns *nacks) add(r nackedResponse, now clientView) {
 	both.byAlias = both.byAlias[:min(len(both.byAlias), maxNackedNames)]
 	ns.list = slices.Delete(ns.list, 0, 1)
 	ns.list[0] = both
+}
+
+// nacked records that the client rejected a response of this snapshot. What the origin has sent again
+// since counts. A response that was sent before an ACK is newer than what the session has looked for.
+func (ns *nacks) nacked(of SnapshotID) {
+	ns.lastWasNACK = true
+	if of.Lineage == ns.seen.Lineage {
+		ns.seen.Gen = min(ns.seen.Gen, of.Gen)
+	}
 }
 
 // drop forgets the NACKs for which done returns true.
@@ -238,46 +245,33 @@ func (c comparison) toResend(changed []string) (hit []nackedResponse) {
 		if slices.ContainsFunc(r.names, func(n string) bool {
 			_, is := slices.BinarySearch(changed, n)
 			return is
-		}) || c.sentAgain(r.seen, r.names) {
+		}) || c.sentAgain(r.names) {
 			hit = append(hit, r)
 		}
 	}
 	return hit
 }
 
-// sentAgain reports whether the origin sent any of the names under a new version since a snapshot;
-// nil: anything that the client requests.
-func (c comparison) sentAgain(since SnapshotID, names []string) bool {
-	return c.to.AnyPushedSince(since.Lineage, since.Gen, c.s.sub.effective, names)
+// sentAgain reports whether the origin sent any of the names under a new version since the session
+// looked for that; nil: anything that the client requests.
+func (c comparison) sentAgain(names []string) bool {
+	return c.to.AnyPushedSince(c.s.nacks.seen.Lineage, c.s.nacks.seen.Gen, c.s.sub.effective, names)
 }
 
 // nackedSentAgain reports whether the origin sent anything again that the client rejected.
 func (c comparison) nackedSentAgain() bool {
 	ns := &c.s.nacks
 	if c.s.fullState() {
-		return ns.lastWasNACK && !c.s.inFlight.any() && c.sentAgain(ns.seen, nil) // else it has been sent again
+		return ns.lastWasNACK && !c.s.inFlight.any() && c.sentAgain(nil) // else it has been sent again
 	}
-	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return c.sentAgain(r.seen, r.names) })
-}
-
-// moveTo records that the session has looked for what the origin sent again up to a snapshot.
-func (ns *nacks) moveTo(at SnapshotID) {
-	ns.seen = at
-	for i := range ns.list {
-		ns.list[i].seen = at
-	}
+	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return c.sentAgain(r.names) })
 }
 
 // NacksSomething reports whether the client rejected something that it still requests.
 func (s *Session) NacksSomething() bool {
-	if s.sub.effective.Empty() {
-		return false
-	}
-	if s.nacks.lastWasNACK && s.fullState() {
-		return true
-	}
 	now := s.view(s.delivered.snapshot)
-	return slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return now.requestsAny(&r) })
+	return !s.sub.effective.Empty() && (s.nacks.lastWasNACK && s.fullState() ||
+		slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return now.requestsAny(&r) }))
 }
 
 // RemembersNoNACK reports whether the client's last answer was an ACK and the session remembers no NACK.

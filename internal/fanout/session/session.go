@@ -112,7 +112,7 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 		s.deliver(p)
 	}
 	for _, name := range m.LaterErrors {
-		s.delivered.setError(name, nil) // so that the error is sent with the next response (P39)
+		put(&s.delivered.errors, name, nil) // so that the error is sent with the next response (P39)
 	}
 	s.nacks.repeatRest(s.view(s.delivered.snapshot), p, m, &s.forced)
 	s.normalize()
@@ -177,7 +177,7 @@ func (s *Session) deliver(p *Plan) {
 		s.resumed.versions = p.pendingVersions
 	}
 	s.delivered.moveTo(p.To, retained)
-	s.nacks.moveTo(IDOf(p.To))
+	s.nacks.seen = IDOf(p.To)
 	s.inFlight.changeWaits = false
 	for name := range s.forced.names {
 		if retained[name] == nil && s.answeredBy(p.To, name) {
@@ -196,18 +196,18 @@ func (s *Session) deliver(p *Plan) {
 // deliverBeforeACK records the answers of a plan that does not move the session to a snapshot.
 func (s *Session) deliverBeforeACK(p *Plan) {
 	for n, r := range p.answered {
-		s.delivered.addBeforeACK(n, r)
+		put(&s.delivered.sentBeforeACK, n, r)
 		delete(s.forced.names, n)
 		delete(s.resumed.initial(), n)
 		if r != nil && s.delivered.error(s.sub.effective, n) != nil {
-			s.delivered.setError(n, nil) // the resource cleared it (P39)
+			put(&s.delivered.errors, n, nil) // the resource cleared it (P39)
 		}
 	}
 	for _, n := range p.answeredAliases {
 		delete(s.forced.names, n)
 	}
 	for _, e := range p.content.Errors {
-		s.delivered.setError(e.Name, e)
+		put(&s.delivered.errors, e.Name, e)
 		delete(s.forced.names, e.Name)
 	}
 }

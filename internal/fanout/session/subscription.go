@@ -206,6 +206,6 @@ func (s *Session) wildcardEnded(was *snapshot.Subscription) {
 	}
 	if s.form.Variant == xds.SotW && s.nacks.lastWasNACK && !s.fullState() && len(kept) > 0 {
 		byAlias := slices.DeleteFunc(slices.Clone(kept), sub.Names.Has)
-		s.nacks.list = append(s.nacks.list, nackedResponse{names: kept, byAlias: byAlias, gen: at.Gen, seen: IDOf(at)})
+		s.nacks.list = append(s.nacks.list, nackedResponse{names: kept, byAlias: byAlias, gen: at.Gen})
 	}
 }
