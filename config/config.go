@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
 
 // Config is the whole file. The yaml tags are the keys of the file. Default has the values of keys
 // that are left out.
@@ -101,7 +105,7 @@ type ServerKeepalive struct {
 
 // Limits bound what clients can make the relay hold; 0 is no limit.
 type Limits struct {
-	Connections          int   `yaml:"connections"`
+	Connections          Count `yaml:"connections"`
 	Streams              int   `yaml:"streams"`
 	StreamsPerSecond     int   `yaml:"streams_per_second"`
 	RequestsPerSecond    int   `yaml:"requests_per_second"`
@@ -117,6 +121,26 @@ type Limits struct {
 	NamesPerKey          int   `yaml:"names_per_key"`
 	TypesPerKey          int   `yaml:"types_per_key"`
 	PinnedBytes          int64 `yaml:"pinned_bytes"`
+}
+
+// Count is a number, or Auto.
+type Count int
+
+// Auto lets the relay choose the number. It is written as auto.
+const Auto Count = -1
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Count) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*c = Auto
+		return nil
+	}
+	n, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil {
+		return fmt.Errorf("must be auto or a number from 0 on, but is %q", text)
+	}
+	*c = Count(n)
+	return nil
 }
 
 // Upstream configures the side of the origins.
@@ -245,6 +269,7 @@ func Default() Config {
 			Drain:            30 * time.Second,
 			Keepalive:        ServerKeepalive{Time: 60 * time.Second, Timeout: 60 * time.Second, MinTime: 10 * time.Second},
 			Limits: Limits{
+				Connections:          Auto,
 				RequestsPerSecond:    1000,
 				NamesPerSecond:       5000,
 				StreamsPerConnection: 100,

@@ -287,6 +287,9 @@ func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
 // setText sets a scalar from the text of a variable or flag. Numbers and booleans are read as in a
 // file, so that 010000 is the same number everywhere. Durations and strings need no quotes.
 func setText(v reflect.Value, s string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(s))
+	}
 	switch {
 	case v.Type() == durationType:
 		t, err := time.ParseDuration(s)

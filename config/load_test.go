@@ -278,3 +278,34 @@ func TestCheckFiles(t *testing.T) {
 		t.Errorf("%v", faults)
 	}
 }
+
+// limits.connections is a number or auto, in the file and in the environment.
+func TestConnections(t *testing.T) {
+	for _, text := range []string{"auto", "0", "500", "-1", "many", "1.5"} {
+		var faults [2]string
+		var got [2]Count
+		for i, file := range []string{origin + "downstream: {limits: {connections: " + text + "}}\n", origin} {
+			if i == 1 {
+				t.Setenv("RELAY_DOWNSTREAM_LIMITS_CONNECTIONS", text)
+			}
+			cfg, err := Load(write(t, file), nil)
+			if cfg != nil {
+				got[i] = cfg.Downstream.Limits.Connections
+			}
+			if err != nil {
+				_, faults[i], _ = strings.Cut(err.Error(), "downstream.limits.connections: ")
+			}
+			t.Setenv("RELAY_DOWNSTREAM_LIMITS_CONNECTIONS", "")
+		}
+		want, ok := map[string]Count{"auto": Auto, "0": 0, "500": 500}[text]
+		fault := ""
+		if !ok {
+			fault = fmt.Sprintf("must be auto or a number from 0 on, but is %q", text)
+		}
+		for i := range faults {
+			if fault == "" && got[i] != want || !strings.HasPrefix(faults[i], fault) || (fault == "") != (faults[i] == "") {
+				t.Errorf("%s: %v and %q, want %v and %q", text, got[i], faults[i], want, fault)
+			}
+		}
+	}
+}

@@ -97,7 +97,6 @@ func (v *checks) downstream() {
 		n   int64
 	}{
 		{"streams", int64(d.Limits.Streams)},
-		{"connections", int64(d.Limits.Connections)},
 		{"streams_per_second", int64(d.Limits.StreamsPerSecond)},
 		{"requests_per_second", int64(d.Limits.RequestsPerSecond)},
 		{"names_per_second", int64(d.Limits.NamesPerSecond)},

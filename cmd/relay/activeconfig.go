@@ -167,6 +167,9 @@ var aggregation = regexp.MustCompile(`^aggregation\.(rules|file|unmatched)`)
 func (r *relay) limits(c *activeConfig) config.Limits {
 	l, first := c.cfg.Downstream.Limits, &r.cfg.Downstream.Limits
 	l.Connections, l.RequestBytes, l.StreamsPerConnection = first.Connections, first.RequestBytes, first.StreamsPerConnection
+	if l.Connections == config.Auto {
+		l.Connections = autoConnections(r.cfg, openFiles())
+	}
 	return l
 }
 

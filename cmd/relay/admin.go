@@ -48,7 +48,7 @@ func (r *relay) openAdminGRPC() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.adminGRPCListener = listener.New(l, &listener.Policy{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.adminGRPCListener = r.fanout.ListenAdmin(l, &listener.Policy{Key: "admin.grpc_address", TLS: r.admin.TLS("h2")}, grpcadmin.MaxConnections)
 	return nil
 }
 

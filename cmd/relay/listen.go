@@ -63,7 +63,7 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 func newClientListeners(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*clientListener, error) {
 	var out []*clientListener
 	for i, l := range d.Listen() {
-		e := &clientListener{conf: l, policy: &listener.Policy{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
+		e := &clientListener{conf: l, policy: &listener.Policy{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
@@ -77,14 +77,14 @@ func newClientListeners(d *config.Downstream, identities []*expr.Predicate, m *t
 	return out, nil
 }
 
-func (e *clientListener) open() error {
+func (e *clientListener) open(on *fanout.Server) error {
 	// gRPC's keepalive replaces the kernel's (see listener.KeepAlive).
 	lc := net.ListenConfig{KeepAlive: listener.KeepAlive}
 	l, err := lc.Listen(context.Background(), "tcp", e.conf.Address)
 	if err != nil {
 		return fmt.Errorf("%s.address: %w", e.conf.Key, err)
 	}
-	e.Listener = listener.New(l, e.policy)
+	e.Listener = on.Listen(l, e.policy)
 	return nil
 }
 

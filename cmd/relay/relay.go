@@ -185,7 +185,7 @@ func (r *relay) listen() (err error) {
 		}
 	}()
 	for _, e := range r.listeners {
-		if err := e.open(); err != nil {
+		if err := e.open(r.fanout); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		})
 	}
 	parts.Go(func() {
-		if err := g.Serve(listener.New(down, &listener.Policy{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := g.Serve(server.Listen(down, &listener.Policy{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})

@@ -327,13 +327,17 @@ func refusalProblem(r *refusal.Recent) overview.Problem {
 	if r.Key == "" && r.Node != "" { // the error of a refused key names the key
 		of = ", last node " + r.Node
 	}
-	what := "stream"
-	if r.Reason == telemetry.Handshake.String() {
-		what = "connection"
+	text := fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "stream"))
+	impact := "Refused clients get nothing from this relay. A client that has a configuration keeps it."
+	switch r.Reason {
+	case telemetry.Handshake.String(), telemetry.Protocol.String():
+		text = fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "connection"))
+	case telemetry.LimitConnections.String(), telemetry.OpenFiles.String():
+		text, impact = "connections of clients wait", "These clients get nothing from this relay until others leave."
 	}
 	p := overview.Problem{
-		Text:   fmt.Sprintf("the relay refused or ended %s in the last minute; reason %s%s: %s", counted(r.Count, what), r.Reason, of, r.Error),
-		Impact: "Refused clients get nothing from this relay. A client that has a configuration keeps it.",
+		Text:   fmt.Sprintf("%s; reason %s%s: %s", text, r.Reason, of, r.Error),
+		Impact: impact,
 		Next:   fmt.Sprintf("Look up the reason %s in docs/operations.md, \"Why clients are refused\".", r.Reason),
 	}
 	if at := r.At; at != (time.Time{}) {

@@ -91,7 +91,7 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		srv.Register(g)
 		ctx, cancel := context.WithCancel(context.Background())
 		var parts sync.WaitGroup
-		parts.Go(func() { _ = g.Serve(listener.New(l, &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})) })
+		parts.Go(func() { _ = g.Serve(srv.Listen(l, &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})) })
 		parts.Go(func() { _ = srv.Run(ctx) })
 		conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))

@@ -3,13 +3,19 @@ package fanout
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -57,6 +63,17 @@ const idleConnection = 5 * time.Minute
 // older than max_connection_age.
 const ageGrace = 5 * time.Second
 
+// Listen wraps a listener of the server that is made with ServerOptions.
+func (s *Server) Listen(l net.Listener, p *listener.Policy) net.Listener {
+	return listener.New(l, p, s.admission, s.refusals)
+}
+
+// ListenAdmin wraps the listener of the server that is made with AdminServerOptions. Its
+// connections have a limit of their own.
+func (s *Server) ListenAdmin(l net.Listener, p *listener.Policy, connections config.Count) net.Listener {
+	return listener.New(l, p, listener.NewAdmission(config.Limits{Connections: connections}), s.refusals)
+}
+
 // Keepalive is when connections are pinged, and how often clients may ping.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 
@@ -65,7 +82,9 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed, s.refusing)),
+		//lint:ignore SA1019 A registered compressor would also be offered to origins.
+		grpc.RPCDecompressor(noGzip{}),
+		grpc.Creds(listener.Credentials(s.refusing)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
 		// Without a read buffer, an idle connection keeps none.
@@ -96,7 +115,7 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 // clients.
 func (s *Server) AdminServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed, func() bool { return false })),
+		grpc.Creds(listener.Credentials(func() bool { return false })),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.ReadBufferSize(0),
 		grpc.StaticStreamWindowSize(listener.RequestWindow),
@@ -126,4 +145,23 @@ type finisher interface {
 func finisherOf(gs grpc.ServerStream) finisher {
 	f, _ := grpc.ServerTransportStreamFromContext(gs.Context()).(finisher)
 	return f
+}
+
+// noGzip lets streams with gzip reach their handler, which refuses them with a reason. Without it,
+// grpc would end them without a trace.
+type noGzip struct{}
+
+// Type implements grpc.Decompressor.
+func (noGzip) Type() string { return "gzip" }
+
+// Do implements grpc.Decompressor. No request of such a stream is read.
+func (noGzip) Do(io.Reader) ([]byte, error) { return nil, errors.New("gzip is not supported") }
+
+// refuseCompressed refuses a stream whose requests are compressed.
+func refuseCompressed(gs grpc.ServerStream) *Refusal {
+	s, ok := grpc.ServerTransportStreamFromContext(gs.Context()).(interface{ RecvCompress() string })
+	if !ok || s.RecvCompress() != (noGzip{}).Type() {
+		return nil
+	}
+	return Refuse(codes.Unimplemented, telemetry.Compression, "stream: the client compresses its requests with gzip, which the relay does not support; turn compression off in its channel")
 }

@@ -82,7 +82,7 @@ func (r *serverFixture) listen(policy *listener.Policy) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.grpc.Serve(listener.New(l, policy)) // ended below, or by Stop
+		_ = r.grpc.Serve(r.srv.Listen(l, policy)) // ended below, or by Stop
 	}()
 	r.t.Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().String()

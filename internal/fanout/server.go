@@ -157,7 +157,11 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 }
 
 func (s *Server) serveStream(st *stream) error {
-	if refused := s.admission.Enter(st.caller, st.conn); refused != nil {
+	refused := refuseCompressed(st.grpc)
+	if refused == nil {
+		refused = s.admission.Enter(st.caller, st.conn)
+	}
+	if refused != nil {
 		s.metrics.Refuse(refused.Reason)
 		s.refusals.Note("client stream refused", refused, st.client(""))
 		return refused

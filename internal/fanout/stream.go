@@ -100,7 +100,8 @@ func (st *stream) status(err error) error {
 		return nil // the client is done
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		st.srv.metrics.Refuse(telemetry.LimitRequestBytes)
+		st.End(Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows: %s", status.Convert(err).Message()))
+		return st.refusal.Load()
 	}
 	return err
 }

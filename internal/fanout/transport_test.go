@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A connection older than max_connection_age is closed, and its client comes back.
@@ -37,11 +39,11 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 	c.want("a ")
 }
 
-// Above the limit a connection waits unaccepted until another is closed.
-func TestConnectionsWaitUnaccepted(t *testing.T) {
-	r := newServerFixture(t, nil)
-	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	r.addr = r.listen(&listener.Policy{Key: "downstream", Connections: 1})
+// Above the limit, of all listeners together, a connection waits until another is closed. The log
+// and the status name it.
+func TestConnectionsWait(t *testing.T) {
+	var log xdstest.Log
+	r := newServerFixture(t, func(o *Options) { o.Limits.Connections, o.Log = 1, log.Logger() })
 	first, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +52,18 @@ func TestConnectionsWaitUnaccepted(t *testing.T) {
 	if _, err := io.ReadFull(first, make([]byte, 9)); err != nil { // the server's settings: it is accepted
 		t.Fatal(err)
 	}
-	second, err := net.Dial("tcp", r.addr)
+	second, err := net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream.listeners[1]"}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = second.Close() }()
+	r.counted(telemetry.LimitConnections, 1)
+	r.eventually(func() bool {
+		return log.Count(`level=WARN msg="client connections wait" peer=`+second.LocalAddr().String()+` listener=downstream.listeners[1] reason=connections`) == 1
+	})
+	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Reason != "connections" || !strings.Contains(got[0].Error, second.LocalAddr().String()) {
+		t.Errorf("%+v", got)
+	}
 	_ = second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := second.Read(make([]byte, 1)); n > 0 || err == nil {
 		t.Fatalf("served above the limit: %d %v", n, err)

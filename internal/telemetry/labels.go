@@ -195,8 +195,8 @@ var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom
 
 func (s Span) String() string { return spanNames[s] }
 
-// Reason is why a client was refused, its stream ended, its request ignored, or its request delayed
-// (LimitRequestsPerSecond, LimitNamesPerSecond).
+// Reason is why a client was refused, its stream ended, its request ignored, or its request or
+// connection delayed (LimitRequestsPerSecond, LimitNamesPerSecond, LimitConnections).
 type Reason uint8
 
 // The reasons. Those with the name of a key of downstream.limits are counted when that limit is
@@ -210,6 +210,9 @@ const (
 	KeyError                        // an error or empty value in a rule's key (P5)
 	KeyChanged                      // ended because changed rules give another key (P5)
 	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
+	Protocol                        // the first bytes of a connection are of another protocol
+	Compression                     // compressed requests
+	OpenFiles                       // no connection can be accepted: too many open files
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
 	NoNames                         // delta, and the origin's resources have no names; unanswered (P3)
@@ -226,6 +229,7 @@ const (
 	Draining                        // the relay is shutting down
 	MessageLimit                    // the client ended its stream right after a large response (P38)
 
+	LimitConnections
 	LimitStreams
 	LimitStreamsPerSecond
 	LimitStreamsPerPeer
@@ -254,6 +258,9 @@ var reasonNames = [reasons]string{
 	KeyError:          "key_error",
 	KeyChanged:        "key_changed",
 	Handshake:         "tls_handshake",
+	Protocol:          "protocol",
+	Compression:       "compression",
+	OpenFiles:         "open_files",
 	Identity:          "identity",
 	Secrets:           "secrets",
 	NoNames:           "no_names",
@@ -270,6 +277,7 @@ var reasonNames = [reasons]string{
 	Draining:          "draining",
 	MessageLimit:      "client_message_limit",
 
+	LimitConnections:          "connections",
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",
 	LimitStreamsPerPeer:       "streams_per_peer",

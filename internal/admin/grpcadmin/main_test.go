@@ -214,9 +214,9 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	operators, end := context.WithCancel(ctx)
 	var parts, run sync.WaitGroup
 	parts.Go(func() { _ = r.fanout.Run(ctx) })
-	parts.Go(func() { _ = clients.Serve(listener.New(down, &listener.Policy{Key: "downstream"})) })
+	parts.Go(func() { _ = clients.Serve(r.fanout.Listen(down, &listener.Policy{Key: "downstream"})) })
 	run.Go(func() {
-		if err := r.srv.Run(operators, listener.New(up, &listener.Policy{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
+		if err := r.srv.Run(operators, r.fanout.ListenAdmin(up, &listener.Policy{Key: "admin.grpc_address", TLS: tls}, MaxConnections)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -11,10 +11,13 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// Admission admits streams and polls within the limits. It counts peers by Caller.Account.
-// Connections are counted by identity, since two clients on two listeners may have one remote
-// address.
+// Admission admits connections, streams and polls within the limits. It counts peers by
+// Caller.Account. Streams of a connection are counted by the connection's identity, since two
+// clients on two listeners may have one remote address.
 type Admission struct {
+	// connections has an element for each open connection; nil: no limit.
+	connections chan struct{}
+
 	mu      sync.Mutex
 	limits  config.Limits
 	rate    *rate.Limiter // nil: no limit
@@ -26,11 +29,14 @@ type Admission struct {
 // NewAdmission makes an Admission with these limits.
 func NewAdmission(l config.Limits) *Admission {
 	a := &Admission{perPeer: make(map[string]int), perConn: make(map[*Conn]int)}
+	if l.Connections > 0 {
+		a.connections = make(chan struct{}, l.Connections)
+	}
 	a.Reconfigure(l)
 	return a
 }
 
-// Reconfigure sets other limits. A rate that stays the same continues. A new rate begins with a
+// Reconfigure sets other limits, except that of connections. A rate that stays the same continues. A new rate begins with a
 // second's worth of streams.
 func (a *Admission) Reconfigure(l config.Limits) {
 	a.mu.Lock()

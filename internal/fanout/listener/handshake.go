@@ -18,17 +18,13 @@ const HandshakeTimeout = 20 * time.Second
 // handshakes are the transport credentials of the one grpc server that serves all listeners. The
 // listener that accepted a connection says how it is secured, and what is known of its client. A
 // grpc server for each listener would need its own health service, drain and Stop.
-type handshakes struct {
-	failed   func(listener, peer string, err error)
-	refusing func() bool
-}
+type handshakes struct{ refusing func() bool }
 
-// Credentials are the transport credentials of a grpc server that serves what New returns. Both
-// functions are called from several goroutines at a time. failed is called for each TLS handshake
-// that fails, with the listener's key and the peer's address. It is not called for a probe of the
-// port. While refusing returns true, each handshake begins later (headStart).
-func Credentials(failed func(listener, peer string, err error), refusing func() bool) credentials.TransportCredentials {
-	return handshakes{failed, refusing}
+// Credentials are the transport credentials of a grpc server that serves what New returns. While
+// refusing returns true, each handshake begins later (headStart). It is called from several
+// goroutines at a time.
+func Credentials(refusing func() bool) credentials.TransportCredentials {
+	return handshakes{refusing}
 }
 
 // headStart is how much later a handshake begins while the relay refuses clients. A gRPC client
@@ -74,18 +70,16 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
-		if !c.Probed(err) {
-			h.failed(c.in.policy.Key, from, err)
-		}
+		c.HandshakeFailed(err)
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
 	return secured, authInfo{c, c.in.policy.Caller(from, &state)}, nil
 }
 
-// Probed reports whether a TLS handshake that failed with err was a probe of the port, which is no
+// probed reports whether a TLS handshake that failed with err was a probe of the port, which is no
 // failure.
-func (c *Conn) Probed(err error) bool {
+func (c *Conn) probed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 }
 

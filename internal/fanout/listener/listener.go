@@ -1,14 +1,19 @@
 package listener
 
 import (
+	"errors"
+	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
+
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
 )
 
 // notSent is how many unsent bytes the kernel holds for a client that does not read. It may hold
@@ -40,36 +45,14 @@ func SendTime(timeout time.Duration, bytes int) time.Duration {
 }
 
 // New wraps a listener. Credentials secure its connections as the policy says. They use little of
-// the kernel's memory. At most p.Connections are open at a time; others wait unaccepted.
-func New(l net.Listener, p *Policy) net.Listener {
-	out := &listener{Listener: Bounded(l, p.Connections), policy: p}
+// the kernel's memory. Further connections than the Admission allows, of all its listeners, wait.
+func New(l net.Listener, p *Policy, a *Admission, r *refusal.Log) net.Listener {
+	out := &listener{Listener: l, policy: p, admission: a, refusals: r, closed: make(chan struct{})}
+	out.close = sync.OnceFunc(func() { close(out.closed) })
 	if p.TLS != nil {
 		out.creds = credentials.NewTLS(p.TLS)
 	}
 	return out
-}
-
-// Bounded returns a listener whose connections use little of the kernel's memory. At most so many
-// are open at a time; 0: no limit.
-func Bounded(l net.Listener, connections int) net.Listener {
-	l = tuned{l}
-	if connections > 0 {
-		l = netutil.LimitListener(l, connections)
-	}
-	return l
-}
-
-// tuned sets the socket options of the connections that it accepts.
-type tuned struct{ net.Listener }
-
-func (t tuned) Accept() (net.Conn, error) {
-	c, err := t.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	limitUnsent(c)
-	limitUnread(c)
-	return c, nil
 }
 
 // KeepAlive is for net.ListenConfig. gRPC has a keepalive of its own, and the kernel's user timeout
@@ -79,16 +62,66 @@ const KeepAlive = -1
 // listener accepts the connections of clients.
 type listener struct {
 	net.Listener
-	policy *Policy
-	creds  credentials.TransportCredentials // nil: plaintext
+	policy    *Policy
+	admission *Admission
+	refusals  *refusal.Log
+	creds     credentials.TransportCredentials // nil: plaintext
+	closed    chan struct{}
+	close     func() // closes closed
 }
 
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.close()
+	return l.Listener.Close()
+}
+
+// Accept implements net.Listener. It returns a connection once there is room for it.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.refusals.NoteConnection("client connection not accepted", telemetry.OpenFiles, l.policy.Key, "", err)
+		}
 		return nil, err
 	}
+	if !l.waitForRoom(c.RemoteAddr().String()) {
+		_ = c.Close() // it carried nothing
+		return nil, net.ErrClosed
+	}
+	limitUnsent(c)
+	limitUnread(c)
 	return &Conn{Conn: c, in: l}, nil
+}
+
+// waitingAgain is the interval at which a waiting connection is noted again.
+const waitingAgain = 20 * time.Second
+
+// waitForRoom waits until the connection of a peer is within the limit; false: the listener was
+// closed.
+func (l *listener) waitForRoom(peer string) bool {
+	room := l.admission.connections
+	if room == nil {
+		return true
+	}
+	select {
+	case room <- struct{}{}:
+		return true
+	default:
+	}
+	again := time.NewTicker(waitingAgain)
+	defer again.Stop()
+	for {
+		l.refusals.NoteConnection("client connections wait", telemetry.LimitConnections, l.policy.Key, peer,
+			fmt.Errorf("as many connections are open as downstream.limits.connections allows (%d)", cap(room)))
+		select {
+		case room <- struct{}{}:
+			return true
+		case <-l.closed:
+			return false
+		case <-again.C:
+		}
+	}
 }
 
 // limitUnread limits how many bytes the kernel buffers that the relay has not read: no more than
@@ -120,6 +153,16 @@ type Conn struct {
 	in      *listener
 	written atomic.Int64 // bytes that the kernel has taken
 	heard   atomic.Bool  // the client has sent something
+	closed  atomic.Bool
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	err := c.Conn.Close()
+	if room := c.in.admission.connections; room != nil && !c.closed.Swap(true) {
+		<-room
+	}
+	return err
 }
 
 // Written is how many bytes the kernel has taken. A write that blocks counts when it has ended.
@@ -139,6 +182,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.heard.Load() {
 		c.heard.Store(true)
+		c.checkProtocol(b[:n])
 	}
 	return n, err
 }

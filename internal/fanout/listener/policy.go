@@ -22,8 +22,8 @@ type Policy struct {
 	Key string
 	// TLS of its connections; nil: plaintext.
 	TLS *tls.Config
-	// Connections is how many may be open at a time; 0: no limit.
-	Connections int
+	// HTTP1: its clients may use HTTP/1.
+	HTTP1 bool
 	// Identity has to hold for a client; nil: every client is admitted.
 	Identity *expr.Predicate
 	// Secrets says which clients get Secrets: config.SecretsMTLS or

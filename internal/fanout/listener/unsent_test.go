@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xdsrelay/config"
 )
 
 // The kernel takes little for a client that does not read, whatever is written
@@ -21,7 +23,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(plain, &Policy{Key: "downstream"})
+	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil)
 	defer l.Close()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

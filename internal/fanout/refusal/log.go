@@ -64,12 +64,18 @@ func (l *Log) Note(what string, r *Refusal, c Client) {
 	l.log.Log(context.Background(), level, what, args...)
 }
 
-// HandshakeFailed logs, counts and remembers a TLS handshake that failed.
-func (l *Log) HandshakeFailed(listener, peer string, err error) {
-	l.metrics.Refuse(telemetry.Handshake)
-	r := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", listener, peer, err)}
+// NoteConnection logs, counts and remembers that a connection of a listener failed or waits before
+// its first stream. what is the message of the log line. An empty peer is not known.
+func (l *Log) NoteConnection(what string, reason telemetry.Reason, listener, peer string, err error) {
+	r := Refusal{Reason: reason, Err: fmt.Errorf("%s: %w", listener, err)}
+	var args []any
+	if peer != "" {
+		r.Err = fmt.Errorf("%s: peer %s: %w", listener, peer, err)
+		args = append(args, "peer", peer)
+	}
 	l.recent.note(&r, "", time.Now())
-	l.log.Warn("client TLS handshake failed", "peer", peer, "listener", listener, "reason", telemetry.Handshake.String(), "error", strings.Clone(Short(err.Error(), maxText)))
+	l.metrics.Refuse(reason)
+	l.log.Warn(what, append(args, "listener", listener, "reason", reason.String(), "error", strings.Clone(Short(err.Error(), maxText)))...)
 }
 
 // Recent returns what was refused or ended in the last minute, by reason, the most frequent

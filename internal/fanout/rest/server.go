@@ -125,7 +125,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secured *tls.Config,
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	l = listener.New(l, &listener.Policy{Key: configKey, Connections: limits.Connections})
+	l = listener.New(l, &listener.Policy{Key: configKey, TLS: secured, HTTP1: true}, s.opts.Admission, s.opts.Refusals)
 	if secured != nil {
 		l = tls.NewListener(l, secured)
 	}
@@ -160,8 +160,8 @@ func (s *Server) noteHandshake(c net.Conn) {
 		return
 	}
 	err := secured.Handshake() // the error that it failed with
-	if raw, ok := secured.NetConn().(*listener.Conn); err != nil && !errors.Is(err, net.ErrClosed) && ok && !raw.Probed(err) {
-		s.opts.Refusals.HandshakeFailed(configKey, c.RemoteAddr().String(), err)
+	if raw, ok := secured.NetConn().(*listener.Conn); err != nil && !errors.Is(err, net.ErrClosed) && ok {
+		raw.HandshakeFailed(err)
 	}
 }
 

@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xdstest"
+)
+
+// Clients that fail before their first request are in the log, with their peer, and in relay
+// status.
+func TestUnreadClientsAreShown(t *testing.T) {
+	o := origin(t, xdstest.Linear)
+	r := serve(t, o.Address, nil)
+	for reason, fails := range map[string]func(){
+		"protocol": func() {
+			c, err := net.Dial("tcp", r.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = c.Write([]byte("PROXY TCP4 10.0.0.1 10.0.0.2 5 6\r\nPRI * HTTP/2.0\r\n\r\n"))
+			_, _ = c.Read(make([]byte, 1)) // until it was read
+			_ = c.Close()
+		},
+		"compression": func() {
+			conn := xdstest.Dial(t, r.Address, nil, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
+			s := xdstest.OpenStreamOn(t, conn, xdstest.SotWMethod)
+			s.Ask(node("n", "edge"), "type.googleapis.com/envoy.config.cluster.v3.Cluster")
+			s.WantEnd(codes.Unimplemented)
+		},
+	} {
+		fails()
+		xdstest.Eventually(t, reason+" in the log", func() error {
+			for _, line := range strings.Split(r.Log(), "\n") {
+				if strings.Contains(line, "reason="+reason) && strings.Contains(line, "peer=127.0.0.1:") {
+					return nil
+				}
+			}
+			return xdstest.ErrNotYet
+		})
+		r.problem(true, "; reason "+reason+": ")
+	}
+}
+
+// fewFiles starts a relay that may open 40 files, and 60 connections to it. The returned function closes
+// them.
+func fewFiles(t *testing.T, more xdstest.Config) (r *relay, leave func()) {
+	t.Helper()
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	config := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address)}).With(more).WriteFile(t)
+	cmd := exec.Command("sh", append([]string{"-c", `ulimit -n 40 && exec "$@"`, "sh"}, xdstest.Command(t, "serve", "--config", config).Args...)...)
+	r = &relay{xdstest.StartRelayCommand(t, cmd), t}
+	var conns []net.Conn
+	leave = func() {
+		for _, c := range conns {
+			_ = c.Close() // no request was sent on it
+		}
+	}
+	t.Cleanup(leave)
+	for range 60 {
+		c, err := net.Dial("tcp", r.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	return r, leave
+}
+
+// served waits until a client is served.
+func (r *relay) served() {
+	r.t.Helper()
+	waitFor(r.t, client(r.t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Envoy}), "what the origin has", hasAll(xdstest.Web(1)...))
+}
+
+// With more clients than file descriptors, by default the further clients wait, and the operators'
+// paths answer.
+func TestFewFileDescriptors(t *testing.T) {
+	r, leave := fewFiles(t, nil)
+	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
+		return strings.Contains(r.Log(), `msg="client connections wait" peer=127.0.0.1:`)
+	}))
+	for _, path := range []string{"/live", "/ready", "/metrics"} {
+		if _, err := r.Get(path); err != nil {
+			t.Error(err)
+		}
+	}
+	r.problem(true, "as many connections are open as downstream.limits.connections allows (20)")
+	r.problem(true, "connections of clients wait; reason connections: downstream: peer 127.0.0.1:")
+	if n := r.Metric("refused_total", "reason", "open_files"); n != 0 {
+		t.Errorf("%v times there were too many open files", n)
+	}
+	leave()
+	r.served()
+}
+
+// Without the limit, the relay says that it has too many open files.
+func TestTooManyOpenFiles(t *testing.T) {
+	r, leave := fewFiles(t, xdstest.Config{"downstream.limits": map[string]any{"connections": 0}})
+	xdstest.Eventually(t, "the log line", xdstest.Holds(func() bool {
+		return strings.Contains(r.Log(), `msg="client connection not accepted" listener=downstream reason=open_files`)
+	}))
+	leave()
+	r.served()
+	r.WaitMetric(1, "refused_total", "reason", "open_files")
+	r.problem(true, "connections of clients wait; reason open_files: downstream: accept tcp")
+}
