@@ -78,7 +78,14 @@ func TestDrainMovesClientsToAnotherReplica(t *testing.T) {
 	}
 
 	r.first.Signal(syscall.SIGTERM)
-	r.first.notReady()
+	xdstest.Eventually(t, "the listener to be closed", func() error {
+		c, err := net.Dial("tcp", r.first.Address)
+		if err != nil {
+			return nil
+		}
+		_ = c.Close() // it carried nothing
+		return xdstest.ErrNotYet
+	})
 	clients = append(clients, client(t, r.target, fleet.ClientConfig{Node: node("late", "edge"), Behaviour: fleet.Envoy}))
 	for version, exited := 2, false; !exited; version++ {
 		o.Put("edge", xdstest.Web(version)...)
