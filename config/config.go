@@ -278,6 +278,7 @@ func Default() Config {
 				NamesPerStream:       100_000,
 				TypesPerStream:       64,
 				Keys:                 10_000,
+				KeysPerPeer:          10_000,
 				NamesPerKey:          200_000,
 				TypesPerKey:          64,
 				PinnedBytes:          1 << 30,
