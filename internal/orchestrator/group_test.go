@@ -75,7 +75,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 		b.want("b", "c")
 		f.update(t, eds, false, "b=1")
 		b.want(names("n", 11)...) // too many
-		synctest.Wait()
+		pass(refuseAfter)
 		if b.refusal() == nil {
 			t.Error("b is not ended")
 		}

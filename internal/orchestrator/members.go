@@ -46,6 +46,7 @@ type member struct {
 	sub     *snapshot.Subscription // the one in the index
 	known   bool                   // the group has added it
 	ended   bool                   // the group ended its stream; it has not left yet
+	ending  *time.Timer            // ends its stream; nil: it is not ended, or was ended at once
 	refused bool                   // it was told that the relay has nothing that it wants (P53)
 }
 
@@ -205,8 +206,9 @@ func (g *Group) applyMember(c memberChanges) {
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && g.exceeds(limit, m, c.sub) {
 			m.view.subscribe(m, snapshot.Nothing)
 			m.view.setNacking(m, false)
-			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
-				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
+			r := fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
+				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit)
+			m.ended, m.ending = true, time.AfterFunc(refuseAfter, func() { m.waker.End(r) })
 			return
 		}
 		added := m.view.absent(m.sub, c.sub)
@@ -224,6 +226,10 @@ func (g *Group) applyMember(c memberChanges) {
 		m.waker.Wake()
 	}
 }
+
+// refuseAfter is when a client is told that its key has too many names. If it came back at once with
+// those that it had before, they would cost the key and its origin as much again (P16).
+const refuseAfter = 5 * time.Second
 
 // exceeds reports whether a member's new subscription gives the key more names than limit. If the
 // limit was lowered, that holds only for a subscription that makes the key larger. It changes
@@ -283,6 +289,9 @@ func (g *Group) removeMember(m *member) {
 		return // it left before the group added it
 	}
 	m.known = false
+	if m.ending != nil {
+		m.ending.Stop()
+	}
 	delete(g.members, m)
 	if g.userAgents.count(m.node.UserAgent, -1, time.Time{}) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)

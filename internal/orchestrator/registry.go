@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/aggregator"
@@ -31,6 +33,7 @@ type Registry struct {
 	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
+	opens   *rate.Limiter // paces new keys
 	history *history.History
 
 	mu     sync.Mutex
@@ -42,6 +45,13 @@ type Registry struct {
 }
 
 var _ fanout.Source = (*Registry)(nil)
+
+// Bounds of the keys that are opened, for each core. Opening a key takes about 0.4 ms of a core. If
+// thousands were opened at once, the changes of other keys would wait for all of them (P16).
+const (
+	opensPerSecond = 1500
+	opensAtOnce    = 10
+)
 
 // New makes a Registry; it starts nothing.
 func New(opts Options) (*Registry, error) {
@@ -58,6 +68,7 @@ func New(opts Options) (*Registry, error) {
 		history: history.New(opts.Metrics.HistoryDropped.Add, opts.Metrics.NacksDropped.Add),
 		running: make(chan struct{}),
 		groups:  make(map[xds.Key]*Group),
+		opens:   rate.NewLimiter(rate.Limit(opensPerSecond*runtime.GOMAXPROCS(0)), opensAtOnce*runtime.GOMAXPROCS(0)),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
 	}
@@ -126,6 +137,7 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	if g == nil && refusal == nil {
 		// The first client of its key. Making the group may take a while, so it happens
 		// outside the lock. The group is discarded if another client was faster.
+		r.awaitTurn()
 		node, err := r.representative(j.Node)
 		if err != nil {
 			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
@@ -138,6 +150,16 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	m.group = g
 	g.post(m, func(*changes) {})
 	return m, nil
+}
+
+// awaitTurn waits until another key may be opened.
+func (r *Registry) awaitTurn() {
+	r.mu.Lock()
+	ctx := r.ctx
+	r.mu.Unlock()
+	if ctx != nil {
+		_ = r.opens.Wait(ctx) // an error means that Run has ended, and then enter refuses the client
+	}
 }
 
 // unmapped returns the refusal of a node that has no key (P5).

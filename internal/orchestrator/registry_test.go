@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -273,6 +274,28 @@ func keysOf(w *registryFixture) string {
 	return strings.Join(out, " ")
 }
 
+// New keys are opened at a bounded rate, so that the changes of other keys do not wait for all of
+// them. A client of an open key waits for nothing.
+func TestP16_NewKeysArePaced(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		atOnce := opensAtOnce * runtime.GOMAXPROCS(0)
+		began := time.Now()
+		go func() {
+			for i := range 2 * atOnce {
+				if _, err := w.reg.Join(fanout.Join{Node: w.node(&corev3.Node{Cluster: fmt.Sprint("k", i)}), Type: eds, Waker: &client{w: w}}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		synctest.Wait()
+		equal(t, "keys at once", len(w.reg.Groups()), atOnce)
+		w.join("k0", eds)
+		equal(t, "wait of a client of an open key", time.Since(began), 0)
+		pass(opensAtOnce * time.Second / opensPerSecond)
+		equal(t, "keys in time", len(w.reg.Groups()), 2*atOnce)
+	})
+}
+
 func TestLimitKeys(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.Keys = 2 }, func(w *registryFixture) {
 		a, b := w.join("a", eds), w.join("b", eds)
@@ -349,6 +372,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 4 }, func(w *registryFixture) {
 		a := w.join("web", eds).want(long)
 		b := w.join("web", eds).want("y", "z")
+		pass(refuseAfter)
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
 			t.Errorf("beside a name of three units, two more: %v", r)
 		}
@@ -374,12 +398,12 @@ func TestP16_RefusedNamesChangeNothing(t *testing.T) {
 	_, a := w.member(g, eds)
 	g.applyMember(memberChanges{a, changes{sub: subscription("x", "y")}})
 	g.step(time.Now())
-	c, b := w.member(g, eds)
+	_, b := w.member(g, eds)
 	g.applyMember(memberChanges{b, changes{sub: subscription(names("n", 3)...)}})
-	if r := c.ended; r == nil || r.Reason != telemetry.LimitNamesPerKey {
-		t.Fatalf("refusal: %v", r)
-	}
+	equal(t, "refused", b.ended, true)
 	equal(t, "names touched", len(v.touched), 0)
+	g.removeMember(b)
+	equal(t, "told although it left", b.ending.Stop(), false)
 }
 
 func TestLimitNamesPerKey(t *testing.T) {
@@ -389,6 +413,11 @@ func TestLimitNamesPerKey(t *testing.T) {
 		f := w.feed("web")
 		f.update(t, eds, false, "x=1", "y=1")
 		d := w.join("web", eds).want("x", "z")
+		pass(refuseAfter - time.Nanosecond)
+		if r := d.refusal(); r != nil {
+			t.Fatalf("told at once, and may come back at once: %v", r)
+		}
+		pass(time.Nanosecond)
 		r := d.refusal()
 		if r == nil || r.Code != codes.Unavailable || r.Reason != telemetry.LimitNamesPerKey {
 			t.Fatalf("refusal: %v", r)

@@ -110,6 +110,7 @@ func TestReconfigureNames(t *testing.T) {
 		equal(t, "requested", w.feed("a").requested(eds), "x")
 		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 1 })
 		b := w.join("a", eds).want("z")
+		pass(refuseAfter)
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
 			t.Errorf("%v", r)
 		}
@@ -145,7 +146,7 @@ func TestReconfigureNamesEndsOnlyGrowingClients(t *testing.T) {
 		goesOn("one for another", a.want("u", "w", "x"), "u w x z")
 		goesOn("a newcomer with what others have", w.join("a", eds).want("u"), "u w x z")
 		b.want("w", "x", "z", "s")
-		synctest.Wait()
+		pass(refuseAfter)
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
 			t.Errorf("one more: %v", r)
 		}

@@ -12,7 +12,8 @@ import (
 // Source says which group a client belongs to. The orchestrator implements it.
 type Source interface {
 	// Join makes a type of a client a member of the group of the node's key. It does
-	// not wait for the origin. The error is a *refusal.Refusal.
+	// not wait for the origin, but the first client of a key may wait for other new keys. The
+	// error is a *refusal.Refusal.
 	Join(j Join) (Member, error)
 	// KeyOf returns the key of the group to which a client would belong now. The error
 	// is a *refusal.Refusal.
