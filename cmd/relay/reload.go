@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
@@ -61,7 +62,7 @@ func (r *relay) configuration() admin.Configuration {
 	}
 	for _, c := range r.certs() {
 		if f := c.Fault(); f != nil {
-			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
+			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: redact.Text(f.Err.Error()), Since: f.Since})
 		}
 	}
 	for _, c := range append(r.certs(), r.origins.Certificates()...) {
@@ -238,6 +239,7 @@ func (l *reloader) takeToken() {
 		return
 	}
 	token, err := admin.ReadToken(f)
+	err = redact.Error(err)
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
@@ -300,6 +302,9 @@ func (l *reloader) reject(err error, needsForce, requested bool) {
 		for _, f := range faults[:min(len(faults), maxFaults)] {
 			lines = append(lines, faultText(f))
 		}
+	}
+	for i, line := range lines {
+		lines[i] = redact.Text(line)
 	}
 	says := *l.status.Load()
 	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines, NeedsForce: needsForce}

@@ -334,3 +334,17 @@ func TestReloadIsRepeatedAfterAFault(t *testing.T) {
 	<-tries
 	xdstest.Eventually(t, "the reload", xdstest.Holds(func() bool { return g.r.reloads.status.Load().Rejected == nil }))
 }
+
+// A fault of a reload is redacted wherever it is shown.
+func TestReloadFaultsAreRedacted(t *testing.T) {
+	const secret = "hunter2hunter2"
+	g := newReloadFixture(t, "")
+	if said := g.to("relay.yaml", "log: {level: 'Bearer "+secret+"'}\n"); strings.Contains(said, secret) {
+		t.Errorf("%s", said)
+	}
+	out := g.r.reloads.reload(true, false)
+	shown := append(g.r.configuration().Rejected.Faults, out.Faults...)
+	if all := strings.Join(shown, "\n"); len(shown) < 2 || strings.Contains(all, secret) || !strings.Contains(all, "log.level") {
+		t.Errorf("%q", shown)
+	}
+}

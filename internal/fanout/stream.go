@@ -241,7 +241,7 @@ func (st *stream) dropReport(url xds.TypeURL) {
 	st.srv.metrics.Refuse(telemetry.Report)
 	said := ""
 	if st.req.IsNACK {
-		said = ": " + member.NackMessage(xds.TypeOf(url), st.req.ErrorMessage)
+		said = ": " + member.NackMessage(xds.TypeOf(url), st.req.ErrorMessage, nil, nil)
 	}
 	st.srv.refusals.Note("client report dropped; the origin does not get it",
 		Refuse(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.client(st.node.ID))
@@ -378,7 +378,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	if nack != nil {
 		// Not under the lock, since redaction takes time.
-		message := member.NackMessage(ty.Type, r.ErrorMessage)
+		message := member.NackMessage(ty.Type, r.ErrorMessage, ty.member, out.Rejected)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()

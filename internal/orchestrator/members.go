@@ -80,6 +80,24 @@ func (m *member) Resubscribe(names []string) {
 	})
 }
 
+// Offered implements fanout.Member.
+func (m *member) Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool) {
+	if o == nil {
+		return nil, false
+	}
+	whole := *o
+	whole.Has = 0 // what the client has is in the response too
+	of, more, known := m.group.Differences(m.typ, &whole, maxNames)
+	all = known && more == 0
+	for i := range of {
+		if r := of[i].Offered; r.HasBody() {
+			out = append(out, r)
+		}
+		all = all && !of[i].OfferedGone
+	}
+	return out, all
+}
+
 // Nacked implements fanout.Member. The relay keeps no Secrets that were replaced.
 func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
 	m.setNacks(true)

@@ -67,6 +67,7 @@ func (m *member) Newest() *snapshot.Snapshot                             { retur
 func (m *member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
 func (m *member) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
 func (m *member) Resubscribe([]string)                                   {}
+func (m *member) Offered(*snapshot.Offer, int) ([]*xds.Resource, bool)   { return nil, true }
 func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
 func (m *member) Routed()                                                {}
 func (m *member) SetRoutesWait(time.Duration)                            {}

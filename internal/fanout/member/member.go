@@ -60,6 +60,9 @@ type Member interface {
 	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
 	// do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)
+	// Offered returns the resources of an offer that was a response, the first maxNames of them, and
+	// whether these are all.
+	Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool)
 	// Nacked reports the client's NACK of a response of this type (P17), and what the response
 	// offered.
 	Nacked(n Nack, rejected *snapshot.Offer)

@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Nack is a client's NACK (P17).
@@ -23,28 +26,62 @@ type Nack struct {
 	Gen uint64    `json:"-"`
 }
 
-// maxMessage bounds what is kept of a client's message, and maxRead what is read of it, in bytes
-// (P17). Envoy's messages are 4 KiB at most.
+// The bounds of a message (P17), in bytes: what is kept of it, and the resources that are
+// searched for secrets, which it may quote. Envoy's messages are 4 KiB at most.
 const (
-	maxMessage = 1 << 10
-	maxRead    = 8 << 10
+	maxMessage     = 1 << 10
+	maxQuotedBytes = 256 << 10
+	maxQuotedNames = 4096
+
+	// MaxRead is what is read of a message.
+	MaxRead = 8 << 10
 )
 
 // protobufWord is what protobuf begins a printed message with, such as "goo.gle/debugproto  ".
 var protobufWord = regexp.MustCompile(`goo\.gle/debug\w*\s*`)
 
-// NackMessage returns what is kept and shown of a client's message. Envoy quotes the whole resource
-// that breaks a constraint, so nothing is kept of a message about a Secret. In other messages,
-// NackMessage redacts what looks like a secret: a cluster may have a key inline. It removes the word
-// with which protobuf begins a printed message, since that differs from process to process: the
-// same fault has the same text for all clients.
-func NackMessage(t xds.Type, said []byte) string {
+// NackMessage returns what is kept and shown of a client's message about a response that m was
+// offered; nil m: about none. Envoy quotes the whole resource that breaks a constraint, so nothing
+// is kept of a message about a Secret. In other messages, NackMessage redacts what is hidden in the
+// resources of the response, and what looks like a secret: a cluster may have a key inline. It
+// removes the word with which protobuf begins a printed message, since that differs from process to
+// process: the same fault has the same text for all clients.
+func NackMessage(t xds.Type, said []byte, m Member, offer *snapshot.Offer) string {
 	if t.Secret {
 		return "(not shown: it may contain the Secret)"
 	}
 	// Redacted before it is cut, since half of a secret may not look like one.
-	text := protobufWord.ReplaceAllLiteralString(string(said[:min(len(said), maxRead)]), "")
-	return ends(redact.Text(text), maxMessage)
+	text := protobufWord.ReplaceAllLiteralString(string(said[:min(len(said), MaxRead)]), "")
+	var quoted []*anypb.Any
+	all := false
+	if m != nil && text != "" {
+		quoted, all = quotable(text, m, offer)
+	}
+	return ends(redact.Quoting(text, quoted, all), maxMessage)
+}
+
+// quotable returns the resources of a response that a message may quote, those first that it names,
+// and whether these are all.
+func quotable(text string, m Member, offer *snapshot.Offer) (out []*anypb.Any, all bool) {
+	resources, all := m.Offered(offer, maxQuotedNames)
+	left := int64(maxQuotedBytes)
+	for _, named := range []bool{true, false} {
+		for _, r := range resources {
+			if strings.Contains(text, r.Name) != named {
+				continue
+			}
+			if left -= r.Size(); left < 0 {
+				return out, false
+			}
+			a := new(anypb.Any)
+			if proto.Unmarshal(r.Any(), a) != nil {
+				all = false
+				continue
+			}
+			out = append(out, a)
+		}
+	}
+	return out, all
 }
 
 // ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first

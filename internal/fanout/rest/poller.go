@@ -374,6 +374,13 @@ func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	}
 	rejected := p.offered()
 	ps.mu.Unlock()
+	// Not under the lock, since redaction takes time.
+	nack.Message = member.NackMessage(p.typ, q.said, p.member, rejected)
+	ps.mu.Lock()
+	if p.nack.At.Equal(nack.At) {
+		p.nack.Message = nack.Message
+	}
+	ps.mu.Unlock()
 	p.member.Nacked(*nack, rejected)
 	member.LogNack(ps.srv.opts.Log, p.member, p.typ.URL, nack, q.nonce)
 }
@@ -397,7 +404,7 @@ func (p *Poller) answered(q *request) *member.Nack {
 	case q.isNACK:
 		p.nacks++
 		p.metrics.Nacks.Inc()
-		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
+		n := member.Nack{Version: p.sent, Code: q.code, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
 		p.nacked, p.nack, p.stateSince = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:

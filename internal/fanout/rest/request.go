@@ -18,6 +18,7 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -31,10 +32,10 @@ type request struct {
 	// version that the client has; empty: none.
 	version string
 	// isNACK: the poll is a NACK of the answer whose version is nonce (P13).
-	isNACK  bool
-	nonce   string
-	code    int32
-	message string
+	isNACK bool
+	nonce  string
+	code   int32
+	said   []byte // not redacted
 }
 
 // knows reports whether the client already has an answer of this version, or has just rejected it
@@ -60,7 +61,7 @@ func decodePoll(body []byte, maxValues int) ([]byte, error) {
 	// A Struct takes two messages for each level.
 	how := protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * jsonDepth, Resolver: anything{}}
 	if err := how.Unmarshal(body, m); err != nil {
-		return nil, xds.PlainError(err)
+		return nil, redact.Parsing(xds.PlainError(err))
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
@@ -155,7 +156,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.IsNACK {
-		q.message = member.NackMessage(t, r.ErrorMessage)
+		q.said = bytes.Clone(r.ErrorMessage[:min(len(r.ErrorMessage), member.MaxRead)])
 	}
 	return q, nil
 }

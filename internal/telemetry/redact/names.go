@@ -7,7 +7,8 @@ const Hidden = "[redacted]"
 
 // words mark a name as that of a secret, if the name contains one of them without separators.
 var words = []string{
-	"password", "passwd", "passphrase", "secret", "token", "credential", "authorization", "apikey", "accesskey", "privatekey", "cookie",
+	"password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "authorization", "cookie", "connectionstring",
+	"apikey", "accesskey", "privatekey", "signingkey", "encryptionkey", "hmackey", "subscriptionkey",
 }
 
 // places are endings of names whose value is only a secret's place, name or kind.
@@ -19,6 +20,10 @@ var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 // secret: client_secret, apiKey, proxy-authorization; not tls_secret_name or token_endpoint.
 func Suspicious(name string) bool {
 	s := strings.ToLower(separators.Replace(name))
+	// The extension envoy.filters.http.basic_auth is no secret.
+	if strings.HasSuffix(s, "authorizationheader") || strings.HasSuffix(s, "basicauth") && !strings.HasPrefix(s, "envoy") {
+		return true
+	}
 	for _, p := range places {
 		if strings.HasSuffix(s, p) {
 			return false
@@ -32,10 +37,22 @@ func Suspicious(name string) bool {
 	return false
 }
 
+// pairs reports whether an object is a pair of a secret's name and content, such as a header. get
+// returns the text of an entry.
+func pairs(get func(string) string) bool {
+	for _, name := range pairNames {
+		if Suspicious(get(string(name))) {
+			return true
+		}
+	}
+	return Suspicious(get("headerName"))
+}
+
 // contents are the names of a pair's content fields, without separators.
 var contents = map[string]bool{
-	"value": true, "rawvalue": true, "stringvalue": true, "numbervalue": true, "structvalue": true, "listvalue": true,
-	"exact": true, "exactmatch": true, "prefix": true, "prefixmatch": true, "suffix": true, "suffixmatch": true, "contains": true, "regex": true,
+	"value": true, "rawvalue": true, "stringvalue": true, "numbervalue": true, "structvalue": true, "listvalue": true, "defaultvalue": true,
+	"exact": true, "exactmatch": true, "prefix": true, "prefixmatch": true, "suffix": true, "suffixmatch": true, "contains": true, "containsmatch": true,
+	"regex": true, "saferegex": true, "saferegexmatch": true, "stringmatch": true, "valuematch": true, "rangematch": true, "literal": true,
 }
 
 func isContent(name string) bool { return contents[strings.ToLower(separators.Replace(name))] }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Text returns s without credentials that it recognises by their form: PEM blocks, bearer tokens,
-// JSON web tokens, userinfo in URLs, and the content of inline_string and inline_bytes. If the end
+// Text returns s without credentials that it recognises by their form: PEM blocks, basic and bearer
+// credentials, JSON web tokens, userinfo in URLs, and the content of inline_string and inline_bytes. If the end
 // of one is missing, it hides the rest of s. Text knows no other words.
 func Text(s string) string {
 	for _, f := range forms {
@@ -27,6 +27,8 @@ var forms = []struct {
 	// To the end of the block or of the text. Line ends may be escaped.
 	{having("-----BEGIN "), regexp.MustCompile(`(?s)-----BEGIN .*?(?:-----END [^-]{0,64}-----|$)`), "[redacted PEM]"},
 	{having("earer", "EARER"), regexp.MustCompile(`(?i)\b(bearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}`), "${1}" + Hidden},
+	// In base64, which no word of small letters is.
+	{having("asic", "ASIC"), regexp.MustCompile(`((?i:\bbasic)(?:\s+|%20))[A-Za-z0-9+/_]{1,2}[a-z]*[A-Z0-9+/=_][A-Za-z0-9+/=_]*`), "${1}" + Hidden},
 	{having("eyJ"), regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,4}`), "[redacted JWT]"},
 	{having("://"), regexp.MustCompile(`(://)[^/\s]+@`), "${1}" + Hidden + "@"},
 }

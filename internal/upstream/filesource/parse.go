@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	_ "xdsrelay/internal/anytypes" // the types of resources in files
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
@@ -30,12 +31,13 @@ var decoders = map[string]func([]byte) ([]*discoveryv3.DiscoveryResponse, error)
 	".textproto": decodeOne(prototext.Unmarshal),
 }
 
-// decodeOne returns a decoder of files that have one response.
+// decodeOne returns a decoder of files that have one response. Errors have no values of the file,
+// which may be secrets.
 func decodeOne(unmarshal func([]byte, proto.Message) error) func([]byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	return func(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 		m := new(discoveryv3.DiscoveryResponse)
 		if err := unmarshal(raw, m); err != nil {
-			return nil, xds.PlainError(err)
+			return nil, redact.Parsing(xds.PlainError(err))
 		}
 		return []*discoveryv3.DiscoveryResponse{m}, nil
 	}
@@ -58,7 +60,7 @@ func decodeYAML(raw []byte) (out []*discoveryv3.DiscoveryResponse, err error) {
 		doc, err := yaml.YAMLToJSONStrict([]byte(text))
 		if err != nil {
 			reason := strings.Join(strings.Fields(err.Error()), " ") // it has several lines
-			return nil, fmt.Errorf("document %d: %s", n+1, reason)
+			return nil, fmt.Errorf("document %d: %w", n+1, redact.Parsing(errors.New(reason)))
 		}
 		if string(doc) == "null" {
 			continue
@@ -93,7 +95,7 @@ func inYAML(doc []byte, err error) error {
 			}
 		}
 	}
-	return errors.New(where + jsonPlace.ReplaceAllString(xds.PlainError(err).Error(), ""))
+	return redact.Parsing(errors.New(where + jsonPlace.ReplaceAllString(xds.PlainError(err).Error(), "")))
 }
 
 // section is a DiscoveryResponse of a file, cut into resources.

@@ -121,7 +121,7 @@ func TestP80_Faults(t *testing.T) {
 		{"cut JSON", ".json", "{\n\"resources\": [", xds.ErrUnreadable, "unexpected"},
 		{"unknown field, JSON", ".json", "{\n\"type_url\": \"x\",\n\"resourcez\": []}", xds.ErrUnreadable, `unknown field "resourcez"`},
 		{"unknown field, YAML", ".yaml", head + cluster("a") + "  # a comment\n\n  nam: b\n", xds.ErrUnreadable, `unknown field "nam"`},
-		{"wrong kind of value", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", xds.ErrUnreadable, "soon"},
+		{"wrong kind of value", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", xds.ErrUnreadable, "resources[0]: invalid google.protobuf.Duration value [redacted]"},
 		{"number for a string", ".yaml", head + cluster("7"), xds.ErrUnreadable, "invalid value for string"},
 		{"the same key twice", ".yaml", head + cluster("a") + "  name: b\n", xds.ErrUnreadable, `key "name" already set`},
 		{"unknown type", ".yaml", "resources:\n- '@type': type.googleapis.com/acme.Unknown\n  a: b\n", xds.ErrUnreadable, "acme.Unknown"},
@@ -136,9 +136,9 @@ func TestP80_Faults(t *testing.T) {
 		{"broken text", ".textproto", "type_url: 'x'\nnope: 1\n", xds.ErrUnreadable, "nope"},
 		{"broken binary", ".pb", "\x12\x7f", xds.ErrUnreadable, ""},
 		{"a list", ".json", "[]", xds.ErrUnreadable, ""},
-		{"a number for a duration", ".yaml", head + cluster("a") + cluster("b") + "  connect_timeout: 5\n", xds.ErrUnreadable, `unreadable: resources[1]: syntax error: unexpected token 5`},
+		{"a number for a duration", ".yaml", head + cluster("a") + cluster("b") + "  connect_timeout: 5\n", xds.ErrUnreadable, `unreadable: resources[1]: syntax error: unexpected token [redacted]`},
 		{"a mapping for a list", ".json", "{\n\"resources\": [{\"@type\": \"" + clusterURL + "\", \"name\": \"ä\", \"metadata\": {}, \"health_checks\": {}}]}", xds.ErrUnreadable, "unreadable: syntax error (line 2:126): unexpected token {"},
-		{"a scalar in a list", ".yaml", head + cluster("a") + "  health_checks:\n  - timeout: 1s\n  - 5s\n", xds.ErrUnreadable, `unreadable: resources[0]: syntax error: unexpected token "5s"`},
+		{"a scalar in a list", ".yaml", head + cluster("a") + "  health_checks:\n  - timeout: 1s\n  - 5s\n", xds.ErrUnreadable, `unreadable: resources[0]: syntax error: unexpected token [redacted]`},
 		{"a bad duration", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", xds.ErrUnreadable, "unreadable: resources[0]: invalid google.protobuf.Duration"},
 		{"a list for the file", ".yaml", "- a\n", xds.ErrUnreadable, "unreadable: syntax error: unexpected token ["},
 		{"a field without its path", ".yaml", head + cluster("a") + "  lb_policy: X\n", xds.ErrUnreadable, "unreadable: resources[0]: invalid value for enum field lbPolicy"},
@@ -298,4 +298,25 @@ func FuzzParseFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A fault has no value of the file, which may be a secret.
+func TestP80_FaultsHaveNoValues(t *testing.T) {
+	const secret = "hunter2"
+	for _, c := range []struct{ ext, text string }{
+		{".json", `{"resources": ["` + secret + `"]}`},
+		{".json", `{"resources": [{"@type": "` + clusterURL + `", "connect_timeout": "` + secret + `"}]}`},
+		{".json", `{"resources": [{"@type": "` + clusterURL + `", "name": ` + secret + `}]}`},
+		{".yaml", "resources:\n- " + secret + "\n"},
+		{".yaml", "resources:\n- '@type': " + clusterURL + "\n  transport_socket: " + secret + "\n"},
+		{".yaml", "resources:\n- ? [" + secret + "]\n  : x\n"},
+		{".yaml", "resources: *" + secret + "\n"},
+		{".textproto", `resources { type_url: "x" value: ` + secret + ` }`},
+		{".pb_text", `resources: "` + secret + `"`},
+		{".pb_text", `version_info: 'a' "` + secret + `" 5`},
+	} {
+		if _, err := parseFile(c.ext, []byte(c.text), noneHeld); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s %s: %v", c.ext, c.text, err)
+		}
+	}
 }

@@ -231,6 +231,17 @@ func (m *Member) Resubscribe(names []string) {
 	m.group.Resubscribed = append(m.group.Resubscribed, names...)
 }
 
+// Offered implements member.Member. A response offers what is held.
+func (m *Member) Offered(o *snapshot.Offer, _ int) (out []*xds.Resource, all bool) {
+	if s := m.Newest(); s != nil && o != nil {
+		s.Resources(func(r *xds.Resource) bool {
+			out = append(out, r)
+			return true
+		})
+	}
+	return out, true
+}
+
 // Nacked implements member.Member.
 func (m *Member) Nacked(n member.Nack, rejected *snapshot.Offer) {
 	m.source.Mu.Lock()
