@@ -161,15 +161,6 @@ func (g *Group) forgetLingering(now time.Time) {
 	}
 }
 
-// wanted returns the number of names that members want, over all types, by their weight.
-func wanted(views []*View) int {
-	n := 0
-	for _, v := range views {
-		n += v.index.Weight()
-	}
-	return n
-}
-
 // expire forgets names that have lingered long enough, and types that are neither wanted nor
 // subscribed.
 func (g *Group) expire(now time.Time) {

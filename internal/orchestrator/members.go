@@ -221,7 +221,13 @@ func (g *Group) applyMember(c memberChanges) {
 	}
 	if c.sub != nil {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
-		if limit := g.settings().Limits.NamesPerKey; limit > 0 && g.exceeds(limit, m, c.sub) {
+		// Nothing is changed before, because a client may come back again and again (P16). If the limit
+		// was lowered, it ends only a client that makes the key larger.
+		limit, used := g.settings().Limits.NamesPerKey, 0
+		for _, v := range g.views {
+			used += v.index.Weight()
+		}
+		if limit > 0 && used+c.sub.Names.Weight() > limit && m.view.index.GrowsBy(m.sub, c.sub, max(limit-used, 0)) {
 			m.view.subscribe(m, snapshot.Nothing)
 			m.view.setNacking(m, false)
 			r := fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
@@ -249,14 +255,6 @@ func (g *Group) applyMember(c memberChanges) {
 // those that it had before, they would cost the key and its origin as much again (P16).
 const refuseAfter = 5 * time.Second
 
-// exceeds reports whether a member's new subscription gives the key more names than limit. If the
-// limit was lowered, that holds only for a subscription that makes the key larger. It changes
-// nothing, so that a client that comes back again and again costs the key little (P16).
-func (g *Group) exceeds(limit int, m *member, sub *snapshot.Subscription) bool {
-	used := wanted(g.views)
-	return used+sub.Names.Weight() > limit && m.view.index.GrowsBy(m.sub, sub, max(limit-used, 0))
-}
-
 // addMember adds a member to the view of its type, which it makes if there is none.
 func (g *Group) addMember(m *member) {
 	m.known = true
@@ -269,7 +267,8 @@ func (g *Group) addMember(m *member) {
 	v := find(g.views, m.typ)
 	if v == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
-			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
+			m.ended = true
+			m.waker.End(fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
@@ -319,12 +318,6 @@ func (g *Group) removeMember(m *member) {
 		m.view.setNacking(m, false)
 		m.view.members--
 	}
-}
-
-// endMember ends the stream of a member. The stream leaves by itself.
-func (g *Group) endMember(m *member, r *fanout.Refusal) {
-	m.ended = true
-	m.waker.End(r)
 }
 
 // countMembers records since when the group has no members, after changes were applied.

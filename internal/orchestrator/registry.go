@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
@@ -48,10 +49,7 @@ var _ fanout.Source = (*Registry)(nil)
 
 // Bounds of the keys that are opened, for each core. Opening a key takes about 0.4 ms of a core. If
 // thousands were opened at once, the changes of other keys would wait for all of them (P16).
-const (
-	opensPerSecond = 1500
-	opensAtOnce    = 10
-)
+const opensPerSecond, opensAtOnce = 1500, 10
 
 // New makes a Registry; it starts nothing.
 func New(opts Options) (*Registry, error) {
@@ -137,7 +135,7 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	if g == nil && refusal == nil {
 		// The first client of its key. Making the group may take a while, so it happens
 		// outside the lock. The group is discarded if another client was faster.
-		r.awaitTurn()
+		time.Sleep(r.opens.Reserve().Delay())
 		node, err := r.representative(j.Node)
 		if err != nil {
 			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
@@ -150,16 +148,6 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	m.group = g
 	g.post(m, func(*changes) {})
 	return m, nil
-}
-
-// awaitTurn waits until another key may be opened.
-func (r *Registry) awaitTurn() {
-	r.mu.Lock()
-	ctx := r.ctx
-	r.mu.Unlock()
-	if ctx != nil {
-		_ = r.opens.Wait(ctx) // an error means that Run has ended, and then enter refuses the client
-	}
 }
 
 // unmapped returns the refusal of a node that has no key (P5).
