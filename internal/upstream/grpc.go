@@ -196,6 +196,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 		return err
 	}
 	defer g.origin.pool.Release(c)
+	c.CC.Connect() // to the addresses that it lost
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cs, err := g.open(context.WithValue(ctx, endedByOrigin{}, &g.stream.endedByOrigin), c, cancel)

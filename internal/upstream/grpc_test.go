@@ -328,13 +328,18 @@ func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 }
 
 func TestBalance(t *testing.T) {
-	for balance, spread := range map[string]bool{"": true, "round_robin": true, "pick_first": false} {
-		t.Run(balance, func(t *testing.T) {
+	for _, c := range []struct {
+		balance string
+		limit   int // of streams of a connection
+		spread  bool
+	}{{"", 0, true}, {"round_robin", 0, true}, {"pick_first", 0, false}, {"round_robin", 1, true}, {"pick_first", 1, false}} {
+		balance, spread := c.balance, c.spread
+		t.Run(fmt.Sprint(balance, c.limit), func(t *testing.T) {
 			one, two := startFake(t), startFake(t)
-			m := manual.NewBuilderWithScheme("test" + strings.ReplaceAll(balance, "_", ""))
+			m := manual.NewBuilderWithScheme("test" + strings.ReplaceAll(fmt.Sprint(balance, c.limit), "_", ""))
 			m.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: one.address}, {Addr: two.address}}})
 			resolver.Register(m)
-			r := startRelay(t, Options{Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
+			r := startRelay(t, Options{StreamsPerConnection: c.limit, Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
 			var seen [2]int
 			// round_robin sends the first streams to the address that connected first.
 			enough := func(i int) bool { return i >= 50 && (!spread || seen[0] > 0 && seen[1] > 0 || i >= 1000) }

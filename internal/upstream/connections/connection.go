@@ -15,6 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/endpointsharding"
+	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -46,14 +49,25 @@ type Options struct {
 func init() {
 	// After a failed dial, names are resolved again at once (P54). grpc-go waits for 30 s otherwise.
 	dns.SetMinResolutionInterval(2 * time.Second)
+	balancer.Register(onDemand{})
 }
 
-// connection makes a connection. It performs no I/O.
-func (o *Options) connection() (*Connection, error) {
+// onDemand is round_robin, but it dials a lost address again only when a stream or Connect needs it.
+// pick_first does the same.
+type onDemand struct{}
+
+func (onDemand) Name() string { return "xdsrelay_round_robin_on_demand" }
+
+func (onDemand) Build(cc balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
+	return endpointsharding.NewBalancer(cc, o, balancer.Get(pickfirst.Name).Build, endpointsharding.Options{DisableAutoReconnect: true})
+}
+
+// connection makes a connection with this policy of balancing. It performs no I/O.
+func (o *Options) connection(balance string) (*Connection, error) {
 	c := &Connection{options: o}
 	options := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(countedCredentials{o.Credentials, c}),
-		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, balance)),
 		grpc.WithDisableServiceConfig(), // the resolver's: the user configures the balance
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout}),
 		grpc.WithIdleTimeout(0),
@@ -88,6 +102,9 @@ type Connection struct {
 	// the target is no DNS name.
 	unresolved atomic.Pointer[error]
 }
+
+// failing reports whether the last attempt to connect failed.
+func (c *Connection) failing() bool { return c.CC.GetState() == connectivity.TransientFailure }
 
 // Unopened is the error of a stream that could not be opened in time.
 func (c *Connection) Unopened(in time.Duration) error {

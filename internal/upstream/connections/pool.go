@@ -5,12 +5,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/balancer/roundrobin"
 )
 
 // Pool has the connections to one origin. A connection is leased to at most limit streams. When all
 // are full, another is opened. A new lease goes to the fullest connection with room, so that surplus
-// connections become idle and can be closed. The first connection is kept. Only the first one is
-// dialed while it is not ready: the others are closed then, once they have no streams (P54).
+// connections become idle and can be closed. The first connection is kept. The others dial only when
+// they are leased, and are closed without streams while the first one is not ready (P54).
 //
 // Safe for concurrent use.
 type Pool struct {
@@ -23,7 +25,7 @@ type Pool struct {
 
 // New makes a pool. It fails if the target is invalid. It starts nothing.
 func New(o Options) (*Pool, error) {
-	c, err := o.connection()
+	c, err := o.connection(o.Balance)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +59,8 @@ func (p *Pool) Lease() (*Connection, error) {
 		return nil, errPoolClosed
 	}
 	var best *Connection
-	for _, c := range p.conns {
-		if c.leases < c.limit && (best == nil || c.leases > best.leases) {
+	for i, c := range p.conns {
+		if c.leases < c.limit && (i == 0 || !c.failing()) && (best == nil || c.leases > best.leases) {
 			best = c
 		}
 	}
@@ -74,7 +76,11 @@ func (p *Pool) Lease() (*Connection, error) {
 
 // add makes a connection. The lock is held.
 func (p *Pool) add() (*Connection, error) {
-	c, err := p.options.connection()
+	balance := p.options.Balance
+	if len(p.conns) > 0 && balance == roundrobin.Name {
+		balance = onDemand{}.Name()
+	}
+	c, err := p.options.connection(balance)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +144,12 @@ func (p *Pool) Full(c *Connection) (n int, fewer bool) {
 }
 
 // Trim closes connections that were idle for long enough, except the first one. If the first one is
-// not ready, it closes all others that are idle.
+// not ready, it closes all others that are idle. It also closes an idle one that cannot connect.
 func (p *Pool) Trim(now time.Time) {
 	p.mu.Lock()
 	var surplus []*Connection
 	p.conns = slices.DeleteFunc(p.conns, func(c *Connection) bool {
-		if c.leases > 0 || c == p.conns[0] || p.conns[0].ready && now.Sub(c.idleSince) < IdleFor {
+		if c.leases > 0 || c == p.conns[0] || p.conns[0].ready && now.Sub(c.idleSince) < IdleFor && !c.failing() {
 			return false
 		}
 		surplus = append(surplus, c)

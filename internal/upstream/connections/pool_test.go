@@ -1,12 +1,15 @@
 package connections
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
@@ -59,10 +62,48 @@ func TestPoolClosesIdleSurplusConnections(t *testing.T) {
 	}
 }
 
+// A connection that cannot connect gets no streams, and is closed once it has none. The first one is
+// kept: while it is not ready no stream is opened.
+func TestPoolLeavesOutAConnectionThatCannotConnect(t *testing.T) {
+	refused := func(context.Context, string) (net.Conn, error) { return nil, errors.New("refused") }
+	p, err := New(Options{Target: "passthrough:///o", Balance: "round_robin", Credentials: insecure.NewCredentials(), Limit: 2, DialEvery: time.Hour, Dialer: refused})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var leased []*Connection
+	for range 3 {
+		c, err := p.Lease()
+		if err != nil {
+			t.Fatal(err)
+		}
+		leased = append(leased, c)
+		c.CC.Connect()
+	}
+	first, second := leased[0], leased[2]
+	p.conns[0].ready = true
+	for _, c := range []*Connection{first, second} {
+		for s := c.CC.GetState(); s != connectivity.TransientFailure; s = c.CC.GetState() {
+			c.CC.WaitForStateChange(t.Context(), s)
+		}
+	}
+	if third, _ := p.Lease(); third == second || third == first {
+		t.Error("a lease on a connection that cannot connect")
+	}
+	p.Release(second)
+	if len(p.conns) != 2 || p.conns[0] != first || p.conns[1] == second {
+		t.Errorf("%d connections are left", len(p.conns))
+	}
+	p.Release(first)
+	if c, _ := p.Lease(); c != first {
+		t.Error("the first connection gets no stream")
+	}
+}
+
 // The listener never accepts, so there is no connection to report.
 func TestP53_AnOriginThatCannotBeReachedInTime(t *testing.T) {
 	o := Options{Target: "127.0.0.1:1", Balance: "pick_first", Credentials: insecure.NewCredentials()}
-	d, err := o.connection()
+	d, err := o.connection(o.Balance)
 	if err != nil {
 		t.Fatal(err)
 	}
