@@ -249,7 +249,7 @@ func TestScale(t *testing.T) {
 // most one attempt a second, and at most 200 streams are opened in a second (P54).
 func TestP54_Return(t *testing.T) {
 	before := outageTime
-	outageTime = 4 * time.Second
+	outageTime = 8 * time.Second
 	t.Cleanup(func() { outageTime = before })
 	l := scale(600)
 	l.Streams = 50
@@ -259,7 +259,7 @@ func TestP54_Return(t *testing.T) {
 		if v := s.value(row.Name, "most streams opened in a second"); v.Median > 250 { // the burst, and a late reading
 			t.Errorf("%s: %.0f streams were opened in a second", row.Name, v.Median)
 		}
-		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 4 { // in 4 s, one a second, and one of each further connection that is lost
+		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 1.5 {
 			t.Errorf("%s: %.1f attempts a second", row.Name, v.Median)
 		}
 		if v := s.value(row.Name, "all up to date after s"); v.Median > 30 {

@@ -235,7 +235,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		return d, err
 	}
 	first := !s.responded
-	s.Answered()
+	s.Responded()
 	if first && (!d.Accept || !d.Wanted()) {
 		s.report(Status{Connected: true, Responded: true})
 	}

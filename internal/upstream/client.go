@@ -86,7 +86,7 @@ func New(opts Options) (*Client, error) {
 		}
 		seen[o.Name] = true
 		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
-			log: opts.Log.With("origin", o.Name), changed: make(chan struct{})}
+			log: opts.Log.With("origin", o.Name), probes: newProbeLimiter(), changed: make(chan struct{})}
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)

@@ -273,7 +273,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	for range maxProbes {
 		open = append(open, first.serve(1))
 	}
-	if n := at.probes.probing(); n != maxProbes {
+	if n := len(at.probes.places); n != maxProbes {
 		t.Errorf("%d keys probe", n)
 	}
 	for _, s := range open[1:] {

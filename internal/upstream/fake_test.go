@@ -226,7 +226,7 @@ func (r *relay) reconnect(change func(*connections.Options)) {
 func (r *relay) fail(at *originState) {
 	r.t.Helper()
 	r.until("a connection", func() bool { return !at.status().Reached.IsZero() })
-	at.failed(errTest, time.Now())
+	at.ended(attemptEnd{opened: true}, errTest, time.Now())
 }
 
 // stream runs a stream with this interest.

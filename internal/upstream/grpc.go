@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,7 +66,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin,
 	if err != nil {
 		return nil, err
 	}
-	s.turn, s.opens = make(chan struct{}), rate.NewLimiter(opensPerSecond, 1)
+	s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), opts.dialEvery
 	return &grpcOrigin{
 		state: s, opts: opts, pool: pool, certs: certs,
 		connectTimeout: connectTimeout, placeTimeout: placeTimeout,
@@ -94,7 +93,6 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { o.keepConnected(ctx, first) })
-	parts.Go(func() { o.state.offerTurns(ctx, o.opts.dialEvery) })
 	if o.certs != nil {
 		parts.Go(func() { _ = o.certs.Run(ctx) }) // never fails
 	}
@@ -154,8 +152,6 @@ func (o *grpcOrigin) setReady(c *connections.Connection, ready bool) {
 	}
 }
 
-func (o *grpcOrigin) newSession(s *originStream) session { return &grpcSession{origin: o, stream: s} }
-
 func (o *grpcOrigin) reload() {
 	if o.certs != nil {
 		o.certs.Reload()
@@ -179,53 +175,50 @@ func (o *grpcOrigin) faults() []filesource.Fault {
 	return []filesource.Fault{out}
 }
 
-// grpcSession serves a key from a grpcOrigin.
-type grpcSession struct {
-	origin *grpcOrigin
-	stream *originStream
-}
-
-func (g *grpcSession) waitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
+func (o *grpcOrigin) waitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
 
 // errFull: the origin takes no more streams on this connection.
 var errFull = errors.New("origin accepts no more streams on this connection")
 
-func (g *grpcSession) serve(ctx context.Context) error {
-	c, err := g.origin.pool.Lease()
+func (o *grpcOrigin) serve(ctx context.Context, stream *originStream) error {
+	c, err := o.pool.Lease()
 	if err != nil {
 		return err
 	}
-	defer g.origin.pool.Release(c)
+	defer o.pool.Release(c)
 	c.CC.Connect() // to the addresses that it lost
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cs, err := g.open(context.WithValue(ctx, endedByOrigin{}, &g.stream.endedByOrigin), c, cancel)
+	cs, err := o.open(context.WithValue(ctx, endedByOrigin{}, &stream.endedByOrigin), c, cancel)
+	if errors.Is(err, errFull) && o.full(c) > 0 {
+		return errReopen // on another connection
+	}
 	if err != nil {
-		return err
+		return c.Explain(err)
 	}
-	g.stream.received = &c.Received
-	if g.origin.pool.Opened(c) {
-		g.origin.state.metrics.Connected.Add(1)
+	stream.received = &c.Received
+	if o.pool.Opened(c) {
+		o.state.metrics.Connected.Add(1)
 	}
-	g.stream.Opened()
-	err = newADSStream(g.stream, cs).run(ctx, cancel)
-	if g.origin.pool.Ended(c) {
-		g.origin.state.metrics.Connected.Add(-1)
+	stream.Opened()
+	err = newADSStream(stream, cs).run(ctx, cancel)
+	if o.pool.Ended(c) {
+		o.state.metrics.Connected.Add(-1)
 	}
 	return err
 }
 
 // open opens the gRPC stream, which lives as long as ctx. If the connection is ready and no stream
 // opens, the connection is full, although the relay's count says otherwise.
-func (g *grpcSession) open(ctx context.Context, c *connections.Connection, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
+func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
 	var settled atomic.Bool
-	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
+	giveUp := time.AfterFunc(o.connectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
-			cancel(c.Unopened(g.origin.connectTimeout))
+			cancel(c.Unopened(o.connectTimeout))
 		}
 	})
 	defer giveUp.Stop()
-	full := time.AfterFunc(g.origin.placeTimeout, func() {
+	full := time.AfterFunc(o.placeTimeout, func() {
 		if c.CC.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
 			cancel(errFull)
 		}
@@ -233,18 +226,11 @@ func (g *grpcSession) open(ctx context.Context, c *connections.Connection, cance
 	defer full.Stop()
 
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	cs, err := c.CC.NewStream(ctx, desc, methods[g.origin.opts.Variant])
-	late := !settled.CompareAndSwap(false, true) // one of the two has cancelled ctx
-	if late {
-		err = context.Cause(ctx)
+	cs, err := c.CC.NewStream(ctx, desc, methods[o.opts.Variant])
+	if !settled.CompareAndSwap(false, true) { // one of the two has cancelled ctx
+		return nil, context.Cause(ctx)
 	}
-	if errors.Is(err, errFull) && g.origin.full(c, g.stream.log) > 0 {
-		return nil, errReopen // on another connection
-	}
-	if err != nil {
-		return nil, c.Explain(err)
-	}
-	return cs, nil
+	return cs, err
 }
 
 // endings records in an attempt that the origin ended the stream by its own status: by trailers, not
@@ -267,10 +253,10 @@ func (endings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 func (endings) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // full records that the origin accepts no more streams on c than are open. It returns their number.
-func (o *grpcOrigin) full(c *connections.Connection, log *slog.Logger) int {
+func (o *grpcOrigin) full(c *connections.Connection) int {
 	n, fewer := o.pool.Full(c)
 	if fewer {
-		log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.state.name, "accepted", n)
+		o.state.log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "accepted", n)
 	}
 	return n
 }

@@ -177,7 +177,7 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
+		r := startRelay(t, Options{Variant: v, dialEvery: time.Hour}, f.address)
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.request()

@@ -19,33 +19,34 @@ type originState struct {
 	origin        origin
 	metrics       *telemetry.Origin
 	log           *slog.Logger
-	probes        probeLimiter
+	probes        *probeLimiter
 
 	streams atomic.Int64 // open
 
-	// opens paces the streams of keys of which something is held. turn admits one key to an origin
-	// that is away although it accepts connections. Both are nil for a directory.
+	// opens paces the streams of keys of which something is held; nil: the origin is a directory.
 	opens *rate.Limiter
-	turn  chan struct{}
+	// tryEvery is the time between two keys that try an origin that does not respond.
+	tryEvery time.Duration
 
-	mu         sync.Mutex
-	ready      bool          // the kept connection is ready
-	failures   uint64        // failed dials, and failed attempts while the origin was away
-	counted    uint64        // failures when streams could be opened last
-	changed    chan struct{} // closed at each failure and when streams can be opened again
-	responding int           // attempts that had a response
-	answeredAt time.Time     // when the last attempt with a response ended
-	reachedAt  time.Time     // when reached was called last; zero: never
-	away       bool          // it failed while no attempt had a response, and was not reached since
-	awaySince  time.Time
-	backAt     time.Time // when it came back last
-	logged     error     // the reason for away that was logged last
-	loggedAt   time.Time
-	failedAt   time.Time // when the last attempt failed
-	unanswered bool      // a stream ended without a response, and none had a response or was silent since
-	reconnects uint64
-	lastErr    error
-	lastErrAt  time.Time
+	mu          sync.Mutex
+	ready       bool          // the kept connection is ready
+	failures    uint64        // failed dials, and failed attempts while the origin was away
+	counted     uint64        // failures when streams could be opened last
+	nextTry     time.Time     // when the next key may try
+	changed     chan struct{} // closed at each failure and when streams can be opened again
+	responding  int           // attempts that had a response
+	respondedAt time.Time     // when the last attempt with a response ended
+	reachedAt   time.Time     // when reached was called last; zero: never
+	away        bool          // it failed while no attempt had a response, and was not reached since
+	awaySince   time.Time
+	backAt      time.Time // when it came back last
+	logged      error     // the reason for away that was logged last
+	loggedAt    time.Time
+	failedAt    time.Time // when the last attempt failed
+	endsStreams bool      // a stream failed, and the origin was not reached since by another one
+	reconnects  uint64
+	lastErr     error
+	lastErrAt   time.Time
 
 	silent      int       // silent streams
 	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
@@ -53,18 +54,6 @@ type originState struct {
 	rejected map[rejectedOf]rejection // the types whose newest response was rejected
 
 	unasked map[xds.TypeURL]struct{} // the types of which logUnasked wrote a line
-}
-
-// ended counts the end of a stream, or a failed dial.
-func (s *originState) ended(err error, reason telemetry.Reconnect) {
-	s.metrics.Reconnect(reason)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reconnects++
-	s.lastErr, s.lastErrAt = err, time.Now()
-	if reason == telemetry.NoResponse {
-		s.unanswered, s.failedAt = true, s.lastErrAt
-	}
 }
 
 // An origin is away once the relay cannot connect to it, or an attempt failed, while no other
@@ -77,7 +66,7 @@ func (s *originState) reached(responses int) {
 	s.responding += responses
 	s.reachedAt = time.Now()
 	was, since := s.away, s.awaySince
-	s.away, s.awaySince, s.unanswered = false, time.Time{}, false
+	s.away, s.awaySince, s.endsStreams = false, time.Time{}, false
 	s.counted = s.failures
 	if was {
 		s.backAt = s.reachedAt
@@ -91,13 +80,13 @@ func (s *originState) reached(responses int) {
 }
 
 // connected records that the kept connection is ready, or that the directory is readable. An origin
-// that then answers nothing is not away: it becomes silent. An origin that ends each stream stays
+// that then does not respond is not away: it becomes silent. An origin that ends each stream stays
 // away, while attempts show that it still does.
 func (s *originState) connected() {
 	s.mu.Lock()
 	now := time.Now()
 	s.ready, s.reachedAt = true, now
-	failing := s.unanswered && s.failedLately(now)
+	failing := s.endsStreams && s.failedLately(now)
 	s.mu.Unlock()
 	if !failing {
 		s.reached(0)
@@ -111,10 +100,20 @@ func (s *originState) disconnected() {
 	s.ready = false
 }
 
-// responded records an attempt's first response.
+// responded records an attempt's first response. It ends the origin's silence, if no stream is silent.
+// A silent stream that reopens and stays silent continues the same silence.
 func (s *originState) responded() {
 	s.reached(1)
-	s.checkSilenceOver()
+	s.mu.Lock()
+	since := s.silentSince
+	ends := s.silent == 0 && !since.IsZero()
+	if ends {
+		s.silentSince = time.Time{}
+	}
+	s.mu.Unlock()
+	if ends {
+		s.log.Info("origin answers again", "after", time.Since(since).Round(time.Millisecond))
+	}
 }
 
 // respondedEnded records the end of an attempt that had a response.
@@ -122,15 +121,15 @@ func (s *originState) respondedEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.responding--
-	s.answeredAt = time.Now()
+	s.respondedAt = time.Now()
 }
 
-// answers reports whether the origin answers streams now. Streams that ended just now count, because
+// responds reports whether the origin responds to streams. Streams that ended just now count, because
 // they are opened again within reopenWithin.
-func (s *originState) answers() bool {
+func (s *originState) responds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.responding > 0 || time.Since(s.answeredAt) < 2*reopenWithin
+	return s.responding > 0 || time.Since(s.respondedAt) < 2*reopenWithin
 }
 
 // logAwayEvery bounds how often another reason for an unreachable origin is logged. Often there are
@@ -138,26 +137,28 @@ func (s *originState) answers() bool {
 const logAwayEvery = time.Minute
 
 // unreachable records that no connection can be made, or that the directory cannot be read.
-func (s *originState) unreachable(err error) {
-	s.ended(err, telemetry.Unreachable)
-	s.failed(err, time.Now())
-}
+func (s *originState) unreachable(err error) { s.ended(attemptEnd{}, err, time.Now()) }
 
-// failed records a failed dial, or an attempt that ended without a response. since is when it began,
-// or when its stream was opened. If the origin was reached after that, the failure says nothing about
-// it. It logs the failure if the origin was not away before or is away for another reason. It returns
-// the number of failures for enter.
-func (s *originState) failed(err error, since time.Time) (failures uint64) {
+// ended records how an attempt or a dial ended. since is when it began, or when its stream was opened.
+// If the origin was reached after that, the failure does not make it away. ended logs the failure if
+// the origin was not away before, or is away for another reason. It returns the number of failures
+// for enter.
+func (s *originState) ended(e attemptEnd, err error, since time.Time) (failures uint64) {
+	s.metrics.Reconnect(e.reason())
 	now := time.Now()
 	s.mu.Lock()
-	if since.Before(s.reachedAt) {
+	s.reconnects++
+	s.lastErr, s.lastErrAt = err, now
+	if e.failed() {
+		s.failedAt, s.endsStreams = now, s.endsStreams || e.opened
+	}
+	if !e.failed() || since.Before(s.reachedAt) {
 		defer s.mu.Unlock()
 		return s.failures
 	}
 	was, never := s.away, s.reachedAt.IsZero()
-	s.failedAt = now
 	if !was && s.responding == 0 {
-		s.away, s.awaySince = true, now
+		s.away, s.awaySince, s.nextTry = true, now, now.Add(s.tryEvery)
 	}
 	away := s.away
 	if away || !s.ready {
@@ -188,63 +189,52 @@ func (s *originState) broadcast() {
 
 // Bounds on opening streams at an origin (P54).
 const (
-	dialEvery      = time.Second // while it is away: dials, and streams if it accepts connections
+	dialEvery      = time.Second // dials while it is away, and keys that try it while it does not respond
 	opensPerSecond = 200         // of keys of which something is held
 )
 
-// enter waits until a key may open a stream at the origin (P54). It returns an error if the origin is
-// away and failed again since the number of failures in seen, which it updates. That counts as a
-// failed attempt of the key. paced: something of the key is held, so it can wait for its turn among
-// other keys.
+// enter waits until a key may open a stream at the origin (P54). Keys do not dial: they wait until the
+// kept connection is ready. One key each second tries an origin that is away although the connection
+// is ready. paced: something of the key is held, so it can wait for its turn among other keys. Then it
+// also waits while no stream has a response, because the origin may be behind a proxy that ends all
+// streams. A silent stream ends this wait.
 //
-// Keys do not dial. They wait until the kept connection is ready. If the origin is away although the
-// connection is ready, one key at a time is admitted each second; see offerTurns.
+// enter returns an error if the origin is away and failed again since the number of failures in seen,
+// which it updates. That counts as a failed attempt of the key. If seen is nil, enter goes on waiting.
 func (s *originState) enter(ctx context.Context, seen *uint64, paced bool) error {
-	if s.turn == nil {
+	if s.opens == nil {
 		return nil
 	}
 	for {
 		s.mu.Lock()
 		blocked := s.away || !s.ready
-		failed := blocked && s.failures > max(*seen, s.counted)
-		n, why, changed := s.failures, s.lastErr, s.changed
-		var turn chan struct{}
-		if s.ready {
-			turn = s.turn
+		if blocked && seen != nil && s.failures > max(*seen, s.counted) {
+			defer s.mu.Unlock()
+			*seen = s.failures
+			return s.lastErr
 		}
+		open := !blocked && !(paced && s.responding == 0 && s.silent == 0)
+		wait := time.Until(s.nextTry)
+		if !open && s.ready && wait <= 0 {
+			open, s.nextTry = true, time.Now().Add(s.tryEvery)
+		}
+		ready, changed := s.ready, s.changed
 		s.mu.Unlock()
 		switch {
-		case failed:
-			*seen = n
-			return why
-		case !blocked && paced:
+		case open && paced:
 			return s.opens.Wait(ctx)
-		case !blocked:
+		case open:
 			return ctx.Err()
+		}
+		var try <-chan time.Time
+		if ready {
+			try = time.After(wait)
 		}
 		select {
 		case <-changed:
-		case <-turn:
-			return nil
+		case <-try:
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-	}
-}
-
-// offerTurns admits one of the keys that wait in enter each second, until ctx ends.
-func (s *originState) offerTurns(ctx context.Context, each time.Duration) {
-	tick := time.NewTicker(each)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case s.turn <- struct{}{}:
-		default: // no key waits
 		}
 	}
 }
@@ -267,7 +257,7 @@ func (s *originState) backSince() time.Time {
 func (s *originState) isBlocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.turn != nil && (s.away || !s.ready)
+	return s.opens != nil && (s.away || !s.ready)
 }
 
 // isAway reports whether the origin is away.
@@ -296,7 +286,6 @@ func (s *originState) failedLately(now time.Time) bool {
 // becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is
 // not away.
 func (s *originState) becameSilent(since time.Time) {
-	s.reached(0)
 	s.metrics.Silent.Add(1)
 	s.mu.Lock()
 	s.silent++
@@ -305,6 +294,7 @@ func (s *originState) becameSilent(since time.Time) {
 		s.silentSince = since
 	}
 	s.mu.Unlock()
+	s.reached(0)
 	if first {
 		s.log.Warn("origin is silent: it accepted a stream and has not answered the first requests", "for", time.Since(since).Round(time.Millisecond))
 	}
@@ -316,21 +306,6 @@ func (s *originState) endSilence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent--
-}
-
-// checkSilenceOver ends the origin's silence after a response, if no stream is silent. A silent
-// stream that reopens and stays silent continues the same silence.
-func (s *originState) checkSilenceOver() {
-	s.mu.Lock()
-	since := s.silentSince
-	over := s.silent == 0 && !since.IsZero()
-	if over {
-		s.silentSince = time.Time{}
-	}
-	s.mu.Unlock()
-	if over {
-		s.log.Info("origin answers again", "after", time.Since(since).Round(time.Millisecond))
-	}
 }
 
 // maxUnasked bounds the types of which logUnasked writes a line.

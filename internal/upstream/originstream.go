@@ -22,30 +22,22 @@ type origin interface {
 	// ones. It calls connected and unreachable of the originState. It returns when all goroutines
 	// that it started have ended, with nil if ctx ended it.
 	upkeep(ctx context.Context) error
-	// newSession makes the session of a stream with this origin. It starts nothing, performs no I/O
-	// and cannot fail. It may be called before upkeep runs.
-	newSession(*originStream) session
-	// reload reads the origin's files again.
-	reload()
-	// faults describe invalid files, for admin.
-	faults() []filesource.Fault
-}
-
-// session serves an originStream through several attempts. Its methods are called one after the
-// other.
-type session interface {
-	// serve is one attempt. It serves the interest until it cannot go on or ctx ends. It returns
-	// why, never nil. When it returns, all goroutines that it started have ended. It
-	//   - calls Opened once the origin is reached, and Answered at every response: both are for P54
+	// serve is one attempt. It serves the stream's interest until it cannot go on or ctx ends. It
+	// returns why, never nil. When it returns, all goroutines that it started have ended. It
+	//   - calls Opened once the origin is reached, and Responded at every response: both are for P54
 	//     and the Status;
 	//   - takes the interest at the start and after each receive from InterestChanged;
 	//   - reads held resources through Held and hands updates over through Apply, whose error it
 	//     returns unchanged.
 	// errReopen means: this is no failure, serve again at once.
-	serve(ctx context.Context) error
+	serve(ctx context.Context, stream *originStream) error
 	// waitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
 	// succeed now, or until ctx ends.
 	waitBeforeRetry(ctx context.Context, d time.Duration)
+	// reload reads the origin's files again.
+	reload()
+	// faults describe invalid files, for admin.
+	faults() []filesource.Fault
 }
 
 // errReopen ends a stream that could go on but cannot carry the new interest.
@@ -59,7 +51,6 @@ var errReopen = errors.New("stream must be opened again for another interest")
 type originStream struct {
 	*Subscriber
 	at         *originState
-	session    session
 	interest   *adsclient.InterestCell
 	resumption adsclient.Resumption
 	probing    atomic.Pointer[probe] // nil: it is no probe
@@ -77,7 +68,6 @@ type originStream struct {
 	// uncacheable are the parts for which this attempt brought do_not_cache resources. Those are
 	// dropped when the attempt ends (P63).
 	uncacheable map[typePart]struct{}
-	began       time.Time          // when the attempt began
 	open        bool               // the attempt reached the origin
 	openedAt    time.Time          // when the attempt reached the origin
 	taken       *snapshot.Interest // the interest that the attempt took last
@@ -104,7 +94,6 @@ type typePart struct {
 // newOriginStream makes a stream at an origin, with the state that earlier streams left.
 func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption) *originStream {
 	l := &originStream{Subscriber: s, at: at, resumption: r}
-	l.session = at.origin.newSession(l)
 	l.interest = s.addInterestCell()
 	return l
 }
@@ -135,7 +124,7 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.responded, l.uncacheable, l.taken = false, false, nil, nil
 	l.endedByOrigin.Store(false)
 	if wait > 0 {
-		l.session.waitBeforeRetry(ctx, wait)
+		l.at.origin.waitBeforeRetry(ctx, wait)
 	}
 	for l.trial == nil && l.carried(l.interest.Newest()).Empty() {
 		select {
@@ -144,11 +133,13 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 			return context.Cause(ctx)
 		}
 	}
-	l.began = time.Now()
-	err := l.at.enter(ctx, &l.seen, l.trial != nil || l.holdsAny())
+	seen := &l.seen
+	if l.probing.Load() != nil {
+		seen = nil // it waits while the origin is away
+	}
+	err := l.at.enter(ctx, seen, l.trial != nil || l.holdsAny())
 	if err == nil {
-		l.began = time.Now()
-		err = l.session.serve(ctx)
+		err = l.at.origin.serve(ctx, l)
 	}
 	l.interest.Reset()
 	l.endSilence(false)
@@ -159,7 +150,7 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	if l.responded {
 		l.at.respondedEnded()
 	}
-	if over := (*sinkError)(nil); ctx.Err() != nil && !errors.As(err, &over) {
+	if ctx.Err() != nil && !isSinkError(err) {
 		return context.Cause(ctx) // whatever error the transport returned
 	}
 	return err
@@ -181,28 +172,16 @@ func anyIn(p snapshot.Part) bool {
 	return false
 }
 
-// failed records an attempt that ended without a response as a failure of the origin. A failed dial
-// is recorded already.
-func (l *originStream) failed(err error) {
+// ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
+// attempt that did not reach the origin is counted already: see originState.unreachable.
+func (l *originStream) ended(err error, suspected bool) attemptEnd {
+	e := attemptEnd{opened: l.open, responded: l.responded, suspected: suspected, held: l.holdsAny(), others: l.at.responds()}
 	if l.open {
-		l.seen = l.at.failed(err, l.openedAt)
+		if failures := l.at.ended(e, err, l.openedAt); e.failed() {
+			l.seen = failures
+		}
 	}
-}
-
-// ended counts the end of a stream, and returns the reason to reopen. Failed dials are counted once
-// for all keys; see originState.unreachable.
-func (l *originStream) ended(err error) telemetry.Reconnect {
-	reason := telemetry.Unreachable
-	switch {
-	case l.responded:
-		reason = telemetry.Ended
-	case l.open:
-		reason = telemetry.NoResponse
-	}
-	if l.open {
-		l.at.ended(err, reason)
-	}
-	return reason
+	return e
 }
 
 // report passes the connection's status to the sink, if it is another one. Probes and trials report
@@ -239,7 +218,7 @@ func (l *originStream) endSilence(responded bool) {
 	}
 }
 
-// The methods below are for sessions.
+// The methods below are for origins.
 
 // Trace begins the trace of a response that was read at this time. It is nil for the many responses
 // that are not traced.
@@ -314,8 +293,8 @@ func (l *originStream) Opened() {
 	l.report(Status{Connected: true})
 }
 
-// Answered records a response of the origin. The attempt is then no failure (P54).
-func (l *originStream) Answered() {
+// Responded records a response of the origin. The attempt is then no failure (P54).
+func (l *originStream) Responded() {
 	if l.responded {
 		return
 	}
@@ -357,6 +336,12 @@ func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bo
 type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return e.err.Error() }
+func (e *sinkError) Unwrap() error { return e.err }
+
+func isSinkError(err error) bool {
+	e := (*sinkError)(nil)
+	return errors.As(err, &e)
+}
 
 // logVersion logs a new version of a type once the group holds it. A version that arrives in
 // several responses is logged once. Stored content that the origin confirms is not a new version.
@@ -412,21 +397,18 @@ func (l *originStream) dropUncacheable(ctx context.Context) error {
 // directory makes a filesource.Directory an origin.
 type directory struct{ *filesource.Directory }
 
-func (d directory) upkeep(ctx context.Context) error   { return d.Run(ctx) }
-func (d directory) newSession(s *originStream) session { return directorySession{d.Session(s)} }
-func (d directory) reload()                            { d.Reload() }
-func (d directory) faults() []filesource.Fault         { return d.Faults() }
+func (d directory) upkeep(ctx context.Context) error { return d.Run(ctx) }
+func (d directory) faults() []filesource.Fault       { return d.Faults() }
+func (d directory) reload()                          { d.Reload() }
 
-type directorySession struct{ *filesource.Session }
-
-func (s directorySession) serve(ctx context.Context) error {
-	err := s.Serve(ctx)
+func (d directory) serve(ctx context.Context, stream *originStream) error {
+	err := d.Serve(ctx, stream)
 	if errors.Is(err, filesource.ErrNothingWanted) {
 		return errReopen
 	}
 	return err
 }
 
-func (s directorySession) waitBeforeRetry(ctx context.Context, d time.Duration) {
-	s.WaitBeforeRetry(ctx, d)
+func (d directory) waitBeforeRetry(ctx context.Context, wait time.Duration) {
+	d.WaitBeforeRetry(ctx, wait)
 }

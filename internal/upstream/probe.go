@@ -3,9 +3,9 @@ package upstream
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -99,11 +99,15 @@ func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay tim
 	warned := false
 	for failures, wait := 0, delay; ; {
 		sleep(stay, wait)
-		if !s.awaitInterest(stay) || at.probes.enter(stay) != nil {
+		if !s.awaitInterest(stay) {
+			return nil, false
+		}
+		leave, err := at.probes.enter(stay)
+		if err != nil {
 			return nil, false
 		}
 		l, unanswered, err := s.probeOnce(ctx, stay, at)
-		at.probes.leave(err == nil)
+		leave(err == nil)
 		switch {
 		case err == nil:
 			return l, true
@@ -126,7 +130,6 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (l *o
 	attempt, end := context.WithCancelCause(ctx)
 	p := &probe{end: end, result: make(chan error, 1), ready: make(chan struct{}), promoted: make(chan struct{}), answers: make(map[typePart]bool)}
 	l = s.newOriginStream(at, make(adsclient.Resumption))
-	l.seen = math.MaxUint64 // it waits while the origin is away
 	l.probing.Store(p)
 	if l.carried(l.interest.Newest()).Empty() {
 		end(errReopen)
@@ -145,8 +148,7 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (l *o
 		p.result <- err
 		s.log.Debug("probe failed", "origin", at.name, "error", err)
 		if l.open && !errors.Is(err, errReopen) && !errors.Is(err, errUnanswered) { // the origin ended it
-			l.ended(err)
-			l.failed(err)
+			l.ended(err, false)
 		}
 	}
 	for _, t := range l.discard() {
@@ -175,7 +177,6 @@ func (l *originStream) run(ctx context.Context, wait time.Duration) error {
 	defer p.end(nil)
 	err := <-p.result
 	l.probing.Store(nil) // it may have ended before it was promoted
-	l.seen = 0
 	return err
 }
 
@@ -186,20 +187,9 @@ func (l *originStream) promote() (kept []keptResponse, unlisted bool) {
 	p := l.probing.Swap(nil)
 	l.interest.Notify() // the key's stream carries more
 	l.report(Status{Connected: true})
-	brought := make(map[xds.TypeURL]map[string]bool)
-	for _, r := range p.kept {
-		if brought[r.response.TypeURL] == nil {
-			brought[r.response.TypeURL] = make(map[string]bool)
-		}
-		for i := range r.response.Resources {
-			brought[r.response.TypeURL][r.response.Resources[i].Name] = true
-		}
-	}
 	for typ, before := range p.before {
-		now := l.sink.Held(typ)
-		for _, name := range now.Changes(before, &snapshot.Subscription{Wildcard: true}) {
-			added := before.Part(true).Held(name) == nil && now.Part(true).Held(name) != nil
-			unlisted = unlisted || added && !brought[typ][name]
+		for r := range l.sink.Held(typ).Part(true).Resources {
+			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
 		}
 	}
 	return p.kept, unlisted && l.client.opts.Variant == xds.Delta
@@ -317,49 +307,37 @@ const maxProbes = 16
 // probeLimiter admits keys to probe an origin, first come, first served: one at a time until a probe
 // succeeds, then maxProbes (P56). Safe for concurrent use.
 type probeLimiter struct {
-	mu      sync.Mutex
-	waiting []chan struct{} // each closed when its key is admitted
-	busy    int
-	several bool // the last probe succeeded
+	places    chan struct{} // has an element for each probe
+	next      chan struct{} // has an element while a key waits for a place, or probes alone
+	succeeded atomic.Bool   // the last probe did
 }
 
-// admit admits the keys that may probe now. The lock is held.
-func (t *probeLimiter) admit() {
-	for len(t.waiting) > 0 && (t.busy == 0 || t.several && t.busy < maxProbes) {
-		close(t.waiting[0])
-		t.waiting = t.waiting[1:]
-		t.busy++
-	}
+func newProbeLimiter() *probeLimiter {
+	return &probeLimiter{places: make(chan struct{}, maxProbes), next: make(chan struct{}, 1)}
 }
 
-// enter waits for a place, which leave releases. It returns an error if ctx ended first.
-func (t *probeLimiter) enter(ctx context.Context) error {
-	in := make(chan struct{})
-	t.mu.Lock()
-	t.waiting = append(t.waiting, in)
-	t.admit()
-	t.mu.Unlock()
+// enter waits for a place, and returns how to leave it. It returns an error if ctx ended first.
+func (t *probeLimiter) enter(ctx context.Context) (leave func(succeeded bool), err error) {
 	select {
-	case <-in:
-		return nil
+	case t.next <- struct{}{}:
 	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if i := slices.Index(t.waiting, in); i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
-	} else { // the key was admitted at the same time
-		t.busy--
-		t.admit()
+	select {
+	case t.places <- struct{}{}:
+	case <-ctx.Done():
+		<-t.next
+		return nil, context.Cause(ctx)
 	}
-	return context.Cause(ctx)
-}
-
-// leave releases a place.
-func (t *probeLimiter) leave(succeeded bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy--
-	t.several = succeeded
-	t.admit()
+	alone := !t.succeeded.Load()
+	if !alone {
+		<-t.next
+	}
+	return func(succeeded bool) {
+		t.succeeded.Store(succeeded)
+		<-t.places
+		if alone {
+			<-t.next
+		}
+	}, nil
 }

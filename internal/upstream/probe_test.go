@@ -204,8 +204,8 @@ func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 		if got := log.Count("does not answer all types"); got == 0 || got > silent {
 			t.Errorf("logged %d times for %d keys", got, silent)
 		}
-		if n := r.client.origins[0].status().Reconnects; n != 0 {
-			t.Errorf("%d failures", n)
+		if n := r.client.origins[0].status().Reconnects; n != 1 {
+			t.Errorf("%d failures, want that of fail", n)
 		}
 	})
 }
@@ -241,12 +241,12 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 		stream.SetInterest(sink.Want())
 		probe.ends()
 		b.ends()
-		r.until("the end of the probe", func() bool { return r.client.origins[0].probes.probing() == 0 })
+		r.until("the end of the probe", func() bool { return len(r.client.origins[0].probes.places) == 0 })
 		if len(first.streams) > 0 {
 			t.Error("the first origin is probed though nothing is wanted")
 		}
-		if n := r.client.origins[0].status().Reconnects; n != 0 {
-			t.Errorf("%d attempts failed", n)
+		if n := r.client.origins[0].status().Reconnects; n != 1 {
+			t.Errorf("%d attempts failed, want that of fail", n)
 		}
 		stream.SetInterest(sink.Want(named(cds, "b")))
 		second.serve(1).send(resp{Type: cds, Resources: clusters("b")})
@@ -258,34 +258,28 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	})
 }
 
-// probing counts the keys that have a place.
-func (t *probeLimiter) probing() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.busy
-}
-
 // A key whose interest ends while it waits does not take a place from another key.
 func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
-	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.fail(r.client.origins[0])
-	q := &r.client.origins[0].probes
-	r.keyed(second, "k0")
-	probe := first.serve(1) // it has the place
-	idle, sink := r.keyed(second, "k1")
-	r.until("its place in the queue", func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return len(q.waiting) == 1
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		r := n.relay(v, "one", "two")
+		r.fail(r.client.origins[0])
+		r.keyed(second, "k0")
+		probe := first.serve(1) // it has the place
+		idle, sink := r.keyed(second, "k1")
+		synctest.Wait() // k1 waits for a place
+		idle.SetInterest(sink.Want())
+		_, sink = r.keyed(second, "k2")
+		probe.done <- nil
+		for sink.heldAs(rds, "k2").OriginVersion != "A" && sink.Snapshots[rds].OriginVersion() != "A" {
+			s := first.opens()
+			if strings.Contains(s.request(), "k1") {
+				t.Error("the key without interest probes")
+			}
+			s.send(resp{Type: rds, Version: "A", Resources: []res{{Name: "k0", Version: "A"}, {Name: "k2", Version: "A"}}})
+			synctest.Wait()
+		}
 	})
-	idle.SetInterest(sink.Want())
-	_, sink = r.keyed(second, "k2")
-	probe.done <- nil
-	for sink.heldAs(rds, "k2").OriginVersion != "A" {
-		first.serve(1).send(resp{Type: rds, Resources: []res{{Name: "k0", Version: "A"}, {Name: "k2", Version: "A"}}})
-		r.until("an answer that was taken", func() bool { return len(first.streams) > 0 || sink.heldAs(rds, "k2").OriginVersion == "A" })
-	}
 }
 
 // The order of origins belongs to a key's stream. Keys of one client may prefer different origins.
@@ -344,23 +338,29 @@ func (r *relay) counted(series string) (n int) {
 // Keys are admitted in order of arrival: one at a time until a probe succeeds, then maxProbes.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q probeLimiter
-		in := make(chan int, 100)
+		q := newProbeLimiter()
+		type admitted struct {
+			key   int
+			leave func(bool)
+		}
+		in := make(chan admitted, 100)
 		for i := range 40 {
 			go func() {
-				if q.enter(t.Context()) == nil {
-					in <- i
+				if leave, err := q.enter(t.Context()); err == nil {
+					in <- admitted{i, leave}
 				}
 			}()
 			synctest.Wait() // to fix their order
 		}
 		next := 0
+		var open []func(bool)
 		entered := func(n int) {
 			t.Helper()
 			synctest.Wait()
 			var got []int
 			for len(in) > 0 {
-				got = append(got, <-in)
+				a := <-in
+				got, open = append(got, a.key), append(open, a.leave)
 			}
 			slices.Sort(got)
 			for i, key := range got {
@@ -369,19 +369,23 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 				}
 			}
 			if next += n; len(got) != n {
-				t.Fatalf("%v were let in, want %d", got, n)
+				t.Fatalf("%v were admitted, want %d", got, n)
 			}
 		}
+		leave := func(succeeded bool) {
+			open[0](succeeded)
+			open = open[1:]
+		}
 		entered(1)
-		q.leave(false)
+		leave(false)
 		entered(1)
-		q.leave(true)
+		leave(true)
 		entered(maxProbes)
-		q.leave(true)
-		q.leave(true)
+		leave(true)
+		leave(true)
 		entered(2)
-		for range maxProbes { // admitted keys stay
-			q.leave(false)
+		for range maxProbes - 1 { // admitted keys stay
+			leave(false)
 		}
 		entered(1)
 	})
@@ -389,19 +393,24 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 
 // A key that stops waiting does not take a place from another key.
 func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
-	var q probeLimiter
-	if err := q.enter(t.Context()); err != nil {
+	q := newProbeLimiter()
+	leave, err := q.enter(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 {
-		if q.enter(gone) == nil {
+		if _, err := q.enter(gone); err == nil {
 			t.Fatal("two probe at a time")
 		}
 	}
-	if len(q.waiting) != 0 || q.busy != 1 {
-		t.Errorf("%d wait, %d are busy", len(q.waiting), q.busy)
+	leave(false)
+	if _, err := q.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(q.places) != 1 {
+		t.Errorf("%d probe", len(q.places))
 	}
 }
 

@@ -200,11 +200,11 @@ func TestAnOldFailureMeansNothing(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Second)
 		s.connected()
-		s.failed(errTest, began)
+		s.ended(attemptEnd{opened: true}, errTest, began)
 		if s.isAway() {
 			t.Error("away")
 		}
-		s.failed(errTest, time.Now())
+		s.ended(attemptEnd{opened: true}, errTest, time.Now())
 		if !s.isAway() {
 			t.Error("not away")
 		}

@@ -163,12 +163,11 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		var err error
 		s.current.set(next.at, false)
 		next, err = s.use(ctx, next)
-		var over *sinkError
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.As(err, &over):
-			return fmt.Errorf("upstream stream of key %s: %w", s.id, over.err)
+		case err != nil:
+			return fmt.Errorf("upstream stream of key %s: %w", s.id, errors.Unwrap(err))
 		}
 	}
 }
@@ -186,54 +185,53 @@ const failuresToSwitch = 2
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
 // it. It returns the origin to use next. An error is the sink's. It ends the Subscriber, as the end
 // of ctx does.
-func (s *Subscriber) use(ctx context.Context, now choice) (next choice, err error) {
-	at := now.at
+func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err error) {
+	at := chosen.at
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
 	defer others.Wait()
 	defer end(nil)
 	others.Go(func() { s.seekPreferred(ctx, stay, at, end) })
 	s.resetSuspects()
-	l := now.stream
-	if l == nil {
-		l = s.newOriginStream(at, s.resumption)
+	stream := chosen.stream
+	if stream == nil {
+		stream = s.newOriginStream(at, s.resumption)
 	} else {
-		s.resumption = l.resumption
+		s.resumption = stream.resumption
 	}
-	defer l.close()
+	defer stream.close()
 	suspicions := 0
-	for wait, inARow := now.wait, 0; ; {
-		err := l.run(stay, wait)
+	for wait, inARow := chosen.wait, 0; ; {
+		err := stream.run(stay, wait)
 		if ctx.Err() == nil { // otherwise the group is ending and takes no update
-			if over := l.dropUncacheable(ctx); over != nil {
-				err = over
+			if e := stream.dropUncacheable(ctx); e != nil {
+				err = e
 			}
 		}
-		if over := (*sinkError)(nil); ctx.Err() != nil || errors.As(err, &over) {
+		if ctx.Err() != nil || isSinkError(err) {
 			return choice{}, err
 		}
 		if left := (*leave)(nil); errors.As(context.Cause(stay), &left) {
 			return s.leave(at, left), nil
 		}
-		if l.responded {
+		if stream.responded {
 			inARow = 0
 		}
 		if errors.Is(err, errReopen) {
-			if wait = 0; l.carried(l.interest.Newest()).Empty() {
-				l.report(Status{})
+			if wait = 0; stream.carried(stream.interest.Newest()).Empty() {
+				stream.report(Status{})
 			}
 			continue
 		}
-		suspected := l.suspected()
+		suspected := stream.suspected()
 		switch {
 		case suspected != nil:
 			suspicions++
-		case l.open:
+		case stream.open:
 			suspicions = 0
 		}
-		failed, retry := s.ended(ctx, l, err, suspected != nil)
-		wait = retry
-		if failed {
+		var failed bool
+		if failed, wait = s.ended(ctx, stream, err, suspected != nil); failed {
 			inARow++
 		}
 		if inARow >= failuresToSwitch {
@@ -250,7 +248,7 @@ func (s *Subscriber) use(ctx context.Context, now choice) (next choice, err erro
 		}
 		if suspicions >= suspicionsToExclude {
 			suspicions = 0
-			if seen := l.seen; s.exclude(suspected) {
+			if seen := stream.seen; s.exclude(suspected) {
 				others.Go(func() { s.tryExcluded(stay, at, seen, end) })
 			}
 		}
@@ -288,44 +286,37 @@ func (s *Subscriber) succeeded() {
 }
 
 // ended counts and logs the end of an attempt. It reports whether that is a failure, and how long to
-// wait before the next attempt. A stream that ended before any response failed, even with status OK
-// (P54). Two cases are no failures while the origin answers other streams: the origin may have ended
-// the stream because of a suspect (P68), or it had nothing to answer.
-func (s *Subscriber) ended(ctx context.Context, l *originStream, err error, suspected bool) (failed bool, wait time.Duration) {
+// wait before the next attempt.
+func (s *Subscriber) ended(ctx context.Context, stream *originStream, err error, suspected bool) (failed bool, wait time.Duration) {
 	wait = upTo(reopenWithin)
-	failed = !l.responded && !(l.open && (suspected || !l.holdsAny()) && l.at.answers())
-	reason := l.ended(err)
-	if failed {
-		l.failed(err)
-	}
-	first, away, blocked := false, l.at.isAway(), l.at.isBlocked()
-	if l.open && l.serves() && !away {
-		s.mu.Lock()
-		s.ends.add(l.at, err, time.Now())
-		s.mu.Unlock()
+	e, at := stream.ended(err, suspected), stream.at
+	failed = e.failed()
+	first, away, blocked := false, at.isAway(), at.isBlocked()
+	s.mu.Lock()
+	if e.opened && stream.serves() && !away {
+		s.ends.add(at, err, time.Now())
 	}
 	if failed {
-		s.mu.Lock()
 		first = len(s.tried) == 0
-		s.tried[l.at] = true
-		if !blocked {
+		s.tried[at] = true
+		if blocked { // the next attempt waits in originState.enter
+			wait = upTo(s.client.opts.dialEvery / 10)
+		} else {
 			s.failures++
 			wait = s.client.opts.Backoff.delay(s.failures, upTo)
-		} else { // the next attempt waits in originState.enter
-			wait = upTo(s.client.opts.dialEvery / 10)
 		}
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	// Origins often end streams, and one log line per key would be too much. An origin that is away
 	// is logged once.
 	level := slog.LevelDebug
 	if first && !away {
 		level = slog.LevelInfo
 	}
-	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err, "retry_in", wait)
-	st := Status{Origin: l.at.name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
-	if l.open {
-		st.Carried = l.carried(l.interest.Newest())
+	s.log.Log(ctx, level, "upstream stream ended", "origin", at.name, "reason", e.reason(), "error", err, "retry_in", wait)
+	st := Status{Origin: at.name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
+	if e.opened {
+		st.Carried = stream.carried(stream.interest.Newest())
 	}
 	s.report(st)
 	return failed, wait
@@ -415,41 +406,33 @@ func (s *Subscriber) Second(sink Sink) *Subscriber {
 type currentOrigin struct {
 	mu      sync.Mutex
 	at      *originState  // nil: not chosen yet
-	over    bool          // the Subscriber has ended
+	ended   bool          // the Subscriber has ended
 	changed chan struct{} // closed when either changes
 }
 
 func newCurrentOrigin() *currentOrigin { return &currentOrigin{changed: make(chan struct{})} }
 
-func (c *currentOrigin) set(at *originState, over bool) {
+func (c *currentOrigin) set(at *originState, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at != c.at || over != c.over {
-		c.at, c.over = at, over
-		close(c.changed)
-		c.changed = make(chan struct{})
-	}
+	c.at, c.ended = at, ended
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
-// origin returns the origin in use, nil if none is chosen yet.
-func (c *currentOrigin) origin() *originState {
+func (c *currentOrigin) get() (at *originState, ended bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at
+	return c.at, c.ended, c.changed
 }
 
 // awaitOther waits until the origin differs from at, and returns it. It returns nil if the
 // Subscriber or ctx ended first.
 func (c *currentOrigin) awaitOther(ctx context.Context, at *originState) *originState {
 	for {
-		c.mu.Lock()
-		now, over, changed := c.at, c.over, c.changed
-		c.mu.Unlock()
-		switch {
-		case over:
-			return nil
-		case now != nil && now != at:
-			return now
+		other, ended, changed := c.get()
+		if ended || other != nil && other != at {
+			return other
 		}
 		select {
 		case <-changed:
@@ -464,7 +447,6 @@ func (s *Subscriber) follows() bool {
 	if s.first == nil {
 		return false
 	}
-	s.first.mu.Lock()
-	defer s.first.mu.Unlock()
-	return !s.first.over
+	_, ended, _ := s.first.get()
+	return !ended
 }

@@ -179,7 +179,7 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 			return
 		}
 		s.settle(l, err)
-		if errors.Is(err, errPassed) || !s.withoutSuspects(s.interestNow()).Empty() || at.answers() {
+		if errors.Is(err, errPassed) || !s.withoutSuspects(s.interestNow()).Empty() || at.responds() {
 			inARow = 0
 		} else if failed, _ := s.ended(ctx, l, err, false); failed {
 			// Nothing else is left of the key, so trials are its attempts.
@@ -309,7 +309,7 @@ const maxSuspendedNames = 5
 
 // Suspended returns what the key's stream does not carry, by type. Any goroutine.
 func (s *Subscriber) Suspended() (out []Suspended) {
-	if at := s.current.origin(); at != nil && at.isAway() {
+	if at, _, _ := s.current.get(); at != nil && at.isAway() {
 		return nil // it ends all streams
 	}
 	s.mu.Lock()

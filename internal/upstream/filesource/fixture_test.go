@@ -105,10 +105,9 @@ func (s *testStream) SetInterest(i *snapshot.Interest) { s.Set(i) }
 
 // run serves the key until ctx ends or the sink fails.
 func (s *testStream) run(ctx context.Context) error {
-	session := s.of.directory.Session(s)
 	for s.Await(ctx) {
 		s.answered = false
-		err := session.Serve(ctx)
+		err := s.of.directory.Serve(ctx, s)
 		s.Reset()
 		switch {
 		case s.over != nil:
@@ -118,7 +117,7 @@ func (s *testStream) run(ctx context.Context) error {
 			continue
 		}
 		s.sink.setStatus(status{Failed: !s.answered, Err: err})
-		session.WaitBeforeRetry(ctx, time.Minute)
+		s.of.directory.WaitBeforeRetry(ctx, time.Minute)
 	}
 	return nil
 }
@@ -132,7 +131,7 @@ func (s *testStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, ma
 
 func (s *testStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Held(typ) }
 func (s *testStream) Opened()                                 { s.sink.setStatus(status{Connected: true}) }
-func (s *testStream) Answered()                               { s.answered = true }
+func (s *testStream) Responded()                              { s.answered = true }
 func (s *testStream) Trace(time.Time) *tracing.Update         { return nil }
 
 func (s *testStream) Counters(typ xds.TypeURL) *telemetry.Type { return s.of.metrics.Type(typ) }

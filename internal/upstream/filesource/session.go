@@ -13,7 +13,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Stream is what a Session serves: the stream of one key at this origin.
+// Stream is what a Directory serves: the stream of one key at this origin.
 type Stream interface {
 	// InterestChanged receives when the interest is newer than the one that Interest returned.
 	InterestChanged() <-chan struct{}
@@ -24,8 +24,8 @@ type Stream interface {
 	Held(xds.TypeURL) *snapshot.Snapshot
 	// Opened records that the directory is readable. It is called once for each call of Serve.
 	Opened()
-	// Answered records that the interest is answered.
-	Answered()
+	// Responded records that the stream brought what the directory has.
+	Responded()
 	// Apply hands an update over and waits until it is applied. It reports whether that made
 	// another snapshot. Serve returns its error unchanged.
 	Apply(context.Context, snapshot.Update) (changed bool, err error)
@@ -41,22 +41,19 @@ var ErrNothingWanted = errors.New("no resources are requested any more")
 // mergeFor is how long interest changes are gathered (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// Session serves one key from a Directory. It needs no goroutine, because the content is complete
-// and available at once.
-type Session struct {
+// session is one call of Serve. It needs no goroutine, because the content is complete and available
+// at once.
+type session struct {
 	directory *Directory
 	stream    Stream
 }
 
-// Session makes the session of a key. It starts nothing.
-func (d *Directory) Session(s Stream) *Session { return &Session{directory: d, stream: s} }
-
 // WaitBeforeRetry waits for d, or until the directory is readable, or until ctx ends.
-func (s *Session) WaitBeforeRetry(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
+func (d *Directory) WaitBeforeRetry(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		now, changed := s.directory.load()
+		now, changed := d.load()
 		if now != nil && now.failed == nil {
 			return
 		}
@@ -70,7 +67,8 @@ func (s *Session) WaitBeforeRetry(ctx context.Context, d time.Duration) {
 
 // Serve serves the stream's interest until ctx ends, and returns why it ended:
 // never nil. It fails at once if the directory is not readable.
-func (s *Session) Serve(ctx context.Context) error {
+func (d *Directory) Serve(ctx context.Context, stream Stream) error {
+	s := session{d, stream}
 	now, changed := s.directory.load()
 	for now == nil {
 		select {
@@ -91,7 +89,7 @@ func (s *Session) Serve(ctx context.Context) error {
 			return err
 		}
 		again = nil
-		s.stream.Answered()
+		s.stream.Responded()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -117,7 +115,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // send hands over the changes that the group does not have yet, in the order of types (P35).
-func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *snapshot.Interest,
+func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *snapshot.Interest,
 	again func(xds.TypeURL) (bool, map[string]struct{})) error {
 	var types []snapshot.TypeInterest
 	if interest != nil {
