@@ -132,7 +132,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			a.stream.becameSilent()
 		case <-tick:
 			if !progress.goesOn(a.stream.probing.Load(), a.stream.received.Load()) {
-				return errUnanswered
+				return errIncomplete
 			}
 		case <-promoted:
 			promoted, tick = nil, nil
@@ -158,7 +158,8 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				}
 				if p := a.stream.probing.Load(); p != nil && d.Accept {
 					a.conversation.Applied(in.response)
-					p.keep(keptResponse{in.response, d, time.Now()}, a.stream.carried(a.stream.interest.Newest()))
+					p.kept = append(p.kept, keptResponse{in.response, d, time.Now()})
+					p.cover(typePart{in.response.TypeURL, d.Wildcard()}, a.stream.carried(a.stream.interest.Newest()))
 					d = adsclient.Decision{} // the receiver does not apply it, and leaves its buffer alone
 				}
 				a.decisions <- d

@@ -85,8 +85,7 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins have the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
-			log: opts.Log.With("origin", o.Name), probes: newProbeLimiter(), changed: make(chan struct{})}
+		s := newOriginState(o.Name, o.Address, opts.Metrics.Origin(o.Name), opts.Log.With("origin", o.Name))
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)

@@ -51,9 +51,15 @@ type originState struct {
 	silent      int       // silent streams
 	silentSince time.Time // when the first stream of this outage fell silent; zero: none is silent
 
-	rejected map[rejectedOf]rejection // the types whose newest response was rejected
+	rejected rejections
+	unasked  map[xds.TypeURL]struct{} // the types of which logUnasked wrote a line
+}
 
-	unasked map[xds.TypeURL]struct{} // the types of which logUnasked wrote a line
+func newOriginState(name, address string, metrics *telemetry.Origin, log *slog.Logger) *originState {
+	return &originState{
+		name: name, address: address, metrics: metrics, log: log, probes: newProbeLimiter(), changed: make(chan struct{}),
+		rejected: make(rejections), unasked: make(map[xds.TypeURL]struct{}),
+	}
 }
 
 // An origin is away once the relay cannot connect to it, or an attempt failed, while no other
@@ -317,9 +323,6 @@ func (s *originState) logUnasked(key string, typ xds.TypeURL, name string) {
 	s.mu.Lock()
 	_, logged := s.unasked[typ]
 	if logged = logged || len(s.unasked) >= maxUnasked; !logged {
-		if s.unasked == nil {
-			s.unasked = make(map[xds.TypeURL]struct{})
-		}
 		s.unasked[typ] = struct{}{}
 	}
 	s.mu.Unlock()
@@ -337,6 +340,6 @@ func (s *originState) status() OriginStatus {
 		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
-		Rejected: rejectedByType(s.rejected),
+		Rejected: s.rejected.byType(),
 	}
 }

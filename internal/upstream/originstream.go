@@ -79,10 +79,6 @@ type originStream struct {
 
 	// replaced is when an attempt last ended because of unanswered names (P64). It outlives attempts.
 	replaced time.Time
-
-	// rejected has the types whose newest response was rejected. It outlives attempts, because the
-	// origin usually sends the same response on its next stream.
-	rejected map[xds.TypeURL]struct{}
 }
 
 // typePart is a part of a type (P50): the wildcard, or names.
@@ -93,62 +89,62 @@ type typePart struct {
 
 // newOriginStream makes a stream at an origin, with the state that earlier streams left.
 func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption) *originStream {
-	l := &originStream{Subscriber: s, at: at, resumption: r}
-	l.interest = s.addInterestCell()
-	return l
+	o := &originStream{Subscriber: s, at: at, resumption: r}
+	o.interest = s.addInterestCell()
+	return o
 }
 
 // close ends a stream that has no attempt.
-func (l *originStream) close() {
-	l.forgetRejected(func(xds.TypeURL) bool { return true })
-	l.removeInterestCell(l.interest)
+func (o *originStream) close() {
+	o.forgetRejected(func(xds.TypeURL) bool { return true })
+	o.removeInterestCell(o.interest)
 }
 
 // serves reports whether the key uses the stream, for more than a trial.
-func (l *originStream) serves() bool { return l.probing.Load() == nil && l.trial == nil }
+func (o *originStream) serves() bool { return o.probing.Load() == nil && o.trial == nil }
 
 // carried is what the stream carries of the key's interest.
-func (l *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
+func (o *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
 	switch {
-	case l.trial != nil:
-		return l.trial.carried(i)
-	case l.probing.Load() != nil:
-		return l.answeredOnly(i)
+	case o.trial != nil:
+		return o.trial.carried(i)
+	case o.probing.Load() != nil:
+		return o.knownOnly(i)
 	}
-	return l.withoutSuspects(i)
+	return o.withoutSuspects(i)
 }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
-func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
-	l.open, l.responded, l.uncacheable, l.taken = false, false, nil, nil
-	l.endedByOrigin.Store(false)
+func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
+	o.open, o.responded, o.uncacheable, o.taken = false, false, nil, nil
+	o.endedByOrigin.Store(false)
 	if wait > 0 {
-		l.at.origin.waitBeforeRetry(ctx, wait)
+		o.at.origin.waitBeforeRetry(ctx, wait)
 	}
-	for l.trial == nil && l.carried(l.interest.Newest()).Empty() {
+	for o.trial == nil && o.carried(o.interest.Newest()).Empty() {
 		select {
-		case <-l.interest.Changed():
+		case <-o.interest.Changed():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	seen := &l.seen
-	if l.probing.Load() != nil {
+	seen := &o.seen
+	if o.probing.Load() != nil {
 		seen = nil // it waits while the origin is away
 	}
-	err := l.at.enter(ctx, seen, l.trial != nil || l.holdsAny())
+	err := o.at.enter(ctx, seen, o.trial != nil || o.holdsAny())
 	if err == nil {
-		err = l.at.origin.serve(ctx, l)
+		err = o.at.origin.serve(ctx, o)
 	}
-	l.interest.Reset()
-	l.endSilence(false)
-	if l.open {
-		l.at.streams.Add(-1)
-		l.client.opts.Metrics.UpstreamStreams.Add(-1)
+	o.interest.Reset()
+	o.endSilence(false)
+	if o.open {
+		o.at.streams.Add(-1)
+		o.client.opts.Metrics.UpstreamStreams.Add(-1)
 	}
-	if l.responded {
-		l.at.respondedEnded()
+	if o.responded {
+		o.at.respondedEnded()
 	}
 	if ctx.Err() != nil && !isSinkError(err) {
 		return context.Cause(ctx) // whatever error the transport returned
@@ -157,28 +153,27 @@ func (l *originStream) attempt(ctx context.Context, wait time.Duration) error {
 }
 
 // holdsAny reports whether anything of what the stream carries is held.
-func (l *originStream) holdsAny() bool {
-	return slices.ContainsFunc(l.carried(l.interest.Newest()).Types, func(t snapshot.TypeInterest) bool {
-		p := l.sink.Held(t.Type).Part(t.Wildcard)
-		return p.Answered() || anyIn(p)
+func (o *originStream) holdsAny() bool {
+	return slices.ContainsFunc(o.carried(o.interest.Newest()).Types, func(t snapshot.TypeInterest) bool {
+		return holds(o.sink.Held(t.Type).Part(t.Wildcard))
 	})
 }
 
-// anyIn reports whether a part holds a resource.
-func anyIn(p snapshot.Part) bool {
+// holds reports whether a part was answered or has a resource.
+func holds(p snapshot.Part) bool {
 	for range p.Resources {
 		return true
 	}
-	return false
+	return p.Answered()
 }
 
 // ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
 // attempt that did not reach the origin is counted already: see originState.unreachable.
-func (l *originStream) ended(err error, suspected bool) attemptEnd {
-	e := attemptEnd{opened: l.open, responded: l.responded, suspected: suspected, held: l.holdsAny(), others: l.at.responds()}
-	if l.open {
-		if failures := l.at.ended(e, err, l.openedAt); e.failed() {
-			l.seen = failures
+func (o *originStream) ended(err error, suspected bool) attemptEnd {
+	e := attemptEnd{opened: o.open, responded: o.responded, suspected: suspected, held: o.holdsAny(), others: o.at.responds()}
+	if o.open {
+		if failures := o.at.ended(e, err, o.openedAt); e.failed() {
+			o.seen = failures
 		}
 	}
 	return e
@@ -186,35 +181,35 @@ func (l *originStream) ended(err error, suspected bool) attemptEnd {
 
 // report passes the connection's status to the sink, if it is another one. Probes and trials report
 // none.
-func (l *originStream) report(st Status) {
-	if !l.serves() {
+func (o *originStream) report(st Status) {
+	if !o.serves() {
 		return
 	}
-	st.Origin = l.at.name
-	l.Subscriber.report(st)
+	st.Origin = o.at.name
+	o.Subscriber.report(st)
 }
 
 // becameSilent counts and shows the attempt as silent, unless it had a response. A stream is silent
 // once it has been open for first_answer_timeout without any response. Silence changes nothing for
 // clients (P57). It is shown because such an origin looks healthy otherwise.
-func (l *originStream) becameSilent() {
-	if l.responded || !l.silentSince.IsZero() {
+func (o *originStream) becameSilent() {
+	if o.responded || !o.silentSince.IsZero() {
 		return
 	}
-	l.silentSince = l.openedAt
-	l.at.becameSilent(l.silentSince)
-	l.report(Status{Connected: true, SilentSince: l.silentSince})
+	o.silentSince = o.openedAt
+	o.at.becameSilent(o.silentSince)
+	o.report(Status{Connected: true, SilentSince: o.silentSince})
 }
 
 // endSilence ends the attempt's silence, because it had a response or is over.
-func (l *originStream) endSilence(responded bool) {
-	if l.silentSince.IsZero() {
+func (o *originStream) endSilence(responded bool) {
+	if o.silentSince.IsZero() {
 		return
 	}
-	l.silentSince = time.Time{}
-	l.at.endSilence()
+	o.silentSince = time.Time{}
+	o.at.endSilence()
 	if responded {
-		l.report(Status{Connected: true, Responded: true})
+		o.report(Status{Connected: true, Responded: true})
 	}
 }
 
@@ -222,31 +217,31 @@ func (l *originStream) endSilence(responded bool) {
 
 // Trace begins the trace of a response that was read at this time. It is nil for the many responses
 // that are not traced.
-func (l *originStream) Trace(received time.Time) *tracing.Update {
-	t := l.client.opts.Tracer
-	if l.probing.Load() != nil || !t.Sampled() {
+func (o *originStream) Trace(received time.Time) *tracing.Update {
+	t := o.client.opts.Tracer
+	if o.probing.Load() != nil || !t.Sampled() {
 		return nil
 	}
-	about := tracing.About{Key: l.id, Node: xds.NodeIDOf(l.node), Origin: l.at.name, Variant: l.client.opts.Variant.String()}
+	about := tracing.About{Key: o.id, Node: xds.NodeIDOf(o.node), Origin: o.at.name, Variant: o.client.opts.Variant.String()}
 	return t.Begin(received, about)
 }
 
 // InterestChanged receives when the interest is newer than the one taken last.
-func (l *originStream) InterestChanged() <-chan struct{} { return l.interest.Changed() }
+func (o *originStream) InterestChanged() <-chan struct{} { return o.interest.Changed() }
 
 // takeInterest returns what the stream carries of the newest interest. It must not be changed. It
 // also returns what was unsubscribed since the last call in this attempt.
-func (l *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
-	i, again := l.interest.Take()
-	i = l.carried(i)
-	if adds(l.taken, i) {
-		l.addedAt = time.Now()
+func (o *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
+	i, again := o.interest.Take()
+	i = o.carried(i)
+	if adds(o.taken, i) {
+		o.addedAt = time.Now()
 	}
-	l.taken = i
-	if p := l.probing.Load(); p != nil {
+	o.taken = i
+	if p := o.probing.Load(); p != nil {
 		p.check(i) // the types that it waits for may no longer be wanted
 	}
-	l.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
+	o.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
 	return i, again
 }
 
@@ -265,65 +260,65 @@ func adds(was, is *snapshot.Interest) bool {
 
 // Interest returns the newest interest, and a function for what was unsubscribed of a type since
 // the last call.
-func (l *originStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
-	i, again := l.takeInterest()
+func (o *originStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
+	i, again := o.takeInterest()
 	return i, again.Of
 }
 
 // Held is the newest snapshot of typ, nil if none.
-func (l *originStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return l.sink.Held(typ) }
+func (o *originStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return o.sink.Held(typ) }
 
 // Counters are the metrics of a type under the stream's key.
-func (l *originStream) Counters(typ xds.TypeURL) *telemetry.Type {
-	if l.metrics != nil {
-		return l.metrics.Type(typ)
+func (o *originStream) Counters(typ xds.TypeURL) *telemetry.Type {
+	if o.metrics != nil {
+		return o.metrics.Type(typ)
 	}
-	return l.client.opts.Metrics.Type(typ)
+	return o.client.opts.Metrics.Type(typ)
 }
 
 // Opened records that the origin was reached. It is called once per attempt.
-func (l *originStream) Opened() {
-	l.open, l.openedAt = true, time.Now()
-	l.at.streams.Add(1)
-	l.client.opts.Metrics.UpstreamStreams.Add(1)
-	l.log.Debug("upstream stream opened", "origin", l.at.name, "probe", l.probing.Load() != nil, "trial", l.trial != nil)
-	if l.trial != nil {
-		l.trial.opened()
+func (o *originStream) Opened() {
+	o.open, o.openedAt = true, time.Now()
+	o.at.streams.Add(1)
+	o.client.opts.Metrics.UpstreamStreams.Add(1)
+	o.log.Debug("upstream stream opened", "origin", o.at.name, "probe", o.probing.Load() != nil, "trial", o.trial != nil)
+	if o.trial != nil {
+		o.trial.opened()
 	}
-	l.report(Status{Connected: true})
+	o.report(Status{Connected: true})
 }
 
 // Responded records a response of the origin. The attempt is then no failure (P54).
-func (l *originStream) Responded() {
-	if l.responded {
+func (o *originStream) Responded() {
+	if o.responded {
 		return
 	}
-	l.responded = true
-	if l.serves() {
-		l.succeeded()
+	o.responded = true
+	if o.serves() {
+		o.succeeded()
 	}
-	l.endSilence(true)
-	l.at.responded()
+	o.endSilence(true)
+	o.at.responded()
 }
 
 // Apply hands an update of this origin over and waits until it is applied. It reports whether that
 // made another snapshot. Calls never overlap.
-func (l *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
-	if p := l.probing.Load(); p != nil { // a directory, which is read again once the key uses it
-		p.answer(typePart{u.Type, u.Wildcard}, l.carried(l.interest.Newest()))
+func (o *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
+	if p := o.probing.Load(); p != nil { // a directory, which is read again once the key uses it
+		p.cover(typePart{u.Type, u.Wildcard}, o.carried(o.interest.Newest()))
 		return false, nil
 	}
-	u.Origin = l.at.name
-	l.noteUncacheable(&u)
-	was := l.sink.Held(u.Type)
-	changed, err = l.sink.Update(ctx, u)
+	u.Origin = o.at.name
+	o.noteUncacheable(&u)
+	was := o.sink.Held(u.Type)
+	changed, err = o.sink.Update(ctx, u)
 	switch {
 	case err == nil:
 		if changed {
-			l.logVersion(&u, was)
+			o.logVersion(&u, was)
 		}
-		if l.trial != nil {
-			l.trial.answered(&u)
+		if o.trial != nil {
+			o.trial.responded(&u)
 		}
 		return changed, nil
 	case ctx.Err() != nil:
@@ -345,8 +340,8 @@ func isSinkError(err error) bool {
 
 // logVersion logs a new version of a type once the group holds it. A version that arrives in
 // several responses is logged once. Stored content that the origin confirms is not a new version.
-func (l *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
-	snap := l.sink.Held(u.Type)
+func (o *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
+	snap := o.sink.Held(u.Type)
 	if snap == nil || !u.Versioned() {
 		return // the update is not a response of the origin
 	}
@@ -363,32 +358,32 @@ func (l *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 	if u.Version != "" {
 		args = append(args, "origin_version", u.Version)
 	}
-	l.log.Info("new version from the origin", args...)
+	o.log.Info("new version from the origin", args...)
 }
 
 // noteUncacheable remembers that this attempt brought do_not_cache resources.
-func (l *originStream) noteUncacheable(u *snapshot.Update) {
+func (o *originStream) noteUncacheable(u *snapshot.Update) {
 	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
 		return
 	}
-	if l.uncacheable == nil {
-		l.uncacheable = make(map[typePart]struct{})
+	if o.uncacheable == nil {
+		o.uncacheable = make(map[typePart]struct{})
 	}
-	l.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
+	o.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
 }
 
 // dropUncacheable makes the group drop do_not_cache resources once the stream that brought them has
 // ended (P63). The next stream then requests them as resources that are not held.
-func (l *originStream) dropUncacheable(ctx context.Context) error {
-	for p := range l.uncacheable {
-		n := l.Held(p.typ).Part(p.wildcard).Uncacheable()
-		changed, err := l.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
+func (o *originStream) dropUncacheable(ctx context.Context) error {
+	for p := range o.uncacheable {
+		n := o.Held(p.typ).Part(p.wildcard).Uncacheable()
+		changed, err := o.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
 		if err != nil {
 			return err
 		}
-		delete(l.uncacheable, p)
+		delete(o.uncacheable, p)
 		if changed { // otherwise the group did not hold them
-			l.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+			o.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
 		}
 	}
 	return nil

@@ -19,16 +19,15 @@ import (
 // stream becomes the key's and the responses are applied. The goroutines of the stream's attempt own
 // it, except the fields that say otherwise.
 type probe struct {
-	end    context.CancelCauseFunc // ends the attempt
-	result chan error              // why the attempt ended; has room for one
-	ready  chan struct{}           // closed once every type was answered
-	// promoted is closed when the stream becomes the key's.
-	promoted chan struct{}
+	end      context.CancelCauseFunc // ends the attempt
+	ended    chan struct{}           // closed when the attempt has ended
+	err      error                   // why it ended; valid once ended is closed
+	ready    chan struct{}           // closed once every type was answered
+	promoted chan struct{}           // closed when the stream becomes the key's
 
-	answers map[typePart]bool
+	covered map[typePart]bool // the origin answered for it
 	kept    []keptResponse
-	// before has what was held of the wildcards when the probe listed it.
-	before map[xds.TypeURL]*snapshot.Snapshot
+	before  map[xds.TypeURL]*snapshot.Snapshot // what was held of the wildcards when the probe listed it
 }
 
 // keptResponse is an accepted response that is not applied yet.
@@ -49,7 +48,7 @@ const (
 
 // probeProgress is how far a probe has come.
 type probeProgress struct {
-	answers, kept int
+	covered, kept int
 	received      uint64 // bytes on the connection
 	quiet         int    // times in a row that only bytes arrived
 }
@@ -57,15 +56,15 @@ type probeProgress struct {
 // goesOn reports whether the probe made progress since the last call, a probeTimeout ago.
 func (g *probeProgress) goesOn(p *probe, received uint64) bool {
 	was := *g
-	*g = probeProgress{answers: len(p.answers), kept: len(p.kept), received: received}
-	if g.answers > was.answers {
+	*g = probeProgress{covered: len(p.covered), kept: len(p.kept), received: received}
+	if g.covered > was.covered {
 		return true
 	}
 	g.quiet = was.quiet + 1
 	return g.kept == was.kept && received >= was.received+minProgress && g.quiet <= maxProgress
 }
 
-var errUnanswered = errors.New("origin did not answer all types of the probe")
+var errIncomplete = errors.New("origin did not answer all types of the probe")
 
 // seekPreferred ends the stay at an origin once a preferred one answers a probe. The key's second
 // stream does not probe. It follows the first one to its origin.
@@ -78,16 +77,16 @@ func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, e
 	}
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	for _, o := range s.origins[:slices.Index(s.origins, at)] {
-		delay := s.probeDelay(o)
+	for _, preferred := range s.origins[:slices.Index(s.origins, at)] {
+		delay := s.probeDelay(preferred)
 		probes.Go(func() {
-			l, ok := s.probe(ctx, stay, o, delay)
+			stream, ok := s.probe(ctx, stay, preferred, delay)
 			if !ok {
 				return
 			}
-			to := &leave{choice{at: o, stream: l}, telemetry.Returned}
-			if end(to); l != nil && context.Cause(stay) != to { // another one was faster
-				l.discard()
+			to := &leave{choice{at: preferred, stream: stream}, telemetry.Returned}
+			if end(to); stream != nil && context.Cause(stay) != to { // another one was faster
+				stream.discard()
 			}
 		})
 	}
@@ -106,17 +105,17 @@ func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay tim
 		if err != nil {
 			return nil, false
 		}
-		l, unanswered, err := s.probeOnce(ctx, stay, at)
+		stream, missing, err := s.probeOnce(ctx, stay, at)
 		leave(err == nil)
 		switch {
 		case err == nil:
-			return l, true
+			return stream, true
 		case errors.Is(err, errReopen): // the key wants something else, or nothing
 			failures, wait = 0, 0
 			continue
-		case errors.Is(err, errUnanswered) && !warned:
+		case errors.Is(err, errIncomplete) && !warned:
 			warned = true
-			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.name, "types", unanswered)
+			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.name, "types", missing)
 		}
 		failures++
 		wait = s.client.opts.Backoff.delay(failures, upTo)
@@ -126,73 +125,74 @@ func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay tim
 // probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
 // origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
 // that were not answered.
-func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (l *originStream, unanswered []string, err error) {
+func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (_ *originStream, missing []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
-	p := &probe{end: end, result: make(chan error, 1), ready: make(chan struct{}), promoted: make(chan struct{}), answers: make(map[typePart]bool)}
-	l = s.newOriginStream(at, make(adsclient.Resumption))
-	l.probing.Store(p)
-	if l.carried(l.interest.Newest()).Empty() {
+	p := &probe{end: end, ended: make(chan struct{}), ready: make(chan struct{}), promoted: make(chan struct{}), covered: make(map[typePart]bool)}
+	stream := s.newOriginStream(at, make(adsclient.Resumption))
+	stream.probing.Store(p)
+	if stream.carried(stream.interest.Newest()).Empty() {
 		end(errReopen)
 	}
-	go func() { p.result <- l.attempt(attempt, 0) }() // received by discard, run or below
+	go func() { // discard and run wait for its end
+		p.err = stream.attempt(attempt, 0)
+		close(p.ended)
+	}()
 	select {
 	case <-p.ready:
 		if _, file := at.origin.(directory); !file {
-			return l, nil, nil
+			return stream, nil, nil
 		}
-		l.discard()
-		return nil, nil, nil
 	case <-stay.Done():
 		err = context.Cause(stay)
-	case err = <-p.result:
-		p.result <- err
+	case <-p.ended:
+		err = p.err
 		s.log.Debug("probe failed", "origin", at.name, "error", err)
-		if l.open && !errors.Is(err, errReopen) && !errors.Is(err, errUnanswered) { // the origin ended it
-			l.ended(err, false)
+		if stream.open && !errors.Is(err, errReopen) && !errors.Is(err, errIncomplete) { // the origin ended it
+			stream.ended(err, false)
 		}
 	}
-	for _, t := range l.discard() {
-		unanswered = append(unanswered, xds.TypeOf(t.typ).Label())
+	stream.discard()
+	for _, part := range p.missing(stream.carried(stream.interest.Newest())) {
+		missing = append(missing, xds.TypeOf(part.typ).Label())
 	}
-	return nil, unanswered, err
+	return nil, missing, err
 }
 
-// discard ends a probe and waits for its end. It returns the types that were not answered.
-func (l *originStream) discard() []typePart {
-	p := l.probing.Load()
+// discard ends a probe and waits for its end.
+func (o *originStream) discard() {
+	p := o.probing.Load()
 	p.end(nil)
-	<-p.result
-	l.close()
-	return p.unanswered(l.carried(l.interest.Newest()))
+	<-p.ended
+	o.close()
 }
 
 // run is attempt for the key's stream. If the stream was a probe, its attempt runs already.
-func (l *originStream) run(ctx context.Context, wait time.Duration) error {
-	p := l.probing.Load()
+func (o *originStream) run(ctx context.Context, wait time.Duration) error {
+	p := o.probing.Load()
 	if p == nil {
-		return l.attempt(ctx, wait)
+		return o.attempt(ctx, wait)
 	}
 	close(p.promoted)
 	defer context.AfterFunc(ctx, func() { p.end(context.Cause(ctx)) })()
 	defer p.end(nil)
-	err := <-p.result
-	l.probing.Store(nil) // it may have ended before it was promoted
-	return err
+	<-p.ended
+	o.probing.Store(nil) // it may have ended before it was promoted
+	return p.err
 }
 
 // promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted is
 // true, the stream has to be opened again after that: the other origin added a resource to a wildcard
 // meanwhile, and in delta this origin does not say that it does not have it.
-func (l *originStream) promote() (kept []keptResponse, unlisted bool) {
-	p := l.probing.Swap(nil)
-	l.interest.Notify() // the key's stream carries more
-	l.report(Status{Connected: true})
+func (o *originStream) promote() (kept []keptResponse, unlisted bool) {
+	p := o.probing.Swap(nil)
+	o.interest.Notify() // the key's stream carries more
+	o.report(Status{Connected: true})
 	for typ, before := range p.before {
-		for r := range l.sink.Held(typ).Part(true).Resources {
+		for r := range o.sink.Held(typ).Part(true).Resources {
 			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
 		}
 	}
-	return p.kept, unlisted && l.client.opts.Variant == xds.Delta
+	return p.kept, unlisted && o.client.opts.Variant == xds.Delta
 }
 
 // begin records what is held when the probe lists it.
@@ -205,21 +205,15 @@ func (p *probe) begin(i *snapshot.Interest, held func(xds.TypeURL) *snapshot.Sna
 	}
 }
 
-// keep keeps an accepted response back.
-func (p *probe) keep(r keptResponse, i *snapshot.Interest) {
-	p.kept = append(p.kept, r)
-	p.answer(typePart{r.response.TypeURL, r.decision.Wildcard()}, i)
-}
-
-// answer records that the origin answered for a part of a type.
-func (p *probe) answer(of typePart, i *snapshot.Interest) {
-	p.answers[of] = true
+// cover records that the origin answered for a part of a type.
+func (p *probe) cover(part typePart, i *snapshot.Interest) {
+	p.covered[part] = true
 	p.check(i)
 }
 
-// check ends the probe once the origin answered every type of the interest.
+// check makes the probe ready once the origin answered for every type of the interest.
 func (p *probe) check(i *snapshot.Interest) {
-	if len(p.answers) == 0 || len(p.unanswered(i)) > 0 {
+	if len(p.covered) == 0 || len(p.missing(i)) > 0 {
 		return
 	}
 	select {
@@ -229,20 +223,20 @@ func (p *probe) check(i *snapshot.Interest) {
 	}
 }
 
-// unanswered are the types that the probe carries and that the origin has not answered.
-func (p *probe) unanswered(i *snapshot.Interest) (open []typePart) {
+// missing are the types that the probe carries and for which the origin has not answered.
+func (p *probe) missing(i *snapshot.Interest) (out []typePart) {
 	for _, t := range i.Types {
-		if of := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.answers[of] {
-			open = append(open, of)
+		if part := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.covered[part] {
+			out = append(out, part)
 		}
 	}
-	return open
+	return out
 }
 
-// answeredOnly is what a probe carries of the interest: what is known of the types of which something
-// is held. What no origin has answered is not among it, because it may end the stream (P68). If
-// nothing is held, the probe carries everything.
-func (s *Subscriber) answeredOnly(i *snapshot.Interest) *snapshot.Interest {
+// knownOnly is what a probe carries of the interest: what is known of the types of which something is
+// held. What no origin has answered is not among it, because it may end the stream (P68). If nothing
+// is held, the probe carries everything.
+func (s *Subscriber) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	if i == nil {
 		return out
@@ -250,7 +244,7 @@ func (s *Subscriber) answeredOnly(i *snapshot.Interest) *snapshot.Interest {
 	for _, t := range i.Types {
 		part := s.sink.Held(t.Type).Part(t.Wildcard)
 		switch {
-		case !part.Answered() && !anyIn(part):
+		case !holds(part):
 			continue
 		case !t.Wildcard:
 			var unknown []string

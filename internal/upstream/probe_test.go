@@ -534,7 +534,7 @@ func TestP56_AnOriginThatIsLostAfterTheReturn(t *testing.T) {
 
 // Bytes prolong a probe only while one large answer may be arriving.
 func TestP56_ProgressOfAProbe(t *testing.T) {
-	p := &probe{answers: make(map[typePart]bool)}
+	p := &probe{covered: make(map[typePart]bool)}
 	var g probeProgress
 	is := func(what string, received uint64, want bool) {
 		t.Helper()
@@ -542,14 +542,14 @@ func TestP56_ProgressOfAProbe(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	p.answers[typePart{cds, true}] = true
+	p.covered[typePart{cds, true}] = true
 	p.kept = append(p.kept, keptResponse{})
 	is("an answer", 100, true)
 	is("bytes", 100+minProgress, true)
 	is("fewer bytes", 101+minProgress, false)
 	p.kept = append(p.kept, keptResponse{})
 	is("a response of the same type", 1e6, false)
-	g = probeProgress{answers: 1, kept: 2}
+	g = probeProgress{covered: 1, kept: 2}
 	for i := range uint64(maxProgress) {
 		is("bytes for long", (i+1)*minProgress, true)
 	}

@@ -21,12 +21,6 @@ type Rejected struct {
 	Since   time.Time // when the first response since the last accepted one was rejected
 }
 
-// rejectedOf is a type on a stream.
-type rejectedOf struct {
-	stream *originStream
-	typ    xds.TypeURL
-}
-
 // rejection is the newest response of a type, which was rejected.
 type rejection struct {
 	version string
@@ -34,18 +28,24 @@ type rejection struct {
 	since   time.Time
 }
 
-// rejectedByType lists rejections by type, the oldest first.
-func rejectedByType(all map[rejectedOf]rejection) (out []Rejected) {
-	for of, r := range all {
-		i := slices.IndexFunc(out, func(o Rejected) bool { return o.Type == of.typ })
-		if i < 0 {
-			i = len(out)
-			out = append(out, Rejected{Type: of.typ, Since: r.since})
-		}
-		o := &out[i]
-		o.Keys++
-		if o.Key == "" || r.since.Before(o.Since) {
-			o.Key, o.Version, o.Err, o.Since = of.stream.id, r.version, r.err, r.since
+// rejections has the types of each stream whose newest response was rejected. It outlives attempts,
+// because the origin usually sends the same response on its next stream.
+type rejections map[*originStream]map[xds.TypeURL]rejection
+
+// byType lists rejections by type, the oldest first.
+func (all rejections) byType() (out []Rejected) {
+	for stream, types := range all {
+		for typ, r := range types {
+			i := slices.IndexFunc(out, func(o Rejected) bool { return o.Type == typ })
+			if i < 0 {
+				i = len(out)
+				out = append(out, Rejected{Type: typ, Since: r.since})
+			}
+			o := &out[i]
+			o.Keys++
+			if o.Key == "" || r.since.Before(o.Since) {
+				o.Key, o.Version, o.Err, o.Since = stream.id, r.version, r.err, r.since
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b Rejected) int {
@@ -56,41 +56,43 @@ func rejectedByType(all map[rejectedOf]rejection) (out []Rejected) {
 
 // reject records that the newest response of a type was rejected. The rejection holds until a later
 // response of the type is accepted, the key no longer wants the type, or it leaves the origin.
-func (l *originStream) reject(r *xds.Response, fault error) {
-	if l.probing.Load() != nil {
+func (o *originStream) reject(r *xds.Response, fault error) {
+	if o.probing.Load() != nil {
 		return // the key uses another origin
 	}
-	if _, again := l.rejected[r.TypeURL]; !again {
-		if l.rejected == nil {
-			l.rejected = make(map[xds.TypeURL]struct{})
-		}
-		l.rejected[r.TypeURL] = struct{}{}
-		l.at.metrics.Rejected(r.TypeURL).Add(1)
+	o.at.mu.Lock()
+	types := o.at.rejected[o]
+	if types == nil {
+		types = make(map[xds.TypeURL]rejection)
+		o.at.rejected[o] = types
 	}
-	of := rejectedOf{l, r.TypeURL}
-	l.at.mu.Lock()
-	defer l.at.mu.Unlock()
-	is, again := l.at.rejected[of]
+	newest, again := types[r.TypeURL]
 	if !again {
-		is.since = time.Now()
+		newest.since = time.Now()
 	}
-	is.version, is.err = r.Version, fault
-	if l.at.rejected == nil {
-		l.at.rejected = make(map[rejectedOf]rejection)
+	newest.version, newest.err = r.Version, fault
+	types[r.TypeURL] = newest
+	o.at.mu.Unlock()
+	if !again {
+		o.at.metrics.Rejected(r.TypeURL).Add(1)
 	}
-	l.at.rejected[of] = is
 }
 
 // forgetRejected ends the rejections of these types.
-func (l *originStream) forgetRejected(which func(xds.TypeURL) bool) {
-	for typ := range l.rejected {
-		if !which(typ) {
-			continue
+func (o *originStream) forgetRejected(which func(xds.TypeURL) bool) {
+	var forgotten []xds.TypeURL
+	o.at.mu.Lock()
+	for typ := range o.at.rejected[o] {
+		if which(typ) {
+			forgotten = append(forgotten, typ)
+			delete(o.at.rejected[o], typ)
 		}
-		delete(l.rejected, typ)
-		l.at.metrics.Rejected(typ).Add(-1)
-		l.at.mu.Lock()
-		delete(l.at.rejected, rejectedOf{l, typ})
-		l.at.mu.Unlock()
+	}
+	if len(o.at.rejected[o]) == 0 {
+		delete(o.at.rejected, o)
+	}
+	o.at.mu.Unlock()
+	for _, typ := range forgotten {
+		o.at.metrics.Rejected(typ).Add(-1)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -30,19 +29,19 @@ type suspect struct {
 
 // suspects are what the key's stream at the origin in use does not carry.
 type suspects struct {
-	excluded map[suspect]*exclusion
-	untried  [][]suspect          // groups of excluded suspects, to be tried together
-	passed   map[suspect]struct{} // a trial with them was not ended; the origin has not answered them
+	excluded []*exclusion         // in the order of their trials
+	passed   map[suspect]struct{} // a trial with them was not ended, and brought no response for them
 	trying   bool                 // tryExcluded runs
-	changed  chan struct{}        // closed when untried grew
+	changed  chan struct{}        // closed when excluded changed
 }
 
-// exclusion is about an excluded suspect.
+// exclusion is excluded suspects that are tried together.
 type exclusion struct {
-	err      error     // how the origin ended a trial with this suspect alone; nil: that did not happen
-	failures int       // such trials in a row
-	since    time.Time // the first one
-	failedAt time.Time // the last one
+	suspects []suspect
+	err      error     // how the origin ended the last trial, if there is one suspect; nil: it did not
+	since    time.Time // when the origin ended the first such trial
+	failures int       // trials in a row
+	failedAt time.Time // when the last one ended
 	due      time.Time // when the next trial is due
 }
 
@@ -65,13 +64,13 @@ func (s *Subscriber) resetSuspects() {
 
 // suspected returns the suspects for which the origin may have ended the stream: those of a stream
 // that the origin ended by its own status, soon after a request.
-func (l *originStream) suspected() []suspect {
-	if !l.open || !l.endedByOrigin.Load() || time.Since(l.addedAt) > suspectWithin {
+func (o *originStream) suspected() []suspect {
+	if !o.open || !o.endedByOrigin.Load() || time.Since(o.addedAt) > suspectWithin {
 		return nil
 	}
 	var out []suspect
-	for _, t := range l.carried(l.interest.Newest()).Types {
-		wildcard, names := l.resumption.Unanswered(l.at.name, t, l.sink.Held(t.Type))
+	for _, t := range o.carried(o.interest.Newest()).Types {
+		wildcard, names := o.resumption.Unanswered(o.at.name, t, o.sink.Held(t.Type))
 		if wildcard {
 			out = append(out, suspect{typePart: typePart{t.Type, true}})
 		}
@@ -79,10 +78,10 @@ func (l *originStream) suspected() []suspect {
 			out = append(out, suspect{typePart{t.Type, false}, name})
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return slices.DeleteFunc(out, func(x suspect) bool {
-		_, passed := l.suspects.passed[x]
+		_, passed := o.suspects.passed[x]
 		return passed
 	})
 }
@@ -95,22 +94,13 @@ func (s *Subscriber) exclude(these []suspect) (start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.suspects
-	if x.excluded == nil {
-		x.excluded, x.passed = make(map[suspect]*exclusion), make(map[suspect]struct{})
-		x.changed = make(chan struct{})
+	if x.changed == nil {
+		x.passed, x.changed = make(map[suspect]struct{}), make(chan struct{})
 	}
-	for _, it := range these {
-		x.excluded[it] = new(exclusion)
-	}
-	x.add(these)
+	x.excluded = append(x.excluded, &exclusion{suspects: these})
+	x.wake()
 	start, x.trying = !x.trying, true
 	return start
-}
-
-// add adds a group to be tried. The lock is held.
-func (x *suspects) add(group []suspect) {
-	x.untried = append(x.untried, group)
-	x.wake()
 }
 
 // wake makes tryExcluded look again. The lock is held.
@@ -126,15 +116,19 @@ func (s *Subscriber) withoutSuspects(i *snapshot.Interest) *snapshot.Interest {
 	if i == nil || len(s.suspects.excluded) == 0 {
 		return i
 	}
-	names := make(map[xds.TypeURL][]string)
-	for x := range s.suspects.excluded {
-		if !x.wildcard {
-			names[x.typ] = append(names[x.typ], x.name)
+	wildcards, names := make(map[xds.TypeURL]bool), make(map[xds.TypeURL][]string)
+	for _, e := range s.suspects.excluded {
+		for _, x := range e.suspects {
+			if x.wildcard {
+				wildcards[x.typ] = true
+			} else {
+				names[x.typ] = append(names[x.typ], x.name)
+			}
 		}
 	}
 	out := new(snapshot.Interest)
 	for _, t := range i.Types {
-		if t.Wildcard && s.suspects.excluded[suspect{typePart: typePart{t.Type, true}}] != nil {
+		if t.Wildcard && wildcards[t.Type] {
 			continue
 		}
 		if t.Names = t.Names.Remove(names[t.Type]...); !t.Empty() {
@@ -155,9 +149,9 @@ func wants(i *snapshot.Interest, x suspect) bool {
 func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint64, end context.CancelCauseFunc) {
 	for inARow := 0; ctx.Err() == nil; {
 		back := at.whenChanged()
-		group, changed, wait := s.nextTrial(at.backSince(), time.Now())
+		trial, changed, wait := s.nextTrial(at.backSince(), time.Now())
 		switch {
-		case group != nil:
+		case trial != nil:
 		case changed == nil:
 			return // nothing is excluded any more
 		default:
@@ -171,17 +165,20 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 			timer.Stop()
 			continue
 		}
-		l := s.newOriginStream(at, make(adsclient.Resumption))
-		l.seen, l.trial = seen, newTrial(group)
-		err := l.trial.serve(ctx, l)
-		l.close()
+		attempt, endTrial := context.WithCancelCause(ctx)
+		trial.end = endTrial
+		stream := s.newOriginStream(at, make(adsclient.Resumption))
+		stream.seen, stream.trial = seen, trial
+		err := stream.attempt(attempt, 0)
+		endTrial(nil)
+		stream.close()
 		if ctx.Err() != nil {
 			return
 		}
-		s.settle(l, err)
+		s.settle(stream, err)
 		if errors.Is(err, errPassed) || !s.withoutSuspects(s.interestNow()).Empty() || at.responds() {
 			inARow = 0
-		} else if failed, _ := s.ended(ctx, l, err, false); failed {
+		} else if failed, _ := s.ended(ctx, stream, err, false); failed {
 			// Nothing else is left of the key, so trials are its attempts.
 			if inARow++; inARow >= failuresToSwitch {
 				if next := s.nextOrigin(at); next != at {
@@ -190,107 +187,95 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 				}
 			}
 		}
-		seen = l.seen
+		seen = stream.seen
 		sleep(ctx, trialPause)
 	}
 }
 
 // forgetUnwanted ends the exclusion of suspects that no client wants any more. The lock is held.
 func (x *suspects) forgetUnwanted(i *snapshot.Interest) {
+	unwanted := func(it suspect) bool { return !wants(i, it) }
+	maps.DeleteFunc(x.passed, func(it suspect, _ struct{}) bool { return unwanted(it) })
+	for _, e := range x.excluded {
+		e.suspects = slices.DeleteFunc(slices.Clone(e.suspects), unwanted) // a trial reads them
+	}
 	n := len(x.excluded)
-	maps.DeleteFunc(x.excluded, func(it suspect, _ *exclusion) bool { return !wants(i, it) })
-	maps.DeleteFunc(x.passed, func(it suspect, _ struct{}) bool { return !wants(i, it) })
+	x.excluded = slices.DeleteFunc(x.excluded, func(e *exclusion) bool { return len(e.suspects) == 0 })
 	if len(x.excluded) < n {
 		x.wake()
 	}
 }
 
-// nextTrial returns the suspects to try next. If there are none now, it returns for how long, and a
-// channel that is closed when there are some before. If nothing is excluded any more, it returns nil.
-// back is when the origin came back last; failures before that do not delay a trial.
-func (s *Subscriber) nextTrial(back, now time.Time) (group []suspect, changed chan struct{}, wait time.Duration) {
+// nextTrial returns the next trial. If there is none now, it returns for how long, and a channel that
+// is closed when something changes before. If nothing is excluded any more, it returns nil. back
+// is when the origin came back last; failures before that do not delay a trial.
+func (s *Subscriber) nextTrial(back, now time.Time) (next *trial, changed chan struct{}, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.suspects
-	for len(x.untried) > 0 {
-		group = slices.DeleteFunc(x.untried[0], func(it suspect) bool { return x.excluded[it] == nil })
-		x.untried = x.untried[1:]
-		if len(group) > 0 {
-			return group, nil, 0
-		}
-	}
 	if len(x.excluded) == 0 {
 		x.trying = false
 		return nil, nil, 0
 	}
 	wait = time.Hour
-	var single []suspect
-	for it, e := range x.excluded {
-		due := !e.due.After(now)
-		switch {
-		case e.failedAt.Before(back), due && e.err == nil:
-			group = append(group, it)
-		case due:
-			single = []suspect{it}
-		default:
-			wait = min(wait, e.due.Sub(now))
+	for _, e := range x.excluded {
+		if !e.due.After(now) || e.failedAt.Before(back) {
+			left := make(map[suspect]struct{})
+			for _, it := range e.suspects {
+				left[it] = struct{}{}
+			}
+			return &trial{exclusion: e, suspects: e.suspects, left: left}, nil, 0
 		}
+		wait = min(wait, e.due.Sub(now))
 	}
-	if group == nil {
-		group = single
-	}
-	return group, x.changed, wait
+	return nil, x.changed, wait
 }
 
 // settle records the result of a trial. The suspects that the origin answered return to the key's
 // stream, and so do all of a trial that was not ended. If the origin ended the trial, the others are
-// tried by halves. A single one backs off.
-func (s *Subscriber) settle(l *originStream, err error) {
-	passed := errors.Is(err, errPassed)
-	left := l.trial.unanswered()
+// tried by halves. A single one backs off. So does a trial that was ended for another reason.
+func (s *Subscriber) settle(stream *originStream, err error) {
+	e, left := stream.trial.exclusion, stream.trial.left
+	passed, ended := errors.Is(err, errPassed), stream.open && stream.endedByOrigin.Load()
 	s.mu.Lock()
 	x := &s.suspects
-	for _, it := range l.trial.group {
-		if _, open := left[it]; !open || passed {
-			delete(x.excluded, it)
-		}
-		if _, open := left[it]; open && passed {
+	tried := len(e.suspects)
+	e.suspects = slices.DeleteFunc(slices.Clone(e.suspects), func(it suspect) bool {
+		_, open := left[it]
+		if open && passed {
 			x.passed[it] = struct{}{}
 		}
-	}
-	rest := slices.DeleteFunc(slices.Clone(l.trial.group), func(it suspect) bool { return x.excluded[it] == nil })
-	ended := l.open && l.endedByOrigin.Load()
-	var culprit *exclusion
+		return !open || passed
+	})
+	rest := len(e.suspects)
+	var culprit *suspect
+	x.excluded = slices.DeleteFunc(x.excluded, func(o *exclusion) bool { return o == e })
 	switch {
-	case len(rest) == 0:
-	case len(rest) == 1 && ended:
-		culprit = x.excluded[rest[0]]
-		culprit.failures++
-		culprit.err, culprit.failedAt = err, time.Now()
-		if culprit.failures == 1 {
-			culprit.since = culprit.failedAt
+	case rest == 0:
+	case ended && rest > 1:
+		x.excluded = slices.Insert(x.excluded, 0, &exclusion{suspects: e.suspects[:rest/2]}, &exclusion{suspects: e.suspects[rest/2:]})
+	default:
+		e.failures++
+		e.failedAt = time.Now()
+		e.due = e.failedAt.Add(s.client.opts.Backoff.delay(e.failures, upTo))
+		if ended {
+			if e.err == nil {
+				e.since, culprit = e.failedAt, &e.suspects[0]
+			}
+			e.err = err
 		}
-		culprit.due = culprit.failedAt.Add(s.client.opts.Backoff.delay(culprit.failures, upTo))
-	case ended:
-		x.untried = append([][]suspect{rest[:len(rest)/2], rest[len(rest)/2:]}, x.untried...)
-	default: // the trial says nothing
-		now := time.Now()
-		for _, it := range rest {
-			e := x.excluded[it]
-			e.failures++
-			e.failedAt, e.due = now, now.Add(s.client.opts.Backoff.delay(e.failures, upTo))
-		}
+		x.excluded = append(x.excluded, e)
 	}
 	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
-	if len(rest) < len(l.trial.group) {
+	if rest < tried {
 		for _, c := range cells {
 			c.Notify()
 		}
 	}
-	if culprit != nil && culprit.failures == 1 && !l.at.isAway() {
-		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", l.at.name,
-			"type", rest[0].typ, "name", rest[0].name, "error", err)
+	if culprit != nil && !stream.at.isAway() {
+		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", stream.at.name,
+			"type", culprit.typ, "name", culprit.name, "error", err)
 	}
 }
 
@@ -314,28 +299,26 @@ func (s *Subscriber) Suspended() (out []Suspended) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []suspect
-	for it, of := range s.suspects.excluded {
-		if of.err != nil {
-			all = append(all, it)
-		}
-	}
-	slices.SortFunc(all, func(a, b suspect) int { return cmp.Or(cmp.Compare(a.typ, b.typ), cmp.Compare(a.name, b.name)) })
-	for _, it := range all {
-		of, last := s.suspects.excluded[it], len(out)-1
-		if last < 0 || out[last].Type != it.typ || (out[last].Count == 0) != it.wildcard {
-			out = append(out, Suspended{Type: it.typ, Since: of.since, Err: of.err})
+	culprits := slices.DeleteFunc(slices.Clone(s.suspects.excluded), func(e *exclusion) bool { return e.err == nil })
+	slices.SortFunc(culprits, func(a, b *exclusion) int {
+		x, y := a.suspects[0], b.suspects[0]
+		return cmp.Or(cmp.Compare(x.typ, y.typ), cmp.Compare(x.name, y.name))
+	})
+	for _, e := range culprits {
+		x, last := e.suspects[0], len(out)-1
+		if last < 0 || out[last].Type != x.typ || (out[last].Count == 0) != x.wildcard {
+			out = append(out, Suspended{Type: x.typ, Since: e.since, Err: e.err})
 			last++
 		}
 		o := &out[last]
-		if of.since.Before(o.Since) {
-			o.Since = of.since
+		if e.since.Before(o.Since) {
+			o.Since = e.since
 		}
-		if it.wildcard {
+		if x.wildcard {
 			continue
 		}
 		if o.Count++; len(o.Names) < maxSuspendedNames {
-			o.Names = append(o.Names, it.name)
+			o.Names = append(o.Names, x.name)
 		}
 	}
 	return out
@@ -349,44 +332,27 @@ func (s *Subscriber) Excluding() bool {
 	return len(s.suspects.excluded) > 0
 }
 
-// trial is a stream with suspects alone.
+// trial is a stream with suspects alone. The goroutines of the stream's attempt own left.
 type trial struct {
-	group []suspect // constant
-
-	mu   sync.Mutex
-	left map[suspect]struct{} // those that the origin has not answered
-	end  context.CancelCauseFunc
-}
-
-func newTrial(group []suspect) *trial {
-	t := &trial{group: group, left: make(map[suspect]struct{}, len(group))}
-	for _, it := range group {
-		t.left[it] = struct{}{}
-	}
-	return t
+	exclusion *exclusion
+	suspects  []suspect               // of the exclusion when the trial began; constant
+	left      map[suspect]struct{}    // those without a response
+	end       context.CancelCauseFunc // ends the attempt
 }
 
 // errPassed ends a trial: the origin answered everything, or did not end the stream in time.
 var errPassed = errors.New("origin accepts these subscriptions")
 
-// serve is one attempt. It returns errPassed if the trial was not ended.
-func (t *trial) serve(ctx context.Context, l *originStream) error {
-	attempt, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	t.end = end
-	return l.attempt(attempt, 0)
-}
-
 // opened starts the time of the trial. The stream's goroutine calls it.
 func (t *trial) opened() {
-	time.AfterFunc(suspectWithin, func() { t.end(errPassed) }) // no effect once the trial is over
+	time.AfterFunc(suspectWithin, func() { t.end(errPassed) }) // no effect once the trial has ended
 }
 
 // carried is what the trial carries of the interest.
 func (t *trial) carried(i *snapshot.Interest) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	names := make(map[xds.TypeURL][]string)
-	for _, it := range t.group {
+	for _, it := range t.suspects {
 		switch {
 		case !wants(i, it):
 		case it.wildcard:
@@ -401,12 +367,9 @@ func (t *trial) carried(i *snapshot.Interest) *snapshot.Interest {
 	return out
 }
 
-// answered records an update that the trial brought. It ends the trial once everything is answered.
-func (t *trial) answered(u *snapshot.Update) {
-	t.mu.Lock()
-	drop := func(name string) {
-		delete(t.left, suspect{typePart{u.Type, u.Wildcard}, name})
-	}
+// responded records an update that the trial brought. It ends the trial once nothing is left.
+func (t *trial) responded(u *snapshot.Update) {
+	drop := func(name string) { delete(t.left, suspect{typePart{u.Type, u.Wildcard}, name}) }
 	if u.Wildcard {
 		drop("")
 	}
@@ -422,16 +385,7 @@ func (t *trial) answered(u *snapshot.Update) {
 	for _, e := range u.Errors {
 		drop(e.Name)
 	}
-	all := len(t.left) == 0
-	t.mu.Unlock()
-	if all {
+	if len(t.left) == 0 {
 		t.end(errPassed)
 	}
-}
-
-// unanswered returns what the origin has not answered.
-func (t *trial) unanswered() map[suspect]struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.left
 }

@@ -36,7 +36,7 @@ func TestP65_UnaskedResourcesAreLoggedOnce(t *testing.T) {
 // The number of types in the log is bounded.
 func TestP65_TheLogOfUnaskedTypesIsBounded(t *testing.T) {
 	log := new(xdstest.Log)
-	s := &originState{log: log.Logger()}
+	s := newOriginState("o", "", nil, log.Logger())
 	for i := range 2 * maxUnasked {
 		s.logUnasked("k", xds.TypeURL(fmt.Sprintf("t%03d", i)), "n")
 	}
