@@ -92,8 +92,6 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time // the changed interest waits until then
 	var pause requestPause
-	var wake lazyTimer
-	defer wake.stop()
 	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
 	defer silent.Stop()
 	for writing := false; ; {
@@ -109,7 +107,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 					return a.replace()
 				}
 				if at := earlier(a.conversation.WakeAt(), overdue); !at.IsZero() {
-					resume = wake.at(at)
+					resume = time.After(time.Until(at))
 				}
 			}
 		}
@@ -365,25 +363,6 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
 	}
 	return incoming{response: r, applied: true}
-}
-
-// lazyTimer is a timer that is created on first use. Most streams never need it.
-type lazyTimer struct{ timer *time.Timer }
-
-// at returns a channel that receives at t. It replaces the time set before.
-func (l *lazyTimer) at(t time.Time) <-chan time.Time {
-	if l.timer == nil {
-		l.timer = time.NewTimer(time.Until(t))
-	} else {
-		l.timer.Reset(time.Until(t))
-	}
-	return l.timer.C
-}
-
-func (l *lazyTimer) stop() {
-	if l.timer != nil {
-		l.timer.Stop()
-	}
 }
 
 // rawCodec sends requests as already encoded bytes, and returns responses as received bytes.

@@ -3,18 +3,18 @@
 //
 // A Client holds the origins (client.go). An originState has what the kept connection and all keys
 // together know about one origin: whether it is away or silent, and when a key may open a stream
-// there (originstate.go).
+// there (originstate.go). An attemptEnd says which attempts are failures (attempt.go).
 //
 // A Subscriber keeps one key subscribed for as long as the key lives (subscriber.go). It chooses
 // the origin, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
 // originStream is a Subscriber's stream at one origin (originstream.go): the key's stream, a probe
 // of a preferred origin, which becomes the key's stream (probe.go), or a trial of what the origin
-// may end the key's stream for (suspects.go).
+// may end the key's stream for (suspects.go, package suspects).
 //
 // An origin is reached over gRPC (grpc.go, package connections), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
 // wrong origin shows before a client needs it. Keys wait for this connection instead of dialing. Both
-// kinds serve the same originStream. An adsStream runs one gRPC stream (adsstream.go). Package
+// kinds serve an originStream. An adsStream runs one gRPC stream (adsstream.go). Package
 // adsclient decides what to send on it and what a response means.
 //
 // # Concurrency
@@ -28,7 +28,7 @@
 // goroutine only receives. For each request, a further goroutine sends it and ends. Each origin that
 // is probed has a goroutine, which makes the attempts there in the same way. While something is
 // excluded, one goroutine makes the trials. Each gRPC origin has a goroutine that follows the kept
-// connection, and one that admits keys one by one while the origin is away.
+// connection.
 //
 // Of one stream, Sink.Update is called by one goroutine at a time: by the receiver for a response, and
 // by the loop for responses that a probe kept back. The key's stream and a trial may call it at the

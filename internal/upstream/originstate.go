@@ -245,18 +245,12 @@ func (s *originState) enter(ctx context.Context, seen *uint64, paced bool) error
 	}
 }
 
-// whenChanged returns a channel that is closed when the origin fails or comes back.
-func (s *originState) whenChanged() <-chan struct{} {
+// backSince returns when the origin came back last, zero if it was never away. changed is closed when
+// it comes back, and at each failure.
+func (s *originState) backSince() (at time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changed
-}
-
-// backSince returns when the origin came back last; zero: it was never away.
-func (s *originState) backSince() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.backAt
+	return s.backAt, s.changed
 }
 
 // isBlocked reports whether keys wait in enter.

@@ -107,7 +107,7 @@ func (o *originStream) serves() bool { return o.probing.Load() == nil && o.trial
 func (o *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
 	switch {
 	case o.trial != nil:
-		return o.trial.carried(i)
+		return o.trial.Carried(i)
 	case o.probing.Load() != nil:
 		return o.knownOnly(i)
 	}
@@ -318,7 +318,9 @@ func (o *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bo
 			o.logVersion(&u, was)
 		}
 		if o.trial != nil {
-			o.trial.responded(&u)
+			if o.trial.Responded(&u) {
+				o.trial.end(errPassed)
+			}
 		}
 		return changed, nil
 	case ctx.Err() != nil:

@@ -71,7 +71,7 @@ var errIncomplete = errors.New("origin did not answer all types of the probe")
 func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, end context.CancelCauseFunc) {
 	if s.first != nil {
 		if other := s.first.awaitOther(stay, at); other != nil {
-			end(&leave{choice{at: other}, telemetry.Switched})
+			end(&move{to: other, reason: telemetry.Switched})
 			return
 		}
 	}
@@ -84,8 +84,8 @@ func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, e
 			if !ok {
 				return
 			}
-			to := &leave{choice{at: preferred, stream: stream}, telemetry.Returned}
-			if end(to); stream != nil && context.Cause(stay) != to { // another one was faster
+			m := &move{preferred, stream, telemetry.Returned}
+			if end(m); stream != nil && context.Cause(stay) != m { // another one was faster
 				stream.discard()
 			}
 		})

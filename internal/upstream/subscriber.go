@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/suspects"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -66,6 +67,9 @@ type Subscriber struct {
 	current *currentOrigin // the origin in use
 	first   *currentOrigin // of the key's first Subscriber, which this one follows; nil: none
 
+	// retry receives when tryExcluded has to look at suspects again; room for one.
+	retry chan struct{}
+
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
 
@@ -73,7 +77,8 @@ type Subscriber struct {
 	mu       sync.Mutex
 	newest   *snapshot.Interest
 	cells    []*adsclient.InterestCell // each receives the interest
-	suspects suspects                  // at the origin in use (P68)
+	suspects suspects.List             // at the origin in use (P68)
+	trying   bool                      // tryExcluded runs
 	failures int                       // in a row, for the backoff
 	tried    map[*originState]bool     // where an attempt failed since the last response
 	reported Status                    // the newest
@@ -97,6 +102,7 @@ func (c *Client) NewSubscriber(id string, node []byte, sink Sink) *Subscriber {
 		log:          c.opts.Log.With("key", id),
 		origins:      c.origins,
 		current:      newCurrentOrigin(),
+		retry:        make(chan struct{}, 1),
 		resumption:   make(adsclient.Resumption),
 		tried:        make(map[*originState]bool),
 		shortReturns: make(map[*originState]int),
@@ -112,9 +118,10 @@ func (s *Subscriber) SetMetrics(k *telemetry.Key) { s.metrics = k }
 func (s *Subscriber) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
-	s.suspects.forgetUnwanted(i)
+	s.suspects.Forget(i)
 	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
+	s.wakeTrials()
 	for _, c := range cells {
 		c.Set(i)
 	}
@@ -142,12 +149,14 @@ func (s *Subscriber) interestNow() *snapshot.Interest {
 	return s.newest
 }
 
-// choice is the origin to use next.
-type choice struct {
-	at     *originState
-	wait   time.Duration // before the first attempt
+// move makes the key use an origin. As an error, it is why the key leaves another one.
+type move struct {
+	to     *originState
 	stream *originStream // a successful probe, which becomes the key's stream; nil: a new stream is opened
+	reason telemetry.Reconnect
 }
+
+func (m *move) Error() string { return "the key uses origin " + m.to.name }
 
 // Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
 // reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
@@ -157,12 +166,12 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	next := choice{at: s.firstOrigin(ctx)}
-	s.sink.Status(Status{Origin: next.at.name})
+	next := &move{to: s.firstOrigin(ctx)}
+	s.sink.Status(Status{Origin: next.to.name})
 	for {
 		var err error
-		s.current.set(next.at, false)
-		next, err = s.use(ctx, next)
+		s.current.set(next.to, false)
+		next, err = s.use(ctx, next.to, next.stream)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -183,17 +192,17 @@ func (s *Subscriber) awaitInterest(ctx context.Context) bool {
 const failuresToSwitch = 2
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
-// it. It returns the origin to use next. An error is the sink's. It ends the Subscriber, as the end
-// of ctx does.
-func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err error) {
-	at := chosen.at
+// it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error is
+// the sink's. It ends the Subscriber, as the end of ctx does.
+func (s *Subscriber) use(ctx context.Context, at *originState, stream *originStream) (next *move, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
 	defer others.Wait()
 	defer end(nil)
 	others.Go(func() { s.seekPreferred(ctx, stay, at, end) })
-	s.resetSuspects()
-	stream := chosen.stream
+	s.mu.Lock()
+	s.suspects, s.trying = suspects.List{}, false // those were of another origin
+	s.mu.Unlock()
 	if stream == nil {
 		stream = s.newOriginStream(at, s.resumption)
 	} else {
@@ -201,7 +210,7 @@ func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err e
 	}
 	defer stream.close()
 	suspicions := 0
-	for wait, inARow := chosen.wait, 0; ; {
+	for wait, inARow := time.Duration(0), 0; ; {
 		err := stream.run(stay, wait)
 		if ctx.Err() == nil { // otherwise the group is ending and takes no update
 			if e := stream.dropUncacheable(ctx); e != nil {
@@ -209,10 +218,12 @@ func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err e
 			}
 		}
 		if ctx.Err() != nil || isSinkError(err) {
-			return choice{}, err
+			return nil, err
 		}
-		if left := (*leave)(nil); errors.As(context.Cause(stay), &left) {
-			return s.leave(at, left), nil
+		if errors.As(context.Cause(stay), &next) {
+			s.log.Debug("upstream stream moves to another origin", "origin", next.to.name, "from", at.name)
+			s.left(at, next.reason)
+			return next, nil
 		}
 		if stream.responded {
 			inARow = 0
@@ -235,15 +246,14 @@ func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err e
 			inARow++
 		}
 		if inARow >= failuresToSwitch {
-			if next := s.nextOrigin(at); next != at {
-				at.metrics.Reconnect(telemetry.Switched)
-				s.leftOrigin(at)
+			if to := s.nextOrigin(at); to != at {
 				level := slog.LevelInfo
 				if at.isAway() { // which is logged once, and not for each key
 					level = slog.LevelDebug
 				}
-				s.log.Log(ctx, level, "key uses another origin", "origin", next.name, "from", at.name, "error", err)
-				return choice{at: next, wait: upTo(min(s.client.opts.Backoff.Base, reopenWithin))}, nil
+				s.log.Log(ctx, level, "key uses another origin", "origin", to.name, "from", at.name, "error", err)
+				s.left(at, telemetry.Switched)
+				return &move{to: to}, nil
 			}
 		}
 		if suspicions >= suspicionsToExclude {
@@ -255,26 +265,16 @@ func (s *Subscriber) use(ctx context.Context, chosen choice) (next choice, err e
 	}
 }
 
-// leave ends the use of an origin.
-type leave struct {
-	next   choice
-	reason telemetry.Reconnect
-}
-
-func (l *leave) Error() string { return "the key uses origin " + l.next.at.name }
-
-// leave records why the key leaves an origin, and returns the next one.
-func (s *Subscriber) leave(at *originState, l *leave) choice {
-	s.log.Debug("upstream stream moves to another origin", "origin", l.next.at.name, "from", at.name)
-	at.metrics.Reconnect(l.reason)
+// left records why the key has left an origin.
+func (s *Subscriber) left(at *originState, reason telemetry.Reconnect) {
+	at.metrics.Reconnect(reason)
 	switch {
-	case l.reason == telemetry.Returned:
+	case reason == telemetry.Returned:
 		s.succeeded()
 		s.returned = time.Now()
 	case !s.follows():
 		s.leftOrigin(at)
 	}
-	return l.next
 }
 
 // succeeded resets the failures, because an origin answered.
