@@ -114,6 +114,9 @@ func (o *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
 	return o.withoutSuspects(i)
 }
 
+// carriedNow is what the stream carries of the newest interest.
+func (o *originStream) carriedNow() *snapshot.Interest { return o.carried(o.interest.Newest()) }
+
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
 func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
@@ -122,7 +125,7 @@ func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
 	if wait > 0 {
 		o.at.origin.waitBeforeRetry(ctx, wait)
 	}
-	for o.trial == nil && o.carried(o.interest.Newest()).Empty() {
+	for o.trial == nil && o.carriedNow().Empty() {
 		select {
 		case <-o.interest.Changed():
 		case <-ctx.Done():
@@ -154,7 +157,7 @@ func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
 
 // holdsAny reports whether anything of what the stream carries is held.
 func (o *originStream) holdsAny() bool {
-	return slices.ContainsFunc(o.carried(o.interest.Newest()).Types, func(t snapshot.TypeInterest) bool {
+	return slices.ContainsFunc(o.carriedNow().Types, func(t snapshot.TypeInterest) bool {
 		return holds(o.sink.Held(t.Type).Part(t.Wildcard))
 	})
 }
@@ -245,16 +248,16 @@ func (o *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscript
 	return i, again
 }
 
-// adds reports whether an interest has anything that was did not have.
-func adds(was, is *snapshot.Interest) bool {
-	return slices.ContainsFunc(is.Types, func(t snapshot.TypeInterest) bool {
-		before := was.Of(t.Type)
-		for _, added := range before.Names.Diff(t.Names) {
+// adds reports whether an interest has anything that the one before did not have.
+func adds(before, after *snapshot.Interest) bool {
+	return slices.ContainsFunc(after.Types, func(t snapshot.TypeInterest) bool {
+		had := before.Of(t.Type)
+		for _, added := range had.Names.Diff(t.Names) {
 			if added {
 				return true
 			}
 		}
-		return t.Wildcard && !before.Wildcard
+		return t.Wildcard && !had.Wildcard
 	})
 }
 
@@ -305,7 +308,7 @@ func (o *originStream) Responded() {
 // made another snapshot. Calls never overlap.
 func (o *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	if p := o.probing.Load(); p != nil { // a directory, which is read again once the key uses it
-		p.cover(typePart{u.Type, u.Wildcard}, o.carried(o.interest.Newest()))
+		p.cover(typePart{u.Type, u.Wildcard}, o.carriedNow())
 		return false, nil
 	}
 	u.Origin = o.at.name

@@ -130,7 +130,7 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (_ *o
 	p := &probe{end: end, ended: make(chan struct{}), ready: make(chan struct{}), promoted: make(chan struct{}), covered: make(map[typePart]bool)}
 	stream := s.newOriginStream(at, make(adsclient.Resumption))
 	stream.probing.Store(p)
-	if stream.carried(stream.interest.Newest()).Empty() {
+	if stream.carriedNow().Empty() {
 		end(errReopen)
 	}
 	go func() { // discard and run wait for its end
@@ -152,7 +152,7 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (_ *o
 		}
 	}
 	stream.discard()
-	for _, part := range p.missing(stream.carried(stream.interest.Newest())) {
+	for _, part := range p.missing(stream.carriedNow()) {
 		missing = append(missing, xds.TypeOf(part.typ).Label())
 	}
 	return nil, missing, err

@@ -229,7 +229,7 @@ func (s *Subscriber) use(ctx context.Context, at *originState, stream *originStr
 			inARow = 0
 		}
 		if errors.Is(err, errReopen) {
-			if wait = 0; stream.carried(stream.interest.Newest()).Empty() {
+			if wait = 0; stream.carriedNow().Empty() {
 				stream.report(Status{})
 			}
 			continue
@@ -316,7 +316,7 @@ func (s *Subscriber) ended(ctx context.Context, stream *originStream, err error,
 	s.log.Log(ctx, level, "upstream stream ended", "origin", at.name, "reason", e.reason(), "error", err, "retry_in", wait)
 	st := Status{Origin: at.name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
 	if e.opened {
-		st.Carried = stream.carried(stream.interest.Newest())
+		st.Carried = stream.carriedNow()
 	}
 	s.report(st)
 	return failed, wait

@@ -28,7 +28,7 @@ func (o *originStream) suspected() (out []suspects.Suspect) {
 	if !o.open || !o.endedByOrigin.Load() || time.Since(o.addedAt) > suspectWithin {
 		return nil
 	}
-	for _, t := range o.carried(o.interest.Newest()).Types {
+	for _, t := range o.carriedNow().Types {
 		wildcard, names := o.resumption.Unanswered(o.at.name, t, o.sink.Held(t.Type))
 		if wildcard {
 			out = append(out, suspects.Suspect{Type: t.Type, Wildcard: true})
