@@ -226,8 +226,12 @@ func TestAnErrorHasNoLocalAddress(t *testing.T) {
 	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	c, err := at.origin.(*grpcOrigin).pool.First()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, err := range []error{
-		new(connections.Connection).Explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
+		c.Explain(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: lookup o: read udp 10.0.0.1:40000->10.0.0.2:53: i/o timeout"`)),
 		ended(status.Error(codes.Unavailable, "error reading from server: read tcp [::1]:40000->[::2]:18000: connection reset by peer")),
 	} {
 		if strings.Contains(err.Error(), "40000") {

@@ -122,7 +122,12 @@ func (addresses) ReportError(error)                {}
 // The relay remembers why the last lookup gave no address. gRPC's resolver gives an empty list for
 // a name that does not exist.
 func TestTheResolversErrorIsKept(t *testing.T) {
-	d := new(Connection)
+	o := Options{Target: "passthrough:///o", Balance: "pick_first", Credentials: insecure.NewCredentials()}
+	d, err := o.connection(o.Balance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.CC.Close() }()
 	w := watchedLookups{addresses{}, "nowhere.invalid", d}
 	is := func(want string) {
 		t.Helper()
