@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/xds"
 )
@@ -100,39 +101,32 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 // answered, is NOT SENT: it waits for that name. It still has its versions, and what it
 // acknowledged is still shown.
 func TestP31_ClientAsksForMore(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := newServerFixture(t, nil)
-			g := r.groups.Group("edge")
-			g.Publish(update(t, xds.EndpointType, "x"))
-			c := r.teller(t, v)
-			c.url = xds.EndpointType
-			c.say("", "x")
-			c.recv()
-			c.answer("", "x")
-			r.wantShown("SYNCED, 0 behind; x:acked/SYNCED")
-			took, before := r.srv.Clients()[0].Types[0].Acked, time.Now()
-			switch v {
-			case xds.Delta:
-				c.say("", "y")
-			default:
-				c.answer("", "x", "y")
-			}
-			r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
-			if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
-				t.Errorf("%+v, took %q before", at, took)
-			}
-			g.Publish(update(t, xds.EndpointType, "x=22"))
-			r.wantShown("STALE, 1 behind; x:unknown/STALE y:requested/NOT SENT; STALE unsent false awaits []")
-			c.recv()
+	eachWithEndpoints(t, []string{"x"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+		c.say("", "x")
+		c.recv()
+		c.answer("", "x")
+		r.wantShown("SYNCED, 0 behind; x:acked/SYNCED")
+		took, before := r.srv.Clients()[0].Types[0].Acked, time.Now()
+		switch v {
+		case xds.Delta:
+			c.say("", "y")
+		default:
 			c.answer("", "x", "y")
-			r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
-			g.Publish(update(t, xds.EndpointType, "y"))
-			c.recv()
-			c.answer("", "x", "y")
-			r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:acked/SYNCED")
-		})
-	}
+		}
+		r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
+		if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
+			t.Errorf("%+v, took %q before", at, took)
+		}
+		g.Publish(update(t, xds.EndpointType, "x=22"))
+		r.wantShown("STALE, 1 behind; x:unknown/STALE y:requested/NOT SENT; STALE unsent false awaits []")
+		c.recv()
+		c.answer("", "x", "y")
+		r.wantShown("NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; NOT SENT unsent false awaits [y]")
+		g.Publish(update(t, xds.EndpointType, "y"))
+		c.recv()
+		c.answer("", "x", "y")
+		r.wantShown("SYNCED, 0 behind; x:acked/SYNCED y:acked/SYNCED")
+	})
 }
 
 // The same holds for a poller.

@@ -11,6 +11,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -33,6 +34,21 @@ func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
 		c.sotw = r.sotw(nil)
 	}
 	return c
+}
+
+// eachWithEndpoints runs f for each variant with a group that has these endpoints, and a client of
+// endpoints.
+func eachWithEndpoints(t *testing.T, names []string, f func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller)) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newServerFixture(t, nil)
+			g := r.groups.Group("edge")
+			g.Publish(update(t, xds.EndpointType, names...))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			f(t, v, r, g, c)
+		})
+	}
 }
 
 // say sends a request: an answer to the response before, a NACK if it has a text.
@@ -199,45 +215,38 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 // A type is STALE while the newest snapshot has something for it that was not sent, also if another
 // response delays it. What the snapshot has for others does not count.
 func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := newServerFixture(t, nil)
-			g := r.groups.Group("edge")
-			g.Publish(update(t, xds.EndpointType, "a", "b"))
-			c := r.teller(t, v)
-			c.url = xds.EndpointType
-			c.say("", "a")
-			c.recv()
-			g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
-			if at := r.is(inspect.StateStale); !at.Unsent || at.PendingACKSince == nil {
-				t.Errorf("%+v", at)
+	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+		c.say("", "a")
+		c.recv()
+		g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
+		if at := r.is(inspect.StateStale); !at.Unsent || at.PendingACKSince == nil {
+			t.Errorf("%+v", at)
+		}
+		ack := func() {
+			if v == xds.SotW {
+				c.say("", "a")
+			} else {
+				c.say("")
 			}
-			ack := func() {
-				if v == xds.SotW {
-					c.say("", "a")
-				} else {
-					c.say("")
-				}
-			}
-			ack()
-			c.recv()
-			ack()
-			if at := r.is(inspect.StateSynced); at.Unsent {
-				t.Errorf("%+v", at)
-			}
-			g.Publish(update(t, xds.EndpointType, "b=2"))
-			if at := r.is(inspect.StateSynced); at.Unsent {
-				t.Errorf("%+v", at)
-			}
-			// Nothing was sent for it, and it is in step with it.
-			if s := r.stands(); s.Has != r.gen() {
-				t.Errorf("has %d of %d", s.Has, r.gen())
-			}
-			if got := r.counts(); got != "1 changed, 0 removed, 0 sent, 0 acknowledged, 0 refused, 0 timed" {
-				t.Error(got)
-			}
-		})
-	}
+		}
+		ack()
+		c.recv()
+		ack()
+		if at := r.is(inspect.StateSynced); at.Unsent {
+			t.Errorf("%+v", at)
+		}
+		g.Publish(update(t, xds.EndpointType, "b=2"))
+		if at := r.is(inspect.StateSynced); at.Unsent {
+			t.Errorf("%+v", at)
+		}
+		// Nothing was sent for it, and it is in step with it.
+		if s := r.stands(); s.Has != r.gen() {
+			t.Errorf("has %d of %d", s.Has, r.gen())
+		}
+		if got := r.counts(); got != "1 changed, 0 removed, 0 sent, 0 acknowledged, 0 refused, 0 timed" {
+			t.Error(got)
+		}
+	})
 }
 
 // A change that settles is in no State yet, so no client has it.

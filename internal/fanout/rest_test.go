@@ -175,20 +175,6 @@ func (s *Server) forgetPollers() { s.rest.Expire(time.Now().Add(3 * s.settings()
 // members counts those of a group.
 func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
 
-// dial opens a plain connection to the listener.
-func (r *restFixture) conn() net.Conn {
-	r.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		r.t.Fatal(err)
-	}
-	return c
-}
-
 // A poll counts as a stream while it is answered: against the same limits, and
 // together with those over gRPC. Clients within them are served.
 func TestP72_Limits(t *testing.T) {
@@ -274,7 +260,7 @@ func TestP72_HalfBodies(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	ask := string(resttest.Body(t, resttest.Request(node("slow"), xds.ClusterType, "")))
 	begin := func(spaces int) (c net.Conn, rest string) {
-		c = r.conn()
+		c = r.Dial()
 		body := strings.Repeat(" ", spaces) + ask
 		head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
 		if _, err := io.WriteString(c, head+body[:spaces]); err != nil {

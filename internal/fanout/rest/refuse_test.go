@@ -195,20 +195,6 @@ func TestP72_EndedByTheGroup(t *testing.T) {
 	}
 }
 
-// dial opens a plain connection to the listener.
-func (r *restFixture) conn() net.Conn {
-	r.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		r.t.Fatal(err)
-	}
-	return c
-}
-
 // A client that sends its headers or its body slowly, or sends nothing, is disconnected in time.
 // Others are not disturbed.
 func TestP72_SlowSenders(t *testing.T) {
@@ -224,7 +210,7 @@ func TestP72_SlowSenders(t *testing.T) {
 		"large header": "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeader),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := web.conn()
+			c := web.Dial()
 			// The server may have had enough before all is sent.
 			_, _ = io.WriteString(c, sends)
 			got, err := io.ReadAll(c)
@@ -237,7 +223,7 @@ func TestP72_SlowSenders(t *testing.T) {
 		})
 	}
 	t.Run("body", func(t *testing.T) {
-		c := web.conn()
+		c := web.Dial()
 		if _, err := io.WriteString(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +257,7 @@ func TestP72_SlowSenders(t *testing.T) {
 func TestP71_DrainWhileABodyIsRead(t *testing.T) {
 	r := newREST(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	c := r.conn()
+	c := r.Dial()
 	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
 	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:10]); err != nil {
 		t.Fatal(err)
@@ -345,7 +331,7 @@ func TestP72_TruncatedBody(t *testing.T) {
 	r := newREST(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	body := string(resttest.Body(t, resttest.Request(resttest.Node("n"), xds.ClusterType, "")))
-	c := r.conn().(*net.TCPConn)
+	c := r.Dial().(*net.TCPConn)
 	if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body); err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +358,7 @@ func TestP72_WaitingBodiesAreBounded(t *testing.T) {
 	}()
 	poll := func(pieces int) chan int {
 		status := make(chan int, 1)
-		c, body := r.conn(), strings.Repeat(" ", pieces*maxPiece)
+		c, body := r.Dial(), strings.Repeat(" ", pieces*maxPiece)
 		go func() {
 			defer close(status)
 			if _, err := fmt.Fprintf(c, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -35,6 +38,20 @@ func (r *Client) HTTP(protocol string) *http.Client {
 	tr.Protocols.SetUnencryptedHTTP2(protocol == "h2c")
 	r.T.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
+}
+
+// Dial opens a plain connection to the listener.
+func (r *Client) Dial() net.Conn {
+	r.T.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.Base, "http://"))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	r.T.Cleanup(func() { _ = c.Close() }) // closed by the server, as a rule
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		r.T.Fatal(err)
+	}
+	return c
 }
 
 // Reply is what a poll got.
