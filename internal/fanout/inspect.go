@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
@@ -24,24 +25,22 @@ func (s *Server) inspected() []inspect.Client {
 // ID implements inspect.Client.
 func (st *stream) ID() uint64 { return st.id }
 
-// NodeID implements inspect.Client.
-func (st *stream) NodeID() string {
+// noNode stands for the node before the first request.
+var noNode = new(xds.Node)
+
+func (st *stream) nodeNow() *xds.Node {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.node == nil {
-		return ""
-	}
-	return st.node.ID
+	return cmp.Or(st.node, noNode)
 }
+
+// NodeID implements inspect.Client.
+func (st *stream) NodeID() string { return st.nodeNow().ID }
 
 // UserAgent implements inspect.Client.
 func (st *stream) UserAgent() inspect.UserAgent {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.node == nil {
-		return inspect.UserAgent{}
-	}
-	return inspect.UserAgent{Name: st.node.UserAgent, Version: st.node.UserAgentVersion}
+	n := st.nodeNow()
+	return inspect.UserAgent{Name: n.UserAgent, Version: n.UserAgentVersion}
 }
 
 // Status implements inspect.Client.

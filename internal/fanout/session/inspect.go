@@ -210,12 +210,16 @@ func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 		return false
 	}
 	k := surveyKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
-	if is, ok := v.pending[k]; ok {
-		return is
-	}
-	is := s.Pending(newest)
-	if len(v.pending) < maxSurveyed {
-		v.pending[k] = is
+	return once(v.pending, k, func() bool { return s.Pending(newest) })
+}
+
+// once computes the result for k, unless m has it.
+func once(m map[surveyKey]bool, k surveyKey, compute func() bool) bool {
+	is, ok := m[k]
+	if !ok {
+		if is = compute(); len(m) < maxSurveyed {
+			m[k] = is
+		}
 	}
 	return is
 }
@@ -237,14 +241,7 @@ func (v *Survey) AnyUnanswered(s *Session, newest *snapshot.Snapshot) bool {
 		return false
 	}
 	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
-	any, ok := v.unanswered[k]
-	if !ok {
-		any = AnyUnanswered(k.sub, newest)
-		if len(v.unanswered) < maxSurveyed {
-			v.unanswered[k] = any
-		}
-	}
-	if any {
+	if once(v.unanswered, k, func() bool { return AnyUnanswered(k.sub, newest) }) {
 		for range s.UnansweredNames(newest) {
 			return true
 		}
