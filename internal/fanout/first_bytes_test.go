@@ -86,7 +86,7 @@ func (r *serverFixture) recently(reason telemetry.Reason, texts ...string) {
 func TestP70_OtherProtocolsAreNamed(t *testing.T) {
 	r := newREST(t, nil)
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", proxyV2} {
-		c := r.conn()
+		c := r.Dial()
 		_, _ = c.Write([]byte(text))
 		if n, _ := c.Read(make([]byte, 100)); n == 0 {
 			t.Errorf("%q has no answer", text)

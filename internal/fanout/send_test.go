@@ -24,7 +24,7 @@ func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*st
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*streamType) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, grpc: waiting{ctx: t.Context()}, conn: new(listener.Conn), variant: v, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {

@@ -40,8 +40,7 @@ type stream struct {
 	req        *xds.Request // while it handles one
 	generation uint64       // of the rules under which the client was admitted last: see rekeyer
 	names      int          // weight of all names that the stream requests
-	requests   throttle     // limits.requests_per_second: those that were not just ACKs
-	newNames   throttle     // limits.names_per_second, by weight
+	throttle   listener.Throttle
 
 	// Any goroutine's.
 	run      runState
@@ -116,7 +115,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return refusal
 	}
 	if ty == nil || ty.member == nil {
-		st.throttleRequest(0)
+		st.wait(0)
 		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
@@ -386,9 +385,15 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
-		st.throttleRequest(newNames)
+		st.wait(newNames)
 	}
 	return nil
+}
+
+// wait delays the stream if it sends too much; newNames is the weight of the newly requested names.
+func (st *stream) wait(newNames int) {
+	s := st.srv
+	st.throttle.Wait(st.grpc.Context(), newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.client(st.node.ID)})
 }
 
 // addedWeight is the weight of the names that are in the subscription now and were not before.

@@ -117,53 +117,6 @@ type waiting struct {
 
 func (w waiting) Context() context.Context { return w.ctx }
 
-// Above requests_per_second, and a burst of ten seconds' worth, the next request of a stream
-// is read later. A limit that is changed holds for streams that are open.
-func TestRequestsAreThrottled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := bubble(t, func(o *Options) { o.Limits.RequestsPerSecond = 100 })
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		node, err := s.nodes.Intern(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
-		took := func(n int) time.Duration {
-			began := time.Now()
-			for range n {
-				st.throttleRequest(0)
-			}
-			return time.Since(began).Round(10 * time.Millisecond)
-		}
-		if took(unlimited); st.requests.limiter != nil {
-			t.Error("a stream with few requests has a limiter")
-		}
-		if d := took(100 * burstSeconds); d != 0 {
-			t.Errorf("the burst took %v", d)
-		}
-		if d := took(200); d != 2*time.Second {
-			t.Errorf("200 requests took %v", d)
-		}
-		settings := *s.settings()
-		settings.Limits.RequestsPerSecond = 1000
-		s.Reconfigure(settings)
-		took(1) // from what the old limit left
-		if d := took(1000); d != time.Second {
-			t.Errorf("1000 requests took %v under the new limit", d)
-		}
-		cancel()
-		if d := took(1000); d != 0 {
-			t.Errorf("a stream that has ended was held for %v", d)
-		}
-		settings.Limits.RequestsPerSecond = 0
-		s.Reconfigure(settings)
-		if d := took(100_000); d != 0 {
-			t.Errorf("without a limit it took %v", d)
-		}
-	})
-}
-
 // Above names_per_second, and a burst of half of names_per_stream, the next request of a stream is
 // read later. A name counts each time the stream newly subscribes to it (P16).
 func TestP16_NewNamesAreThrottled(t *testing.T) {
@@ -226,7 +179,7 @@ func TestACKsAreNotThrottled(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.RequestsPerSecond = 1 })
 	publishAll(r, "a", "edge")
 	c := r.opened("edge")
-	const many = unlimited + 2*burstSeconds
+	const many = 120 // more than a stream may send without a limiter, and its burst
 	for i := range many {
 		name := fmt.Sprint("v", i+1)
 		publishAll(r, name, "edge")
