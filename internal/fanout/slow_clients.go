@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds/snapshot"
@@ -99,8 +98,8 @@ type progress struct {
 	all   int64     // bytes of the message that the host received
 }
 
-// minProgress is how many bytes a client's host has to receive in send_timeout, on a connection
-// with one stream. It is more than pings and the ends of messages, and less than one write.
+// minProgress is how many bytes a client's host has to receive in send_timeout. It is more than pings
+// and the ends of messages, and less than one write.
 const minProgress = 64 << 10
 
 // progress is the progress of the message in flight; p is its progress at the last round. Measuring
@@ -117,27 +116,24 @@ func (st *stream) progress(p progress, now time.Time) progress {
 	return p
 }
 
-// tooSlow returns why the stream with a message in flight has to end; nil: it stays. Its client
-// received less than minProgress in send_timeout. On a connection with several streams, what the
-// client receives of the others says nothing about this one. There it has to receive the whole
-// message in time.
+// tooSlow returns why the stream with a message in flight has to end; nil: it stays. Its client's
+// host received less than minProgress in send_timeout. Or the host received so much of the
+// connection's other streams that the client does not read this one: grpc sends them by turns.
 func (s *Server) tooSlow(st *stream, p progress, now time.Time) *Refusal {
-	limit, began, size := s.opts.SendTimeout, time.Unix(0, p.since), st.size.Load()
-	if limit == 0 || now.Sub(began) <= limit {
+	limit, size := s.opts.SendTimeout, st.size.Load()
+	if limit == 0 || p.at.IsZero() || now.Sub(time.Unix(0, p.since)) <= limit {
 		return nil
 	}
-	if s.admission.Streams(st.conn) <= 1 {
-		waited := now.Sub(p.at)
-		if p.at.IsZero() || waited <= limit {
-			return nil
-		}
+	if waited := now.Sub(p.at); waited > limit {
 		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
 			p.more, waited.Round(time.Millisecond), min(p.all, size), size, minProgress, limit)
 	}
-	if limit = listener.SendTime(s.opts.SendTimeout, int(size)); now.Sub(began) <= limit {
-		return nil
+	streams := s.admission.Streams(st.conn)
+	if streams > 1 && p.all > 2*int64(streams)*(size+writeBuffer) {
+		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within downstream.send_timeout (%s), while its connection with %d streams received %d bytes",
+			size, limit, streams, p.all)
 	}
-	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within %s (downstream.send_timeout and a second per MiB)", size, limit)
+	return nil
 }
 
 // sweep decides when the watcher checks all sessions for old snapshots. That depends on how many
