@@ -41,7 +41,8 @@ worst first:
 
 A row is a node under a key. A node that has the same type on several streams has
 several rows. With -o wide a row is a stream under a key, with the user agent, the peer,
-and how long it has been open.
+and how long it has been open. "(older)" marks a type that a newer stream of the node requests as well,
+on another connection. The node has often lost the connection of such a stream.
 
 --state selects clients by the worst state of their types, or by the state of the type
 of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
@@ -358,6 +359,9 @@ func statusText(s *inspect.TypeStatus, now time.Time) string {
 	text := strings.TrimSpace(s.State + " " + shortVersion(version))
 	if s.State == inspect.StateStale || s.State == inspect.StateNacked {
 		text += " " + age(now.Sub(s.Since))
+	}
+	if s.Older {
+		text += " (older)"
 	}
 	return text
 }

@@ -29,7 +29,8 @@ A client has the version if it acknowledged it or a later one, or if the version
 no resources for the client. The order of versions is their order in time, not by
 name. A client that rejected the version does not have it until it acknowledges a
 later response. The command does not wait for names for which the origin has not
-answered. A node with several streams of the type counts once.
+answered. A node with several streams of the type counts once. Of its streams with the
+same names on several connections, the newest decides.
 
 If another version replaced the version before the wait began, the version counts
 only when it comes again, or with --or-newer.

@@ -72,7 +72,7 @@ func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xd
 			continue
 		}
 		s := ty.inspected().TypeState(look)
-		s.Stream, s.Node, s.Host = st.id, st.node.ID, listener.Host(st.from)
+		s.Stream, s.Node, s.Host, s.Conn = st.id, st.node.ID, listener.Host(st.from), st.conn
 		to = append(to, s)
 	}
 	return to

@@ -9,6 +9,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/member/membertest"
@@ -339,5 +340,33 @@ func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	})
 	if s := r.stands(); s.Has != 0 {
 		t.Errorf("it has generation %d of %d, without what is too large", s.Has, r.gen())
+	}
+}
+
+// A stream whose names a newer stream of its node requests on another connection is marked as older.
+// The node has often lost its connection.
+func TestOlderStreamsAreMarked(t *testing.T) {
+	r := newServerFixture(t, nil)
+	first, second := r.dial(), r.dial()
+	opened := 0
+	open := func(on *grpc.ClientConn, name string) {
+		r.delta(on).ask(xds.ClusterType, name)
+		opened++
+		r.eventually(func() bool {
+			all := r.srv.Clients()
+			return len(all) == opened && len(all[opened-1].Types) == 1 && all[opened-1].Types[0].Names == 1
+		})
+	}
+	open(first, "a")
+	open(first, "b")
+	open(first, "b")
+	open(second, "a")
+	open(second, "c")
+	var older []bool
+	for c := range r.srv.ClientsAfter(0) {
+		older = append(older, c.Types[0].Older)
+	}
+	if want := []bool{true, false, false, false, false}; !slices.Equal(older, want) {
+		t.Errorf("%v, want %v", older, want)
 	}
 }

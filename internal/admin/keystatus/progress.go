@@ -46,7 +46,8 @@ type Progress struct {
 	// version or something newer, or for which it has nothing. Nacking counts those that NACKed it,
 	// if no response that could change that is on its way. The others are Pending; all clients are
 	// if the version is not known. A node that has several streams of the type, or that polls for
-	// several lists of names, counts once, in the worst of its states.
+	// several lists of names, counts once, in the worst of its states. Of streams with the same names
+	// on several connections, only the newest counts: the node may have lost the other connections.
 	Clients int     `json:"clients"`
 	Reached int     `json:"reached"`
 	Nacking int     `json:"nacking"`
@@ -67,21 +68,27 @@ type Progress struct {
 func (r *Reader) Progress(of Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)
-	nodes := make(map[node]versionState)
+	decisive := make(map[requested]counted)
 	for at := range states(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
-		is := pending
+		c := counted{conn: at.Conn, Laggard: laggardOf(&at)}
 		if p.Known {
-			is = versionStateOf(&at, in)
+			c.is = versionStateOf(&at, in)
 		}
+		s := requested{nodeOf(&at), at.Names}
+		if was, more := decisive[s]; !more || c.counts(was) {
+			decisive[s] = c
+		}
+	}
+	nodes := make(map[node]versionState)
+	for s, c := range decisive {
 		switch {
-		case is == nacking:
-			p.NackingClient = older(p.NackingClient, &at)
-		case is == pending && p.Known:
-			p.Laggard = older(p.Laggard, &at)
+		case c.is == nacking:
+			p.NackingClient = older(p.NackingClient, c.Laggard)
+		case c.is == pending && p.Known:
+			p.Laggard = older(p.Laggard, c.Laggard)
 		}
-		n := nodeOf(&at)
-		if was, more := nodes[n]; !more || is.worse(was) {
-			nodes[n] = is
+		if was, more := nodes[s.node]; !more || c.is.worse(was) {
+			nodes[s.node] = c.is
 		}
 	}
 	for _, is := range nodes {
@@ -112,6 +119,28 @@ func nodeOf(at *inspect.TypeState) node {
 		return node{stream: at.Stream}
 	}
 	return node{id: at.Node, host: at.Host}
+}
+
+// requested is what a node requests of the type.
+type requested struct {
+	node
+	names uint64
+}
+
+// counted is the stream or poll that decides for what a node requests.
+type counted struct {
+	is   versionState
+	conn any
+	Laggard
+}
+
+// counts reports whether c decides, and not was: it is newer and on another connection, or it is in
+// a worse state and on the same one.
+func (c counted) counts(was counted) bool {
+	if c.conn != was.conn {
+		return c.Stream > was.Stream
+	}
+	return c.is.worse(was.is)
 }
 
 // find looks the version up, fills in what p says about it, and returns its generations.

@@ -2,6 +2,7 @@ package keystatus
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -212,6 +213,32 @@ func TestProgressCountsNodes(t *testing.T) {
 		}
 		p := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, states(of...))
 		a.want("nodes", p, "known: 3 reached, 0 nacking, 1 pending of 4")
+	})
+}
+
+// A node may have lost a connection that the relay still has. So of streams with the same names on
+// several connections, the newest decides, in any order. Streams with other names count as well.
+func TestProgressCountsTheNewestConnection(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give("v1", "a=1")
+		had := a.now()
+		a.feed.give("v2", "a=2")
+		at := func(of inspect.TypeState, conn int, names, stream uint64) inspect.TypeState {
+			of.Node, of.Host, of.Conn, of.Names, of.Stream = "n", "h", conn, names, stream
+			return of
+		}
+		has := a.now()
+		is := func(what, want string, of ...inspect.TypeState) {
+			t.Helper()
+			for range 2 {
+				a.want(what, a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, states(of...)), want)
+				slices.Reverse(of)
+			}
+		}
+		is("an old connection", "known: 1 reached, 0 nacking, 0 pending of 1", at(had, 1, 7, 1), at(has, 2, 7, 2))
+		is("the new one is behind", "known: 0 reached, 0 nacking, 1 pending of 1", at(has, 1, 7, 1), at(had, 2, 7, 2))
+		is("the same connection", "known: 0 reached, 0 nacking, 1 pending of 1", at(had, 1, 7, 1), at(has, 1, 7, 2))
+		is("other names", "known: 0 reached, 0 nacking, 1 pending of 1", at(had, 1, 7, 1), at(has, 2, 8, 2))
 	})
 }
 

@@ -135,11 +135,15 @@ func (d versionState) worse(than versionState) bool {
 }
 
 // older returns the client that has been in its state for longer.
-func older(was *Laggard, at *inspect.TypeState) *Laggard {
+func older(was *Laggard, at Laggard) *Laggard {
 	if was != nil && !at.Since.Before(was.Since) {
 		return was
 	}
-	return &Laggard{Node: at.Node, Stream: at.Stream, State: at.State, Since: at.Since}
+	return &at
+}
+
+func laggardOf(at *inspect.TypeState) Laggard {
+	return Laggard{Node: at.Node, Stream: at.Stream, State: at.State, Since: at.Since}
 }
 
 // Count adds the numbers of clients to the keys, which have to be in order: how many clients
@@ -179,7 +183,7 @@ func (t *Type) count(at *inspect.TypeState) {
 			v.Nacking++
 		default:
 			v.Pending++
-			v.Laggard = older(v.Laggard, at)
+			v.Laggard = older(v.Laggard, laggardOf(at))
 		}
 	}
 }

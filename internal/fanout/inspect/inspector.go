@@ -58,11 +58,49 @@ func (i *Inspector) Clients() []ClientStatus {
 // It reads a client when the caller asks for the next one: a page costs no more than its length.
 func (i *Inspector) ClientsAfter(id uint64) iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
-		look := newSurvey()
-		for _, c := range i.after(id) {
-			if !yield(c.Status(look)) {
+		look, all := newSurvey(), i.after(id)
+		nodes := make(map[string][]Client, len(all))
+		for _, c := range all {
+			nodes[c.NodeID()] = append(nodes[c.NodeID()], c)
+		}
+		for _, c := range all {
+			s := c.Status(look)
+			if same := nodes[s.Node]; s.Node != "" && len(same) > 1 {
+				look.markOlder(&s, same)
+			}
+			if !yield(s) {
 				return
 			}
+		}
+	}
+}
+
+// subscribed is what a host requests of a type under a node's id.
+type subscribed struct {
+	KeyType
+	host  string
+	names uint64
+}
+
+// markOlder marks the types of a client that a newer client of its node requests as well, on another
+// connection. same has the clients of the node.
+func (look *Survey) markOlder(s *ClientStatus, same []Client) {
+	if look.node != s.Node { // several streams of a node often follow each other
+		look.node, look.states = s.Node, nil
+		for _, c := range same {
+			look.states = c.AppendTypeStates(look, func(xds.Key, xds.TypeURL) bool { return true }, look.states)
+		}
+	}
+	of := func(t *TypeState) subscribed { return subscribed{KeyType{t.Key, t.Type}, t.Host, t.Names} }
+	newest := make(map[subscribed]*TypeState, len(look.states))
+	for n := range look.states { // in the order of their IDs
+		newest[of(&look.states[n])] = &look.states[n]
+	}
+	for n := range look.states {
+		t := &look.states[n]
+		at := slices.IndexFunc(s.Types, func(o TypeStatus) bool { return t.Stream == s.Stream && o.Type == string(t.Type) })
+		if at >= 0 {
+			s.Types[at].Older = newest[of(t)].Conn != t.Conn
 		}
 	}
 }

@@ -54,9 +54,12 @@ type TypeStatus struct {
 	State string `json:"state"`
 	// Since is when the state began. For STALE it is when the oldest response with a pending ACK was
 	// sent, or else when the newest version came.
-	Since    time.Time `json:"since"`
-	Wildcard bool      `json:"wildcard"`
-	Names    int       `json:"names"`
+	Since time.Time `json:"since"`
+	// Older: a newer stream of the node, on another connection, requests the same. This one may be that
+	// of a connection that the node has lost.
+	Older    bool `json:"older,omitempty"`
+	Wildcard bool `json:"wildcard"`
+	Names    int  `json:"names"`
 	// Sent is the newest version of which the client was sent all that it requests, and Acked the
 	// newest of which it acknowledged all that. A client that has everything has the newest version,
 	// even if no response had that version.

@@ -16,8 +16,12 @@ type TypeState struct {
 	Stream uint64
 	Node   string
 	Host   string // the peer's
-	State  string
-	Since  time.Time // of the state
+	// Conn identifies the connection of a stream; nil: the client polls. Names identifies what the
+	// client requests of the type.
+	Conn  any
+	Names uint64
+	State string
+	Since time.Time // of the state
 	// WaitingSince is since when the client has been NOT SENT because the origin has not answered
 	// something; zero: it is not. It is not exact: the relay looks every ten seconds.
 	WaitingSince time.Time
@@ -37,9 +41,12 @@ type TypeState struct {
 type Survey struct {
 	session.Survey
 	Now time.Time
+
+	node   string      // whose states are in states
+	states []TypeState // see markOlder
 }
 
-func newSurvey() *Survey { return &Survey{session.NewSurvey(), time.Now()} }
+func newSurvey() *Survey { return &Survey{Survey: session.NewSurvey(), Now: time.Now()} }
 
 // Type is one type of a stream. It is used under the stream's lock.
 type Type struct {
@@ -110,7 +117,7 @@ func (t Type) since(newest *snapshot.Snapshot) time.Time {
 func (t Type) TypeState(look *Survey) TypeState {
 	at := t.state(look)
 	out := TypeState{
-		Key: t.Member.Key(), Type: t.Session.Type.URL,
+		Key: t.Member.Key(), Type: t.Session.Type.URL, Names: namesOf(t.Session.Requested()),
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 		Oversized: t.Session.Oversized() != nil,
 	}
@@ -121,4 +128,13 @@ func (t Type) TypeState(look *Survey) TypeState {
 		out.Nack, out.Final = t.lastNack(), !at.unsent && !t.Session.PendingACK()
 	}
 	return out
+}
+
+// namesOf identifies what a subscription requests.
+func namesOf(s *snapshot.Subscription) uint64 {
+	sum := s.Names.Sum() << 1
+	if s.Wildcard {
+		sum |= 1
+	}
+	return sum
 }
