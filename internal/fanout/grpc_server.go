@@ -80,6 +80,7 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 // ServerOptions are the options of the grpc server that s is registered with. It serves what
 // listener.New returns.
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
+	s.pingAfter.Store(int64(k.Time))
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		//lint:ignore SA1019 A registered compressor would also be offered to origins.

@@ -72,6 +72,7 @@ type Server struct {
 
 	finisherOf func(grpc.ServerStream) finisher
 	refusedAt  atomic.Int64 // UnixNano; see refusing
+	pingAfter  atomic.Int64 // keepalive.time; 0: no pings
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream

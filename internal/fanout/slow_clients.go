@@ -60,6 +60,9 @@ func (w *watcher) look(now time.Time) {
 	s, pins := w.srv, make(map[any]pin)
 	all := w.sweep.due(now, snapshot.SupersededBytes(), s.settings().Limits.PinnedBytes)
 	w.streams = s.appendAll(w.streams)
+	if s.admission.Full() {
+		s.endLost(w.streams, now)
+	}
 	waited, before := w.waiting, w.progress
 	w.waiting, w.progress = make(map[*stream]bool), make(map[*stream]progress)
 	for _, st := range w.streams {
@@ -83,6 +86,25 @@ func (w *watcher) look(now time.Time) {
 	s.rest.Pinned(now, slow, func(what any, by *rest.Poll, bytes int64) { pins[what] = pin{by, bytes} })
 	s.unpin(pins)
 	s.rest.Expire(now)
+}
+
+// pingTime is how long a client has to answer a ping before another client may have its place.
+const pingTime = 5 * time.Second
+
+// endLost ends streams whose clients have not answered a ping, because the relay has as many streams
+// as it may have. Their clients may have lost the connections, and be refused on new ones. grpc would
+// wait longer for the answer.
+func (s *Server) endLost(all []*stream, now time.Time) {
+	after := time.Duration(s.pingAfter.Load())
+	if after == 0 {
+		return
+	}
+	for _, st := range all {
+		if silent := now.Sub(st.conn.HeardAt()); silent > after+pingTime {
+			st.End(Refuse(codes.Unavailable, telemetry.LimitStreams, "stream: the relay heard nothing of the client for %s, and has as many streams as downstream.limits.streams allows", silent.Round(time.Second)))
+			_ = st.conn.Close() // the status would not arrive
+		}
+	}
 }
 
 // slow is how long a message is in flight before the memory that it keeps alive counts. A client

@@ -1,12 +1,15 @@
 package fanout
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 
 	"xdsrelay/internal/fanout/listener"
@@ -339,4 +342,38 @@ func TestP16_HangUp(t *testing.T) {
 		}
 	}
 	r.counted(telemetry.SendTimeout, 2)
+}
+
+// Clients may lose connections that the relay still has, and open new ones. If the relay has as many
+// streams as it may have, those end whose clients have not answered a ping. Otherwise they stay.
+func TestP16_LostStreamsMakeRoom(t *testing.T) {
+	r := newServerFixture(t, func(o *Options) { o.Limits.Streams = 2 })
+	r.srv.pingAfter.Store(int64(time.Minute))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	w := r.srv.newWatcher()
+	lost := r.delta(nil)
+	lost.ask(xds.ClusterType)
+	lost.want("a ")
+	later := time.Now().Add(time.Minute + pingTime + time.Second)
+	w.look(later)
+	other := r.delta(nil)
+	other.ask(xds.ClusterType)
+	other.want("a ") // there was room
+	r.wantEnd(r.delta(nil), codes.Unavailable, telemetry.LimitStreams)
+	all := r.srv.all()
+	first := slices.MinFunc(all, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	due := first.conn.HeardAt().Add(time.Minute + pingTime)
+	w.look(due)
+	if first.refusal.Load() != nil {
+		t.Error("a stream is ended that may still answer a ping")
+	}
+	w.look(due.Add(time.Nanosecond))
+	if s := lost.ends(); s.Code() != codes.Unavailable {
+		t.Errorf("the lost stream ended with %v", s)
+	}
+	next := r.delta(nil)
+	next.ask(xds.ClusterType)
+	next.want("a ")
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+	other.want("b ")
 }

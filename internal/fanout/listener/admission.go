@@ -73,6 +73,13 @@ func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	return nil
 }
 
+// Full reports whether a further stream would exceed limits.streams.
+func (a *Admission) Full() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limits.Streams > 0 && a.total >= a.limits.Streams
+}
+
 // Leave is called when a stream that was admitted has ended.
 func (a *Admission) Leave(c *Caller, on *Conn) {
 	a.mu.Lock()

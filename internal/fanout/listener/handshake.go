@@ -80,7 +80,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 // probed reports whether a TLS handshake that failed with err was a probe of the port, which is no
 // failure.
 func (c *Conn) probed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && c.heardAt.Load() == 0
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

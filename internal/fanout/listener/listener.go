@@ -152,7 +152,7 @@ type Conn struct {
 	net.Conn
 	in      *listener
 	written atomic.Int64 // bytes that the kernel has taken
-	heard   atomic.Bool  // the client has sent something
+	heardAt atomic.Int64 // when the client last sent something, UnixNano; 0: never
 	closed  atomic.Bool
 }
 
@@ -177,11 +177,13 @@ func (c *Conn) Delivered() int64 {
 	return c.Written()
 }
 
+// HeardAt is when the client last sent something; it is not asked before it did.
+func (c *Conn) HeardAt() time.Time { return time.Unix(0, c.heardAt.Load()) }
+
 // Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.heard.Load() {
-		c.heard.Store(true)
+	if n > 0 && c.heardAt.Swap(time.Now().UnixNano()) == 0 {
 		c.checkProtocol(b[:n])
 	}
 	return n, err
