@@ -350,6 +350,29 @@ func TestP68_P63_TrialsDropNothing(t *testing.T) {
 	})
 }
 
+// A proxy ends all streams while the origin is away. What trials seemed to find meanwhile does not
+// delay the key when the origin is back.
+func TestP68_P54_TrialsWhileTheOriginIsAway(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		p := n.picky("one", "DS")
+		r := n.relay(v, "one")
+		var names []string
+		for i := range 500 {
+			names = append(names, fmt.Sprintf("n%03d", i))
+		}
+		key, sink := r.stream(all(cds))
+		key.SetInterest(sink.Want(all(cds), named(eds, names...)))
+		time.Sleep(10 * time.Minute)
+		p.allow()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		missing := slices.DeleteFunc(names, func(name string) bool { return sink.heldAs(eds, name) != nil })
+		if len(missing) > 0 || sink.heldAs(cds, "c") == nil {
+			t.Errorf("2 s after the return %d names are missing", len(missing))
+		}
+	})
+}
+
 // A lost connection is no sign against suspects, and neither is a stream that lived for longer.
 func TestP68_OnlyTheOriginsOwnStatusSoonAfterTheRequest(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {

@@ -35,7 +35,7 @@ type exclusion struct {
 	err      error     // how the origin ended the last trial, if there is one suspect; nil: it did not
 	since    time.Time // when the origin ended the first such trial
 	failures int       // trials in a row
-	failedAt time.Time // when the last one ended
+	failedAt time.Time // when the last trial with these suspects ended
 	due      time.Time // when the next trial is due
 }
 
@@ -92,6 +92,7 @@ func (l *List) Forget(i *snapshot.Interest) {
 // origin came back last: failures before that do not delay a trial.
 func (l *List) Next(back, now time.Time) (*Trial, time.Duration) {
 	wait := time.Hour
+	l.mergeBefore(back)
 	for _, e := range l.excluded {
 		if !e.due.After(now) || e.failedAt.Before(back) {
 			return newTrial(e), 0
@@ -99,6 +100,22 @@ func (l *List) Next(back, now time.Time) (*Trial, time.Duration) {
 		wait = min(wait, e.due.Sub(now))
 	}
 	return nil, wait
+}
+
+// mergeBefore makes one exclusion of those that were last tried before the origin came back. An
+// origin that is away ends each trial, so these trials found nothing out.
+func (l *List) mergeBefore(back time.Time) {
+	before := func(e *exclusion) bool { return e.failedAt.Before(back) }
+	merged, n := new(exclusion), 0
+	for _, e := range l.excluded {
+		if before(e) {
+			merged.suspects = append(merged.suspects, e.suspects...)
+			n++
+		}
+	}
+	if n > 1 {
+		l.excluded = slices.Insert(slices.DeleteFunc(l.excluded, before), 0, merged)
+	}
 }
 
 // Result is how the stream of a trial ended.
@@ -131,7 +148,7 @@ func (l *List) Settle(t *Trial, r Result, now time.Time, delay func(failures int
 	switch {
 	case n == 0:
 	case r.Ended && n > 1:
-		l.excluded = slices.Insert(l.excluded, 0, &exclusion{suspects: e.suspects[:n/2]}, &exclusion{suspects: e.suspects[n/2:]})
+		l.excluded = slices.Insert(l.excluded, 0, &exclusion{suspects: e.suspects[:n/2], failedAt: now}, &exclusion{suspects: e.suspects[n/2:], failedAt: now})
 	default:
 		e.failures++
 		e.failedAt, e.due = now, now.Add(delay(e.failures))
