@@ -23,7 +23,7 @@ func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 // sendInterest sets the interest of each upstream stream, if it changed.
 func (g *Group) sendInterest() {
 	for _, h := range g.upstreams() {
-		if now := interestOn(g.views, h); !equalInterest(now, h.sent) {
+		if now := interestOn(g.views, h); !now.Same(h.sent) {
 			h.sent, g.changed = now, true
 			h.subscriber.SetInterest(now)
 		}
@@ -45,14 +45,6 @@ func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
 		}
 	}
 	return out
-}
-
-// equalInterest reports whether a stream needs no new interest. Name sets compare the
-// chunks that they do not share. Names to resubscribe always make a difference.
-func equalInterest(a, b *snapshot.Interest) bool {
-	return slices.EqualFunc(a.Types, b.Types, func(x, y snapshot.TypeInterest) bool {
-		return x.Type == y.Type && x.Wildcard == y.Wildcard && x.Names.Equal(y.Names) && len(x.Again) == 0
-	})
 }
 
 // assign decides which stream carries the wildcard and which carries the names of each type. They

@@ -94,6 +94,14 @@ func (i *Interest) Empty() bool {
 	return i == nil || !slices.ContainsFunc(i.Types, func(t TypeInterest) bool { return !t.Empty() })
 }
 
+// Same reports whether a stream with the interest o needs no request for i. Name sets compare the
+// chunks that they do not share. Names to request again always need one.
+func (i *Interest) Same(o *Interest) bool {
+	return slices.EqualFunc(i.Types, o.Types, func(x, y TypeInterest) bool {
+		return x.Type == y.Type && x.Wildcard == y.Wildcard && x.Names.Equal(y.Names) && len(x.Again) == 0
+	})
+}
+
 // Of returns what is requested of typ.
 func (i *Interest) Of(typ xds.TypeURL) TypeInterest {
 	if i != nil {
