@@ -20,10 +20,10 @@ import (
 // only optional values are missing.
 func studied(t *testing.T, c loadCase) *study {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
 	o := small(t)
 	o.relay = relay(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	r, err := o.measure(ctx, c, []string{"test"})
 	if err != nil {
 		t.Fatal(err)
