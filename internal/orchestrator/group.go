@@ -297,14 +297,6 @@ func (g *Group) publishSoon(now time.Time) {
 	}
 }
 
-// publishNow makes a new snapshot of v, if it differs, to be published in this step.
-func (g *Group) publishNow(v *View, now time.Time) {
-	if v.snapshot(g.gen + 1) {
-		g.publishSoon(now)
-		g.urgent = true
-	}
-}
-
 // publish makes the newest snapshots the State of the group. Then it wakes the members that are
 // affected.
 func (g *Group) publish() {

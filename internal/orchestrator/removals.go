@@ -247,7 +247,10 @@ func (g *Group) expireTTLs(now time.Time) {
 	for _, v := range g.views {
 		if n := v.builder.Expire(now); n > 0 {
 			v.metrics.Dropped[telemetry.Expired].Add(n)
-			g.publishNow(v, now)
+			if v.snapshot(g.gen + 1) {
+				g.publishSoon(now)
+				g.urgent = true
+			}
 		}
 	}
 }
