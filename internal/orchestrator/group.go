@@ -69,7 +69,7 @@ type Group struct {
 	views      []*View         // the same views as in types
 	metrics    *telemetry.Key
 	members    map[*member]struct{}
-	userAgents userAgents
+	userAgents subscriptions.UserAgents
 	linger     linger
 	gen        uint64 // the newest State's
 
@@ -121,7 +121,7 @@ func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 		nacks:   r.history.NewNacks(key),
 	}
 	if r.opts.Node == nil { // the representative is the first client's node
-		g.userAgents.count(representative.UserAgent, 1, g.since)
+		g.userAgents.Count(representative.UserAgent, 1, g.since)
 	}
 	g.types.Store(new([]*View))
 	g.counts.Store(g.count())
@@ -143,7 +143,7 @@ func (g *Group) run(ctx context.Context) {
 	g.wg.Wait()
 	g.traces.Drop()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
-	if g.userAgents.mixed != nil {
+	if g.userAgents.Mixed != nil {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
 	for _, v := range g.views {

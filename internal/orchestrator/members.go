@@ -259,9 +259,9 @@ const refuseAfter = 5 * time.Second
 func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
-	if g.userAgents.count(m.node.UserAgent, 1, time.Now()) {
+	if g.userAgents.Count(m.node.UserAgent, 1, time.Now()) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(1)
-		names := g.userAgents.mixed.Names
+		names := g.userAgents.Mixed.Names
 		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(m.node.ID))
 	}
 	v := find(g.views, m.typ)
@@ -310,7 +310,7 @@ func (g *Group) removeMember(m *member) {
 		m.ending.Stop()
 	}
 	delete(g.members, m)
-	if g.userAgents.count(m.node.UserAgent, -1, time.Time{}) {
+	if g.userAgents.Count(m.node.UserAgent, -1, time.Time{}) {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
 	if m.view != nil {

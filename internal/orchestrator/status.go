@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -29,6 +30,9 @@ func (r *Registry) Groups() []*Group {
 
 // Nacks yields the kept NACKs of all keys: see history.History.Nacks.
 func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
+
+// MixedUserAgents describes a key whose members differ in their user agent.
+type MixedUserAgents = subscriptions.MixedUserAgents
 
 // Status is what a group has published about itself.
 type Status struct {
@@ -66,7 +70,7 @@ type TypeStatus struct {
 func (g *Group) count() *Status {
 	s := &Status{
 		Key: g.key, Node: g.representative, Since: g.since,
-		Members: len(g.members), OtherUserAgents: g.userAgents.others(), Mixed: g.userAgents.mixed, IdleSince: g.idleSince,
+		Members: len(g.members), OtherUserAgents: g.userAgents.Others(), Mixed: g.userAgents.Mixed, IdleSince: g.idleSince,
 	}
 	for _, v := range g.views {
 		s.Types = append(s.Types, TypeStatus{v.typ, v.members, v.wildcard, v.names})

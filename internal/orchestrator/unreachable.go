@@ -30,8 +30,9 @@ func (g *Group) updateReachability(now time.Time) {
 		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
-	failed := s.Failed && (!g.loading || late)                                                                        // what is being read may be all that clients need
-	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() }) // P68
+	// What is being read may be all that clients need.
+	failed := s.Failed && (!g.loading || late)
+	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() })
 	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !excluding)
 	g.serveStored = g.unreachable || late
 	g.refusalLogged = g.refusalLogged && !g.responded()

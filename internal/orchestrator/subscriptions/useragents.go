@@ -1,14 +1,14 @@
-package orchestrator
+package subscriptions
 
 import "time"
 
-// userAgents counts the members of a group by the name of their user agent, such as "envoy".
+// UserAgents counts the members of a group by the name of their user agent, such as "envoy".
 // Members of one key should be programs of one kind, because the origin sends all of them the same
 // resources (P58). A member without a name counts as no kind. The group's goroutine owns it.
-type userAgents struct {
+type UserAgents struct {
 	members map[string]int   // by name; only names that a member or the representative has
 	named   int              // members with a name
-	mixed   *MixedUserAgents // nil: the names do not differ
+	Mixed   *MixedUserAgents // nil: the names do not differ
 }
 
 // MixedUserAgents describes a key whose members differ in the name of their user agent. It is
@@ -19,8 +19,8 @@ type MixedUserAgents struct {
 	Since time.Time
 }
 
-// count adds n members with a name. It reports whether the members begin to differ, or no longer do.
-func (u *userAgents) count(name string, n int, now time.Time) (changed bool) {
+// Count adds n members with a name. It reports whether the members begin to differ, or no longer do.
+func (u *UserAgents) Count(name string, n int, now time.Time) (changed bool) {
 	if name == "" {
 		return false
 	}
@@ -31,22 +31,22 @@ func (u *userAgents) count(name string, n int, now time.Time) (changed bool) {
 	if u.members[name] += n; u.members[name] == 0 {
 		delete(u.members, name)
 	}
-	was := u.mixed
+	was := u.Mixed
 	switch {
 	case len(u.members) < 2:
-		u.mixed = nil
+		u.Mixed = nil
 	case was == nil:
-		u.mixed = &MixedUserAgents{Names: [2]string{u.otherThan(name), name}, Since: now}
+		u.Mixed = &MixedUserAgents{Names: [2]string{u.otherThan(name), name}, Since: now}
 	case u.members[was.Names[0]] == 0:
-		u.mixed = &MixedUserAgents{Names: [2]string{was.Names[1], u.otherThan(was.Names[1])}, Since: was.Since}
+		u.Mixed = &MixedUserAgents{Names: [2]string{was.Names[1], u.otherThan(was.Names[1])}, Since: was.Since}
 	case u.members[was.Names[1]] == 0:
-		u.mixed = &MixedUserAgents{Names: [2]string{was.Names[0], u.otherThan(was.Names[0])}, Since: was.Since}
+		u.Mixed = &MixedUserAgents{Names: [2]string{was.Names[0], u.otherThan(was.Names[0])}, Since: was.Since}
 	}
-	return (was == nil) != (u.mixed == nil)
+	return (was == nil) != (u.Mixed == nil)
 }
 
 // otherThan returns one of the names that is not name; "" if there is none.
-func (u *userAgents) otherThan(name string) string {
+func (u *UserAgents) otherThan(name string) string {
 	for other := range u.members {
 		if other != name {
 			return other
@@ -55,10 +55,10 @@ func (u *userAgents) otherThan(name string) string {
 	return ""
 }
 
-// others counts the members with another name than the first of mixed.
-func (u *userAgents) others() int {
-	if u.mixed == nil {
+// Others counts the members with another name than the first of Mixed.
+func (u *UserAgents) Others() int {
+	if u.Mixed == nil {
 		return 0
 	}
-	return u.named - u.members[u.mixed.Names[0]]
+	return u.named - u.members[u.Mixed.Names[0]]
 }
