@@ -106,6 +106,8 @@ func keyProblem(k *keystatus.Key, now time.Time) string {
 		case u == nil:
 		case u.SilentSince != nil:
 			says = append(says, fmt.Sprintf("the origin has not answered node %q for %s", k.Node, age(now.Sub(*u.SilentSince))))
+		case u.Arriving > 0:
+			says = append(says, u.Arrived())
 		case !u.Connected && k.Refused == "":
 			says = append(says, "not connected: "+cmp.Or(u.Error, "connecting"))
 		}

@@ -80,7 +80,7 @@ func (h *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed
 
 // Status implements upstream.Sink.
 func (h *upstreamHandle) Status(s upstream.Status) {
-	if s.Connected && !s.Responded && s.SilentSince.IsZero() { // a stream was opened
+	if s.Connected && !s.Responded && s.SilentSince.IsZero() && s.Arriving == 0 { // a stream was opened
 		now := time.Now()
 		h.openedAt.Store(&now)
 		h.responded.Store(false)

@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/xds"
 )
 
@@ -27,6 +28,8 @@ import (
 type adsStream struct {
 	stream       *originStream
 	cs           grpc.ClientStream
+	conn         *connections.Connection
+	began        int64 // conn.ReceivedOfLarge when the stream was opened
 	variant      xds.Variant
 	conversation adsclient.Conversation
 
@@ -47,10 +50,10 @@ type incoming struct {
 	err      error
 }
 
-func newADSStream(s *originStream, cs grpc.ClientStream) *adsStream {
+func newADSStream(s *originStream, cs grpc.ClientStream, c *connections.Connection) *adsStream {
 	opts := &s.client.opts
 	return &adsStream{
-		stream: s, cs: cs, variant: opts.Variant,
+		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: opts.Variant,
 		conversation: adsclient.New(opts.Variant, adsclient.Options{
 			Origin:                    s.at.name,
 			Node:                      s.node,
@@ -83,7 +86,8 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 		p.begin(interest, a.stream.Held)
 	}
 	var tick <-chan time.Time // while probing
-	progress := probeProgress{received: a.stream.received.Load()}
+	answers := 0              // of the probe at the last tick
+	probed, looked := a.began, a.began
 	if promoted != nil {
 		ticker := time.NewTicker(probeTimeout)
 		defer ticker.Stop()
@@ -92,7 +96,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time // the changed interest waits until then
 	var pause requestPause
-	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
+	silent := time.NewTicker(a.stream.client.opts.FirstAnswerTimeout)
 	defer silent.Stop()
 	for writing := false; ; {
 		var resume <-chan time.Time
@@ -127,9 +131,15 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			writing = false
 		case <-resume:
 		case <-silent.C:
-			a.stream.becameSilent()
+			if a.stream.responded {
+				silent.Stop()
+			} else {
+				a.stream.checkSilence(a.arriving(&looked))
+			}
 		case <-tick:
-			if !progress.goesOn(a.stream.probing.Load(), a.stream.received.Load()) {
+			was := answers
+			answers = len(a.stream.probing.Load().covered)
+			if a.arriving(&probed) == 0 && answers == was {
 				return errIncomplete
 			}
 		case <-promoted:
@@ -164,6 +174,21 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			}
 		}
 	}
+}
+
+// minProgress is how many bytes have to arrive between two looks at a connection. It is more than
+// pings.
+const minProgress = 4096
+
+// arriving is how many bytes of large responses have arrived on the connection since the stream was
+// opened; 0: fewer than minProgress since the last look. They may belong to another stream.
+func (a *adsStream) arriving(looked *int64) int64 {
+	was := *looked
+	*looked = a.conn.ReceivedOfLarge()
+	if *looked-was < minProgress {
+		return 0
+	}
+	return *looked - a.began
 }
 
 // replaceEvery bounds how often a stream is replaced because of unanswered names (P64).
@@ -282,6 +307,7 @@ func (a *adsStream) receive(ctx context.Context) {
 			a.sendToLoop(ctx, incoming{err: ended(err)})
 			return
 		}
+		a.conn.Completed(msg.Len())
 		now := time.Now()
 		trace := a.stream.Trace(now)
 		r, fault := xds.ParseResponse(a.variant, msg.ReadOnlyData())

@@ -196,12 +196,11 @@ func (o *grpcOrigin) serve(ctx context.Context, stream *originStream) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	stream.received = &c.Received
 	if o.pool.Opened(c) {
 		o.state.metrics.Connected.Add(1)
 	}
 	stream.Opened()
-	err = newADSStream(stream, cs).run(ctx, cancel)
+	err = newADSStream(stream, cs, c).run(ctx, cancel)
 	if o.pool.Ended(c) {
 		o.state.metrics.Connected.Add(-1)
 	}

@@ -74,8 +74,7 @@ type originStream struct {
 	addedAt     time.Time          // when the attempt subscribed to something for the last time
 	responded   bool               // the attempt had a response
 	silentSince time.Time          // zero: it is not silent
-	// received counts the bytes that the connection of a gRPC stream has received.
-	received *atomic.Uint64
+	arriving    bool               // the first response arrives
 
 	// replaced is when an attempt last ended because of unanswered names (P64). It outlives attempts.
 	replaced time.Time
@@ -192,11 +191,19 @@ func (o *originStream) report(st Status) {
 	o.Subscriber.report(st)
 }
 
-// becameSilent counts and shows the attempt as silent, unless it had a response. A stream is silent
-// once it has been open for first_answer_timeout without any response. Silence changes nothing for
-// clients (P57). It is shown because such an origin looks healthy otherwise.
-func (o *originStream) becameSilent() {
-	if o.responded || !o.silentSince.IsZero() {
+// checkSilence counts and shows the attempt as silent, unless it had a response or bytes of one
+// arrive. A stream is silent once it has been open for first_answer_timeout without any response.
+// Silence changes nothing for clients (P57). It is shown because such an origin looks healthy
+// otherwise.
+func (o *originStream) checkSilence(arriving int64) {
+	if arriving > 0 {
+		o.endSilence(false)
+		o.arriving = true
+		o.report(Status{Connected: true, Arriving: arriving})
+		return
+	}
+	o.arriving = false
+	if !o.silentSince.IsZero() {
 		return
 	}
 	o.silentSince = o.openedAt
@@ -204,14 +211,16 @@ func (o *originStream) becameSilent() {
 	o.report(Status{Connected: true, SilentSince: o.silentSince})
 }
 
-// endSilence ends the attempt's silence, because it had a response or is over.
+// endSilence ends the attempt's silence, because it had a response, bytes of one arrive, or the
+// attempt is over.
 func (o *originStream) endSilence(responded bool) {
-	if o.silentSince.IsZero() {
-		return
+	shown := o.arriving
+	o.arriving = false
+	if !o.silentSince.IsZero() {
+		o.silentSince, shown = time.Time{}, true
+		o.at.endSilence()
 	}
-	o.silentSince = time.Time{}
-	o.at.endSilence()
-	if responded {
+	if shown && responded {
 		o.report(Status{Connected: true, Responded: true})
 	}
 }

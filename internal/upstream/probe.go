@@ -37,32 +37,10 @@ type keptResponse struct {
 	received time.Time
 }
 
-const (
-	// probeTimeout ends a probe without progress, because other keys wait for its place. Progress is
-	// an answer for a further type. So are minProgress bytes on its connection, up to maxProgress times
-	// in a row and unless they were a whole response: a large answer may take long on a slow path.
-	probeTimeout = 10 * time.Second
-	minProgress  = 4096
-	maxProgress  = 12
-)
-
-// probeProgress is how far a probe has come.
-type probeProgress struct {
-	covered, kept int
-	received      uint64 // bytes on the connection
-	quiet         int    // times in a row that only bytes arrived
-}
-
-// goesOn reports whether the probe made progress since the last call, a probeTimeout ago.
-func (g *probeProgress) goesOn(p *probe, received uint64) bool {
-	was := *g
-	*g = probeProgress{covered: len(p.covered), kept: len(p.kept), received: received}
-	if g.covered > was.covered {
-		return true
-	}
-	g.quiet = was.quiet + 1
-	return g.kept == was.kept && received >= was.received+minProgress && g.quiet <= maxProgress
-}
+// probeTimeout ends a probe without progress, because other keys wait for its place. Progress is an
+// answer for a further type, or that bytes of a response arrive: a large one may take long on a slow
+// path.
+const probeTimeout = 10 * time.Second
 
 var errIncomplete = errors.New("origin did not answer all types of the probe")
 

@@ -532,28 +532,36 @@ func TestP56_AnOriginThatIsLostAfterTheReturn(t *testing.T) {
 	})
 }
 
-// Bytes prolong a probe only while one large answer may be arriving.
-func TestP56_ProgressOfAProbe(t *testing.T) {
-	p := &probe{covered: make(map[typePart]bool)}
-	var g probeProgress
-	is := func(what string, received uint64, want bool) {
-		t.Helper()
-		if got := g.goesOn(p, received); got != want {
-			t.Errorf("%s: %v", what, got)
+// Twenty keys return over a slow link on which the answers of all take longer than two minutes. No
+// answer is thrown away.
+func TestP56_KeysReturnOverASlowLink(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		const keys, size, rate = 20, 200_000, 22_000
+		first, second := n.origin("one"), n.origin("two")
+		n.slow("one", rate)
+		r := n.relay(v, "one", "two")
+		r.fail(r.client.origins[0])
+		var sinks []*testSink
+		for range keys {
+			_, sink := r.stream(named(cds, "a"))
+			second.serve(1).send(resp{Type: cds, Resources: clusters("a")})
+			sink.UntilNames(t, cds, "a")
+			sinks = append(sinks, sink)
 		}
-	}
-	p.covered[typePart{cds, true}] = true
-	p.kept = append(p.kept, keptResponse{})
-	is("an answer", 100, true)
-	is("bytes", 100+minProgress, true)
-	is("fewer bytes", 101+minProgress, false)
-	p.kept = append(p.kept, keptResponse{})
-	is("a response of the same type", 1e6, false)
-	g = probeProgress{covered: 1, kept: 2}
-	for i := range uint64(maxProgress) {
-		is("bytes for long", (i+1)*minProgress, true)
-	}
-	is("bytes for too long", 1e9, false)
+		end := time.After(keys * size * 5 / 4 * time.Second / rate)
+		for range keys {
+			probe := first.opens()
+			probe.request()
+			go probe.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", size)}}})
+		}
+		<-end
+		for _, sink := range sinks {
+			sink.from(t, cds, addressOf("one"))
+		}
+		if n := len(first.streams); n > 0 {
+			t.Errorf("%d keys asked again for what was arriving", n)
+		}
+	})
 }
 
 // A repeated answer does not prolong a probe. The probe still gives its place to other keys.

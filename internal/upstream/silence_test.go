@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +73,41 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 		silent(0)
 		time.Sleep(time.Hour)
 		silent(0)
+	})
+}
+
+// A stream is not silent while its answer arrives slowly. The status says how much has arrived. Whole
+// responses to other streams of the connection are no sign of its answer.
+func TestP57_AnArrivingAnswerIsNoSilence(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		n.slow("one", 10_000)
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(cds, "a"))
+		s := f.next()
+		r.stream(named(cds, "b"))
+		other := f.next()
+		other.request()
+		for i := range 15 {
+			time.Sleep(time.Second)
+			other.send(resp{Type: cds, Version: strconv.Itoa(i), Resources: []res{{Name: "b", Content: strings.Repeat("x", 6000+i)}}})
+			other.request()
+		}
+		sink.muted(t)
+		go s.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", 400_000)}}})
+		for i := range 3 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			at := r.client.Origins()[0]
+			sink.Mu.Lock()
+			got := sink.lastStatus()
+			sink.Mu.Unlock()
+			if got.Arriving < int64(i)*90_000+40_000 || got.Arriving > 400_000 || !got.SilentSince.IsZero() || at.Silent > 0 {
+				t.Errorf("%+v, %d silent streams", got, at.Silent)
+			}
+		}
+		sink.UntilNames(t, cds, "a")
+		sink.Until(t, "the answer", func() bool { return sink.lastStatus().Responded && sink.lastStatus().Arriving == 0 })
 	})
 }
 

@@ -50,6 +50,9 @@ type Status struct {
 	// SilentSince is when the stream was opened, once it has been open for first_answer_timeout
 	// without any response; else zero.
 	SilentSince time.Time
+	// Arriving is how many bytes of a response have arrived on the stream's connection, if it has been
+	// open for first_answer_timeout without any response; 0: none arrive.
+	Arriving int64
 	// Carried is what the failed attempt requested. Its failure concerns only clients that want part
 	// of it (P53). Nil: everything, because the origin could not be reached.
 	Carried *snapshot.Interest

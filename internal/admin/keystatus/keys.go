@@ -2,6 +2,7 @@ package keystatus
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -94,6 +95,16 @@ type Upstream struct {
 	Failed    bool   `json:"failed"`
 	// SilentSince is set if the stream is open and has brought no response.
 	SilentSince *time.Time `json:"silent_since,omitempty"`
+	// Arriving is how many bytes of the first response have arrived, if it takes long; see Arrived.
+	Arriving int64 `json:"arriving_bytes,omitempty"`
+}
+
+// Arrived says how much of the first response has arrived; empty: it does not arrive, or not slowly.
+func (u *Upstream) Arrived() string {
+	if u.Arriving == 0 {
+		return ""
+	}
+	return fmt.Sprintf("answer arriving, %.1f MB so far", float64(u.Arriving)/1e6)
 }
 
 // Reader reads the status of the keys of a Registry. Use New.
@@ -209,7 +220,7 @@ func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) T
 }
 
 func upstreamOf(of *upstream.Status) Upstream {
-	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed}
+	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed, Arriving: of.Arriving}
 	if !of.SilentSince.IsZero() {
 		u.SilentSince = &of.SilentSince
 	}

@@ -69,6 +69,8 @@ type Unanswered struct {
 	Subscriptions
 	Clients int       `json:"clients"` // that have waited for more than 30 s
 	Since   time.Time `json:"since"`   // since when the first of them has waited
+	// Arriving says how much of the first response of the key's stream has arrived; see Upstream.Arrived.
+	Arriving string `json:"arriving,omitempty"`
 }
 
 // String says what happens.
@@ -77,7 +79,11 @@ func (u *Unanswered) String() string {
 	if u.Clients != 1 {
 		clients = fmt.Sprintf("%d clients wait", u.Clients)
 	}
-	return fmt.Sprintf("the origin has not answered %s; %s", &u.Subscriptions, clients)
+	text := fmt.Sprintf("the origin has not answered %s; %s", &u.Subscriptions, clients)
+	if u.Arriving != "" {
+		text += "; " + u.Arriving
+	}
+	return text
 }
 
 func suspendedOf(of *upstream.Suspended) Suspended {
@@ -96,6 +102,10 @@ func unansweredOf(of *orchestrator.Status, t *orchestrator.TypeStatus, w inspect
 		return nil
 	}
 	u := &Unanswered{Clients: w.Clients, Since: w.Since, Subscriptions: Subscriptions{Type: label(t.Type)}}
+	for i := range of.Upstreams {
+		up := upstreamOf(&of.Upstreams[i])
+		u.Arriving = cmp.Or(u.Arriving, up.Arrived())
+	}
 	suspended := func(wildcard bool, name string) bool {
 		return slices.ContainsFunc(of.Suspended, func(s upstream.Suspended) bool {
 			return s.Type == t.Type.URL && (s.Count == 0) == wildcard && (wildcard || s.Count > len(s.Names) || slices.Contains(s.Names, name))

@@ -95,6 +95,7 @@ type Connection struct {
 	CC *grpc.ClientConn
 	// Received counts the received bytes.
 	Received atomic.Uint64
+	small    atomic.Uint64
 
 	options *Options
 	usage
@@ -105,6 +106,20 @@ type Connection struct {
 
 // failing reports whether the last attempt to connect failed.
 func (c *Connection) failing() bool { return c.CC.GetState() == connectivity.TransientFailure }
+
+// large is the size of a response that may take long to arrive, in bytes.
+const large = 64 << 10
+
+// Completed records a response of so many bytes that a stream received whole.
+func (c *Connection) Completed(bytes int) {
+	if bytes < large {
+		c.small.Add(uint64(bytes + bytes/64 + 64)) // at least what HTTP/2 and TLS add
+	}
+}
+
+// ReceivedOfLarge is how many bytes the connection received, except small responses that are
+// complete. Only differences say something.
+func (c *Connection) ReceivedOfLarge() int64 { return int64(c.Received.Load() - c.small.Load()) }
 
 // Unopened is the error of a stream that could not be opened in time.
 func (c *Connection) Unopened(in time.Duration) error {
