@@ -82,7 +82,7 @@ var house = map[string]place{
 		"it connects, and knows nothing of streams",
 	},
 	"internal/upstream/filesource": {
-		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
 		"it reaches a key through the Stream that it defines, and does not depend on other origins",
 	},
 	"internal/upstream/upstreamtest": {
@@ -115,7 +115,7 @@ var house = map[string]place{
 		"it reads clients through an interface, and knows no stream and no poll",
 	},
 	"internal/fanout/rest": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
 		"it is a transport beside the streams, and knows none of them",
 	},
 	"internal/fanout/rest/resttest": {

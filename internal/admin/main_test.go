@@ -22,6 +22,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
@@ -273,7 +274,7 @@ func newServer(t *testing.T, change func(*Options)) *serverFixture {
 		Name: "replica", Version: "v1",
 		Clients: r.shown, Keys: r.shown, Origins: r.shown, Rules: func() Rules { return compiled },
 		Metrics: metrics, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
-		Log: slog.New(slog.DiscardHandler),
+		Problems: func() []overview.Problem { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)

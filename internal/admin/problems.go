@@ -40,11 +40,7 @@ func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Pro
 	if s.opts.Configuration != nil {
 		o.configuration = s.opts.Configuration()
 	}
-	out := o.problems()
-	if s.opts.Problems != nil {
-		out = append(out, s.opts.Problems()...)
-	}
-	return out
+	return append(o.problems(), s.opts.Problems()...)
 }
 
 // withoutOrigin counts the clients of keys without a stream to an origin. If others is true, another

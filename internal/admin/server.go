@@ -170,7 +170,7 @@ type Options struct {
 	// Reload reads the configuration file again. With force it ignores aggregation.max_rekeyed. It
 	// returns false if no file is followed; nil: likewise.
 	Reload func(force bool) (Reload, bool)
-	// Problems returns those that only the process knows; nil: none.
+	// Problems returns those that only the process knows.
 	Problems func() []overview.Problem
 
 	Log *slog.Logger // nil: slog.Default
