@@ -123,9 +123,9 @@ func (o *options) outage(ctx context.Context, s *study, name string, accepts, an
 
 // mostOpens returns by how much the number of open streams to origins rose in a second, at most.
 func (a admin) mostOpens(ctx context.Context) (most int) {
-	type reading struct {
-		at time.Time
-		n  int
+	type reading struct { // n is that of a time between asked and at
+		asked, at time.Time
+		n         int
 	}
 	var seen []reading // those of the last second, and the one before
 	tick := time.NewTicker(opensEvery)
@@ -136,17 +136,18 @@ func (a admin) mostOpens(ctx context.Context) (most int) {
 		case <-ctx.Done():
 			over = true // one last reading
 		}
+		asked := time.Now()
 		n, err := a.sums(context.WithoutCancel(ctx), "xdsrelay_upstream_streams")
 		if err != nil {
 			continue
 		}
-		now := reading{time.Now(), int(n[0])}
+		now := reading{asked, time.Now(), int(n[0])}
 		for len(seen) > 1 && now.at.Sub(seen[1].at) >= time.Second {
 			seen = seen[1:]
 		}
 		for _, was := range seen {
-			// A busy machine may read less than once a second.
-			most = max(most, int(float64(now.n-was.n)/max(1, now.at.Sub(was.at).Seconds())))
+			// A busy machine may read late, or less than once a second.
+			most = max(most, int(float64(now.n-was.n)/max(1, now.at.Sub(was.asked).Seconds())))
 		}
 		seen = append(seen, now)
 	}
