@@ -158,16 +158,28 @@ func (s *Server) body(p *Poll, r *http.Request) (pieces [][]byte, status int, re
 // be a hundred times as large.
 var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
+// joinedBodies has buffers for a body of several pieces that is being decoded. Otherwise each would
+// leave as much garbage as it has bytes.
+var joinedBodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // decode parses a poll. If the poll is ended while it waits for a slot, decode returns nothing at
 // once, so that the body is freed.
 func (s *Server) decode(p *Poll, t xds.Type, pieces [][]byte) (*request, *refusal.Refusal) {
-	if len(pieces) > 1 {
-		select {
-		case largePolls <- struct{}{}:
-		case <-p.cut:
-			return nil, nil
-		}
-		defer func() { <-largePolls }()
+	if len(pieces) == 1 {
+		return s.parse(t, pieces[0])
 	}
-	return s.parse(t, bytes.Join(pieces, nil))
+	select {
+	case largePolls <- struct{}{}:
+	case <-p.cut:
+		return nil, nil
+	}
+	defer func() { <-largePolls }()
+	body := joinedBodies.Get().(*bytes.Buffer)
+	defer joinedBodies.Put(body)
+	body.Reset()
+	body.Grow(len(pieces) * maxPiece)
+	for _, piece := range pieces {
+		body.Write(piece)
+	}
+	return s.parse(t, body.Bytes())
 }

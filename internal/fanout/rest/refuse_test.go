@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -379,6 +381,26 @@ func TestP72_WaitingBodiesAreBounded(t *testing.T) {
 	poll(4)
 	if got := <-large; got != http.StatusServiceUnavailable {
 		t.Errorf("%d", got)
+	}
+}
+
+// Large bodies that are decoded one after the other take the same memory.
+func TestP72_DecodingReusesMemory(t *testing.T) {
+	const n, size = 40, 8 * maxPiece
+	srv, _ := newServer(t, nil)
+	p := &Poll{cut: make(chan struct{})}
+	pieces := slices.Collect(slices.Chunk([]byte(strings.Repeat(" ", size)+"x"), maxPiece))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		if _, refused := srv.decode(p, xds.TypeOf(xds.ClusterType), pieces); refused == nil {
+			t.Fatal("not refused")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	// With the race detector, a pool drops some of its values.
+	if got := after.TotalAlloc - before.TotalAlloc; got >= n*size {
+		t.Errorf("%d bytes for %d bodies of %d bytes", got, n, size)
 	}
 }
 
