@@ -65,13 +65,13 @@ const ageGrace = 5 * time.Second
 
 // Listen wraps a listener of the server that is made with ServerOptions.
 func (s *Server) Listen(l net.Listener, p *listener.Policy) net.Listener {
-	return listener.New(l, p, s.admission, s.refusals)
+	return listener.New(l, p, s.admission, s.refusals, s.opts.SendTimeout)
 }
 
 // ListenAdmin wraps the listener of the server that is made with AdminServerOptions. Its
 // connections have a limit of their own.
 func (s *Server) ListenAdmin(l net.Listener, p *listener.Policy, connections config.Count) net.Listener {
-	return listener.New(l, p, listener.NewAdmission(config.Limits{Connections: connections}), s.refusals)
+	return listener.New(l, p, listener.NewAdmission(config.Limits{Connections: connections}), s.refusals, 0)
 }
 
 // Keepalive is when connections are pinged, and how often clients may ping.

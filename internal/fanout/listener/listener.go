@@ -46,14 +46,25 @@ func SendTime(timeout time.Duration, bytes int) time.Duration {
 
 // New wraps a listener. Credentials secure its connections as the policy says. They use little of
 // the kernel's memory. Further connections than the Admission allows, of all its listeners, wait.
-func New(l net.Listener, p *Policy, a *Admission, r *refusal.Log) net.Listener {
-	out := &listener{Listener: l, policy: p, admission: a, refusals: r, closed: make(chan struct{})}
+// sendTimeout is send_timeout.
+func New(l net.Listener, p *Policy, a *Admission, r *refusal.Log, sendTimeout time.Duration) net.Listener {
+	out := &listener{
+		Listener: l, policy: p, admission: a, refusals: r, closed: make(chan struct{}),
+		userTimeout: max(leastUserTimeout, 2*sendTimeout),
+	}
 	out.close = sync.OnceFunc(func() { close(out.closed) })
 	if p.TLS != nil {
 		out.creds = credentials.NewTLS(p.TLS)
 	}
 	return out
 }
+
+// leastUserTimeout is the TCP_USER_TIMEOUT of connections. It is longer than the time after which
+// keepalive closes a connection, and so bounds how long the kernel sends the end of a closed
+// connection again. With less, the end does not arrive after an outage of more than a minute. A gRPC
+// client then waits for its own keepalive, which is 5 minutes. The time also counts while a client
+// reads nothing, so it must be longer than send_timeout.
+const leastUserTimeout = 4 * time.Minute
 
 // KeepAlive is for net.ListenConfig. gRPC has a keepalive of its own, and the kernel's user timeout
 // closes idle connections when there are many.
@@ -68,6 +79,8 @@ type listener struct {
 	creds     credentials.TransportCredentials // nil: plaintext
 	closed    chan struct{}
 	close     func() // closes closed
+
+	userTimeout time.Duration
 }
 
 // Close implements net.Listener.
@@ -91,6 +104,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	limitUnsent(c)
 	limitUnread(c)
+	setUserTimeout(c, l.userTimeout)
 	return &Conn{Conn: c, in: l}, nil
 }
 

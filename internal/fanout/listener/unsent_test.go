@@ -23,7 +23,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil)
+	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, 0)
 	defer l.Close()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -71,5 +71,39 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	// One more piece of the kernel's goes over the limit: of 64 KB at most.
 	if most := notSent + 64<<10; waiting == 0 || waiting > most {
 		t.Errorf("%d bytes wait to be sent to a client that does not read, want %d at most", waiting, most)
+	}
+}
+
+// The kernel closes a connection whose data nobody acknowledges, but not before send_timeout.
+func TestUserTimeout(t *testing.T) {
+	for sendTimeout, want := range map[time.Duration]time.Duration{time.Minute: leastUserTimeout, time.Hour: 2 * time.Hour} {
+		plain, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, sendTimeout)
+		defer l.Close()
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		raw, err := server.(*Conn).Conn.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ms int
+		var failed error
+		if err := raw.Control(func(fd uintptr) { ms, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) }); err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		if got := time.Duration(ms) * time.Millisecond; got != want {
+			t.Errorf("send_timeout %v: the user timeout is %v, want %v", sendTimeout, got, want)
+		}
 	}
 }

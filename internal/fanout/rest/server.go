@@ -125,7 +125,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secured *tls.Config,
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	l = listener.New(l, &listener.Policy{Key: configKey, TLS: secured, HTTP1: true}, s.opts.Admission, s.opts.Refusals)
+	l = listener.New(l, &listener.Policy{Key: configKey, TLS: secured, HTTP1: true}, s.opts.Admission, s.opts.Refusals, s.opts.SendTimeout)
 	if secured != nil {
 		l = tls.NewListener(l, secured)
 	}

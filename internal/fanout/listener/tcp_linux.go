@@ -2,6 +2,8 @@ package listener
 
 import (
 	"net"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,4 +25,19 @@ func acknowledged(c net.Conn) (n int64, ok bool) {
 		return 0, false
 	}
 	return int64(info.Bytes_acked), true
+}
+
+// setUserTimeout sets how long sent data may be unacknowledged before the kernel closes c, and how
+// long the kernel sends the data again after c was closed.
+func setUserTimeout(c net.Conn, d time.Duration) {
+	raw, ok := c.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if rc, err := raw.SyscallConn(); err == nil {
+		// Best effort: without it, the kernel's own times apply.
+		_ = rc.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+		})
+	}
 }
