@@ -44,7 +44,7 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	for _, want := range []string{
 		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `duplicate resource name: "web", also in a.yaml` + "\n",
 		filepath.Join(dir, "xds", "c.yaml") + ": " + key + "unreadable: document 1: yaml: line 2: ",
-		filepath.Join(dir, "xds", "d.yaml") + ": " + key + "unreadable: resources[1]: syntax error: unexpected token 5\n",
+		filepath.Join(dir, "xds", "d.yaml") + ": " + key + "unreadable: resources[1]: syntax error: unexpected token [redacted]\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
