@@ -19,23 +19,9 @@ import (
 // to it: not what its buffers could grow to. (P16 is about others; what many of
 // them hold, the machine has not got for the others.)
 func TestP16_LittleIsUnsent(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	server := connected(t, 0)
+	err := server.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 	if err != nil {
-		t.Fatal(err)
-	}
-	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, 0)
-	defer l.Close()
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	if err := server.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	// In pieces, as the transport writes.
@@ -77,22 +63,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 // The kernel closes a connection whose data nobody acknowledges, but not before send_timeout.
 func TestUserTimeout(t *testing.T) {
 	for sendTimeout, want := range map[time.Duration]time.Duration{time.Minute: leastUserTimeout, time.Hour: 2 * time.Hour} {
-		plain, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, sendTimeout)
-		defer l.Close()
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
+		server := connected(t, sendTimeout)
 		raw, err := server.(*Conn).Conn.(syscall.Conn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -106,4 +77,27 @@ func TestUserTimeout(t *testing.T) {
 			t.Errorf("send_timeout %v: the user timeout is %v, want %v", sendTimeout, got, want)
 		}
 	}
+}
+
+// connected returns a connection that a Listener accepted and whose client does not read. It is
+// closed with the test.
+func connected(t *testing.T, sendTimeout time.Duration) net.Conn {
+	t.Helper()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(plain, &Policy{Key: "downstream"}, NewAdmission(config.Limits{}), nil, sendTimeout)
+	t.Cleanup(func() { _ = l.Close() })
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return server
 }
