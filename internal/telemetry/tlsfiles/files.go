@@ -107,7 +107,7 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 }
 
 // ParseCAs returns the certificates in the text of a file. A part that cannot be read is an error:
-// without it, the relay would reject some of those whom the file vouches for.
+// without it, the relay would reject certificates of a listed authority.
 func ParseCAs(file string, text []byte) (*x509.CertPool, error) {
 	certs, err := ParseCertificates(file, text)
 	if err != nil {
