@@ -157,7 +157,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 			first := c.site.await(c, k, "a request", func(r request) bool { return true })
 			up := c.site.stream(c, first.stream)
 			b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(k, "b", "1")}
-			up.wrapped(c, k, "1", withTTL(k, "a", "1", 50*time.Millisecond), b)
+			up.wrapped(c, k, "1", withTTL(k, "a", "1", 2*time.Second), b)
 			cl.take(k, "a=1 b=1")
 			xdstest.Eventually(c, "the resource's end", func() error {
 				if page := c.relay.get(c, "/keys/"+c.key); !strings.Contains(page, `"resources": 1`) {
