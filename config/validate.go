@@ -274,29 +274,16 @@ func (v *checks) operators() {
 		v.listen("metrics.statsd_address", a)
 	}
 	if e := v.Tracing.OTLPEndpoint; e != "" {
-		v.collector("tracing.otlp_endpoint", e)
+		u, err := url.Parse(e)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			v.fault("tracing.otlp_endpoint", "must be the URL of a collector for OTLP over HTTP, such as http://collector:4318, but is %q", e)
+		}
 	}
 	if s := v.Tracing.Sample; !(s >= 0 && s <= 1) {
 		v.fault("tracing.sample", "must be between 0 and 1, but is %v", s)
 	}
 	v.oneOf("log.level", v.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", v.Log.Format, FormatText, FormatJSON)
-}
-
-// collector checks the address for traces. Plaintext to another host must be requested explicitly,
-// by http://.
-func (v *checks) collector(key, endpoint string) {
-	scheme, address, said := strings.Cut(endpoint, "://")
-	if !said {
-		scheme, address = "http", endpoint
-	}
-	_, port, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
-	switch n, bad := strconv.ParseUint(port, 10, 16); {
-	case err != nil || bad != nil || n == 0 || scheme != "http" && scheme != "https":
-		v.fault(key, "must be host:port, http://host:port or https://host:port, but is %q", endpoint)
-	case !said && !Loopback(address):
-		v.fault(key, "%s is not a loopback address; add https:// for TLS, or http:// for plaintext", endpoint)
-	}
 }
 
 // distinct finds listeners with conflicting addresses.

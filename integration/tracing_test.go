@@ -84,11 +84,11 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 func TestTracesWithFaultyAttributes(t *testing.T) {
 	t.Parallel()
 	o := origin(t, "snapshot")
-	config := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "tracing.otlp_endpoint": xdstest.FreeAddress(t)})
+	config := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address), "tracing.otlp_endpoint": "http://" + xdstest.FreeAddress(t)})
 	log := start(t, "", []string{"OTEL_RESOURCE_ATTRIBUTES=team=50%,"}, "serve", "--config", config.WriteFile(t)).Log()
 	for _, want := range []string{
 		`warning="OTEL_RESOURCE_ATTRIBUTES: the value of team`, `warning="OTEL_RESOURCE_ATTRIBUTES: must be a list`,
-		`level=ERROR msg="OpenTelemetry reports an error"`,
+		`level=ERROR msg="library reports an error" library=OpenTelemetry`,
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in:\n%s", want, log)
@@ -106,7 +106,7 @@ func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
 	o := origin(t, "snapshot")
 	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, xdstest.Config{"tracing.otlp_endpoint": xdstest.FreeAddress(t), "tracing.sample": 1.0})
+	r := serve(t, o.Address, xdstest.Config{"tracing.otlp_endpoint": "http://" + xdstest.FreeAddress(t), "tracing.sample": 1.0})
 	clients := envoys(t, r.Address, "edge")
 	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 	o.Put("edge", xdstest.Web(2)...)

@@ -37,7 +37,7 @@ func (g *libraryLog) say(library, text string) {
 	if log == nil {
 		log = slog.Default()
 	}
-	log.Error(library+" reports an error", "error", strings.TrimSpace(text))
+	log.Error("library reports an error", "library", library, "error", strings.TrimSpace(text))
 }
 
 func (g *libraryLog) Error(args ...any)                 { g.say("grpc", fmt.Sprint(args...)) }

@@ -32,8 +32,8 @@ func TestErrorsOfLibrariesAreLinesOfTheLog(t *testing.T) {
 	g.Warningf("nothing")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 4 || strings.Contains(out.String(), "hunter2") || !strings.Contains(lines[0], `too_many_pings`) ||
-		!strings.HasSuffix(lines[1], `"level":"ERROR","msg":"grpc reports an error","error":"one"}`) || !strings.HasSuffix(lines[2], `"error":"two"}`) ||
-		!strings.HasSuffix(lines[3], `"msg":"OpenTelemetry reports an error","error":"three"}`) {
+		!strings.HasSuffix(lines[1], `"level":"ERROR","msg":"library reports an error","library":"grpc","error":"one"}`) || !strings.HasSuffix(lines[2], `"error":"two"}`) ||
+		!strings.HasSuffix(lines[3], `"msg":"library reports an error","library":"OpenTelemetry","error":"three"}`) {
 		t.Error(&out)
 	}
 }

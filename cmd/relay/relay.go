@@ -81,7 +81,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.metrics.ReadLogDropped(func() int64 { return r.lines.dropped.Load() })
 	r.showLimits(first)
 	r.tracer = tracing.New(tracing.Options{
-		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics, Log: log,
+		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics,
 	})
 	if r.origins, err = newUpstream(cfg, r.metrics, r.tracer, log); err != nil {
 		return nil, err

@@ -187,11 +187,10 @@ type Span uint8
 const (
 	SpanSent   Span = iota
 	SpanFailed      // the collector did not accept it
-	SpanNoRoom      // the queue was full
 	spans
 )
 
-var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom: "no_room"}
+var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed"}
 
 func (s Span) String() string { return spanNames[s] }
 

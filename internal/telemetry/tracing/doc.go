@@ -17,7 +17,7 @@
 //
 // A Tracer is safe for concurrent use. Acked takes no lock, and allocates only for ACKs that have a
 // span. An Update is not safe for concurrent use: it goes with the response from the stream that
-// read it to the group that applies it. New starts nothing. Run sends from a bounded queue, and is
-// called once. A slow or unreachable collector loses spans, which are counted, and affects nothing
-// else.
+// read it to the group that applies it. New starts nothing. Run, which is called once, sends from the
+// SDK's bounded queue. A slow or unreachable collector loses spans and affects nothing else. Spans
+// that could not be sent are counted, those that had no room in the queue are not.
 package tracing

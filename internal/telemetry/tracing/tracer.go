@@ -3,11 +3,11 @@ package tracing
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -21,37 +21,27 @@ import (
 
 // Options of a Tracer.
 type Options struct {
-	// Endpoint of the collector, OTLP over gRPC: host:port or http://host:port for
-	// plaintext, https://host:port for TLS.
+	// Endpoint is the URL of a collector that speaks OTLP over HTTP, such as http://collector:4318. If
+	// it is empty, the standard OTEL_EXPORTER_OTLP_ENDPOINT counts.
 	Endpoint string
 	// Sample is the share of responses that are traced, from 0 to 1.
 	Sample float64
 	// Replica and Version are the service's instance and version.
 	Replica, Version string
 	Metrics          *telemetry.Metrics
-	Log              *slog.Logger
 }
 
 // Tracer makes spans and sends them. A nil Tracer does nothing.
 type Tracer struct {
 	opts     Options
-	provider *sdktrace.TracerProvider
-	tracer   trace.Tracer
-	queue    *queue
+	sender   *sender
+	resource *resource.Resource
+	tracer   atomic.Pointer[trace.Tracer] // nil: it does not run yet
 	recent   recent
 }
 
-// Bounds.
-const (
-	// maxQueued bounds the spans that wait to be sent.
-	maxQueued = 2048
-	// maxBatch bounds the spans in one request.
-	maxBatch = 512
-	// sendEvery is the interval between two requests.
-	sendEvery = 2 * time.Second
-	// flushFor bounds the sending after Run's context has ended.
-	flushFor = 2 * time.Second
-)
+// flushFor bounds the sending after Run's context has ended.
+const flushFor = 2 * time.Second
 
 // AttributesEnv is the environment variable with attributes of all traces.
 const AttributesEnv = "OTEL_RESOURCE_ATTRIBUTES"
@@ -74,13 +64,11 @@ func EnvironmentFaults() (out []string) {
 	return out
 }
 
-// New makes a Tracer; without an endpoint it returns nil.
+// New makes a Tracer. Without an endpoint it returns nil.
 func New(o Options) *Tracer {
-	if o.Endpoint == "" {
+	to := tracesURL(o.Endpoint)
+	if to == "" {
 		return nil
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
 	}
 	about := []attribute.KeyValue{attribute.String("service.name", "xdsrelay")}
 	if o.Replica != "" {
@@ -92,34 +80,37 @@ func New(o Options) *Tracer {
 	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are added. An error is about some attributes, which
 	// are not added. EnvironmentFaults has them.
 	res, _ := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
-	t := &Tracer{opts: o, queue: newQueue(o.Metrics, o.Log)}
-	// The sampling is Sampled's, before a span is made.
-	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(res), sdktrace.WithSpanProcessor(t.queue))
-	t.tracer = t.provider.Tracer("xdsrelay")
-	return t
+	return &Tracer{opts: o, sender: newSender(to, o.Version), resource: res}
 }
 
-// Run sends until ctx ends, and then the rest for a bounded time.
+// Run sends until ctx ends, and then the rest for a bounded time. Nothing is traced before.
 func (t *Tracer) Run(ctx context.Context) error {
 	if t == nil {
 		<-ctx.Done()
 		return nil
 	}
-	to, err := newSender(t.opts.Endpoint, t.opts.Version)
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	to, err := otlptrace.New(sending, t.sender)
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}
-	exporter := otlptrace.NewUnstarted(to)
-	if err := exporter.Start(ctx); err != nil {
-		return fmt.Errorf("tracing: %w", err)
-	}
-	t.queue.run(ctx, exporter)
-	// The queue is empty, so this does not wait.
-	if err := exporter.Shutdown(context.WithoutCancel(ctx)); err != nil {
+	// The sampling is Sampled's, before a span is made. OTEL_BSP_* configures the batches.
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(t.resource),
+		sdktrace.WithBatcher(exporter{to, t.opts.Metrics, sending}))
+	t.tracer.Store(new(provider.Tracer("xdsrelay")))
+	<-ctx.Done()
+	defer time.AfterFunc(flushFor, cancel).Stop()
+	if err := provider.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	return nil
 }
 
+// spans makes spans. Run was called.
+func (t *Tracer) spans() trace.Tracer { return *t.tracer.Load() }
+
 // Sampled decides whether a response is traced.
-func (t *Tracer) Sampled() bool { return t != nil && rand.Float64() < t.opts.Sample }
+func (t *Tracer) Sampled() bool {
+	return t != nil && t.tracer.Load() != nil && rand.Float64() < t.opts.Sample
+}

@@ -32,7 +32,7 @@ type Update struct {
 // Begin begins the trace of a response that was read at received. Call it only if Sampled.
 func (t *Tracer) Begin(received time.Time, a About) *Update {
 	u := &Update{tracer: t, received: received, key: a.Key}
-	u.ctx, u.span = t.tracer.Start(context.Background(), "xds.update", trace.WithTimestamp(received), trace.WithSpanKind(trace.SpanKindConsumer),
+	u.ctx, u.span = t.spans().Start(context.Background(), "xds.update", trace.WithTimestamp(received), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(text("xds.key", a.Key), text("xds.node", a.Node), text("xds.origin", a.Origin), attribute.String("xds.variant", a.Variant)))
 	return u
 }
@@ -120,7 +120,7 @@ func (u *Update) Fail(result string, err error) {
 }
 
 func (u *Update) step(name string, since time.Time, err error, more ...attribute.KeyValue) {
-	_, span := u.tracer.tracer.Start(u.ctx, name, trace.WithTimestamp(since), trace.WithAttributes(more...))
+	_, span := u.tracer.spans().Start(u.ctx, name, trace.WithTimestamp(since), trace.WithAttributes(more...))
 	if err != nil {
 		span.SetStatus(codes.Error, short(err.Error()))
 	}
@@ -217,7 +217,7 @@ func (t *Tracer) Acked(a *Ack) {
 	if bits.OnesCount64(n) != 1 || bits.Len64(n) > maxAcks || u.key != a.Key.String() {
 		return
 	}
-	_, span := t.tracer.Start(context.Background(), "xds.ack", trace.WithTimestamp(a.Received), trace.WithSpanKind(trace.SpanKindServer),
+	_, span := t.spans().Start(context.Background(), "xds.ack", trace.WithTimestamp(a.Received), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithLinks(trace.Link{SpanContext: u.span.SpanContext()}),
 		trace.WithAttributes(text("xds.key", u.key), text("xds.node", a.Node), text("xds.type", string(a.Type)), text("xds.version", a.Version),
 			text("xds.nonce", string(a.Nonce)), attribute.Int64("xds.ack", int64(n))))

@@ -1,27 +1,28 @@
 package otlptest
 
 import (
-	"context"
-	"net"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
 
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
-// Collector is an OTLP receiver over gRPC.
+// Collector is an OTLP receiver over HTTP. Address is its URL.
 type Collector struct {
-	collectorv1.UnimplementedTraceServiceServer
 	Address string
 
 	mu       sync.Mutex
 	spans    []*tracev1.Span
 	resource map[string]string // attributes of the sender of the last spans
+	headers  http.Header
 	refuse   bool
 	grown    chan struct{} // closed at the next span
 }
@@ -29,21 +30,10 @@ type Collector struct {
 // New starts a collector that ends with the test.
 func New(t testing.TB) *Collector {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &Collector{Address: l.Addr().String(), grown: make(chan struct{})}
-	server := grpc.NewServer()
-	collectorv1.RegisterTraceServiceServer(server, c)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(l); err != nil {
-			t.Errorf("collector: %v", err)
-		}
-	}()
-	t.Cleanup(func() { server.Stop(); <-done })
+	c := &Collector{grown: make(chan struct{})}
+	server := httptest.NewServer(c)
+	c.Address = server.URL
+	t.Cleanup(server.Close)
 	return c
 }
 
@@ -54,13 +44,22 @@ func (c *Collector) Refuse() {
 	c.refuse = true
 }
 
-func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+// ServeHTTP implements http.Handler.
+func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refuse {
-		return nil, status.Error(codes.PermissionDenied, "not you")
+		http.Error(w, "not you", http.StatusForbidden)
+		return
 	}
-	for _, rs := range r.ResourceSpans {
+	var request collectorv1.ExportTraceServiceRequest
+	body, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, proto.Unmarshal(body, &request)); err != nil || r.URL.Path != "/v1/traces" {
+		http.Error(w, fmt.Sprint(r.URL.Path, err), http.StatusBadRequest)
+		return
+	}
+	c.headers = r.Header
+	for _, rs := range request.ResourceSpans {
 		c.resource = make(map[string]string)
 		for _, kv := range rs.GetResource().GetAttributes() {
 			c.resource[kv.Key] = kv.GetValue().GetStringValue()
@@ -71,7 +70,13 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	}
 	close(c.grown)
 	c.grown = make(chan struct{})
-	return &collectorv1.ExportTraceServiceResponse{}, nil
+}
+
+// Headers returns the headers of the last request.
+func (c *Collector) Headers() http.Header {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.headers
 }
 
 // Resource returns the attributes of the sender of the last spans.
