@@ -13,8 +13,8 @@
 // Node{id: "relay"}.
 //
 // The type of a result is checked when the expression is compiled, except for metadata, which has a
-// type only in a node. CostLimit bounds the cost of an evaluation, so that a client's node cannot
-// use more of the relay's time. The package does no I/O.
+// type only in a node. CostLimit, MaxOperand and MaxResult bound an evaluation, so that a client's
+// node cannot use more of the relay's time and memory. The package does no I/O.
 //
 // # Concurrency
 //

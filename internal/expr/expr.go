@@ -11,6 +11,7 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
@@ -69,7 +70,8 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 			Line: 1, Column: 1, Message: fmt.Sprintf("must give %s, but gives %s", name(want), name(t)),
 		}}}
 	}
-	prg, err := env.Program(ast, cel.CostLimit(CostLimit))
+	prg, err := env.Program(ast, cel.CostLimit(CostLimit), cel.CustomDecoratorV2(bound),
+		cel.OptimizeRegex(interpreter.MatchesRegexOptimization))
 	if err != nil {
 		return nil, &Error{Text: text, Issues: []Issue{{Line: 1, Column: 1, Message: err.Error()}}}
 	}

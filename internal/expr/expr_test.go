@@ -3,6 +3,7 @@ package expr
 import (
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -192,6 +193,75 @@ func TestCostLimit(t *testing.T) {
 	}
 	if got, err := p.Eval(Input{Node: node(t, edge)}); !got || err != nil {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A node of a megabyte costs little, whatever an expression does with it: the bounds hold before a
+// function allocates its result.
+func TestLargeNodes(t *testing.T) {
+	dashes, words := strings.Repeat("-", 450<<10), `"x"`+strings.Repeat(`, "x"`, 100_000)
+	big := node(t, `{"id": "`+dashes+`", "cluster": "`+dashes+`", "metadata": {"list": [`+words+`], "long": ["`+dashes+`"]}}`)
+	half := strings.Repeat("-", MaxOperand)
+	small := node(t, `{"id": "`+half+`", "cluster": "`+half+`", "metadata": {"list": [`+words+`]}}`)
+	for _, c := range []struct{ text, err string }{
+		{`node.id.replace("-", node.cluster)`, "longer"},
+		{`node.id.replace("-", node.cluster, 100)`, "longer"},
+		{`node.id.replace("", node.cluster)`, "longer"},
+		{`node.metadata.list.join(node.cluster)`, "longer"},
+		{`node.metadata.list.join(",")`, "longer"},
+		{`node.metadata.long.join(",")`, "longer"},
+		{`node.metadata.long[0].lowerAscii()`, "longer"},
+		{`node.metadata.long.map(x, x.replace("-", "--"))[0]`, "longer"},
+		{`node.metadata.list.map(x, node.id)[0]`, ""},
+		{`string(node.id.indexOf(node.cluster + "x"))`, ""},
+		{`string(node.id.lastIndexOf("x" + node.cluster))`, ""},
+		{`string(node.id.split("").size())`, ""},
+		{`node.id.split("").join(node.cluster)`, "longer"},
+		{`string(node.id.matches(node.cluster))`, "longer"},
+		{`string(matches(node.metadata.list[0], node.cluster))`, "longer"},
+		{`string(node.metadata.list[0].matches("[a-z]` + strings.Repeat("|[a-z]", MaxPattern) + `"))`, ""},
+		{`"%s%s".format([node.id, node.cluster])`, ""},
+		{`node.id + node.cluster`, ""},
+		{`(has(node.metadata.none) ? node.cluster : node.id).reverse()`, ""},
+		{`string({"a": node.id}["a"].size())`, ""},
+	} {
+		p, err := NewKey(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		for name, n := range map[string]*corev3.Node{"large": big, "of the bound": small} {
+			var err error
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err = p.Eval(Input{Node: n})
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+				t.Errorf("%s of a node that is %s allocates %d MiB", c.text, name, took>>20)
+			}
+			if name == "large" && c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%s: %v", c.text, err)
+			}
+		}
+	}
+}
+
+func TestReplaceAndJoin(t *testing.T) {
+	for text, want := range map[string]string{
+		`"a-b-c".replace("-", "+")`:    "a+b+c",
+		`"a-b-c".replace("-", "+", 1)`: "a+b-c",
+		`"a-b-c".replace("-", "+", 0)`: "a-b-c",
+		`"ab".replace("", "-")`:        "-a-b-",
+		`["a", "b"].join()`:            "ab",
+		`["a", "b"].join("-")`:         "a-b",
+		`[].join("-")`:                 "",
+	} {
+		p, err := NewKey(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got, err := p.Eval(Input{}); got != want || err != nil {
+			t.Errorf("%s: %q, %v", text, got, err)
+		}
 	}
 }
 
