@@ -46,6 +46,8 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		if l.Identity != "" {
 			if p, err = expr.NewIdentity(l.Identity); err != nil {
 				faults = append(faults, aggregator.ExprFaults(cfg.Places, l.Key+".identity", err)...)
+			} else if l.Secrets == config.SecretsMTLS && l.TLS.ClientCAFile != "" && len(p.Proven()) == 0 {
+				faults = append(faults, cfg.Places.Fault(l.Key+".identity", "uses neither peer.uri_sans, peer.dns_sans nor peer.subject: every client with a certificate would get the Secrets of any node that it names; or set %s.secrets to deny", l.Key))
 			}
 		}
 		c.identities = append(c.identities, p)

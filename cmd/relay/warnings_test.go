@@ -16,6 +16,32 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 )
 
+// A rule that uses nothing that a certificate proves gives no Secrets.
+func TestSecretsNeedAProvenName(t *testing.T) {
+	const tls = "  tls: {cert_file: c, key_file: k, client_ca_file: ca}\n"
+	for _, c := range []struct {
+		text  string
+		fault bool
+	}{
+		{tls + "  identity: 'true'\n", true},
+		{tls + "  identity: 'node.cluster == \"x\"'\n", true},
+		{tls + "  identity: 'peer.address.startsWith(\"10.\")'\n", true},
+		{tls + "  identity: '[\"a\"].exists(peer, peer.subject == \"a\")'\n", false}, // the check is of names alone
+		{tls + "  identity: 'node.id in peer.uri_sans'\n", false},
+		{tls + "  identity: 'peer.dns_sans[0] == node.id'\n", false},
+		{tls + "  identity: 'peer.subject == \"CN=\" + node.id'\n", false},
+		{tls + "  identity: 'true'\n  secrets: deny\n", false},
+		{tls, false},                    // no rule: no Secrets
+		{"  identity: 'true'\n", false}, // no mTLS: no Secrets
+	} {
+		dir := files(t, map[string]string{"r.yaml": "downstream:\n" + c.text + "upstream: {origins: [{address: \"a:1\"}]}\n"})
+		_, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
+		if got := strings.Contains(out+errs, "downstream.identity: uses neither peer.uri_sans"); got != c.fault {
+			t.Errorf("%s\n%s%s", c.text, out, errs)
+		}
+	}
+}
+
 // One run prints all faults: unreadable, of a wrong type, not compiling, and missing.
 func TestValidateSaysAllAtOnce(t *testing.T) {
 	dir := files(t, map[string]string{"r.yaml": `downstream:
