@@ -53,3 +53,26 @@ func TestRefusalsCloseConnections(t *testing.T) {
 		}
 	}
 }
+
+// Handshakes begin later after refusals that hold for the relay. A refusal that concerns one key or
+// one client does not delay the others.
+func TestRefusalsOfTheRelayDelayHandshakes(t *testing.T) {
+	for reason, want := range map[telemetry.Reason]bool{
+		telemetry.OriginUnreachable: true, telemetry.LimitStreams: true, telemetry.LimitStreamsPerSecond: true, telemetry.LimitKeys: true,
+		telemetry.LimitNamesPerKey: false, telemetry.LimitTypesPerKey: false, telemetry.SendTimeout: false, telemetry.LimitPinnedBytes: false,
+	} {
+		t.Run(reason.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newServerFixture(t, nil)
+			r.groups.Refuse = func(Join) *Refusal { return Refuse(codes.Unavailable, reason, "refused") }
+			conn := r.dial()
+			c := r.delta(conn)
+			c.ask(xds.ClusterType)
+			c.ends()
+			conn.WaitForStateChange(xdstest.Context(t), connectivity.Ready) // it is closed after the decision
+			if got := r.srv.refusing(); got != want {
+				t.Errorf("handshakes begin later: %v, want %v", got, want)
+			}
+		})
+	}
+}

@@ -222,7 +222,7 @@ func (s *Server) hangUpLater(st *stream, err error) {
 	if errors.As(err, &r) && r.Reason == telemetry.KeyChanged {
 		return // the client comes back for its new key
 	}
-	if r != nil && r.Code == codes.Unavailable && r.Reason != telemetry.SendTimeout {
+	if r != nil && r.Reason.OfRelay() {
 		s.refusedAt.Store(time.Now().UnixNano())
 	}
 	time.AfterFunc(statusTime, func() {
@@ -236,7 +236,7 @@ func (s *Server) hangUpLater(st *stream, err error) {
 // most pauses of clients between two attempts.
 const refusingTime = 30 * time.Second
 
-// refusing reports whether the relay refused a client lately that another replica may serve.
+// refusing reports whether the relay lately refused a client for a reason that holds for most clients.
 func (s *Server) refusing() bool {
 	return time.Now().UnixNano()-s.refusedAt.Load() < int64(refusingTime)
 }

@@ -300,3 +300,13 @@ func (r Reason) String() string { return reasonNames[r] }
 // Planned reports whether r ends streams without a fault: the relay ends each stream at some time.
 // New streams may be refused for the same reason.
 func (r Reason) Planned() bool { return r == Draining || r == KeyChanged }
+
+// OfRelay reports whether the relay would refuse most new clients for r, whatever their key and
+// requests. Another replica may serve them.
+func (r Reason) OfRelay() bool {
+	switch r {
+	case LimitStreams, LimitStreamsPerSecond, LimitKeys, OriginUnreachable:
+		return true
+	}
+	return false
+}
