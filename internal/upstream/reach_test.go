@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -238,4 +239,41 @@ func TestAnErrorHasNoLocalAddress(t *testing.T) {
 			t.Errorf("%q has the relay's port", err)
 		}
 	}
+}
+
+// An origin's name that gets another address is used soon, also if the old address is gone.
+func TestP54_AnotherAddressOfTheName(t *testing.T) {
+	first, second := sameOrigin(t)
+	dns := xdstest.StartDNS(t, "origin.test")
+	host, port, _ := net.SplitHostPort(first.address)
+	dns.Set(host)
+	r := startRelay(t, Options{Variant: xds.Delta}, fmt.Sprintf("dns://127.0.0.1:%d/origin.test:%s", dns.Port, port))
+	_, sink := r.stream(named(rds, "a"))
+	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
+	sink.UntilNames(t, rds, "a")
+	host, _, _ = net.SplitHostPort(second.address)
+	dns.Set(host)
+	began := time.Now()
+	first.server.Stop()
+	second.serve(1)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the new address is used after %s", took)
+	}
+}
+
+// sameOrigin starts two origins with one port and two addresses.
+func sameOrigin(t *testing.T) (first, second *fakeOrigin) {
+	for range 10 {
+		one, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := net.Listen("tcp", fmt.Sprintf("127.0.0.2:%d", one.Addr().(*net.TCPAddr).Port))
+		if err == nil {
+			return serveFake(t, one), serveFake(t, two)
+		}
+		_ = one.Close() // another program has the port at the second address
+	}
+	t.Fatal("no port is free at two addresses")
+	return nil, nil
 }
