@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -40,7 +41,7 @@ func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw
 		}
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
 			StreamName: method, ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v, only) },
+			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v, only, refuseCompressed(gs)) },
 		})
 	}
 	g.RegisterService(desc, s)
@@ -85,6 +86,7 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.ForceServerCodecV2(newCodec()),
 		//lint:ignore SA1019 A registered compressor would also be offered to origins.
 		grpc.RPCDecompressor(noGzip{}),
+		grpc.UnknownServiceHandler(s.refuseMethod),
 		grpc.Creds(listener.Credentials(s.refusing)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
@@ -165,4 +167,11 @@ func refuseCompressed(gs grpc.ServerStream) *Refusal {
 		return nil
 	}
 	return Refuse(codes.Unimplemented, telemetry.Compression, "stream: the client compresses its requests with gzip, which the relay does not support; turn compression off in its channel")
+}
+
+// refuseMethod refuses a call of a method that the relay does not have. Without it, grpc would
+// refuse the call without a trace.
+func (s *Server) refuseMethod(_ any, gs grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(gs)
+	return s.serve(gs, xds.SotW, "", Refuse(codes.Unimplemented, telemetry.UnknownMethod, "call: the relay has no method %s", refusal.Short(method, refusal.MaxNode)))
 }

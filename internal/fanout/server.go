@@ -138,8 +138,8 @@ func identifier(replica string, s *snapshot.Snapshot) string {
 // the origin has not confirmed yet.
 const staleMark = " (last known good)"
 
-// serve serves one stream, of all types if only is empty.
-func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
+// serve serves one stream, of all types if only is empty. It refuses the stream if refused is not nil.
+func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, refused *Refusal) error {
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
 		return status.Error(codes.Internal, "stream: grpc gives no peer")
@@ -152,13 +152,12 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
-	err := s.serveStream(st)
+	err := s.serveStream(st, refused)
 	s.hangUpLater(st, err)
 	return err
 }
 
-func (s *Server) serveStream(st *stream) error {
-	refused := refuseCompressed(st.grpc)
+func (s *Server) serveStream(st *stream, refused *Refusal) error {
 	if refused == nil {
 		refused = s.admission.Enter(st.caller, st.conn)
 	}

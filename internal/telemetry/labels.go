@@ -211,6 +211,7 @@ const (
 	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
 	Protocol                        // the first bytes of a connection are of another protocol
 	Compression                     // compressed requests
+	UnknownMethod                   // a call of a method that the relay does not have
 	OpenFiles                       // no connection can be accepted: too many open files
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
@@ -259,6 +260,7 @@ var reasonNames = [reasons]string{
 	Handshake:         "tls_handshake",
 	Protocol:          "protocol",
 	Compression:       "compression",
+	UnknownMethod:     "unknown_method",
 	OpenFiles:         "open_files",
 	Identity:          "identity",
 	Secrets:           "secrets",
