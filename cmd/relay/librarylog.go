@@ -1,10 +1,11 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -12,39 +13,56 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// libraryLog writes the errors of grpc and of OpenTelemetry to the process' log. Without it, they
-// would write lines of their own formats between those of the log. It drops grpc's warnings and
-// information. It is safe for concurrent use.
-type libraryLog struct {
-	grpclog.LoggerV2 // drops warnings and information
-	to               atomic.Pointer[slog.Logger]
-}
+// libraryLog writes the lines of grpc and the errors of OpenTelemetry to the process' log. Without it,
+// they would write lines of their own formats between those of the log, and wait for stderr. It is
+// safe for concurrent use.
+type libraryLog struct{ to atomic.Pointer[slog.Logger] }
 
 // libraryErrors is the process' libraryLog. serve sets its destination.
-var libraryErrors = &libraryLog{LoggerV2: grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)}
+var libraryErrors = new(libraryLog)
 
-// logLibraries makes OpenTelemetry and grpc log to libraryErrors, grpc unless its environment variable
-// asks for its own lines. It must be called before any other function of grpc.
+// logLibraries makes OpenTelemetry and grpc log to libraryErrors. It must be called before any other
+// function of grpc.
 func logLibraries() {
 	otel.SetErrorHandler(libraryErrors)
-	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		grpclog.SetLoggerV2(libraryErrors)
-	}
+	grpclog.SetLoggerV2(libraryErrors.grpc(os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL"), os.Getenv("GRPC_GO_LOG_VERBOSITY_LEVEL")))
 }
 
-func (g *libraryLog) say(library, text string) {
+// grpc makes grpc's logger, with the values of its two environment variables.
+func (g *libraryLog) grpc(severity, verbosity string) grpclog.LoggerV2 {
+	v, _ := strconv.Atoi(verbosity) // grpc ignores errors too
+	switch strings.ToLower(severity) {
+	case "info":
+		return grpclog.NewLoggerV2WithVerbosity(g, io.Discard, io.Discard, v)
+	case "warning":
+		return grpclog.NewLoggerV2WithVerbosity(io.Discard, g, io.Discard, v)
+	}
+	return grpclog.NewLoggerV2WithVerbosity(io.Discard, io.Discard, g, v)
+}
+
+// Write logs a line of grpc's logger, such as "2026/05/01 12:00:00 WARNING: text".
+func (g *libraryLog) Write(line []byte) (int, error) {
+	before, text, _ := strings.Cut(string(line), ": ")
+	switch before[strings.LastIndexByte(before, ' ')+1:] {
+	case "INFO":
+		g.log(slog.LevelInfo, "library reports", "grpc", "text", text)
+	case "WARNING":
+		g.log(slog.LevelWarn, "library reports", "grpc", "text", text)
+	default:
+		g.log(slog.LevelError, "library reports an error", "grpc", "error", text)
+	}
+	return len(line), nil
+}
+
+func (g *libraryLog) log(level slog.Level, msg, library, key, text string) {
 	log := g.to.Load()
 	if log == nil {
 		log = slog.Default()
 	}
-	log.Error("library reports an error", "library", library, "error", strings.TrimSpace(text))
+	log.Log(context.Background(), level, msg, "library", library, key, strings.TrimSpace(text))
 }
 
-func (g *libraryLog) Error(args ...any)                 { g.say("grpc", fmt.Sprint(args...)) }
-func (g *libraryLog) Errorln(args ...any)               { g.say("grpc", fmt.Sprintln(args...)) }
-func (g *libraryLog) Errorf(format string, args ...any) { g.say("grpc", fmt.Sprintf(format, args...)) }
-
-func (g *libraryLog) V(int) bool { return false }
-
 // Handle implements otel.ErrorHandler.
-func (g *libraryLog) Handle(err error) { g.say("OpenTelemetry", err.Error()) }
+func (g *libraryLog) Handle(err error) {
+	g.log(slog.LevelError, "library reports an error", "OpenTelemetry", "error", err.Error())
+}
