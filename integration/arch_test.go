@@ -90,7 +90,7 @@ var house = map[string]place{
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/nonce", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not depend on the State's source",
 	},
 	"internal/fanout/session": {
@@ -101,6 +101,7 @@ var house = map[string]place{
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
 		"admission follows from a connection and a node: it needs no stream and no response",
 	},
+	"internal/fanout/nonce":   {nil, "a nonce follows from two numbers"},
 	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "the reason of a refusal does not depend on the package that refuses"},
 	"internal/fanout/member": {
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},

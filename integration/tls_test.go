@@ -167,6 +167,73 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 	}
 }
 
+// A client that an operator excludes gets nothing any more, although a drain takes ten minutes: by
+// another identity rule, without Secrets, and by other authorities. Other clients keep their streams.
+func TestP6_ExcludedClientsGetNothing(t *testing.T) {
+	const stays, goes = "spiffe://cluster.test/stays", "spiffe://cluster.test/goes"
+	for name, c := range map[string]struct {
+		change  xdstest.Config // nil: the authority of the client that goes is removed
+		all     bool           // both clients are excluded
+		sdsCode codes.Code     // of SDS streams; streams of ADS can come back without Secrets
+		adsCode codes.Code
+	}{
+		"identity":  {xdstest.Config{"downstream.identity": fmt.Sprintf("node.id in peer.uri_sans && node.id != %q", goes)}, false, codes.PermissionDenied, codes.PermissionDenied},
+		"secrets":   {xdstest.Config{"downstream.secrets": "deny"}, true, codes.PermissionDenied, codes.Unavailable},
+		"authority": {nil, false, codes.PermissionDenied, codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			certs, other := issue(t), issue(t)
+			ca := filepath.Join(certs.dir, "ca")
+			tlstest.File(t, certs.dir, "ca", slices.Concat(certs.ca.PEM(), other.ca.PEM()))
+			o := origin(t, xdstest.Linear)
+			o.Put("mesh", secret("s"))
+			r := follow(t, o.Address, xdstest.Config{"downstream.tls": certs.serverTLS("relay", true), "downstream.identity": "node.id in peer.uri_sans", "downstream.drain": "10m"})
+			dial := func(by *issued, uri string) *grpc.ClientConn {
+				return xdstest.Dial(t, r.Address, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(), Certificates: []tls.Certificate{by.ca.Pair(t, tlstest.URI(uri)).TLS(t)}}))
+			}
+			type open struct {
+				*xdstest.Stream
+				code codes.Code
+			}
+			var kept, ended []open
+			for _, v := range variants {
+				for method, code := range map[string]codes.Code{methods[v]: c.adsCode, secretMethods[v]: c.sdsCode} {
+					for uri, by := range map[string]*issued{stays: other, goes: certs} {
+						s := xdstest.OpenStreamOn(t, dial(by, uri), method)
+						s.Ask(node(uri, "mesh"), resource.SecretType, "s")
+						s.Ack("s")
+						if uri == goes || c.all {
+							ended = append(ended, open{s, code})
+						} else {
+							kept = append(kept, open{s, code})
+						}
+					}
+				}
+			}
+			if c.change != nil {
+				r.to(c.change, "ends the affected streams")
+			} else {
+				if err := os.WriteFile(ca, other.ca.PEM(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r.WaitMetric(1, "certificate_reloads_total", "result", "reloaded")
+			}
+			newer := secret("s")
+			newer.GetTlsCertificate().Password = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "newer"}}
+			o.Put("mesh", newer)
+			for _, s := range ended {
+				if r, err := s.Receive(); status.Code(err) != s.code {
+					t.Errorf("an excluded client gets %v, %v, want %v", r.Resources, err, s.code)
+				}
+			}
+			for _, s := range kept {
+				gets(t, s.Stream, newer)
+			}
+		})
+	}
+}
+
 // REST polls have the TLS of downstream. A certificate proves the identity of a poll.
 func TestP6_PollsOverMutualTLS(t *testing.T) {
 	for _, up := range upstreams {

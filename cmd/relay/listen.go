@@ -59,18 +59,18 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 }
 
 // newClientListeners makes the listeners of the configuration without opening them. identities are
-// in the same order.
-func newClientListeners(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*clientListener, error) {
+// in the same order. casChanged is called when other authorities verify clients.
+func newClientListeners(d *config.Downstream, identities []*expr.Predicate, casChanged func(), m *telemetry.Metrics, log *slog.Logger) ([]*clientListener, error) {
 	var out []*clientListener
 	for i, l := range d.Listen() {
 		e := &clientListener{conf: l, policy: &listener.Policy{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
-			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log}); err != nil {
+			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", CAsChanged: casChanged, Metrics: m, Log: log}); err != nil {
 				return nil, fmt.Errorf("%s.tls: %w", l.Key, err)
 			}
-			e.policy.TLS = e.certs.Server("h2")
+			e.policy.TLS, e.policy.Verify = e.certs.Server("h2"), e.certs.VerifyClient
 		}
 		out = append(out, e)
 	}

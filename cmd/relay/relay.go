@@ -106,11 +106,14 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.listeners, err = newClientListeners(d, c.identities, r.metrics, log); err != nil {
+	if r.listeners, err = newClientListeners(d, c.identities, r.casChanged, r.metrics, log); err != nil {
 		return nil, err
 	}
 	return r, r.listen()
 }
+
+// casChanged checks all clients again, after other authorities verify their certificates.
+func (r *relay) casChanged() { r.fanout.Rekey(r.active.Load().cfg.Downstream.Drain) }
 
 // newStore opens the store of the last known good; nil: store.path is not set.
 func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {

@@ -9,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
@@ -85,6 +86,27 @@ func TestP5_RulesAndPoliciesChangeTogetherForPolls(t *testing.T) {
 		close(v.goOn)
 		if f := r.Refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 			t.Errorf("%+v", f)
+		}
+	}, time.Hour)
+}
+
+// A client that the new policy excludes gets nothing from the moment of the change, also before the
+// relay has checked all clients. It ends as soon as there is something to send.
+func TestP6_ExcludedClientGetsNothing(t *testing.T) {
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
+	r := newServerFixture(t, nil)
+	r.addr = r.listen(policy)
+	publishAll(r, "a", "edge")
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
+	if _, err := c.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster != "edge"`), Secrets: config.SecretsAllow}}
+	r.srv.ChangeRules(policies, func() {
+		publishAll(r, "b", "edge")
+		if got, err := c.Recv(); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("the client gets %v, %v", got, err)
 		}
 	}, time.Hour)
 }

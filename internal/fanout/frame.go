@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
@@ -269,9 +270,9 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 		return built{frame: emptyFrame}
 	}
 	body := p.Body(&c, identifier(replica, p.To))
-	parts := body.Split(min(maxPart, p.Limit) - nonceSize)
+	parts := body.Split(min(maxPart, p.Limit) - nonce.Size)
 	for _, part := range parts {
-		if size := part.Size() + nonceSize; size > p.Limit {
+		if size := part.Size() + nonce.Size; size > p.Limit {
 			return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -24,7 +25,7 @@ func smallServer(t *testing.T, room int, ackTimeout time.Duration) (*serverFixtu
 		Resources: slices.Repeat([]*xds.Resource{w.Resource("a=2")}, room)}
 	return newServerFixture(t, func(o *Options) {
 		o.AckTimeout = ackTimeout
-		o.MaxResponse = nonceSize + b.Size()
+		o.MaxResponse = nonce.Size + b.Size()
 		o.Log = log.Logger()
 	}), log
 }

@@ -14,13 +14,14 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/rest"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
 // Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
-// ends the clients that have another key now (P5), evenly over the time. A call replaces an earlier
-// one that has not finished: a client that has its old key again stays. Rekey returns at once; Run
-// does the work.
+// ends the clients that have another key now (P5), evenly over the time. It ends clients that a policy
+// excludes at once; after the call they get nothing more. A call replaces an earlier one that has not
+// finished: a client that has its old key again stays. Rekey returns at once; Run does the work.
 func (s *Server) Rekey(over time.Duration) {
 	k := s.rekeyer
 	k.over.Store(int64(over))
@@ -113,16 +114,19 @@ func (s *Server) stillOpen(cs []staleClient) []staleClient {
 	return slices.DeleteFunc(cs, func(c staleClient) bool { return c.over() })
 }
 
-// find checks the keys of all clients, and returns the clients that have to end. Those that the
-// rules or policies now refuse come first. It holds no lock meanwhile. The Source remembers the
+// find checks the keys of all clients. It ends those that a policy excludes, and returns the others
+// that have to end. Those that have no key now come first. It holds no lock meanwhile. The Source remembers the
 // keys of equal nodes.
 func (k *rekeyer) find(over time.Duration) []staleClient {
-	s, all := k.srv, 0
+	s, all, excluded := k.srv, 0, 0
 	var refused, moving []staleClient
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
 		all++
 		switch {
 		case r == nil:
+		case r.Reason == telemetry.Identity, r.Reason == telemetry.Secrets:
+			excluded++
+			end(r)
 		case r.Code == codes.PermissionDenied:
 			refused = append(refused, staleClient{over, end, r})
 		default:
@@ -140,11 +144,11 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 			add(p.End, func() bool { return p.Refusal() != nil }, p.CheckKey())
 		}
 	}
-	if len(moving)+len(refused) == 0 {
+	if len(moving)+len(refused)+excluded == 0 {
 		s.log.Info("rules, identity or secrets changed: every client keeps its keys", "clients", all)
 		return nil
 	}
-	s.log.Info("rules, identity or secrets changed: the relay ends the affected streams", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
+	s.log.Info("rules, identity or secrets changed: the relay ends the affected streams", "moving", len(moving), "refused", len(refused)+excluded, "clients", all, "over", over.String())
 	return slices.Concat(refused, moving)
 }
 
@@ -158,9 +162,6 @@ type keyedType struct {
 // changesOf returns the types of a client that have other keys by these rules. It also returns the
 // refusal that the client would get if it connected now. only: the stream is of a single type.
 func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []keyedType) (out []Change, refusal *Refusal) {
-	if refusal := c.Admit(node); refusal != nil {
-		return nil, refusal
-	}
 	some := false // has a key
 	for _, t := range types {
 		now := Change{Type: t.typ.URL, From: t.key}
@@ -182,8 +183,47 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 	return out, refusal
 }
 
+// excluded returns why the policy, as it is now, excludes the client, or denies it the Secrets that it
+// gets; nil: it does not.
+func (st *stream) excluded() *Refusal {
+	node, types := st.keyedTypes()
+	if node == nil {
+		return nil // its first request is checked by the policy in force then
+	}
+	if refusal := st.caller.Admit(node); refusal != nil {
+		return refusal
+	}
+	for _, t := range types {
+		if denied := st.caller.MayHave(t.typ); denied != nil && !t.key.IsZero() {
+			if st.only != "" {
+				return denied
+			}
+			return Refuse(codes.Unavailable, telemetry.Secrets, "stream: %w", denied.Err) // the client comes back without them
+		}
+	}
+	return nil
+}
+
+// stillAdmitted ends the stream if the policy excludes its client since a change. Otherwise it costs
+// an atomic load. The worker calls it that has the stream.
+func (st *stream) stillAdmitted() bool {
+	generation := st.srv.rekeyer.generation.Load()
+	if generation == st.checked {
+		return true
+	}
+	if refusal := st.excluded(); refusal != nil {
+		st.End(refusal)
+		return false
+	}
+	st.checked = generation
+	return true
+}
+
 // checkKeys returns why the stream has to end by the rules as they are now; nil: it stays.
 func (st *stream) checkKeys() *Refusal {
+	if refusal := st.excluded(); refusal != nil {
+		return refusal
+	}
 	changes, refusal := st.changes(st.srv.source.KeyOf)
 	switch {
 	case refusal != nil:

@@ -28,6 +28,9 @@ func (st *stream) work() {
 }
 
 func (st *stream) sendNext() {
+	if !st.stillAdmitted() {
+		return
+	}
 	if u := st.unsent; u != nil {
 		st.sendBody(u.ty, u.frame, u.next, u.seq)
 		return
@@ -144,7 +147,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 	if frame.Renewed > 0 {
 		merged = ty.SkippedHeartbeats(plan)
 	}
-	seq := st.nonces.reserve(len(frame.bodies))
+	seq := st.nonces.Reserve(len(frame.bodies))
 	ty.Sent(plan, frame.Manifest, seq, v.now)
 	for range frame.bodies {
 		ty.track.Sent(plan, frame.Version)
@@ -184,7 +187,7 @@ func (st *stream) sendBody(ty *streamType, frame *Frame, i int, seq uint64) {
 		st.run.mark(ty.bit)
 	}
 	var buf [32]byte
-	out := newOutgoing(st, frame.bodies[i], st.nonces.append(buf[:0], seq))
+	out := newOutgoing(st, frame.bodies[i], st.nonces.Append(buf[:0], seq))
 	size := len(out.body) + len(out.tail)
 	st.size.Store(int64(len(out.body)))
 	st.before.Store(st.conn.Written())

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
@@ -24,7 +25,7 @@ func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*st
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*streamType) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, grpc: waiting{ctx: t.Context()}, conn: new(listener.Conn), variant: v, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, grpc: waiting{ctx: t.Context()}, conn: new(listener.Conn), variant: v, nonces: nonce.New(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {
@@ -137,8 +138,8 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
 	frame := *framesOf(ty.snapshot()).frame(st, &plan, "id").Manifest
 	frame.Received = ty.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation
-	seq := st.nonces.reserve(1)
-	nonce := st.nonces.append(nil, seq)
+	seq := st.nonces.Reserve(1)
+	nonce := st.nonces.Append(nil, seq)
 	ty.Sent(&plan, &frame, seq, now)
 	sent := ty.Session
 	url, answers := protowire.Number(4), protowire.Number(5)

@@ -20,6 +20,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/telemetry"
@@ -150,7 +151,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, re
 	}
 	st := &stream{
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
-		from: p.Addr.String(), conn: conn, caller: caller,
+		from: p.Addr.String(), conn: conn, caller: caller, checked: s.rekeyer.generation.Load(),
 	}
 	err := s.serveStream(st, refused)
 	s.hangUpLater(st, err)
@@ -248,7 +249,7 @@ func (s *Server) add(st *stream) bool {
 	}
 	s.lastID++
 	st.id = s.lastID
-	st.nonces = newNonces(instance, st.id)
+	st.nonces = nonce.New(instance, st.id)
 	s.streams[st.id] = st
 	return true
 }

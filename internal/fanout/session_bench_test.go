@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -201,12 +202,12 @@ func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
 			body := make([]byte, size)
-			st := &stream{nonces: newNonces(instance, 1)}
+			st := &stream{nonces: nonce.New(instance, 1)}
 			c := newCodec()
 			b.ReportAllocs()
 			for b.Loop() {
 				var buf [32]byte
-				nonce := st.nonces.append(buf[:0], st.nonces.reserve(1))
+				nonce := st.nonces.Append(buf[:0], st.nonces.Reserve(1))
 				out := newOutgoing(st, body, nonce)
 				out.seq = st.run.send()
 				message, err := c.Marshal(out)

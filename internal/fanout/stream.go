@@ -15,6 +15,7 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -53,13 +54,14 @@ type stream struct {
 	large    atomic.Pointer[large]    // the last large message that the client has not answered; nil: none
 
 	// The worker's that has the stream.
-	unsent *unsent // nil: none
+	unsent  *unsent // nil: none
+	checked uint64  // generation of the rules under which it was admitted: see stillAdmitted
 
 	mu     sync.Mutex
 	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
 	types  []*streamType // appended by the receiver; a type's bit is its index
 	order  []*streamType // the same, in the order of sending (P35)
-	nonces nonces
+	nonces nonce.Sequence
 }
 
 // receive handles requests until the stream ends, and returns its status.
@@ -265,9 +267,8 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	generation := st.srv.rekeyer.generation.Load() // before rules and policy are read: see addChecked
 	if generation != st.generation {
-		// A client that is not admitted any more may wait until the rekeyer ends it. It gets
-		// no further types meanwhile: the rules of today may map its node to the key of
-		// another client.
+		// The rekeyer ends a client that is not admitted any more. It gets no further types until
+		// then: the rules of today may map its node to the key of another client.
 		if refusal := st.caller.Admit(st.node); refusal != nil {
 			return nil, refusal
 		}
@@ -334,7 +335,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		ty.member.SetRoutesWait(want.RoutesWait()) // before the types that wait for it begin
 	}
 	st.mu.Lock()
-	seq := st.nonces.number(r.Nonce)
+	seq := st.nonces.Number(r.Nonce)
 	out := ty.Request(r, want, seq)
 	if first || changed {
 		ty.track.Requested(now)

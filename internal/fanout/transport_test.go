@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -128,7 +129,7 @@ func TestP16_NewNamesAreThrottled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st := &stream{srv: s, grpc: waiting{ctx: t.Context()}, variant: v, conn: new(listener.Conn), node: node, nonces: newNonces(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+			st := &stream{srv: s, grpc: waiting{ctx: t.Context()}, variant: v, conn: new(listener.Conn), node: node, nonces: nonce.New(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
 			st.run.word.Store(running) // nobody queues it
 			st.req = new(xds.Request)
 			var last []string

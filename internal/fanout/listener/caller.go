@@ -2,6 +2,7 @@ package listener
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/netip"
 
@@ -18,6 +19,7 @@ type Caller struct {
 	Account string
 
 	secured, verified bool // by TLS; by a certificate of the client
+	certs             []*x509.Certificate
 }
 
 // Caller makes the caller of a connection from its remote address and the state of its TLS; nil:
@@ -29,7 +31,7 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 		return c
 	}
 	leaf := state.PeerCertificates[0]
-	c.verified = true
+	c.verified, c.certs = true, state.PeerCertificates
 	for _, u := range leaf.URIs {
 		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
 	}

@@ -2,6 +2,7 @@ package listener
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,6 +23,9 @@ type Policy struct {
 	Key string
 	// TLS of its connections; nil: plaintext.
 	TLS *tls.Config
+	// Verify verifies the certificates of a client again, after the authorities have changed; nil: they
+	// do not change.
+	Verify func(certs []*x509.Certificate) error
 	// HTTP1: its clients may use HTTP/1.
 	HTTP1 bool
 	// Identity has to hold for a client; nil: every client is admitted.
@@ -71,8 +75,14 @@ func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
 }
 
 // Admit applies the policy's identity rule to the caller; nil: it is admitted. A rule that fails
-// refuses like one that is false.
+// refuses like one that is false. A certificate that the authorities do not verify any more is
+// refused too.
 func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
+	if c.policy.Verify != nil {
+		if err := c.policy.Verify(c.certs); err != nil {
+			return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.tls: the certificate of %s is not valid any more: %w", c.policy.Key, c.Account, err)
+		}
+	}
 	r := c.policy.rules()
 	if refused := c.checkIdentity(r.identity, node); refused != nil || r.also == nil {
 		return refused

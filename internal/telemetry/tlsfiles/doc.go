@@ -3,7 +3,8 @@
 // clients, origins and operators, and for the authorities by which it trusts clients and origins.
 //
 // Files may be written in place, renamed, or replaced by Kubernetes' swap of the ..data symlink.
-// New connections use what was read last. Open connections stay as they are.
+// New connections use what was read last. Open connections stay as they are; VerifyClient says
+// whether other authorities would still admit them.
 //
 // Files that cannot be used change nothing: the previous certificates stay in force, and the fault
 // is logged and counted. A certificate and its key that are renewed one after the other are

@@ -3,6 +3,7 @@ package tlsfiles
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -16,15 +17,19 @@ import (
 // Options of a Source.
 type Options struct {
 	// Name of the use of the files in the log, such as "downstream.tls".
-	Name    string
-	Metrics *telemetry.Metrics // nil: none
-	Log     *slog.Logger       // nil: slog.Default
+	Name string
+	// CAsChanged is called after other authorities have come into force; nil: nothing is called. Reload
+	// waits for it.
+	CAsChanged func()
+	Metrics    *telemetry.Metrics // nil: none
+	Log        *slog.Logger       // nil: slog.Default
 }
 
 // Source has the certificates in force.
 type Source struct {
-	files Files
-	opts  Options
+	files  Files
+	opts   Options
+	opened *x509.CertPool // the authorities when it was opened; nil: none
 
 	reloading sync.Mutex // held by Reload
 
@@ -54,7 +59,7 @@ func Open(f Files, o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{files: f, opts: o, renewed: make(chan struct{}, 1)}
+	s := &Source{files: f, opts: o, opened: m.roots, renewed: make(chan struct{}, 1)}
 	s.setFault(nil)
 	s.inForce.Store(m)
 	s.measureExpiry(m)
@@ -95,8 +100,13 @@ func (s *Source) Reload() (ok bool) {
 		return false
 	}
 	s.setFault(nil)
-	if m.sum == s.inForce.Load().sum {
+	was := s.inForce.Load()
+	if m.sum == was.sum {
 		return true
+	}
+	same := m.roots == nil || m.roots.Equal(was.roots)
+	if same {
+		m.roots = was.roots
 	}
 	s.inForce.Store(m)
 	s.count(telemetry.Reloaded)
@@ -105,6 +115,9 @@ func (s *Source) Reload() (ok bool) {
 	select {
 	case s.renewed <- struct{}{}:
 	default: // logExpiry has not seen the change before
+	}
+	if !same && s.opts.CAsChanged != nil {
+		s.opts.CAsChanged()
 	}
 	return true
 }
@@ -128,6 +141,21 @@ func (s *Source) count(r telemetry.Reload) {
 	if s.opts.Metrics != nil {
 		s.opts.Metrics.Reload(r)
 	}
+}
+
+// VerifyClient verifies the certificates of a client that is connected already, by the authorities in
+// force. While these are those of the start, the handshake has verified them.
+func (s *Source) VerifyClient(certs []*x509.Certificate) error {
+	roots := s.inForce.Load().roots
+	if roots == s.opened || len(certs) == 0 {
+		return nil
+	}
+	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, c := range certs[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := certs[0].Verify(o)
+	return err
 }
 
 // Server returns the configuration of a server with these protocols (ALPN). With a CAFile every

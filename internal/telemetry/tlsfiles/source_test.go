@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,35 @@ func TestRenewed(t *testing.T) {
 	stop()
 	running.Wait()
 	r.counted("reloaded", 2)
+}
+
+// Connected clients are verified again by other authorities. A certificate of the relay alone changes
+// no authority.
+func TestVerifyClientAfterTheAuthoritiesChanged(t *testing.T) {
+	dir, old, other := t.TempDir(), tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	files := Files{CAFile: tlstest.File(t, dir, "ca", old.PEM())}
+	files.CertFile, files.KeyFile = old.Pair(t).Write(t, dir, "tls")
+	changed := 0
+	src, err := Open(files, Options{CAsChanged: func() { changed++ }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := func(a *tlstest.Authority) []*x509.Certificate {
+		return []*x509.Certificate{a.Pair(t, tlstest.URI("spiffe://a")).TLS(t).Leaf}
+	}
+	verify := func(wantChanged int, wantOld, wantOther bool) {
+		t.Helper()
+		src.Reload()
+		if a, b := src.VerifyClient(leaf(old)), src.VerifyClient(leaf(other)); (a == nil) != wantOld || (b == nil) != wantOther || changed != wantChanged {
+			t.Errorf("%v, %v, changed %d times", a, b, changed)
+		}
+	}
+	old.Pair(t).Write(t, dir, "tls")
+	verify(0, true, true) // the handshake has verified them
+	tlstest.File(t, dir, "ca", slices.Concat(old.PEM(), other.PEM()))
+	verify(1, true, true)
+	tlstest.File(t, dir, "ca", other.PEM())
+	verify(2, false, true)
 }
 
 // Files with the same content are not reloaded.

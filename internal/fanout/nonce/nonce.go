@@ -1,24 +1,29 @@
-package fanout
+// Package nonce makes the nonces of streams (P10), and recognises them (P13).
+//
+// # Concurrency
+//
+// A Sequence is not safe for concurrent use.
+package nonce
 
 import "strconv"
 
-// nonces makes the nonces of one stream (P10). A nonce is a prefix and a number. No other stream of
+// Sequence makes the nonces of one stream (P10). A nonce is a prefix and a number. No other stream of
 // this process has the same prefix, and one of another process is unlikely to have it. So the
 // stream recognises a nonce of another stream (P13).
-type nonces struct {
+type Sequence struct {
 	prefix [prefixLen]byte
 	last   uint64
 }
 
 const prefixLen = 9
 
-// nonceSize is the most that a nonce adds to a body, in bytes.
-const nonceSize = 2 + prefixLen + 13
+// Size is the most that a nonce adds to a body, in bytes.
+const Size = 2 + prefixLen + 13
 
-// newNonces makes the nonces of a stream. process is the process's random number, and stream the
+// New makes the nonces of a stream. process is the process's random number, and stream the
 // stream's number in the process.
-func newNonces(process, stream uint64) nonces {
-	var n nonces
+func New(process, stream uint64) Sequence {
+	var n Sequence
 	// Multiples of the golden ratio differ in their upper bits. With the highest bit set they have
 	// 8 digits.
 	b := strconv.AppendUint(nil, (stream*0x9e3779b97f4a7c15+process)>>24|1<<40, 36)
@@ -27,20 +32,20 @@ func newNonces(process, stream uint64) nonces {
 	return n
 }
 
-// reserve takes the numbers of the next count nonces, and returns the first one.
-func (n *nonces) reserve(count int) (first uint64) {
+// Reserve takes the numbers of the next count nonces, and returns the first one.
+func (n *Sequence) Reserve(count int) (first uint64) {
 	first = n.last + 1
 	n.last += uint64(count)
 	return first
 }
 
-// append appends the nonce with this number to dst.
-func (n *nonces) append(dst []byte, number uint64) []byte {
+// Append appends the nonce with this number to dst.
+func (n *Sequence) Append(dst []byte, number uint64) []byte {
 	return strconv.AppendUint(append(dst, n.prefix[:]...), number, 36)
 }
 
-// number returns the number in a nonce; 0 if the nonce is not of this stream.
-func (n *nonces) number(nonce []byte) uint64 {
+// Number returns the number in a nonce; 0 if the nonce is not of this stream.
+func (n *Sequence) Number(nonce []byte) uint64 {
 	if len(nonce) <= prefixLen || string(nonce[:prefixLen]) != string(n.prefix[:]) {
 		return 0
 	}
