@@ -10,7 +10,6 @@ import (
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
 )
 
@@ -39,7 +38,7 @@ func (r *relay) openAdminGRPC() (err error) {
 	}
 	r.adminGRPC, err = grpcadmin.New(grpcadmin.Options{
 		Guard: r.admin, Clients: r.fanout, Health: r.health,
-		Transport: r.fanout.AdminServerOptions(), Close: fanout.CloseConnection, Log: r.log,
+		Transport: r.fanout.AdminServerOptions(),
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -124,14 +123,6 @@ func (s *Server) AdminServerOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(listener.RequestWindow),
 		grpc.StaticConnWindowSize(listener.RequestWindow),
 		grpc.MaxHeaderListSize(maxHeaders),
-	}
-}
-
-// CloseConnection closes the connection of a call, for a client that does not take its answer: a
-// status would not reach it either.
-func CloseConnection(ctx context.Context) {
-	if conn, _, ok := listener.Of(ctx); ok {
-		_ = conn.Close() // its streams see it
 	}
 }
 

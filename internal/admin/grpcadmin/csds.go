@@ -7,7 +7,6 @@ import (
 	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -15,71 +14,19 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// maxAnswer bounds an answer in bytes, maxTime the time to compute it: the clients need the cores.
+// maxAnswer bounds an answer in bytes: it is what gRPC clients receive by default. maxTime bounds the
+// time to compute it, since the clients need the cores.
 const (
-	maxAnswer = 16 << 20
+	maxAnswer = 4<<20 - 1<<10
 	maxTime   = 10 * time.Second
 )
 
-// fetch answers one request.
-func (s *Server) fetch(_ any, gs grpc.ServerStream) error {
-	req := new(statusv3.ClientStatusRequest)
-	if err := gs.RecvMsg(req); err != nil {
-		return err
-	}
-	return s.answer(gs, req)
-}
-
-// stream answers the requests of a stream one after the other.
-func (s *Server) stream(_ any, gs grpc.ServerStream) error {
-	for {
-		req := new(statusv3.ClientStatusRequest)
-		if err := gs.RecvMsg(req); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := s.answer(gs, req); err != nil {
-			return err
-		}
-	}
-}
-
-// answer answers a request. It returns when the transport has written the answer.
-func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest) error {
-	ctx := gs.Context()
+// FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer.
+func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	which, err := newSelection(req.GetNodeMatchers())
 	if err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	select {
-	case s.held <- struct{}{}:
-		defer func() { <-s.held }()
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	a, err := s.compute(ctx, which, !req.GetExcludeResourceContents())
-	if err != nil {
-		return err
-	}
-	if err := gs.SendMsg(a); err != nil {
-		return err
-	}
-	late := time.NewTimer(s.writeTimeout)
-	defer late.Stop()
-	select {
-	case <-a.left:
-	case <-ctx.Done():
-	case <-late.C:
-		s.opts.Log.Info("connection closed", "reason", "the admin client did not read its answer", "within", s.writeTimeout.String())
-		s.opts.Close(ctx)
-		return status.Error(codes.DeadlineExceeded, "csds: the client did not read the answer in time")
-	}
-	return nil
-}
-
-// compute makes the answer when no other request reads.
-func (s *Server) compute(ctx context.Context, which *selection, contents bool) (*answer, error) {
 	give, ok := s.opts.Guard.Turn(ctx)
 	if !ok {
 		return nil, status.Error(codes.ResourceExhausted, "the relay is busy with other requests")
@@ -91,16 +38,38 @@ func (s *Server) compute(ctx context.Context, which *selection, contents bool) (
 	if err != nil {
 		return nil, tooLong(err, 0, 0)
 	}
-	w := newWriter(ctx, contents)
+	out, configs := new(statusv3.ClientStatusResponse), newConfigs(ctx, !req.GetExcludeResourceContents())
 	for i, streams := range clients {
-		switch err := w.client(streams); {
+		c, err := configs.of(streams)
+		switch {
 		case errors.Is(err, errLarge):
 			return nil, status.Errorf(codes.ResourceExhausted, "csds: the answer exceeds %d bytes after %d of %d clients: select fewer clients with node_matchers, or set exclude_resource_contents", maxAnswer, i+1, len(clients))
 		case err != nil:
 			return nil, tooLong(err, i, len(clients))
 		}
+		out.Config = append(out.Config, c)
 	}
-	return w.out, nil
+	return out, nil
+}
+
+// StreamClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It answers the requests
+// one after the other.
+func (s *Server) StreamClientStatus(gs statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		req, err := gs.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		out, err := s.FetchClientStatus(gs.Context(), req)
+		if err != nil {
+			return err
+		}
+		if err := gs.Send(out); err != nil {
+			return err
+		}
+	}
 }
 
 // tooLong returns the status for a request that took too long or was cancelled.

@@ -198,36 +198,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	if _, err := r.fetch(&statusv3.ClientStatusRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
 	}
-	if len(r.srv.held) != 0 || len(r.gate.turns) != 0 {
-		t.Error("an answer is still held")
+	if len(r.gate.turns) != 0 {
+		t.Error("a request still has its turn")
 	}
-}
-
-// A client that does not read its answer blocks others for a while; then its connection is closed.
-func TestAnswersAreTaken(t *testing.T) {
-	r := newServerFixture(t, nil)
-	r.srv.writeTimeout = 100 * time.Millisecond
-	large := cluster("large")
-	large.AltStatName = strings.Repeat("x y ", 1<<20/4)
-	r.fakeSource.publish(t, xds.ClusterType, nil, large)
-	c := r.client(dial(t, r.down), nodeNamed("n", nil))
-	c.ask(xds.ClusterType)
-	c.Ack()
-	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
-	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	<-r.closed // the client read nothing: the transport's window is smaller than the answer
-	xdstest.Eventually(t, "status", func() error {
-		if n := len(r.srv.held); n != 0 {
-			return fmt.Errorf("%d answers are held", n)
-		}
-		return nil
-	})
-	// The next one is answered. A busy machine may take longer than this patience.
-	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
 }

@@ -23,7 +23,7 @@
 //
 // Nodes, resources and messages are shown without secrets (internal/telemetry/redact). All node
 // matchers of Envoy's protos are supported but custom ones. An unknown matcher is an error. An
-// answer is at most 16 MiB, and is computed in at most ten seconds; beyond that the status
+// answer is at most 4 MiB, and is computed in at most ten seconds; beyond that the status
 // RESOURCE_EXHAUSTED asks for node_matchers.
 //
 // # Access
@@ -34,7 +34,6 @@
 // # Concurrency
 //
 // A Server is safe for concurrent use, and keeps no state. One request at a time reads the clients,
-// over gRPC or HTTP. At most two answers are held until they are written or their connection is
-// closed. New starts nothing. Run returns when all calls have ended, but does not wait for
+// over gRPC or HTTP. New starts nothing. Run returns when all calls have ended, but does not wait for
 // connections in their handshake.
 package grpcadmin

@@ -177,7 +177,6 @@ type serverFixture struct {
 	health     *health.Server
 	down       string // for clients
 	addr       string // for operators
-	closed     chan struct{}
 	stop       func() // waits until Run has returned
 }
 
@@ -189,15 +188,13 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	}
 	r := &serverFixture{
 		t: t, fakeSource: &fakeSource{members: map[*member]bool{}}, gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
-		closed: make(chan struct{}, 100),
 	}
 	log := slog.New(slog.DiscardHandler)
 	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{
-		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.AdminServerOptions(), Log: log,
-		Close: func(ctx context.Context) { fanout.CloseConnection(ctx); r.closed <- struct{}{} },
+		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.AdminServerOptions(),
 	})
 	if err != nil {
 		t.Fatal(err)

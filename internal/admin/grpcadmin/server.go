@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"time"
 
@@ -20,17 +19,16 @@ import (
 	"xdsrelay/internal/fanout/inspect"
 )
 
-// MaxConnections bounds the open connections.
-const MaxConnections = 128
+// MaxConnections bounds the open connections. With maxStreams and maxAnswer it bounds the memory of
+// answers that nobody reads: 1 GiB.
+const MaxConnections = 16
 
 // Bounds for a connection.
 const (
-	maxStreams          = 16        // of a connection
-	maxRequest          = 256 << 10 // bytes
-	maxHeld             = 2         // answers until they are written
-	defaultWriteTimeout = 30 * time.Second
-	idleTimeout         = time.Minute
-	grace               = 2 * time.Second // for calls in progress when Run ends
+	maxStreams  = 16        // of a connection
+	maxRequest  = 256 << 10 // bytes
+	idleTimeout = time.Minute
+	grace       = 2 * time.Second // for calls in progress when Run ends
 )
 
 // Guard decides on access, as admin.Server does.
@@ -44,7 +42,7 @@ type Guard interface {
 // Clients gives the open streams, as fanout.Server does.
 type Clients interface{ ClientConfigs() []inspect.ClientConfig }
 
-// Options of a Server. All but Log are required.
+// Options of a Server. All are required.
 type Options struct {
 	Guard   Guard
 	Clients Clients
@@ -52,32 +50,22 @@ type Options struct {
 	Health *health.Server
 	// Transport has the connection settings (fanout's AdminServerOptions).
 	Transport []grpc.ServerOption
-	// Close closes the connection of a call, given the call's context.
-	Close func(context.Context)
-
-	Log *slog.Logger // nil: slog.Default
 }
 
 // Server serves operators over gRPC.
 type Server struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	opts Options
 	grpc *grpc.Server
-	held chan struct{} // has one element for each answer that is not written yet
-	// writeTimeout bounds the time until an answer is written. Tests shorten it.
-	writeTimeout time.Duration
 }
 
 // New makes a Server, and starts nothing.
 func New(o Options) (*Server, error) {
-	switch {
-	case o.Guard == nil, o.Clients == nil, o.Health == nil, o.Transport == nil, o.Close == nil:
+	if o.Guard == nil || o.Clients == nil || o.Health == nil || o.Transport == nil {
 		return nil, errors.New("grpcadmin: options are missing")
-	case o.Log == nil:
-		o.Log = slog.Default()
 	}
-	s := &Server{opts: o, held: make(chan struct{}, maxHeld), writeTimeout: defaultWriteTimeout}
+	s := &Server{opts: o}
 	s.grpc = grpc.NewServer(append(o.Transport,
-		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxSendMsgSize(maxAnswer+1<<10),
@@ -86,7 +74,7 @@ func New(o Options) (*Server, error) {
 		grpc.UnaryInterceptor(s.guardUnary),
 		grpc.StreamInterceptor(s.guardStream),
 	)...)
-	s.grpc.RegisterService(s.csds(), s)
+	statusv3.RegisterClientStatusDiscoveryServiceServer(s.grpc, s)
 	grpc_health_v1.RegisterHealthServer(s.grpc, o.Health)
 	channelz.RegisterChannelzServiceToServer(s.grpc)
 	reflection.Register(s.grpc)
@@ -132,17 +120,4 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		}
 	}
 	return nil
-}
-
-// csds describes the service. Both of its methods are streams here, because only a stream's handler
-// sends its answer itself and can wait until it is written.
-func (s *Server) csds() *grpc.ServiceDesc {
-	of := &statusv3.ClientStatusDiscoveryService_ServiceDesc
-	return &grpc.ServiceDesc{
-		ServiceName: of.ServiceName, HandlerType: (*any)(nil), Metadata: of.Metadata,
-		Streams: []grpc.StreamDesc{
-			{StreamName: "FetchClientStatus", Handler: s.fetch, ServerStreams: true},
-			{StreamName: "StreamClientStatus", Handler: s.stream, ServerStreams: true, ClientStreams: true},
-		},
-	}
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -19,69 +19,42 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Fields of ClientStatusResponse and of ClientConfig.
-const (
-	responseConfig protowire.Number = 1
-	configNode     protowire.Number = 1
-	configGeneric  protowire.Number = 3
-	configScope    protowire.Number = 4
-)
-
 var errLarge = errors.New("too large")
 
-// writer encodes an answer client by client. Messages for a whole large answer would take several
-// times its size.
-type writer struct {
+// configs makes the parts of an answer, client by client, and counts their bytes.
+type configs struct {
 	ctx      context.Context
 	contents bool
-	out      *answer
-	one      []byte                       // the present client
-	part     []byte                       // a message of it
+	bytes    int
 	shown    map[*xds.Resource]*anypb.Any // resources without their secrets
 }
 
-func newWriter(ctx context.Context, contents bool) *writer {
-	return &writer{ctx: ctx, contents: contents, out: newAnswer(), shown: make(map[*xds.Resource]*anypb.Any)}
+func newConfigs(ctx context.Context, contents bool) *configs {
+	return &configs{ctx: ctx, contents: contents, shown: make(map[*xds.Resource]*anypb.Any)}
 }
 
-// client adds a client, which has these streams.
-func (w *writer) client(streams []inspect.ClientConfig) error {
-	w.one = w.one[:0]
+// of returns the part of a client, which has these streams.
+func (c *configs) of(streams []inspect.ClientConfig) (*statusv3.ClientConfig, error) {
+	out := &statusv3.ClientConfig{ClientScope: redact.Text(streams[0].Node.ID) + " at " + streams[0].Peer}
 	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
-		if err := w.add(configNode, redact.Message(node)); err != nil {
-			return err
-		}
+		out.Node = redact.Message(node).(*corev3.Node)
 	}
+	c.bytes += proto.Size(out)
 	for _, st := range streams {
 		for _, typ := range st.Types() {
 			for r := range typ.Resources {
-				if err := w.add(configGeneric, w.generic(typ.URL, &r)); err != nil {
-					return err
+				g := c.generic(typ.URL, &r)
+				if c.bytes += proto.Size(g); c.bytes > maxAnswer {
+					return nil, errLarge
 				}
+				if err := c.ctx.Err(); err != nil {
+					return nil, err
+				}
+				out.GenericXdsConfigs = append(out.GenericXdsConfigs, g)
 			}
 		}
 	}
-	w.one = protowire.AppendTag(w.one, configScope, protowire.BytesType)
-	w.one = protowire.AppendString(w.one, redact.Text(streams[0].Node.ID)+" at "+streams[0].Peer)
-	if len(w.out.wire)+len(w.one) > maxAnswer {
-		return errLarge
-	}
-	w.out.wire = protowire.AppendTag(w.out.wire, responseConfig, protowire.BytesType)
-	w.out.wire = protowire.AppendBytes(w.out.wire, w.one)
-	return nil
-}
-
-// add adds a message to the present client.
-func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
-	if w.part, err = (proto.MarshalOptions{}).MarshalAppend(w.part[:0], m); err != nil {
-		return err
-	}
-	w.one = protowire.AppendTag(w.one, field, protowire.BytesType)
-	w.one = protowire.AppendBytes(w.one, w.part)
-	if len(w.out.wire)+len(w.one) > maxAnswer {
-		return errLarge
-	}
-	return w.ctx.Err()
+	return out, nil
 }
 
 var clientStatus = map[inspect.NameStatus]adminv3.ClientResourceStatus{
@@ -100,16 +73,16 @@ var configStatus = map[string]statusv3.ConfigStatus{
 	inspect.StateNacked:  statusv3.ConfigStatus_ERROR,
 }
 
-func (w *writer) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
+func (c *configs) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
 	g := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: string(typ), Name: redact.Text(r.Name), VersionInfo: r.Version, LastUpdated: timestamp(r.Updated),
 		ClientStatus: clientStatus[r.NameStatus], ConfigStatus: configStatus[r.State],
-		XdsConfig: w.resource(r.Has),
+		XdsConfig: c.resource(r.Has),
 	}
 	switch {
 	case r.Nack != nil:
 		g.ErrorState = &adminv3.UpdateFailureState{
-			FailedConfiguration: w.resource(r.Nacked), VersionInfo: r.Nack.Version, Details: nackDetails(codes.Code(r.Nack.Code), r.Nack.Message),
+			FailedConfiguration: c.resource(r.Nacked), VersionInfo: r.Nack.Version, Details: nackDetails(codes.Code(r.Nack.Code), r.Nack.Message),
 			LastUpdateAttempt: timestamp(r.Nack.At),
 		}
 	case r.Error != nil:
@@ -143,18 +116,18 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 }
 
 // resource returns a resource without secrets; nil if contents are excluded.
-func (w *writer) resource(r *xds.Resource) *anypb.Any {
-	if r == nil || !w.contents {
+func (c *configs) resource(r *xds.Resource) *anypb.Any {
+	if r == nil || !c.contents {
 		return nil
 	}
-	a, known := w.shown[r]
+	a, known := c.shown[r]
 	if !known {
 		a = new(anypb.Any)
 		if proto.Unmarshal(r.Any(), a) != nil { // it was read when it came
 			a = &anypb.Any{TypeUrl: string(r.TypeURL())}
 		}
 		a = redact.Any(a)
-		w.shown[r] = a
+		c.shown[r] = a
 	}
 	return a
 }
