@@ -13,8 +13,8 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 # `make race` fails.
 RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-race)
 
-# staticcheck is pinned in tools/go.mod. Its dependencies are thus no dependencies of the relay.
-STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+# golangci-lint is pinned in tools/lint/go.mod. Its dependencies are thus no dependencies of the relay.
+GOLANGCI := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
 
@@ -114,6 +114,20 @@ fuzz: ## fuzz each decoder of input from clients, origins and files, FUZZTIME=1m
 	  done; \
 	done
 
+# Tests of packages that depend on grpc's inside, such as when it returns a buffer and what its errors
+# say, run with its newest release.
+GRPC_LATEST ?= .cache/grpc-latest.mod
+
+.PHONY: grpc-latest
+grpc-latest: ## run the tests that depend on grpc's inside with its newest release
+	@mkdir -p $(dir $(GRPC_LATEST))
+	cp go.mod $(GRPC_LATEST) && cp go.sum $(GRPC_LATEST:.mod=.sum)
+	$(GO) get -modfile=$(GRPC_LATEST) google.golang.org/grpc@latest
+	$(GO) test -modfile=$(GRPC_LATEST) -count=1 ./internal/buffers ./internal/fanout/... ./internal/upstream/... ./internal/admin/grpcadmin
+
+.PHONY: nightly
+nightly: fuzz model race grpc-latest ## fuzz, run models with new seeds, the race detector, and grpc's newest release
+
 .PHONY: race
 race: ## run all tests with the race detector, also in the built binary
 	RELAY_RACE=1 $(GO) test -race -count=1 -timeout 20m ./...
@@ -178,11 +192,10 @@ vuln: ## find known vulnerabilities in called code by govulncheck; needs a netwo
 	$(GO) tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: lint
-lint: ## run gofmt, go vet and staticcheck
+lint: ## run gofmt and golangci-lint
 	@files=$$(gofmt -l cmd config integration internal tools); \
 	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
-	$(GO) vet ./...
-	$(STATICCHECK) ./...
+	$(GOLANGCI) run ./...
 
 # A test fails if they differ.
 .PHONY: docs

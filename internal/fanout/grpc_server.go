@@ -83,7 +83,7 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	s.pingAfter.Store(int64(k.Time))
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		//lint:ignore SA1019 A registered compressor would also be offered to origins.
+		//nolint:staticcheck // A registered compressor would also be offered to origins.
 		grpc.RPCDecompressor(noGzip{}),
 		grpc.UnknownServiceHandler(s.refuseMethod),
 		grpc.Creds(listener.Credentials(s.refusing)),

@@ -24,7 +24,7 @@ func TestUnsupportedCallsAreNamed(t *testing.T) {
 	}{
 		"service": {"/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats", nil, telemetry.UnknownMethod, "no method /envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"},
 		"method":  {"/" + aggregated + "/FetchAggregatedResources", nil, telemetry.UnknownMethod, "no method /" + aggregated + "/FetchAggregatedResources"},
-		//lint:ignore SA1019 A registered compressor would change the other tests.
+		//nolint:staticcheck // A registered compressor would change the other tests.
 		"gzip": {delta, []grpc.DialOption{grpc.WithCompressor(grpc.NewGZIPCompressor())}, telemetry.Compression, "the client compresses its requests with gzip"},
 	} {
 		t.Run(name, func(t *testing.T) {
