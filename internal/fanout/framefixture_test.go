@@ -75,7 +75,9 @@ func (w *frameFixture) sub(names ...string) { w.T.Helper(); w.ask(0, names...) }
 func (w *frameFixture) ack() { w.T.Helper(); w.ask(w.seq) }
 
 func (w *frameFixture) plan() session.Plan {
-	return w.s.Next(w.Cur, session.Moment{Now: w.Now, AckTimeout: ackTimeout})
+	p := w.s.Next(w.Cur, session.Moment{Now: w.Now, AckTimeout: ackTimeout})
+	w.s.Planned(&p)
+	return p
 }
 
 // answered is what the session is to be sent by this replica.

@@ -82,6 +82,7 @@ func (st *stream) sendType(v *view, i int) bool {
 	st.mu.Lock()
 	epoch := ty.epoch
 	plan := ty.Next(v.cur[i], st.moment(v, i))
+	ty.Planned(&plan)
 	clusters, routesWait := ty.Type.URL == xds.ClusterType && ty.Began(), time.Duration(0)
 	if clusters {
 		routesWait = ty.RoutesWait(v.cur[i])

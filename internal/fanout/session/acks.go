@@ -46,6 +46,9 @@ type inFlight struct {
 	changeWaits bool         // a change waits for an ACK: the ACK or NACK wakes the session
 }
 
+// Planned records whether a change of the plan waits for an ACK.
+func (s *Session) Planned(p *Plan) { s.inFlight.changeWaits = s.inFlight.changeWaits || p.changeWaits }
+
 func (in *inFlight) any() bool { return len(in.responses) > 0 }
 
 // limit forgets the oldest response if there are too many.

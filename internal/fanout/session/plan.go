@@ -37,7 +37,8 @@ type Plan struct {
 	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
 	Until time.Time // when to plan again at the latest; zero: at the next change
-
+	// changeWaits: a change waits for an ACK (P19).
+	changeWaits bool
 	base    baseline // of a shared response: what it is compared with
 	content Content  // of an own response, computed for this client alone
 	// BeforeACK: it answers names while an ACK is pending (P19), and does not move the session to
@@ -66,7 +67,9 @@ func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 // Shared reports whether other sessions may have an equal Key, and then send the same.
 func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Unshared.Load() }
 
-// Next plans what to send of a snapshot now.
+// Next plans what to send of a snapshot now. It changes nothing but the time until which the session
+// waits for names (P67). The caller passes the plan to Planned, and then to Sent, NothingToSend or
+// TooLarge.
 func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
 		return plan
@@ -88,13 +91,12 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 		if s.form.Variant == xds.Delta {
 			p := c.planner(&plan, m.Now)
 			if p.planBeforeACK(); plan.do != nothing && !s.isTooLarge(&plan) {
-				plan.Until, s.inFlight.changeWaits = until, true // the rest waits
+				plan.Until, plan.changeWaits = until, true // the rest waits
 				return plan
 			}
 		}
 		if c.pending() || c.anyRenewal() {
-			s.inFlight.changeWaits = true
-			return Plan{Until: until}
+			return Plan{Until: until, changeWaits: true}
 		}
 		return Plan{Until: namesUntil}
 	}

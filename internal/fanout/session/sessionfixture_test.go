@@ -111,6 +111,7 @@ func (w *sessionFixture) send(r request) Outcome {
 	out := w.s.Request(&req, w.intern(want), seq)
 	w.again = w.s.Retry(&req, w.Cur)
 	w.Builder.RequestAgain(w.again...)
+	w.check()
 	return out
 }
 
@@ -193,7 +194,9 @@ func (w *sessionFixture) made(p *Plan) *frame {
 
 // respond runs the session as a worker does; nil: it sends nothing.
 func (w *sessionFixture) respond() *frame {
+	defer w.check()
 	p := w.s.Next(w.Cur, w.moment())
+	w.s.Planned(&p)
 	if !p.Sends() {
 		return nil
 	}
