@@ -39,8 +39,8 @@ type Plan struct {
 	Until time.Time // when to plan again at the latest; zero: at the next change
 	// changeWaits: a change waits for an ACK (P19).
 	changeWaits bool
-	base    baseline // of a shared response: what it is compared with
-	content Content  // of an own response, computed for this client alone
+	base        baseline // of a shared response: what it is compared with
+	content     Content  // of an own response, computed for this client alone
 	// BeforeACK: it answers names while an ACK is pending (P19), and does not move the session to
 	// To.
 	BeforeACK       bool
