@@ -154,11 +154,11 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.active.Load()),
-		NewSubscriber: func(id string, node []byte, sink upstream.Sink, first orchestrator.Subscriber) orchestrator.Subscriber {
+		NewSource: func(id string, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
 			if first != nil {
-				return first.(*upstream.Subscriber).Second(sink)
+				return first.(*upstream.Source).Second(sink)
 			}
-			return r.origins.NewSubscriber(id, node, sink)
+			return r.origins.NewSource(id, node, sink)
 		},
 		SotWOrigins:        u.Variant == config.VariantSotW,
 		FirstAnswerTimeout: u.FirstAnswerTimeout,

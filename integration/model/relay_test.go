@@ -74,11 +74,11 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
-		NewSubscriber: func(id string, node []byte, sink upstream.Sink, first orchestrator.Subscriber) orchestrator.Subscriber {
+		NewSource: func(id string, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
 			if first != nil {
-				return first.(*upstream.Subscriber).Second(sink)
+				return first.(*upstream.Source).Second(sink)
 			}
-			return origins.NewSubscriber(id, node, sink)
+			return origins.NewSource(id, node, sink)
 		},
 		SotWOrigins:        variant == xds.SotW,
 		FirstAnswerTimeout: time.Minute,

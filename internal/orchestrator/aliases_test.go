@@ -112,7 +112,7 @@ func TestP65_ForgottenByAlias(t *testing.T) {
 		held := func(want ...string) {
 			t.Helper()
 			var got []string
-			for r := range f.sink.Held(vhds).Resources {
+			for r := range f.sink.Newest(vhds).Resources {
 				got = append(got, r.Name)
 			}
 			if !slices.Equal(got, want) {
@@ -129,7 +129,7 @@ func TestP65_ForgottenByAlias(t *testing.T) {
 		synctest.Wait()
 		held()
 		for _, n := range []string{"r/v", "r/a", "r/b", "xdstp://o/T/c/x", "xdstp://o/T/c/*"} {
-			if f.sink.Held(vhds).Known(n) {
+			if f.sink.Newest(vhds).Known(n) {
 				t.Errorf("%s is still known", n)
 			}
 		}
@@ -148,7 +148,7 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 		f.update(t, vhds, false, "r/v")
 		late, sub := w.join("web", vhds).want("r/a"), subscription("r/a")
 		equal(t, "r/a", late.sees(sub, "r/a"), "-")
-		if f.sink.Held(vhds).Known("r/v") {
+		if f.sink.Newest(vhds).Known("r/v") {
 			t.Error("r/v is known")
 		}
 	})

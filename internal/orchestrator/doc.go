@@ -5,7 +5,7 @@
 //
 // A member is one type of one client stream. It sees the State that its Group published last.
 //
-// A group has one upstream stream: an upstream.Subscriber, which reconnects as needed, behind an
+// A group has one upstream stream: an upstream.Source, which reconnects as needed, behind an
 // upstreamHandle. The group opens a second one when a type is subscribed both by wildcard and by
 // names, and closes a stream that carries nothing (P50).
 //

@@ -147,7 +147,7 @@ func options(t testing.TB) Options {
 func newRegistryFixture(t testing.TB, o Options) *registryFixture {
 	t.Helper()
 	w := &registryFixture{t: t, stop: func() {}}
-	o.NewSubscriber = func(id string, node []byte, sink upstream.Sink, _ Subscriber) Subscriber {
+	o.NewSource = func(id string, node []byte, sink upstream.Sink, _ Source) Source {
 		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()

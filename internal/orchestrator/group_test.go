@@ -151,7 +151,7 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		equal(t, "after linger", f.requested(eds), "y")
-		if f.sink.Held(eds).Known("x") {
+		if f.sink.Newest(eds).Known("x") {
 			t.Error("x is still known")
 		}
 
@@ -195,7 +195,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		equal(t, "requested", f.requested(eds), "")
-		if s := f.sink.Held(eds); s != nil {
+		if s := f.sink.Newest(eds); s != nil {
 			t.Errorf("%d resources are held", s.Len())
 		}
 		st := w.status("web")
@@ -207,8 +207,8 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		f.update(t, eds, true, "x=1", "y=1")
 		f.update(t, eds, false, "x=2", "y=2", "z")
 		equal(t, "x", b.sees(subscription("x"), "x"), "2")
-		equal(t, "not requested", f.sink.Held(eds).Len(), 1)
-		if f.sink.Held(eds).Known("z") {
+		equal(t, "not requested", f.sink.Newest(eds).Len(), 1)
+		if f.sink.Newest(eds).Known("z") {
 			t.Error("an absence is known without a subscription")
 		}
 	})
@@ -278,7 +278,7 @@ func TestSettle(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		time.Sleep(600 * time.Millisecond)
 		f.update(t, eds, false, "y=2")
-		equal(t, "held", content(f.sink.Held(eds).Held("y")), "2")
+		equal(t, "held", content(f.sink.Newest(eds).Held("y")), "2")
 		equal(t, "before it settled", a.sees(sub, "x")+a.sees(sub, "y"), "11")
 		equal(t, "woken before", a.woken(), 0)
 		time.Sleep(400 * time.Millisecond) // from the first change

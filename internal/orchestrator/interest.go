@@ -25,7 +25,7 @@ func (g *Group) sendInterest() {
 	for _, h := range g.upstreams() {
 		if now := interestOn(g.views, h); !now.Same(h.sent) {
 			h.sent, g.changed = now, true
-			h.subscriber.SetInterest(now)
+			h.source.SetInterest(now)
 		}
 	}
 	for _, v := range g.views {

@@ -126,7 +126,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		if a.State() != nil {
 			t.Error("the store is served though the origin may be reachable")
 		}
-		if s := f.sink.Held(cds); s.Len() != 2 || !s.Part(true).Answered() {
+		if s := f.sink.Newest(cds); s.Len() != 2 || !s.Part(true).Answered() {
 			t.Errorf("%d stored resources are listed upstream", s.Len())
 		}
 		f.failed()
@@ -369,7 +369,7 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 		pass(200 * time.Millisecond)
 		for _, f := range w.streams("web") {
 			equal(t, "a stream runs", f.alive(), true)
-			equal(t, "the stream lists x", f.sink.Held(eds).Held("x") != nil, true)
+			equal(t, "the stream lists x", f.sink.Newest(eds).Held("x") != nil, true)
 		}
 	})
 }

@@ -17,9 +17,9 @@ import (
 type Options struct {
 	// Settings are the initial settings.
 	Settings
-	// NewSubscriber makes the upstream stream of a key; it starts nothing. first is nil for the
+	// NewSource makes the upstream stream of a key; it starts nothing. first is nil for the
 	// key's first stream. The second stream uses the origin of the first one (P50).
-	NewSubscriber func(id string, node []byte, sink upstream.Sink, first Subscriber) Subscriber
+	NewSource func(id string, node []byte, sink upstream.Sink, first Source) Source
 	// SotWOrigins says that upstream streams use SotW (P52: followers.go).
 	SotWOrigins bool
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
@@ -43,8 +43,8 @@ type Keys interface {
 	Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 }
 
-// Subscriber is a key's upstream stream, over all reconnects, as upstream.Subscriber is.
-type Subscriber interface {
+// Source is a key's upstream stream, over all reconnects, as upstream.Source is.
+type Source interface {
 	// SetInterest sets the interest. It never blocks.
 	SetInterest(i *snapshot.Interest)
 	// Suspended returns what the stream does not carry, because the origin ends each stream with it.

@@ -454,7 +454,7 @@ func TestLimitNamesPerKey(t *testing.T) {
 		if a.refusal() != nil {
 			t.Errorf("a was ended: %v", a.refusal())
 		}
-		if f.sink.Held(eds).Known("y") {
+		if f.sink.Newest(eds).Known("y") {
 			t.Error("y is still known")
 		}
 	})

@@ -278,7 +278,7 @@ func TestP50_LateUpdatesOfAStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, "n", a.sees(subscription("n"), "n"), "1")
-		equal(t, "held", f.sink.Held(cds).Len(), 1)
+		equal(t, "held", f.sink.Newest(cds).Len(), 1)
 	})
 }
 

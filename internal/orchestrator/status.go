@@ -85,8 +85,8 @@ func (g *Group) Status() Status {
 	s.State, s.Refusal = g.state.Load(), g.refusal.Load()
 	for _, h := range g.upstreams() {
 		s.Upstreams = append(s.Upstreams, *h.status.Load())
-		s.Suspended = append(s.Suspended, h.subscriber.Suspended()...)
-		if e := h.subscriber.FrequentEnds(); e != nil {
+		s.Suspended = append(s.Suspended, h.source.Suspended()...)
+		if e := h.source.FrequentEnds(); e != nil {
 			s.FrequentEnds = append(s.FrequentEnds, *e)
 		}
 	}

@@ -32,7 +32,7 @@ func (g *Group) updateReachability(now time.Time) {
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
 	// What is being read may be all that clients need.
 	failed := s.Failed && (!g.loading || late)
-	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.subscriber.Excluding() })
+	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.source.Excluding() })
 	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !excluding)
 	g.serveStored = g.unreachable || late
 	g.refusalLogged = g.refusalLogged && !g.responded()

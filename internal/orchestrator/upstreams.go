@@ -18,9 +18,9 @@ import (
 // of that stream, so the group knows which stream brought an Update.
 type upstreamHandle struct {
 	// Constant.
-	group      *Group
-	subscriber Subscriber
-	cancel     context.CancelFunc // nil: the stream is not started
+	group  *Group
+	source Source
+	cancel context.CancelFunc // nil: the stream is not started
 
 	// Safe for concurrent use.
 	status    atomic.Pointer[upstream.Status]
@@ -42,16 +42,16 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 	h.status.Store(new(upstream.Status))
 	h.openedAt.Store(new(time.Time))
 	h.seen = h.status.Load()
-	var beside Subscriber
+	var beside Source
 	if first != nil {
-		beside = first.subscriber
+		beside = first.source
 	}
-	h.subscriber = g.opts.NewSubscriber(g.key.String(), g.representative.Bytes(), h, beside)
+	h.source = g.opts.NewSource(g.key.String(), g.representative.Bytes(), h, beside)
 	return h
 }
 
-// Held implements upstream.Sink.
-func (h *upstreamHandle) Held(typ xds.TypeURL) *snapshot.Snapshot {
+// Newest implements upstream.Sink.
+func (h *upstreamHandle) Newest(typ xds.TypeURL) *snapshot.Snapshot {
 	v := h.group.View(typ)
 	if v == nil {
 		return nil
@@ -98,7 +98,7 @@ func (h *upstreamHandle) connected() bool { return h.status.Load().Connected }
 
 // run runs the upstream stream. If the stream fails for good, the group keeps what it holds.
 func (h *upstreamHandle) run(ctx context.Context) {
-	err := h.subscriber.Run(ctx)
+	err := h.source.Run(ctx)
 	if ctx.Err() != nil || errors.Is(err, errDropped) {
 		return
 	}
@@ -146,7 +146,7 @@ func (g *Group) startUpstreams(now time.Time) {
 		}
 		ctx, cancel := context.WithCancel(g.ctx)
 		h.cancel = cancel
-		h.subscriber.SetMetrics(g.metrics)
+		h.source.SetMetrics(g.metrics)
 		g.wg.Go(func() {
 			defer cancel()
 			h.run(ctx)

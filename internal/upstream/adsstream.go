@@ -26,7 +26,7 @@ import (
 // the loop, which decides whether to accept it. The receiver then makes the update and waits until
 // it is applied, so that a large update delays only the next response.
 type adsStream struct {
-	stream       *originStream
+	stream       *stream
 	cs           grpc.ClientStream
 	conn         *connections.Connection
 	began        int64 // conn.ReceivedOfLarge when the stream was opened
@@ -50,7 +50,7 @@ type incoming struct {
 	err      error
 }
 
-func newADSStream(s *originStream, cs grpc.ClientStream, c *connections.Connection) *adsStream {
+func newADSStream(s *stream, cs grpc.ClientStream, c *connections.Connection) *adsStream {
 	opts := &s.client.opts
 	return &adsStream{
 		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: opts.Variant,
@@ -58,8 +58,8 @@ func newADSStream(s *originStream, cs grpc.ClientStream, c *connections.Connecti
 			Origin:                    s.at.name,
 			Node:                      s.node,
 			SetNodeOnFirstMessageOnly: opts.SetNodeOnFirstMessageOnly,
-			Held:                      s.Held,
-			Resumption:                s.resumption,
+			Newest:                    s.Newest,
+			LastVersions:              s.lastVersions,
 			MaxRequestBytes:           opts.MaxRequestBytes,
 			NACKDelay:                 func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
 			MinNACKDelay:              opts.Backoff.Base,
@@ -83,7 +83,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	var promoted <-chan struct{}
 	if p := a.stream.probing.Load(); p != nil {
 		promoted = p.promoted
-		p.begin(interest, a.stream.Held)
+		p.begin(interest, a.stream.Newest)
 	}
 	var tick <-chan time.Time // while probing
 	answers := 0              // of the probe at the last tick
@@ -358,7 +358,7 @@ func (a *adsStream) sendToLoop(ctx context.Context, in incoming) bool {
 // apply makes an update of an accepted response and applies it.
 func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Decision, now time.Time, trace *tracing.Update) incoming {
 	s := a.stream
-	u, n := adsclient.BuildUpdate(a.variant, d, r, s.Held(r.TypeURL), now)
+	u, n := adsclient.BuildUpdate(a.variant, d, r, s.Newest(r.TypeURL), now)
 	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false
 	if d.Wanted() {

@@ -5,25 +5,26 @@
 // together know about one origin: whether it is away or silent, and when a key may open a stream
 // there (originstate.go). An attemptEnd says which attempts are failures (attempt.go).
 //
-// A Subscriber keeps one key subscribed for as long as the key lives (subscriber.go). It chooses
-// the origin, and reconnects at the same origin or at the next (P54, P56; backoff.go). An
-// originStream is a Subscriber's stream at one origin (originstream.go): the key's stream, a probe
-// of a preferred origin, which becomes the key's stream (probe.go), or a trial of what the origin
-// may end the key's stream for (suspects.go, package suspects).
+// A Source keeps one key subscribed for as long as the key lives (source.go). It chooses the origin,
+// and reconnects at the same origin or at the next (P54, P56; backoff.go). A stream is a Source's
+// stream at one origin (stream.go): the key's stream, a probe of a preferred origin, which becomes
+// the key's stream (probe.go), or a trial of what the origin may end the key's stream for
+// (suspects.go, package suspects). An interestCell hands each stream the newest interest
+// (interest.go).
 //
 // An origin is reached over gRPC (grpc.go, package connections), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
 // wrong origin shows before a client needs it. Keys wait for this connection instead of dialing. Both
-// kinds serve an originStream. An adsStream runs one gRPC stream (adsstream.go). Package
+// kinds serve a stream. An adsStream runs one gRPC stream (adsstream.go). Package
 // adsclient decides what to send on it and what a response means.
 //
 // # Concurrency
 //
-// Constructors start nothing. Client.Run must run for as long as any Subscriber's Run does. Both
+// Constructors start nothing. Client.Run must run for as long as any Source's Run does. Both
 // return once all goroutines that they started have ended.
 //
-// Subscriber.SetInterest, Subscriber.Suspended and Client.Origins may be called from any goroutine and
-// never block. The rest of a Subscriber belongs to the goroutine of Run, which makes the attempts at
+// Source.SetInterest, Source.Suspended and Client.Origins may be called from any goroutine and
+// never block. The rest of a Source belongs to the goroutine of Run, which makes the attempts at
 // the origin in use. While a gRPC stream is open this goroutine owns the conversation. A second
 // goroutine only receives. For each request, a further goroutine sends it and ends. Each origin that
 // is probed has a goroutine, which makes the attempts there in the same way. While something is
@@ -33,5 +34,5 @@
 // Of one stream, Sink.Update is called by one goroutine at a time: by the receiver for a response, and
 // by the loop for responses that a probe kept back. The key's stream and a trial may call it at the
 // same time. A probe calls neither Sink.Update nor Sink.Status before it becomes the key's stream. All
-// of them call Sink.Held.
+// of them call Sink.Newest.
 package upstream

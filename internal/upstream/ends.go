@@ -45,7 +45,7 @@ func (e *streamEnds) frequent(now time.Time) *Ends {
 
 // FrequentEnds returns the ends of the key's stream if it ended 5 times or more within the last
 // minute. Nil: it did not, or the origin is away. Any goroutine.
-func (s *Subscriber) FrequentEnds() *Ends {
+func (s *Source) FrequentEnds() *Ends {
 	s.mu.Lock()
 	at, out := s.ends.at, s.ends.frequent(time.Now())
 	s.mu.Unlock()

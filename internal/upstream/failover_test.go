@@ -163,7 +163,7 @@ func gone(v xds.Variant, names ...string) []string {
 const lds = xds.ListenerType
 
 // failOver starts a stream whose first origin refuses it and whose second one serves it.
-func (r *relay) failOver(first, second *fakeOrigin, types ...snapshot.TypeInterest) (*Subscriber, *testSink, *fakeStream) {
+func (r *relay) failOver(first, second *fakeOrigin, types ...snapshot.TypeInterest) (*Source, *testSink, *fakeStream) {
 	stream, sink := r.stream(types...)
 	first.refuse(2)
 	return stream, sink, second.serve(len(types))

@@ -230,20 +230,20 @@ func (r *relay) fail(at *originState) {
 }
 
 // stream runs a stream with this interest.
-func (r *relay) stream(types ...snapshot.TypeInterest) (*Subscriber, *testSink) {
+func (r *relay) stream(types ...snapshot.TypeInterest) (*Source, *testSink) {
 	sink := newTestSink()
 	return r.run(sink, types...), sink
 }
 
 // run runs a stream with this sink.
-func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Subscriber {
-	s := r.client.NewSubscriber("key", nil, sink)
+func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Source {
+	s := r.client.NewSource("key", nil, sink)
 	r.start(s, sink, types...)
 	return s
 }
 
 // start runs this stream with this sink.
-func (r *relay) start(s *Subscriber, sink *testSink, types ...snapshot.TypeInterest) {
+func (r *relay) start(s *Source, sink *testSink, types ...snapshot.TypeInterest) {
 	s.SetInterest(sink.Want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {

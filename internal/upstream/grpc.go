@@ -180,7 +180,7 @@ func (o *grpcOrigin) waitBeforeRetry(ctx context.Context, d time.Duration) { sle
 // errFull: the origin takes no more streams on this connection.
 var errFull = errors.New("origin accepts no more streams on this connection")
 
-func (o *grpcOrigin) serve(ctx context.Context, stream *originStream) error {
+func (o *grpcOrigin) serve(ctx context.Context, stream *stream) error {
 	c, err := o.pool.Lease()
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 		sink.UntilNames(t, eds, "b", "c")
 		o.Put(noCluster, xdstest.Endpoints("new", 1))
 		sink.UntilNames(t, eds, "b", "c", "new")
-		was := sink.Held(eds).Held("b")
+		was := sink.Newest(eds).Held("b")
 		o.Put(noCluster, xdstest.Endpoints("b", 7))
 		sink.Until(t, "change", func() bool { return !sink.Snapshots[eds].Held("b").Same(was) })
 		stream.SetInterest(sink.Want(named(eds, "a", "b", "c", "new"))) // unsubscribed and subscribed again
@@ -61,7 +61,7 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		// removed meanwhile.
 		o.Stop()
 		sink.Until(t, "loss", func() bool { return !sink.lastStatus().Connected })
-		held := sink.Held(cds)
+		held := sink.Newest(cds)
 		o.Put(noCluster, xdstest.Cluster("e", 1))
 		o.Remove(noCluster, string(cds), "c")
 		o.Start()
@@ -69,7 +69,7 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		if v == xds.Delta && len(o.Requests(func(r xdstest.Request) bool { return r.Versions == 2 })) != 1 {
 			t.Error("the relay did not list two versions")
 		}
-		if sink.Held(cds).Held("b") != held.Held("b") {
+		if sink.Newest(cds).Held("b") != held.Held("b") {
 			t.Error("an unchanged resource was rebuilt")
 		}
 	})

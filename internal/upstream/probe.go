@@ -46,7 +46,7 @@ var errIncomplete = errors.New("origin did not answer all types of the probe")
 
 // seekPreferred ends the stay at an origin once a preferred one answers a probe. The key's second
 // stream does not probe. It follows the first one to its origin.
-func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, end context.CancelCauseFunc) {
+func (s *Source) seekPreferred(ctx, stay context.Context, at *originState, end context.CancelCauseFunc) {
 	if s.first != nil {
 		if other := s.first.awaitOther(stay, at); other != nil {
 			end(&move{to: other, reason: telemetry.Switched})
@@ -72,7 +72,7 @@ func (s *Subscriber) seekPreferred(ctx, stay context.Context, at *originState, e
 
 // probe probes an origin again and again, first after delay. It returns true once the origin
 // answered, with the stream that did, if it can become the key's. It returns false if stay ended.
-func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay time.Duration) (*originStream, bool) {
+func (s *Source) probe(ctx, stay context.Context, at *originState, delay time.Duration) (*stream, bool) {
 	warned := false
 	for failures, wait := 0, delay; ; {
 		sleep(stay, wait)
@@ -103,10 +103,10 @@ func (s *Subscriber) probe(ctx, stay context.Context, at *originState, delay tim
 // probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
 // origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
 // that were not answered.
-func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (_ *originStream, missing []string, err error) {
+func (s *Source) probeOnce(ctx, stay context.Context, at *originState) (_ *stream, missing []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	p := &probe{end: end, ended: make(chan struct{}), ready: make(chan struct{}), promoted: make(chan struct{}), covered: make(map[typePart]bool)}
-	stream := s.newOriginStream(at, make(adsclient.Resumption))
+	stream := s.newStream(at, make(adsclient.LastVersions))
 	stream.probing.Store(p)
 	if stream.carriedNow().Empty() {
 		end(errReopen)
@@ -137,40 +137,40 @@ func (s *Subscriber) probeOnce(ctx, stay context.Context, at *originState) (_ *o
 }
 
 // discard ends a probe and waits for its end.
-func (o *originStream) discard() {
-	p := o.probing.Load()
+func (s *stream) discard() {
+	p := s.probing.Load()
 	p.end(nil)
 	<-p.ended
-	o.close()
+	s.close()
 }
 
 // run is attempt for the key's stream. If the stream was a probe, its attempt runs already.
-func (o *originStream) run(ctx context.Context, wait time.Duration) error {
-	p := o.probing.Load()
+func (s *stream) run(ctx context.Context, wait time.Duration) error {
+	p := s.probing.Load()
 	if p == nil {
-		return o.attempt(ctx, wait)
+		return s.attempt(ctx, wait)
 	}
 	close(p.promoted)
 	defer context.AfterFunc(ctx, func() { p.end(context.Cause(ctx)) })()
 	defer p.end(nil)
 	<-p.ended
-	o.probing.Store(nil) // it may have ended before it was promoted
+	s.probing.Store(nil) // it may have ended before it was promoted
 	return p.err
 }
 
 // promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted is
 // true, the stream has to be opened again after that: the other origin added a resource to a wildcard
 // meanwhile, and in delta this origin does not say that it does not have it.
-func (o *originStream) promote() (kept []keptResponse, unlisted bool) {
-	p := o.probing.Swap(nil)
-	o.interest.Notify() // the key's stream carries more
-	o.report(Status{Connected: true})
+func (s *stream) promote() (kept []keptResponse, unlisted bool) {
+	p := s.probing.Swap(nil)
+	s.interest.Notify() // the key's stream carries more
+	s.report(Status{Connected: true})
 	for typ, before := range p.before {
-		for r := range o.sink.Held(typ).Part(true).Resources {
+		for r := range s.sink.Newest(typ).Part(true).Resources {
 			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
 		}
 	}
-	return p.kept, unlisted && o.client.opts.Variant == xds.Delta
+	return p.kept, unlisted && s.client.opts.Variant == xds.Delta
 }
 
 // begin records what is held when the probe lists it.
@@ -214,13 +214,13 @@ func (p *probe) missing(i *snapshot.Interest) (out []typePart) {
 // knownOnly is what a probe carries of the interest: what is known of the types of which something is
 // held. What no origin has answered is not among it, because it may end the stream (P68). If nothing
 // is held, the probe carries everything.
-func (s *Subscriber) knownOnly(i *snapshot.Interest) *snapshot.Interest {
+func (s *Source) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	if i == nil {
 		return out
 	}
 	for _, t := range i.Types {
-		part := s.sink.Held(t.Type).Part(t.Wildcard)
+		part := s.sink.Newest(t.Type).Part(t.Wildcard)
 		switch {
 		case !holds(part):
 			continue
@@ -249,7 +249,7 @@ const minReturn = time.Minute
 
 // leftOrigin counts a return that did not last, when the key leaves an origin that
 // failed.
-func (s *Subscriber) leftOrigin(at *originState) {
+func (s *Source) leftOrigin(at *originState) {
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < minReturn:
@@ -262,7 +262,7 @@ func (s *Subscriber) leftOrigin(at *originState) {
 
 // probeDelay is the first wait before an origin is probed. It grows with each return that ended
 // soon, so that keys do not alternate between origins.
-func (s *Subscriber) probeDelay(at *originState) time.Duration {
+func (s *Source) probeDelay(at *originState) time.Duration {
 	n := s.shortReturns[at]
 	if n == 0 {
 		return 0

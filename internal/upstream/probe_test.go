@@ -211,7 +211,7 @@ func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 }
 
 // keyed starts a key that the second origin serves.
-func (r *relay) keyed(second *fakeOrigin, name string) (*Subscriber, *testSink) {
+func (r *relay) keyed(second *fakeOrigin, name string) (*Source, *testSink) {
 	r.t.Helper()
 	stream, sink := r.stream(named(rds, name))
 	second.serve(1).send(resp{Type: rds, Resources: clusters(name)})
@@ -291,7 +291,7 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 	one.from(t, rds, first.address)
 
 	two := newTestSink()
-	s := r.client.NewSubscriber("other", nil, two)
+	s := r.client.NewSource("other", nil, two)
 	s.origins = []*originState{r.client.origins[1], r.client.origins[0]}
 	r.start(s, two, named(rds, "a"))
 	second.refuse(2)
@@ -418,7 +418,7 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 // lasts resets that.
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
-	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSubscriber("key", nil, newTestSink())
+	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource("key", nil, newTestSink())
 	at := new(originState)
 	within := func(least, most time.Duration) {
 		t.Helper()

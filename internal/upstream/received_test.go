@@ -178,7 +178,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		}
 
 		pure := upstreamtest.NewSink() // the same responses in buffers that are never reused
-		c := adsclient.New(v, adsclient.Options{Held: pure.Held, Resumption: make(adsclient.Resumption), MaxRequestBytes: 4 << 20})
+		c := adsclient.New(v, adsclient.Options{Newest: pure.Newest, LastVersions: make(adsclient.LastVersions), MaxRequestBytes: 4 << 20})
 		c.SetInterest(pure.Want(want), nil)
 		c.NextRequest(time.Now())
 		for i, p := range []resp{one, two} {
@@ -188,13 +188,13 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			if err != nil || !d.Accept {
 				t.Fatalf("response %d: %+v, %v", i, d, err)
 			}
-			u, _ := adsclient.BuildUpdate(v, d, r, pure.Held(cds), now)
+			u, _ := adsclient.BuildUpdate(v, d, r, pure.Newest(cds), now)
 			if _, err := pure.Update(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
 			c.Applied(r)
 		}
-		got, is := allOf(sink.Held(cds)), allOf(pure.Held(cds))
+		got, is := allOf(sink.Newest(cds)), allOf(pure.Newest(cds))
 		if got != is {
 			t.Errorf("held\n%s\nwant\n%s", got, is)
 		}
@@ -211,7 +211,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			return
 		}
 		versions := make(map[string]string)
-		for r := range sink.Held(cds).Resources {
+		for r := range sink.Newest(cds).Resources {
 			versions[r.Name] = r.OriginVersion
 		}
 		without := 0

@@ -30,7 +30,7 @@ type rejection struct {
 
 // rejections has the types of each stream whose newest response was rejected. It outlives attempts,
 // because the origin usually sends the same response on its next stream.
-type rejections map[*originStream]map[xds.TypeURL]rejection
+type rejections map[*stream]map[xds.TypeURL]rejection
 
 // byType lists rejections by type, the oldest first.
 func (all rejections) byType() (out []Rejected) {
@@ -56,15 +56,15 @@ func (all rejections) byType() (out []Rejected) {
 
 // reject records that the newest response of a type was rejected. The rejection holds until a later
 // response of the type is accepted, the key no longer wants the type, or it leaves the origin.
-func (o *originStream) reject(r *xds.Response, fault error) {
-	if o.probing.Load() != nil {
+func (s *stream) reject(r *xds.Response, fault error) {
+	if s.probing.Load() != nil {
 		return // the key uses another origin
 	}
-	o.at.mu.Lock()
-	types := o.at.rejected[o]
+	s.at.mu.Lock()
+	types := s.at.rejected[s]
 	if types == nil {
 		types = make(map[xds.TypeURL]rejection)
-		o.at.rejected[o] = types
+		s.at.rejected[s] = types
 	}
 	newest, again := types[r.TypeURL]
 	if !again {
@@ -72,27 +72,27 @@ func (o *originStream) reject(r *xds.Response, fault error) {
 	}
 	newest.version, newest.err = r.Version, fault
 	types[r.TypeURL] = newest
-	o.at.mu.Unlock()
+	s.at.mu.Unlock()
 	if !again {
-		o.at.metrics.Rejected(r.TypeURL).Add(1)
+		s.at.metrics.Rejected(r.TypeURL).Add(1)
 	}
 }
 
 // forgetRejected ends the rejections of these types.
-func (o *originStream) forgetRejected(which func(xds.TypeURL) bool) {
+func (s *stream) forgetRejected(which func(xds.TypeURL) bool) {
 	var forgotten []xds.TypeURL
-	o.at.mu.Lock()
-	for typ := range o.at.rejected[o] {
+	s.at.mu.Lock()
+	for typ := range s.at.rejected[s] {
 		if which(typ) {
 			forgotten = append(forgotten, typ)
-			delete(o.at.rejected[o], typ)
+			delete(s.at.rejected[s], typ)
 		}
 	}
-	if len(o.at.rejected[o]) == 0 {
-		delete(o.at.rejected, o)
+	if len(s.at.rejected[s]) == 0 {
+		delete(s.at.rejected, s)
 	}
-	o.at.mu.Unlock()
+	s.at.mu.Unlock()
 	for _, typ := range forgotten {
-		o.at.metrics.Rejected(typ).Add(-1)
+		s.at.metrics.Rejected(typ).Add(-1)
 	}
 }

@@ -56,7 +56,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	preferred, standby := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, preferred.address, standby.address)
 	ctx, end := context.WithCancel(r.ctx)
-	first := r.client.NewSubscriber("key", nil, newTestSink())
+	first := r.client.NewSource("key", nil, newTestSink())
 	first.SetInterest(newTestSink().Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(ctx) }()
@@ -92,8 +92,8 @@ func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ended []weak.Pointer[Subscriber]
-	s := c.NewSubscriber("key", nil, newTestSink())
+	var ended []weak.Pointer[Source]
+	s := c.NewSource("key", nil, newTestSink())
 	for range 10 {
 		ended = append(ended, weak.Make(s))
 		s = s.Second(newTestSink())

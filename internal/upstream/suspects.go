@@ -24,12 +24,12 @@ const (
 
 // suspected returns the suspects for which the origin may have ended the stream: those of a stream
 // that the origin ended by its own status, soon after a request.
-func (o *originStream) suspected() (out []suspects.Suspect) {
-	if !o.open || !o.endedByOrigin.Load() || time.Since(o.addedAt) > suspectWithin {
+func (s *stream) suspected() (out []suspects.Suspect) {
+	if !s.open || !s.endedByOrigin.Load() || time.Since(s.addedAt) > suspectWithin {
 		return nil
 	}
-	for _, t := range o.carriedNow().Types {
-		wildcard, names := o.resumption.Unanswered(o.at.name, t, o.sink.Held(t.Type))
+	for _, t := range s.carriedNow().Types {
+		wildcard, names := s.lastVersions.Unanswered(s.at.name, t, s.sink.Newest(t.Type))
 		if wildcard {
 			out = append(out, suspects.Suspect{Type: t.Type, Wildcard: true})
 		}
@@ -37,14 +37,14 @@ func (o *originStream) suspected() (out []suspects.Suspect) {
 			out = append(out, suspects.Suspect{Type: t.Type, Name: name})
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.DeleteFunc(out, o.suspects.Passed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(out, s.suspects.Passed)
 }
 
 // exclude makes the key's stream go on without these suspects. It reports whether tryExcluded has to
 // be started.
-func (s *Subscriber) exclude(these []suspects.Suspect) (start bool) {
+func (s *Source) exclude(these []suspects.Suspect) (start bool) {
 	s.log.Warn("upstream stream goes on without what the origin has not answered: the origin ended two streams in a row",
 		"subscriptions", len(these))
 	s.mu.Lock()
@@ -56,7 +56,7 @@ func (s *Subscriber) exclude(these []suspects.Suspect) (start bool) {
 }
 
 // wakeTrials makes tryExcluded look again.
-func (s *Subscriber) wakeTrials() {
+func (s *Source) wakeTrials() {
 	select {
 	case s.retry <- struct{}{}:
 	default:
@@ -64,7 +64,7 @@ func (s *Subscriber) wakeTrials() {
 }
 
 // withoutSuspects is what the key's stream carries of the interest.
-func (s *Subscriber) withoutSuspects(i *snapshot.Interest) *snapshot.Interest {
+func (s *Source) withoutSuspects(i *snapshot.Interest) *snapshot.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.suspects.Without(i)
@@ -86,7 +86,7 @@ func (t *trial) opened() {
 
 // nextTrial returns the next trial. If none is due, it returns nil, and for how long. It returns false
 // if nothing is excluded any more.
-func (s *Subscriber) nextTrial(back time.Time) (next *suspects.Trial, wait time.Duration, ok bool) {
+func (s *Source) nextTrial(back time.Time) (next *suspects.Trial, wait time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.suspects.Empty() {
@@ -99,7 +99,7 @@ func (s *Subscriber) nextTrial(back time.Time) (next *suspects.Trial, wait time.
 
 // tryExcluded tries the excluded suspects, until none is left or ctx ends. end ends the use of the
 // origin. seen is the number of the origin's failures that the key has counted.
-func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint64, end context.CancelCauseFunc) {
+func (s *Source) tryExcluded(ctx context.Context, at *originState, seen uint64, end context.CancelCauseFunc) {
 	for inARow := 0; ctx.Err() == nil; {
 		back, changed := at.backSince()
 		next, wait, ok := s.nextTrial(back)
@@ -118,7 +118,7 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 			continue
 		}
 		attempt, endTrial := context.WithCancelCause(ctx)
-		stream := s.newOriginStream(at, make(adsclient.Resumption))
+		stream := s.newStream(at, make(adsclient.LastVersions))
 		stream.seen, stream.trial = seen, &trial{next, endTrial}
 		err := stream.attempt(attempt, 0)
 		endTrial(nil)
@@ -144,7 +144,7 @@ func (s *Subscriber) tryExcluded(ctx context.Context, at *originState, seen uint
 }
 
 // settle records the result of a trial. What leaves the list returns to the key's stream.
-func (s *Subscriber) settle(stream *originStream, err error) {
+func (s *Source) settle(stream *stream, err error) {
 	r := suspects.Result{Passed: errors.Is(err, errPassed), Ended: stream.open && stream.endedByOrigin.Load(), Err: err}
 	s.mu.Lock()
 	left, culprit := s.suspects.Settle(stream.trial.Trial, r, time.Now(), func(failures int) time.Duration {
@@ -168,7 +168,7 @@ func (s *Subscriber) settle(stream *originStream, err error) {
 type Suspended = suspects.Suspended
 
 // Suspended returns what the key's stream does not carry, by type. Any goroutine.
-func (s *Subscriber) Suspended() []Suspended {
+func (s *Source) Suspended() []Suspended {
 	if at, _, _ := s.current.get(); at != nil && at.isAway() {
 		return nil // it ends all streams
 	}
@@ -179,7 +179,7 @@ func (s *Subscriber) Suspended() []Suspended {
 
 // Excluding reports whether the key's stream goes on without anything that clients want. Any
 // goroutine.
-func (s *Subscriber) Excluding() bool {
+func (s *Source) Excluding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.suspects.Empty()

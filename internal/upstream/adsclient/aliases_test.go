@@ -65,7 +65,7 @@ func TestP26_RemovedByName(t *testing.T) {
 	}
 	r.holds(vhds, "r/v")
 	r.is(vhds, snapshot.Absent, "r/a")
-	if r.sink.Held(vhds).Known("r/n") {
+	if r.sink.Newest(vhds).Known("r/n") {
 		t.Error("a resource is kept under a name without a subscription")
 	}
 	r.respond(resp{Type: vhds, Removed: []string{"r/b"}})

@@ -50,7 +50,7 @@ func TestP16_UnwantedTypesAreForgotten(t *testing.T) {
 						opened++
 					}
 					r.flush()
-					most = max(most, r.types(), len(r.resumption))
+					most = max(most, r.types(), len(r.lastVersions))
 				}
 				for i := range junk {
 					typ := xds.TypeURL(fmt.Sprintf("junk/%d", i))
@@ -65,8 +65,8 @@ func TestP16_UnwantedTypesAreForgotten(t *testing.T) {
 				if most > maxUnused+3 {
 					t.Errorf("%d types remembered", most)
 				}
-				if len(r.resumption) > 1 {
-					t.Errorf("%d types remembered for the next stream", len(r.resumption))
+				if len(r.lastVersions) > 1 {
+					t.Errorf("%d types remembered for the next stream", len(r.lastVersions))
 				}
 				if limit := junk/maxUnused + 1; opened > limit {
 					t.Errorf("reopened %d times, want at most %d", opened, limit)
@@ -91,8 +91,8 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 		r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
 		r.set(named(eds, "a"))
 		r.connect()
-		if len(r.resumption) != 1 || r.resumption[eds] == nil {
-			t.Errorf("remembered %v, want EDS", r.resumption)
+		if len(r.lastVersions) != 1 || r.lastVersions[eds] == nil {
+			t.Errorf("remembered %v, want EDS", r.lastVersions)
 		}
 	})
 }

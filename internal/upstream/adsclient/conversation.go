@@ -44,10 +44,10 @@ type Options struct {
 	Node   []byte // the encoded node (P58)
 	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
 	SetNodeOnFirstMessageOnly bool
-	// Held returns the newest snapshot of a type, nil if none.
-	Held func(xds.TypeURL) *snapshot.Snapshot
-	// Resumption is the state that the key's earlier streams left. The Conversation changes it.
-	Resumption Resumption
+	// Newest returns the newest snapshot of a type, nil if none.
+	Newest func(xds.TypeURL) *snapshot.Snapshot
+	// LastVersions is the state that the key's earlier streams left. The Conversation changes it.
+	LastVersions LastVersions
 	// MaxRequestBytes is what a request should not exceed (P59).
 	MaxRequestBytes int
 	// NACKDelay returns how long to delay a NACK after this many others in a row, one or more. A

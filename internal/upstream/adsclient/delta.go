@@ -102,7 +102,7 @@ func (d *delta) room(t *typeState) int {
 // answers. Names that do not fit follow in later requests; versions that do not fit are left out
 // (P59).
 func (d *delta) first(t *typeState) *Request {
-	snap := d.Held(t.typ.URL)
+	snap := d.Newest(t.typ.URL)
 	part := t.wanted.part(snap)
 	last := d.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
 	var held []heldVersion

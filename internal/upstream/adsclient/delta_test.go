@@ -84,9 +84,9 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	r.respond(resp{Type: eds, Removed: []string{"c"}})
 	r.is(eds, snapshot.Absent, "c")
 	r.is(eds, snapshot.Present, "a")
-	was := r.sink.Held(cds)
+	was := r.sink.Newest(cds)
 	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is compared with the held content
-	if got := r.sink.Held(cds); got != was {
+	if got := r.sink.Newest(cds); got != was {
 		t.Error("an equal answer made another snapshot")
 	}
 }
@@ -113,9 +113,9 @@ func TestP55_DeltaAWorkingOriginAnswersEachStream(t *testing.T) {
 			r.connect()
 			r.sent(want...)
 		}
-		held := r.sink.Held(eds)
+		held := r.sink.Newest(eds)
 		r.respond(resp{Type: eds, Resources: clusters(names...)})
-		if r.sink.Held(eds) != held {
+		if r.sink.Newest(eds) != held {
 			t.Error("an equal answer made another snapshot")
 		}
 	}
@@ -259,7 +259,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 		u := snapshot.Update{Type: rds, Origin: "files", Version: "1"}
 		for _, name := range []string{"a", "b"} {
-			u.Changed = append(u.Changed, r.sink.Held(rds).Held(name))
+			u.Changed = append(u.Changed, r.sink.Newest(rds).Held(name))
 		}
 		r.apply(u)
 		for range 2 {
@@ -269,7 +269,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 			} else {
 				r.sent("RDS [a b]")
 			}
-			clear(r.resumption) // as if the directory had been used first
+			clear(r.lastVersions) // as if the directory had been used first
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.waits(0)
 	r.sent("RDS [a]")
 	r.waits(time.Second)
-	r.resumption[rds].origin = "two"
+	r.lastVersions[rds].origin = "two"
 	r.connect()
 	r.sent("RDS [a]")
 	r.waits(0)

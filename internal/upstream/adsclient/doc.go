@@ -11,13 +11,12 @@
 // it. BuildUpdate makes a snapshot.Update of an accepted response, given the held snapshot
 // (response.go). Conversation.Applied then queues the ACK.
 //
-// A Resumption outlives the stream. With it the next stream can list the held versions
-// (resumption.go). An InterestCell holds the newest interest until the stream takes it
-// (interest.go). SetInterest says what changed since the last one.
+// LastVersions outlive the stream. With them the next stream can list the held versions
+// (lastversions.go). Resubscriptions say what the key dropped and wants again, so that the stream
+// requests it again although the interest looks the same (interest.go).
 //
 // # Concurrency
 //
-// A Conversation and its Resumption have one owner at a time. BuildUpdate is a pure function and
-// may be called from any goroutine; so may the methods of a Decision. An InterestCell is safe for
-// concurrent use, but only one goroutine may call Take.
+// A Conversation and its LastVersions have one owner at a time. BuildUpdate is a pure function and
+// may be called from any goroutine; so may the methods of a Decision.
 package adsclient

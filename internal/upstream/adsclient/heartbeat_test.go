@@ -14,7 +14,7 @@ import (
 // expires is when the resource held under name expires, as time since the fixture began.
 func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	r.t.Helper()
-	held := r.sink.Held(typ).Held(name)
+	held := r.sink.Newest(typ).Held(name)
 	if held == nil {
 		r.t.Fatalf("%s is not held", name)
 	}
@@ -40,7 +40,7 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		if got := r.expires(eds, "a"); got != 30*time.Second {
 			t.Fatalf("expires after %v", got)
 		}
-		before := r.sink.Held(eds)
+		before := r.sink.Newest(eds)
 		r.now = r.now.Add(20 * time.Second)
 		_, n := r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 40 * time.Second, Heartbeat: true}}})
 		if n.Renewed != 1 || n.Stale != 0 {
@@ -49,7 +49,7 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		if got := r.expires(eds, "a"); got != time.Minute {
 			t.Errorf("after the heartbeat it expires after %v", got)
 		}
-		after := r.sink.Held(eds)
+		after := r.sink.Newest(eds)
 		everyone := &snapshot.Subscription{Names: xds.NewNameSet("a", "b")}
 		if got := after.Changes(before, everyone); len(got) > 0 {
 			t.Errorf("it changed %v", got)
@@ -148,7 +148,7 @@ func TestP62_HeartbeatAfterANACK(t *testing.T) {
 		t.Errorf("of the NACKed version: %+v", n)
 	}
 	r.sent("CDS [] version 1 nonce 3")
-	if v := r.sink.Held(cds).Version; v != "1" {
+	if v := r.sink.Newest(cds).Version; v != "1" {
 		t.Errorf("version %s is shown", v)
 	}
 	if _, n := r.respond(resp{Type: cds, Version: "1", Resources: beat}); n.Renewed != 1 {
@@ -211,7 +211,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r.is(eds, snapshot.Present, "a")
 		r.is(eds, snapshot.Absent, "b")
 		r.is(eds, snapshot.Pending, "c")
-		snap := r.sink.Held(eds)
+		snap := r.sink.Newest(eds)
 		asker := &snapshot.Subscription{Names: xds.NewNameSet("a", "b", "c")}
 		for name, want := range map[string]codes.Code{"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied} {
 			if e := snap.Error(asker, name); e == nil || e.Code != want {
@@ -224,7 +224,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r.pass(15 * time.Second)
 		r.is(eds, snapshot.Pending, "c")
 		r.is(eds, snapshot.Pending, "d") // P57
-		if snap := r.sink.Held(eds); snap.AbsentNames() != 1 {
+		if snap := r.sink.Newest(eds); snap.AbsentNames() != 1 {
 			t.Errorf("%d absences stated, want 1", snap.AbsentNames())
 		}
 		// An error beside its resource removes nothing.
@@ -251,7 +251,7 @@ func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	// An error for the wildcard itself neither removes nor adds anything.
 	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a"), Errors: map[string]codes.Code{"*": codes.NotFound}})
 	r.holds(cds, "a")
-	if e := r.sink.Held(cds).Error(&snapshot.Subscription{Wildcard: true}, "*"); e == nil {
+	if e := r.sink.Newest(cds).Error(&snapshot.Subscription{Wildcard: true}, "*"); e == nil {
 		t.Error("it is not kept")
 	}
 }

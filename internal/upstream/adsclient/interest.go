@@ -1,96 +1,11 @@
 package adsclient
 
 import (
-	"context"
 	"maps"
-	"sync"
 
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
-
-// InterestCell holds the newest interest for a stream. It also records what was unsubscribed and
-// wanted again between two calls of Take. The group has forgotten those resources, so the stream
-// must request them again although the interest looks the same. Safe for concurrent use, but only
-// one goroutine may call Take.
-type InterestCell struct {
-	changed chan struct{} // capacity one
-
-	mu     sync.Mutex
-	newest *snapshot.Interest
-	again  Resubscriptions // since the last Take; nil while no stream is open
-}
-
-// NewInterestCell makes a cell with this interest, which may be nil.
-func NewInterestCell(i *snapshot.Interest) *InterestCell {
-	return &InterestCell{changed: make(chan struct{}, 1), newest: i}
-}
-
-// Changed receives when the interest is newer than the one that Take returned.
-func (c *InterestCell) Changed() <-chan struct{} { return c.changed }
-
-// Set stores the newest interest. It never blocks.
-func (c *InterestCell) Set(i *snapshot.Interest) {
-	c.mu.Lock()
-	if c.again != nil && c.newest != nil {
-		for _, was := range c.newest.Types {
-			c.again.note(was, i.Of(was.Type))
-		}
-		for _, t := range i.Types {
-			for _, name := range t.Again {
-				c.again.of(t.Type).requested[name] = struct{}{}
-			}
-		}
-	}
-	c.newest = i
-	c.mu.Unlock()
-	c.Notify()
-}
-
-// Take returns the newest interest, and what was unsubscribed since the last Take. The cell records
-// that from the first Take until Reset.
-func (c *InterestCell) Take() (*snapshot.Interest, Resubscriptions) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	again := c.again
-	c.again = make(Resubscriptions)
-	return c.newest, again
-}
-
-// Reset records that no stream is open. The next one requests everything anyway, so that recording
-// would only use memory.
-func (c *InterestCell) Reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.again = nil
-}
-
-// Newest returns the newest interest, nil if there is none.
-func (c *InterestCell) Newest() *snapshot.Interest {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest
-}
-
-// Await returns true once the interest is not empty, false if ctx ended first.
-func (c *InterestCell) Await(ctx context.Context) bool {
-	for c.Newest().Empty() {
-		select {
-		case <-c.changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return ctx.Err() == nil
-}
-
-// Notify makes Changed receive, because the stream carries another part of the interest.
-func (c *InterestCell) Notify() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
 
 // Resubscriptions lists by type what was wanted and later, for a while, was not. The stream has to
 // request those of them that are wanted now again.
@@ -110,14 +25,25 @@ func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]st
 	return r[typ].wildcard, r[typ].names
 }
 
-// note records the part of was that is not in is.
-func (r Resubscriptions) note(was, is snapshot.TypeInterest) {
-	if was.Wildcard && !is.Wildcard {
-		r.of(was.Type).wildcard = true
+// Note records what a new interest leaves out of the one before, and what it requests again.
+func (r Resubscriptions) Note(before, after *snapshot.Interest) {
+	if before == nil {
+		return
 	}
-	for name, added := range was.Names.Diff(is.Names) {
-		if !added {
-			r.of(was.Type).names[name] = struct{}{}
+	for _, was := range before.Types {
+		is := after.Of(was.Type)
+		if was.Wildcard && !is.Wildcard {
+			r.of(was.Type).wildcard = true
+		}
+		for name, added := range was.Names.Diff(is.Names) {
+			if !added {
+				r.of(was.Type).names[name] = struct{}{}
+			}
+		}
+	}
+	for _, t := range after.Types {
+		for _, name := range t.Again {
+			r.of(t.Type).requested[name] = struct{}{}
 		}
 	}
 }
@@ -210,7 +136,7 @@ func (p *protocolState) toResubscribe(t *typeState) (names []string) {
 	if t.resubscribe.Len() == 0 {
 		return nil
 	}
-	part := t.wanted.part(p.Held(t.typ.URL))
+	part := t.wanted.part(p.Newest(t.typ.URL))
 	for name := range t.resubscribe.All() {
 		if t.wanted.names.Has(name) && part.Unanswered(name) {
 			names = append(names, name)
@@ -226,7 +152,7 @@ func (p *protocolState) toRequestAgain(t *typeState) (names []string) {
 	if t.requestAgain.Len() == 0 {
 		return nil
 	}
-	part := t.wanted.part(p.Held(t.typ.URL))
+	part := t.wanted.part(p.Newest(t.typ.URL))
 	for name := range t.requestAgain.All() {
 		if t.wanted.names.Has(name) && t.subscribed.names.Has(name) && !part.Answers(name) {
 			names = append(names, name)
@@ -241,12 +167,12 @@ func (t *typeState) changed() bool {
 	return t.resubscribe.Len() > 0 || t.requestAgain.Len() > 0 || !t.subscribed.equal(t.wanted)
 }
 
-// compact drops the Resumption of types that are no longer wanted. This stream still remembers three
+// compact drops the LastVersions of types that are no longer wanted. This stream still remembers three
 // things of such a type: whether the wildcard ended, the newest nonce (P64), and that a late
 // response is to be ACKed. compact returns false if there are too many such types. A new stream is
 // then opened.
 func (p *protocolState) compact() bool {
-	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
+	maps.DeleteFunc(p.LastVersions, func(typ xds.TypeURL, _ *lastAccepted) bool {
 		return p.byURL[typ] == nil || p.byURL[typ].unused()
 	})
 	unused := 0

@@ -286,7 +286,7 @@ func (m *modelOrigin) ask(wishes ...snapshot.TypeInterest) {
 			m.sink.Publish(m.typ)
 		}
 	}
-	if !m.conversation.SetInterest(m.cell.Take()) {
+	if !m.passInterest() {
 		m.forget()
 		m.reopen()
 		m.transmit() // a stream sends its first request before its interest changes
@@ -298,7 +298,7 @@ func (m *modelOrigin) wants(name string) bool {
 }
 
 // part is the part of the group's resources that this stream answers.
-func (m *modelOrigin) part() snapshot.Part { return m.sink.Held(m.typ).Part(m.interest.Wildcard) }
+func (m *modelOrigin) part() snapshot.Part { return m.sink.Newest(m.typ).Part(m.interest.Wildcard) }
 
 // compare compares the group with the origin, once all messages are exchanged.
 func (m *modelOrigin) compare(names []string) {

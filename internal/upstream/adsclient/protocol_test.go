@@ -28,19 +28,20 @@ type protocolFixture struct {
 	v            xds.Variant
 	sink         *upstreamtest.Sink
 	conversation Conversation
-	resumption   Resumption
+	lastVersions LastVersions
 	origin       string
 	max          int
 	nodeOnce     bool // the origin gets the node once per stream
 	now          time.Time
 	nonce        int
-	cell         *InterestCell
+	interest     *snapshot.Interest // the newest
+	again        Resubscriptions    // since the stream took the interest last
 
 	beforeApplied func() // nil: nothing happens
 }
 
 func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
-	r := &protocolFixture{t: t, v: v, sink: upstreamtest.NewSink(), resumption: make(Resumption), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: NewInterestCell(nil)}
+	r := &protocolFixture{t: t, v: v, sink: upstreamtest.NewSink(), lastVersions: make(LastVersions), origin: "one", max: 4 << 20, now: time.Unix(1000, 0)}
 	r.connect()
 	return r
 }
@@ -52,24 +53,34 @@ func (r *protocolFixture) connect() { r.begin() }
 func (r *protocolFixture) reopen() { r.begin() }
 
 func (r *protocolFixture) begin() {
-	r.cell.Reset()
+	r.again = make(Resubscriptions)
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max, SetNodeOnFirstMessageOnly: r.nodeOnce,
+	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Newest: r.sink.Newest, LastVersions: r.lastVersions, MaxRequestBytes: r.max, SetNodeOnFirstMessageOnly: r.nodeOnce,
 		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
-	i, again := r.cell.Take()
-	if i != nil && !r.conversation.SetInterest(i, again) {
+	if r.interest != nil && !r.passInterest() {
 		r.t.Fatal("a new stream cannot carry the interest")
 	}
 }
 
 // set stores an interest that the stream has not taken yet.
-func (r *protocolFixture) set(types ...snapshot.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
+func (r *protocolFixture) set(types ...snapshot.TypeInterest) {
+	i := r.sink.Want(types...)
+	r.again.Note(r.interest, i)
+	r.interest = i
+}
+
+// passInterest gives the stream the newest interest, and reports whether it can go on with it.
+func (r *protocolFixture) passInterest() bool {
+	again := r.again
+	r.again = make(Resubscriptions)
+	return r.conversation.SetInterest(r.interest, again)
+}
 
 // want sets the interest, and reports whether the stream can go on with it.
 func (r *protocolFixture) want(types ...snapshot.TypeInterest) bool {
 	r.set(types...)
-	return r.conversation.SetInterest(r.cell.Take())
+	return r.passInterest()
 }
 
 func (r *protocolFixture) next() *Request { return r.conversation.NextRequest(r.now) }
@@ -117,7 +128,7 @@ func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
 	if r.beforeApplied != nil {
 		r.beforeApplied()
 	}
-	u, n := BuildUpdate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
+	u, n := BuildUpdate(r.v, v, response, r.sink.Newest(response.TypeURL), r.now)
 	if !v.subscribed.empty() {
 		u.Origin = r.origin
 		r.apply(u)

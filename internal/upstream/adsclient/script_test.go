@@ -152,7 +152,7 @@ func (s *script) news() (said []string) {
 }
 
 func (s *script) known(in snapshot.TypeInterest) string {
-	snap := s.sink.Held(in.Type)
+	snap := s.sink.Newest(in.Type)
 	var out []string
 	for r := range snap.Resources {
 		out = append(out, s.spec(r))

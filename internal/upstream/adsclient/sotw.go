@@ -137,7 +137,7 @@ func (s *sotw) NextRequest(now time.Time) *Request {
 			}
 			t.requested, t.subscribed = true, t.wanted
 			t.unanswered.pending = t.wanted.names
-			st.version = s.lastAccepted(t.typ.URL, t.wanted.wildcard, t.wanted.part(s.Held(t.typ.URL))).version
+			st.version = s.lastAccepted(t.typ.URL, t.wanted.wildcard, t.wanted.part(s.Newest(t.typ.URL))).version
 			st.awaitAnswer(nil, now)
 		case t.applying:
 			// A request now would be stale with the previous nonce, and be the ACK with the

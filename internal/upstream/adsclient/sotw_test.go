@@ -298,9 +298,9 @@ func TestP55_SotWReconnect(t *testing.T) {
 	r.waits(time.Second)
 	r.pass(time.Second - 1)
 	r.sent()
-	was := r.sink.Held(rds)
+	was := r.sink.Newest(rds)
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
-	if got := r.sink.Held(rds); got != was { // the answer is compared with the held content
+	if got := r.sink.Newest(rds); got != was { // the answer is compared with the held content
 		t.Error("an equal answer made another snapshot")
 	}
 	r.sent("RDS [a b] version 1 nonce 1")
@@ -457,7 +457,7 @@ func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
 		if u := r.last(); !u.Wildcard || len(u.Changed)+len(u.Removed) > 0 {
 			t.Errorf("%v: update %+v", v, u)
 		}
-		if !r.sink.Held(cds).Answered {
+		if !r.sink.Newest(cds).Answered {
 			t.Errorf("%v: the wildcard is not answered", v)
 		}
 	}

@@ -30,7 +30,7 @@ func twin(name string, content uint64) res {
 // oddBodies are the held bodies of the unknown type, in order of names.
 func (r *protocolFixture) oddBodies() (got []string) {
 	r.t.Helper()
-	for res := range r.sink.Held(odd).Resources {
+	for res := range r.sink.Newest(odd).Resources {
 		a := new(anypb.Any)
 		if err := proto.Unmarshal(res.Any(), a); err != nil {
 			r.t.Fatal(err)

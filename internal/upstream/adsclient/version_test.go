@@ -79,9 +79,9 @@ func TestP33_SentAgain(t *testing.T) {
 			r.flush()
 			again := func(want bool, version string) {
 				t.Helper()
-				before := r.sink.Held(c.typ).Held("a")
+				before := r.sink.Newest(c.typ).Held("a")
 				r.respond(resp{Type: c.typ, Version: version, Resources: []res{{Name: "a", Version: version, Any: c.any}}})
-				now := r.sink.Held(c.typ).Held("a")
+				now := r.sink.Newest(c.typ).Held("a")
 				if before.Same(now) == want {
 					t.Errorf("%s: version %s is sent again: %v, want %v", what, version, !want, want)
 				}
@@ -109,7 +109,7 @@ func TestP61_VersionOfTheNewestResponse(t *testing.T) {
 		r.flush()
 		given := func(want string) {
 			t.Helper()
-			if got := r.sink.Held(eds).OriginVersion(); got != want {
+			if got := r.sink.Newest(eds).OriginVersion(); got != want {
 				t.Fatalf("version %q, want %q", got, want)
 			}
 		}

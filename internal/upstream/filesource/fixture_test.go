@@ -88,9 +88,60 @@ func (s *testSink) setStatus(st status) {
 	s.Notify()
 }
 
+// testInterest is the newest interest of a key, and what was unsubscribed since it was taken last.
+type testInterest struct {
+	changed chan struct{} // room for one
+
+	mu     sync.Mutex // protects the fields below
+	newest *snapshot.Interest
+	again  adsclient.Resubscriptions
+}
+
+func newTestInterest() *testInterest {
+	return &testInterest{changed: make(chan struct{}, 1), again: make(adsclient.Resubscriptions)}
+}
+
+func (i *testInterest) SetInterest(to *snapshot.Interest) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.again.Note(i.newest, to)
+	i.newest = to
+	select {
+	case i.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (i *testInterest) InterestChanged() <-chan struct{} { return i.changed }
+
+func (i *testInterest) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, map[string]struct{})) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	again := i.again
+	i.again = make(adsclient.Resubscriptions)
+	return i.newest, again.Of
+}
+
+// await returns true once something is wanted, false if ctx ended first.
+func (i *testInterest) await(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		i.mu.Lock()
+		newest := i.newest
+		i.mu.Unlock()
+		if !newest.Empty() {
+			return true
+		}
+		select {
+		case <-i.changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
 // testStream is the stream of a key that uses no other origin.
 type testStream struct {
-	*adsclient.InterestCell
+	*testInterest
 	of       *directoryOrigin
 	sink     *testSink
 	answered bool
@@ -98,17 +149,14 @@ type testStream struct {
 }
 
 func (r *directoryOrigin) newStream() *testStream {
-	return &testStream{InterestCell: adsclient.NewInterestCell(nil), of: r, sink: &testSink{Sink: upstreamtest.NewSink()}}
+	return &testStream{testInterest: newTestInterest(), of: r, sink: &testSink{Sink: upstreamtest.NewSink()}}
 }
-
-func (s *testStream) SetInterest(i *snapshot.Interest) { s.Set(i) }
 
 // run serves the key until ctx ends or the sink fails.
 func (s *testStream) run(ctx context.Context) error {
-	for s.Await(ctx) {
+	for s.await(ctx) {
 		s.answered = false
 		err := s.of.directory.Serve(ctx, s)
-		s.Reset()
 		switch {
 		case s.over != nil:
 			return s.over
@@ -122,17 +170,10 @@ func (s *testStream) run(ctx context.Context) error {
 	return nil
 }
 
-func (s *testStream) InterestChanged() <-chan struct{} { return s.Changed() }
-
-func (s *testStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, map[string]struct{})) {
-	i, again := s.Take()
-	return i, again.Of
-}
-
-func (s *testStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Held(typ) }
-func (s *testStream) Opened()                                 { s.sink.setStatus(status{Connected: true}) }
-func (s *testStream) Responded()                              { s.answered = true }
-func (s *testStream) Trace(time.Time) *tracing.Update         { return nil }
+func (s *testStream) Newest(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Newest(typ) }
+func (s *testStream) Opened()                                   { s.sink.setStatus(status{Connected: true}) }
+func (s *testStream) Responded()                                { s.answered = true }
+func (s *testStream) Trace(time.Time) *tracing.Update           { return nil }
 
 func (s *testStream) Counters(typ xds.TypeURL) *telemetry.Type { return s.of.metrics.Type(typ) }
 

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"pgregory.net/rapid"
 
-	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -36,9 +35,9 @@ func TestP80_FilesModel(t *testing.T) {
 		some := rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 6, rapid.ID[string])
 		which := rapid.SliceOfNDistinct(rapid.SampledFrom(resources), 0, 5, rapid.ID[string])
 		goes := rapid.SliceOfNDistinct(rapid.SampledFrom(aliases), 0, 2, rapid.ID[string])
-		sink, c := upstreamtest.NewSink(), adsclient.NewInterestCell(nil)
+		sink, c := upstreamtest.NewSink(), newTestInterest()
 		if before := some.Draw(rt, "held of another origin"); len(before) > 0 {
-			c.Set(sink.Want(named(upstreamtest.Unknown, before...)))
+			c.SetInterest(sink.Want(named(upstreamtest.Unknown, before...)))
 			u := snapshot.Update{Type: upstreamtest.Unknown, Origin: "other"}
 			for _, n := range which.Draw(rt, "its names") {
 				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.RequestedBy(xds.NewNameSet(before...)) {
@@ -61,14 +60,14 @@ func TestP80_FilesModel(t *testing.T) {
 				if interest = named(upstreamtest.Unknown, some.Draw(rt, "names")...); rapid.Bool().Draw(rt, "wildcard") {
 					interest = all(upstreamtest.Unknown)
 				}
-				c.Set(sink.Want(interest))
+				c.SetInterest(sink.Want(interest))
 			}
-			i, again := c.Take()
+			i, again := c.Interest()
 			if i == nil || interest.Empty() {
 				state = &sentState{contents: noContents}
 				continue
 			}
-			if u, any := state.update(interest, since(again, upstreamtest.Unknown), now, sink.Held(upstreamtest.Unknown), time.Unix(1, 0)); any {
+			if u, any := state.update(interest, since(again), now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
 				if !slices.IsSortedFunc(u.Changed, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) }) || !slices.IsSorted(u.Removed) {
 					rt.Fatalf("not in order: %+v", u)
 				}
@@ -79,10 +78,10 @@ func TestP80_FilesModel(t *testing.T) {
 				}
 				_, _ = sink.Update(t.Context(), u)
 			}
-			if again, any := state.update(interest, forgotten{}, now, sink.Held(upstreamtest.Unknown), time.Unix(1, 0)); any {
+			if again, any := state.update(interest, forgotten{}, now, sink.Newest(upstreamtest.Unknown), time.Unix(1, 0)); any {
 				rt.Fatalf("told twice: %+v", again)
 			}
-			held := sink.Held(upstreamtest.Unknown)
+			held := sink.Newest(upstreamtest.Unknown)
 			var got, want []string
 			for r := range held.Part(interest.Wildcard).Resources {
 				if got = append(got, r.Name); !r.Same(now.resources[r.Name]) {
@@ -114,7 +113,7 @@ func TestP80_FilesModel(t *testing.T) {
 }
 
 // since is what a group forgot of a type since it was sent.
-func since(again adsclient.Resubscriptions, typ xds.TypeURL) forgotten {
-	wildcard, names := again.Of(typ)
+func since(again func(xds.TypeURL) (bool, map[string]struct{})) forgotten {
+	wildcard, names := again(upstreamtest.Unknown)
 	return forgotten{wildcard, names}
 }

@@ -20,8 +20,8 @@ type Stream interface {
 	// Interest returns the newest interest, nil if there is none. The function returns what was
 	// unsubscribed of a type at some time since the last call.
 	Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
-	// Held is the newest snapshot of a type, nil if none.
-	Held(xds.TypeURL) *snapshot.Snapshot
+	// Newest is the newest snapshot of a type, nil if none.
+	Newest(xds.TypeURL) *snapshot.Snapshot
 	// Opened records that the directory is readable. It is called once for each call of Serve.
 	Opened()
 	// Responded records that the stream brought what the directory has.
@@ -137,7 +137,7 @@ func (s *session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now
 			forgotten.wildcard, forgotten.names = again(t.Type)
 		}
 		at := time.Now()
-		u, any := sent[t.Type].update(t, forgotten, now.of(t.Type), s.stream.Held(t.Type), at)
+		u, any := sent[t.Type].update(t, forgotten, now.of(t.Type), s.stream.Newest(t.Type), at)
 		if !any {
 			continue
 		}

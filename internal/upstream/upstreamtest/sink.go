@@ -39,8 +39,8 @@ func (s *Sink) Notify() {
 	s.changed = make(chan struct{})
 }
 
-// Held is the newest snapshot of typ.
-func (s *Sink) Held(typ xds.TypeURL) *snapshot.Snapshot {
+// Newest is the newest snapshot of typ.
+func (s *Sink) Newest(typ xds.TypeURL) *snapshot.Snapshot {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.Snapshots[typ]

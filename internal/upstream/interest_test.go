@@ -1,4 +1,4 @@
-package adsclient
+package upstream
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
-	c := NewInterestCell(nil)
+	c := newInterestCell(nil)
 	i := func(names ...string) *snapshot.Interest {
 		return &snapshot.Interest{Types: []snapshot.TypeInterest{named(eds, names...)}}
 	}
@@ -25,7 +25,7 @@ func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 		t.Errorf("%d signals", len(c.changed))
 	}
 	_, again := c.Take()
-	if l := again[eds]; l == nil || len(l.names) != 1 {
+	if _, names := again.Of(eds); len(names) != 1 {
 		t.Errorf("again %v, want a", again)
 	}
 	if _, again = c.Take(); len(again) > 0 {

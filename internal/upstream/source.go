@@ -17,11 +17,11 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Sink receives a Subscriber's updates. The orchestrator's group implements it.
+// Sink receives a Source's updates. The orchestrator's group implements it.
 type Sink interface {
-	// Held is the newest snapshot of typ, with every Update applied that has returned; nil if none.
+	// Newest is the newest snapshot of typ, with every Update applied that has returned; nil if none.
 	// Of its two parts (P50) the stream reads the one that it requests. Any goroutine.
-	Held(typ xds.TypeURL) *snapshot.Snapshot
+	Newest(typ xds.TypeURL) *snapshot.Snapshot
 	// Update hands an update over and waits until it is applied. It reports whether that made
 	// another snapshot. Any goroutine. An error while ctx is alive means that the group has
 	// ended, and ends the stream's Run.
@@ -30,7 +30,7 @@ type Sink interface {
 	Status(Status)
 }
 
-// Status of a key's upstream stream, as its Subscriber reports it.
+// Status of a key's upstream stream, as its Source reports it.
 type Status struct {
 	// Connected: a stream is open, and the transport accepted it.
 	Connected bool
@@ -58,9 +58,9 @@ type Status struct {
 	Carried *snapshot.Interest
 }
 
-// Subscriber keeps one key subscribed at an origin, for as long as the key lives. It chooses the
+// Source keeps one key subscribed at an origin, for as long as the key lives. It chooses the
 // origin, reconnects, and goes to another origin when one fails.
-type Subscriber struct {
+type Source struct {
 	client  *Client
 	id      string
 	node    []byte
@@ -68,7 +68,7 @@ type Subscriber struct {
 	log     *slog.Logger
 	origins []*originState // in the key's order of preference
 	current *currentOrigin // the origin in use
-	first   *currentOrigin // of the key's first Subscriber, which this one follows; nil: none
+	first   *currentOrigin // of the key's first Source, which this one follows; nil: none
 
 	// retry receives when tryExcluded has to look at suspects again; room for one.
 	retry chan struct{}
@@ -79,25 +79,25 @@ type Subscriber struct {
 	// mu protects the fields below.
 	mu       sync.Mutex
 	newest   *snapshot.Interest
-	cells    []*adsclient.InterestCell // each receives the interest
-	suspects suspects.List             // at the origin in use (P68)
-	trying   bool                      // tryExcluded runs
-	failures int                       // in a row, for the backoff
-	tried    map[*originState]bool     // where an attempt failed since the last response
-	reported Status                    // the newest
-	ends     streamEnds                // of the key's streams
+	cells    []*interestCell       // each receives the interest
+	suspects suspects.List         // at the origin in use (P68)
+	trying   bool                  // tryExcluded runs
+	failures int                   // in a row, for the backoff
+	tried    map[*originState]bool // where an attempt failed since the last response
+	reported Status                // the newest
+	ends     streamEnds            // of the key's streams
 
 	// Run's goroutine owns the fields below.
-	resumption   adsclient.Resumption // of the origin in use
-	returned     time.Time            // when the key returned to the origin in use; zero: it did not return
-	shortReturns map[*originState]int // returns in a row that did not last
+	lastVersions adsclient.LastVersions // of the origin in use
+	returned     time.Time              // when the key returned to the origin in use; zero: it did not return
+	shortReturns map[*originState]int   // returns in a row that did not last
 }
 
-// NewSubscriber makes the Subscriber of a key. The id is the key as text. The node is the
-// representative's encoded node, including the relay's client features (P58). NewSubscriber starts
+// NewSource makes the Source of a key. The id is the key as text. The node is the
+// representative's encoded node, including the relay's client features (P58). NewSource starts
 // nothing.
-func (c *Client) NewSubscriber(id string, node []byte, sink Sink) *Subscriber {
-	return &Subscriber{
+func (c *Client) NewSource(id string, node []byte, sink Sink) *Source {
+	return &Source{
 		client:       c,
 		id:           id,
 		node:         node,
@@ -106,7 +106,7 @@ func (c *Client) NewSubscriber(id string, node []byte, sink Sink) *Subscriber {
 		origins:      c.origins,
 		current:      newCurrentOrigin(),
 		retry:        make(chan struct{}, 1),
-		resumption:   make(adsclient.Resumption),
+		lastVersions: make(adsclient.LastVersions),
 		tried:        make(map[*originState]bool),
 		shortReturns: make(map[*originState]int),
 	}
@@ -114,11 +114,11 @@ func (c *Client) NewSubscriber(id string, node []byte, sink Sink) *Subscriber {
 
 // SetMetrics makes s count in the metrics of its key, instead of those of no key. It must be called
 // before Run. The caller releases k only after Run has returned.
-func (s *Subscriber) SetMetrics(k *telemetry.Key) { s.metrics = k }
+func (s *Source) SetMetrics(k *telemetry.Key) { s.metrics = k }
 
 // SetInterest sets the interest. The newest value counts; it never blocks. Any goroutine, one at a
 // time.
-func (s *Subscriber) SetInterest(i *snapshot.Interest) {
+func (s *Source) SetInterest(i *snapshot.Interest) {
 	s.mu.Lock()
 	s.newest = i
 	s.suspects.Forget(i)
@@ -131,22 +131,22 @@ func (s *Subscriber) SetInterest(i *snapshot.Interest) {
 }
 
 // addInterestCell returns a cell that receives the interest until removeInterestCell.
-func (s *Subscriber) addInterestCell() *adsclient.InterestCell {
+func (s *Source) addInterestCell() *interestCell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := adsclient.NewInterestCell(s.newest)
+	c := newInterestCell(s.newest)
 	s.cells = append(s.cells, c)
 	return c
 }
 
-func (s *Subscriber) removeInterestCell(c *adsclient.InterestCell) {
+func (s *Source) removeInterestCell(c *interestCell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cells = slices.DeleteFunc(s.cells, func(o *adsclient.InterestCell) bool { return o == c })
+	s.cells = slices.DeleteFunc(s.cells, func(o *interestCell) bool { return o == c })
 }
 
 // interestNow is the current interest.
-func (s *Subscriber) interestNow() *snapshot.Interest {
+func (s *Source) interestNow() *snapshot.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest
@@ -155,7 +155,7 @@ func (s *Subscriber) interestNow() *snapshot.Interest {
 // move makes the key use an origin. As an error, it is why the key leaves another one.
 type move struct {
 	to     *originState
-	stream *originStream // a successful probe, which becomes the key's stream; nil: a new stream is opened
+	stream *stream // a successful probe, which becomes the key's stream; nil: a new stream is opened
 	reason telemetry.Reconnect
 }
 
@@ -164,7 +164,7 @@ func (m *move) Error() string { return "the key uses origin " + m.to.name }
 // Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
 // reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
 // the sink did. While the interest is empty it opens no stream.
-func (s *Subscriber) Run(ctx context.Context) error {
+func (s *Source) Run(ctx context.Context) error {
 	defer s.current.set(nil, true)
 	if !s.awaitInterest(ctx) {
 		return nil
@@ -185,7 +185,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 }
 
 // awaitInterest returns true once the interest is not empty, false if ctx ended first.
-func (s *Subscriber) awaitInterest(ctx context.Context) bool {
+func (s *Source) awaitInterest(ctx context.Context) bool {
 	c := s.addInterestCell()
 	defer s.removeInterestCell(c)
 	return c.Await(ctx)
@@ -196,8 +196,8 @@ const failuresToSwitch = 2
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
 // it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error is
-// the sink's. It ends the Subscriber, as the end of ctx does.
-func (s *Subscriber) use(ctx context.Context, at *originState, stream *originStream) (next *move, err error) {
+// the sink's. It ends the Source, as the end of ctx does.
+func (s *Source) use(ctx context.Context, at *originState, stream *stream) (next *move, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
 	defer others.Wait()
@@ -207,9 +207,9 @@ func (s *Subscriber) use(ctx context.Context, at *originState, stream *originStr
 	s.suspects, s.trying = suspects.List{}, false // those were of another origin
 	s.mu.Unlock()
 	if stream == nil {
-		stream = s.newOriginStream(at, s.resumption)
+		stream = s.newStream(at, s.lastVersions)
 	} else {
-		s.resumption = stream.resumption
+		s.lastVersions = stream.lastVersions
 	}
 	defer stream.close()
 	suspicions := 0
@@ -269,7 +269,7 @@ func (s *Subscriber) use(ctx context.Context, at *originState, stream *originStr
 }
 
 // left records why the key has left an origin.
-func (s *Subscriber) left(at *originState, reason telemetry.Reconnect) {
+func (s *Source) left(at *originState, reason telemetry.Reconnect) {
 	at.metrics.Reconnect(reason)
 	switch {
 	case reason == telemetry.Returned:
@@ -281,7 +281,7 @@ func (s *Subscriber) left(at *originState, reason telemetry.Reconnect) {
 }
 
 // succeeded resets the failures, because an origin answered.
-func (s *Subscriber) succeeded() {
+func (s *Source) succeeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = 0
@@ -290,7 +290,7 @@ func (s *Subscriber) succeeded() {
 
 // ended counts and logs the end of an attempt. It reports whether that is a failure, and how long to
 // wait before the next attempt.
-func (s *Subscriber) ended(ctx context.Context, stream *originStream, err error, suspected bool) (failed bool, wait time.Duration) {
+func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected bool) (failed bool, wait time.Duration) {
 	wait = upTo(reopenWithin)
 	e, at := stream.ended(err, suspected), stream.at
 	failed = e.failed()
@@ -327,7 +327,7 @@ func (s *Subscriber) ended(ctx context.Context, stream *originStream, err error,
 
 // report passes a status to the sink, unless it repeats the failure that was reported last. Trials
 // call it beside Run's goroutine.
-func (s *Subscriber) report(st Status) {
+func (s *Source) report(st Status) {
 	s.mu.Lock()
 	again := st.repeats(&s.reported)
 	s.reported = st
@@ -343,9 +343,9 @@ func (st *Status) repeats(was *Status) bool {
 		st.Failed == was.Failed && st.Origin == was.Origin && st.Carried == nil && was.Carried == nil
 }
 
-// firstOrigin is the origin to start with. That is the origin of the key's first Subscriber, or
+// firstOrigin is the origin to start with. That is the origin of the key's first Source, or
 // else the most preferred one that is not known to be away.
-func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
+func (s *Source) firstOrigin(ctx context.Context) *originState {
 	if s.first != nil {
 		if at := s.first.awaitOther(ctx, nil); at != nil {
 			return at
@@ -362,13 +362,13 @@ func (s *Subscriber) firstOrigin(ctx context.Context) *originState {
 
 // failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
 // away for all keys.
-func (s *Subscriber) failedEverywhere() bool {
+func (s *Source) failedEverywhere() bool {
 	now, tried := time.Now(), s.triedOrigins()
 	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !tried[at] && !at.knownAway(now) })
 }
 
 // triedOrigins returns where an attempt failed since the last response.
-func (s *Subscriber) triedOrigins() map[*originState]bool {
+func (s *Source) triedOrigins() map[*originState]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.tried)
@@ -376,8 +376,8 @@ func (s *Subscriber) triedOrigins() map[*originState]bool {
 
 // nextOrigin is the origin to use after this one failed: the most preferred one where this key has
 // not failed, else the next in the order. Origins that are known to be away do not count. If there is
-// no other, it is the same one. The key's first Subscriber chooses for the second.
-func (s *Subscriber) nextOrigin(at *originState) *originState {
+// no other, it is the same one. The key's first Source chooses for the second.
+func (s *Source) nextOrigin(at *originState) *originState {
 	if s.follows() {
 		return at
 	}
@@ -395,21 +395,21 @@ func (s *Subscriber) nextOrigin(at *originState) *originState {
 	return others[0]
 }
 
-// Second makes a second Subscriber of the same key, with a sink of its own (P50). It uses the
+// Second makes a second Source of the same key, with a sink of its own (P50). It uses the
 // origin that s uses, so that a wildcard and names never come from different origins. Once s has
 // ended it chooses its origin itself. It starts nothing.
-func (s *Subscriber) Second(sink Sink) *Subscriber {
-	second := s.client.NewSubscriber(s.id, s.node, sink)
+func (s *Source) Second(sink Sink) *Source {
+	second := s.client.NewSource(s.id, s.node, sink)
 	second.first = s.current
 	return second
 }
 
-// currentOrigin is the origin that a Subscriber uses. The Subscriber that follows it reads it. Safe
+// currentOrigin is the origin that a Source uses. The Source that follows it reads it. Safe
 // for concurrent use.
 type currentOrigin struct {
 	mu      sync.Mutex
 	at      *originState  // nil: not chosen yet
-	ended   bool          // the Subscriber has ended
+	ended   bool          // the Source has ended
 	changed chan struct{} // closed when either changes
 }
 
@@ -430,7 +430,7 @@ func (c *currentOrigin) get() (at *originState, ended bool, changed <-chan struc
 }
 
 // awaitOther waits until the origin differs from at, and returns it. It returns nil if the
-// Subscriber or ctx ended first.
+// Source or ctx ended first.
 func (c *currentOrigin) awaitOther(ctx context.Context, at *originState) *originState {
 	for {
 		other, ended, changed := c.get()
@@ -445,8 +445,8 @@ func (c *currentOrigin) awaitOther(ctx context.Context, at *originState) *origin
 	}
 }
 
-// follows reports whether the key's first Subscriber chooses the origin.
-func (s *Subscriber) follows() bool {
+// follows reports whether the key's first Source chooses the origin.
+func (s *Source) follows() bool {
 	if s.first == nil {
 		return false
 	}

@@ -27,10 +27,10 @@ type origin interface {
 	//   - calls Opened once the origin is reached, and Responded at every response: both are for P54
 	//     and the Status;
 	//   - takes the interest at the start and after each receive from InterestChanged;
-	//   - reads held resources through Held and hands updates over through Apply, whose error it
+	//   - reads held resources through Newest and hands updates over through Apply, whose error it
 	//     returns unchanged.
 	// errReopen means: this is no failure, serve again at once.
-	serve(ctx context.Context, stream *originStream) error
+	serve(ctx context.Context, stream *stream) error
 	// waitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
 	// succeed now, or until ctx ends.
 	waitBeforeRetry(ctx context.Context, d time.Duration)
@@ -43,18 +43,18 @@ type origin interface {
 // errReopen ends a stream that could go on but cannot carry the new interest.
 var errReopen = errors.New("stream must be opened again for another interest")
 
-// originStream is a Subscriber's stream at one origin. It goes on through several attempts: each
+// stream is a Source's stream at one origin. It goes on through several attempts: each
 // opens a gRPC stream, or serves a directory. There are three kinds:
 //   - the key's stream at the origin in use;
 //   - a probe of a preferred origin, which becomes the key's stream (P56);
 //   - a trial of what the origin in use may end the key's stream for (P68).
-type originStream struct {
-	*Subscriber
-	at         *originState
-	interest   *adsclient.InterestCell
-	resumption adsclient.Resumption
-	probing    atomic.Pointer[probe] // nil: it is no probe
-	trial      *trial                // nil: it is no trial
+type stream struct {
+	*Source
+	at           *originState
+	interest     *interestCell
+	lastVersions adsclient.LastVersions
+	probing      atomic.Pointer[probe] // nil: it is no probe
+	trial        *trial                // nil: it is no trial
 
 	// seen is the number of the origin's failures that the key has counted; see originState.enter.
 	seen uint64
@@ -86,67 +86,67 @@ type typePart struct {
 	wildcard bool
 }
 
-// newOriginStream makes a stream at an origin, with the state that earlier streams left.
-func (s *Subscriber) newOriginStream(at *originState, r adsclient.Resumption) *originStream {
-	o := &originStream{Subscriber: s, at: at, resumption: r}
+// newStream makes a stream at an origin, with the state that earlier streams left.
+func (s *Source) newStream(at *originState, r adsclient.LastVersions) *stream {
+	o := &stream{Source: s, at: at, lastVersions: r}
 	o.interest = s.addInterestCell()
 	return o
 }
 
 // close ends a stream that has no attempt.
-func (o *originStream) close() {
-	o.forgetRejected(func(xds.TypeURL) bool { return true })
-	o.removeInterestCell(o.interest)
+func (s *stream) close() {
+	s.forgetRejected(func(xds.TypeURL) bool { return true })
+	s.removeInterestCell(s.interest)
 }
 
 // serves reports whether the key uses the stream, for more than a trial.
-func (o *originStream) serves() bool { return o.probing.Load() == nil && o.trial == nil }
+func (s *stream) serves() bool { return s.probing.Load() == nil && s.trial == nil }
 
 // carried is what the stream carries of the key's interest.
-func (o *originStream) carried(i *snapshot.Interest) *snapshot.Interest {
+func (s *stream) carried(i *snapshot.Interest) *snapshot.Interest {
 	switch {
-	case o.trial != nil:
-		return o.trial.Carried(i)
-	case o.probing.Load() != nil:
-		return o.knownOnly(i)
+	case s.trial != nil:
+		return s.trial.Carried(i)
+	case s.probing.Load() != nil:
+		return s.knownOnly(i)
 	}
-	return o.withoutSuspects(i)
+	return s.withoutSuspects(i)
 }
 
 // carriedNow is what the stream carries of the newest interest.
-func (o *originStream) carriedNow() *snapshot.Interest { return o.carried(o.interest.Newest()) }
+func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interest.Newest()) }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
-func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
-	o.open, o.responded, o.uncacheable, o.taken = false, false, nil, nil
-	o.endedByOrigin.Store(false)
+func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
+	s.open, s.responded, s.uncacheable, s.taken = false, false, nil, nil
+	s.endedByOrigin.Store(false)
 	if wait > 0 {
-		o.at.origin.waitBeforeRetry(ctx, wait)
+		s.at.origin.waitBeforeRetry(ctx, wait)
 	}
-	for o.trial == nil && o.carriedNow().Empty() {
+	for s.trial == nil && s.carriedNow().Empty() {
 		select {
-		case <-o.interest.Changed():
+		case <-s.interest.Changed():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	seen := &o.seen
-	if o.probing.Load() != nil {
+	seen := &s.seen
+	if s.probing.Load() != nil {
 		seen = nil // it waits while the origin is away
 	}
-	err := o.at.enter(ctx, seen, o.trial != nil || o.holdsAny())
+	err := s.at.enter(ctx, seen, s.trial != nil || s.holdsAny())
 	if err == nil {
-		err = o.at.origin.serve(ctx, o)
+		err = s.at.origin.serve(ctx, s)
 	}
-	o.interest.Reset()
-	o.endSilence(false)
-	if o.open {
-		o.at.streams.Add(-1)
-		o.client.opts.Metrics.UpstreamStreams.Add(-1)
+	s.interest.Reset()
+	s.endSilence(false)
+	if s.open {
+		s.at.streams.Add(-1)
+		s.client.opts.Metrics.UpstreamStreams.Add(-1)
 	}
-	if o.responded {
-		o.at.respondedEnded()
+	if s.responded {
+		s.at.respondedEnded()
 	}
 	if ctx.Err() != nil && !isSinkError(err) {
 		return context.Cause(ctx) // whatever error the transport returned
@@ -155,9 +155,9 @@ func (o *originStream) attempt(ctx context.Context, wait time.Duration) error {
 }
 
 // holdsAny reports whether anything of what the stream carries is held.
-func (o *originStream) holdsAny() bool {
-	return slices.ContainsFunc(o.carriedNow().Types, func(t snapshot.TypeInterest) bool {
-		return holds(o.sink.Held(t.Type).Part(t.Wildcard))
+func (s *stream) holdsAny() bool {
+	return slices.ContainsFunc(s.carriedNow().Types, func(t snapshot.TypeInterest) bool {
+		return holds(s.sink.Newest(t.Type).Part(t.Wildcard))
 	})
 }
 
@@ -171,11 +171,11 @@ func holds(p snapshot.Part) bool {
 
 // ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
 // attempt that did not reach the origin is counted already: see originState.unreachable.
-func (o *originStream) ended(err error, suspected bool) attemptEnd {
-	e := attemptEnd{opened: o.open, responded: o.responded, suspected: suspected, held: o.holdsAny(), others: o.at.responds()}
-	if o.open {
-		if failures := o.at.ended(e, err, o.openedAt); e.failed() {
-			o.seen = failures
+func (s *stream) ended(err error, suspected bool) attemptEnd {
+	e := attemptEnd{opened: s.open, responded: s.responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
+	if s.open {
+		if failures := s.at.ended(e, err, s.openedAt); e.failed() {
+			s.seen = failures
 		}
 	}
 	return e
@@ -183,45 +183,45 @@ func (o *originStream) ended(err error, suspected bool) attemptEnd {
 
 // report passes the connection's status to the sink, if it is another one. Probes and trials report
 // none.
-func (o *originStream) report(st Status) {
-	if !o.serves() {
+func (s *stream) report(st Status) {
+	if !s.serves() {
 		return
 	}
-	st.Origin = o.at.name
-	o.Subscriber.report(st)
+	st.Origin = s.at.name
+	s.Source.report(st)
 }
 
 // checkSilence counts and shows the attempt as silent, unless it had a response or bytes of one
 // arrive. A stream is silent once it has been open for first_answer_timeout without any response.
 // Silence changes nothing for clients (P57). It is shown because such an origin looks healthy
 // otherwise.
-func (o *originStream) checkSilence(arriving int64) {
+func (s *stream) checkSilence(arriving int64) {
 	if arriving > 0 {
-		o.endSilence(false)
-		o.arriving = true
-		o.report(Status{Connected: true, Arriving: arriving})
+		s.endSilence(false)
+		s.arriving = true
+		s.report(Status{Connected: true, Arriving: arriving})
 		return
 	}
-	o.arriving = false
-	if !o.silentSince.IsZero() {
+	s.arriving = false
+	if !s.silentSince.IsZero() {
 		return
 	}
-	o.silentSince = o.openedAt
-	o.at.becameSilent(o.silentSince)
-	o.report(Status{Connected: true, SilentSince: o.silentSince})
+	s.silentSince = s.openedAt
+	s.at.becameSilent(s.silentSince)
+	s.report(Status{Connected: true, SilentSince: s.silentSince})
 }
 
 // endSilence ends the attempt's silence, because it had a response, bytes of one arrive, or the
 // attempt is over.
-func (o *originStream) endSilence(responded bool) {
-	shown := o.arriving
-	o.arriving = false
-	if !o.silentSince.IsZero() {
-		o.silentSince, shown = time.Time{}, true
-		o.at.endSilence()
+func (s *stream) endSilence(responded bool) {
+	shown := s.arriving
+	s.arriving = false
+	if !s.silentSince.IsZero() {
+		s.silentSince, shown = time.Time{}, true
+		s.at.endSilence()
 	}
 	if shown && responded {
-		o.report(Status{Connected: true, Responded: true})
+		s.report(Status{Connected: true, Responded: true})
 	}
 }
 
@@ -229,31 +229,31 @@ func (o *originStream) endSilence(responded bool) {
 
 // Trace begins the trace of a response that was read at this time. It is nil for the many responses
 // that are not traced.
-func (o *originStream) Trace(received time.Time) *tracing.Update {
-	t := o.client.opts.Tracer
-	if o.probing.Load() != nil || !t.Sampled() {
+func (s *stream) Trace(received time.Time) *tracing.Update {
+	t := s.client.opts.Tracer
+	if s.probing.Load() != nil || !t.Sampled() {
 		return nil
 	}
-	about := tracing.About{Key: o.id, Node: xds.NodeIDOf(o.node), Origin: o.at.name, Variant: o.client.opts.Variant.String()}
+	about := tracing.About{Key: s.id, Node: xds.NodeIDOf(s.node), Origin: s.at.name, Variant: s.client.opts.Variant.String()}
 	return t.Begin(received, about)
 }
 
 // InterestChanged receives when the interest is newer than the one taken last.
-func (o *originStream) InterestChanged() <-chan struct{} { return o.interest.Changed() }
+func (s *stream) InterestChanged() <-chan struct{} { return s.interest.Changed() }
 
 // takeInterest returns what the stream carries of the newest interest. It must not be changed. It
 // also returns what was unsubscribed since the last call in this attempt.
-func (o *originStream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
-	i, again := o.interest.Take()
-	i = o.carried(i)
-	if adds(o.taken, i) {
-		o.addedAt = time.Now()
+func (s *stream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
+	i, again := s.interest.Take()
+	i = s.carried(i)
+	if adds(s.taken, i) {
+		s.addedAt = time.Now()
 	}
-	o.taken = i
-	if p := o.probing.Load(); p != nil {
+	s.taken = i
+	if p := s.probing.Load(); p != nil {
 		p.check(i) // the types that it waits for may no longer be wanted
 	}
-	o.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
+	s.forgetRejected(func(typ xds.TypeURL) bool { return i.Of(typ).Empty() })
 	return i, again
 }
 
@@ -272,66 +272,66 @@ func adds(before, after *snapshot.Interest) bool {
 
 // Interest returns the newest interest, and a function for what was unsubscribed of a type since
 // the last call.
-func (o *originStream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
-	i, again := o.takeInterest()
+func (s *stream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
+	i, again := s.takeInterest()
 	return i, again.Of
 }
 
-// Held is the newest snapshot of typ, nil if none.
-func (o *originStream) Held(typ xds.TypeURL) *snapshot.Snapshot { return o.sink.Held(typ) }
+// Newest is the newest snapshot of typ, nil if none.
+func (s *stream) Newest(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Newest(typ) }
 
 // Counters are the metrics of a type under the stream's key.
-func (o *originStream) Counters(typ xds.TypeURL) *telemetry.Type {
-	if o.metrics != nil {
-		return o.metrics.Type(typ)
+func (s *stream) Counters(typ xds.TypeURL) *telemetry.Type {
+	if s.metrics != nil {
+		return s.metrics.Type(typ)
 	}
-	return o.client.opts.Metrics.Type(typ)
+	return s.client.opts.Metrics.Type(typ)
 }
 
 // Opened records that the origin was reached. It is called once per attempt.
-func (o *originStream) Opened() {
-	o.open, o.openedAt = true, time.Now()
-	o.at.streams.Add(1)
-	o.client.opts.Metrics.UpstreamStreams.Add(1)
-	o.log.Debug("upstream stream opened", "origin", o.at.name, "probe", o.probing.Load() != nil, "trial", o.trial != nil)
-	if o.trial != nil {
-		o.trial.opened()
+func (s *stream) Opened() {
+	s.open, s.openedAt = true, time.Now()
+	s.at.streams.Add(1)
+	s.client.opts.Metrics.UpstreamStreams.Add(1)
+	s.log.Debug("upstream stream opened", "origin", s.at.name, "probe", s.probing.Load() != nil, "trial", s.trial != nil)
+	if s.trial != nil {
+		s.trial.opened()
 	}
-	o.report(Status{Connected: true})
+	s.report(Status{Connected: true})
 }
 
 // Responded records a response of the origin. The attempt is then no failure (P54).
-func (o *originStream) Responded() {
-	if o.responded {
+func (s *stream) Responded() {
+	if s.responded {
 		return
 	}
-	o.responded = true
-	if o.serves() {
-		o.succeeded()
+	s.responded = true
+	if s.serves() {
+		s.succeeded()
 	}
-	o.endSilence(true)
-	o.at.responded()
+	s.endSilence(true)
+	s.at.responded()
 }
 
 // Apply hands an update of this origin over and waits until it is applied. It reports whether that
 // made another snapshot. Calls never overlap.
-func (o *originStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
-	if p := o.probing.Load(); p != nil { // a directory, which is read again once the key uses it
-		p.cover(typePart{u.Type, u.Wildcard}, o.carriedNow())
+func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
+	if p := s.probing.Load(); p != nil { // a directory, which is read again once the key uses it
+		p.cover(typePart{u.Type, u.Wildcard}, s.carriedNow())
 		return false, nil
 	}
-	u.Origin = o.at.name
-	o.noteUncacheable(&u)
-	was := o.sink.Held(u.Type)
-	changed, err = o.sink.Update(ctx, u)
+	u.Origin = s.at.name
+	s.noteUncacheable(&u)
+	was := s.sink.Newest(u.Type)
+	changed, err = s.sink.Update(ctx, u)
 	switch {
 	case err == nil:
 		if changed {
-			o.logVersion(&u, was)
+			s.logVersion(&u, was)
 		}
-		if o.trial != nil {
-			if o.trial.Responded(&u) {
-				o.trial.end(errPassed)
+		if s.trial != nil {
+			if s.trial.Responded(&u) {
+				s.trial.end(errPassed)
 			}
 		}
 		return changed, nil
@@ -354,8 +354,8 @@ func isSinkError(err error) bool {
 
 // logVersion logs a new version of a type once the group holds it. A version that arrives in
 // several responses is logged once. Stored content that the origin confirms is not a new version.
-func (o *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
-	snap := o.sink.Held(u.Type)
+func (s *stream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
+	snap := s.sink.Newest(u.Type)
 	if snap == nil || !u.Versioned() {
 		return // the update is not a response of the origin
 	}
@@ -372,32 +372,32 @@ func (o *originStream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 	if u.Version != "" {
 		args = append(args, "origin_version", u.Version)
 	}
-	o.log.Info("new version from the origin", args...)
+	s.log.Info("new version from the origin", args...)
 }
 
 // noteUncacheable remembers that this attempt brought do_not_cache resources.
-func (o *originStream) noteUncacheable(u *snapshot.Update) {
+func (s *stream) noteUncacheable(u *snapshot.Update) {
 	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
 		return
 	}
-	if o.uncacheable == nil {
-		o.uncacheable = make(map[typePart]struct{})
+	if s.uncacheable == nil {
+		s.uncacheable = make(map[typePart]struct{})
 	}
-	o.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
+	s.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
 }
 
 // dropUncacheable makes the group drop do_not_cache resources once the stream that brought them has
 // ended (P63). The next stream then requests them as resources that are not held.
-func (o *originStream) dropUncacheable(ctx context.Context) error {
-	for p := range o.uncacheable {
-		n := o.Held(p.typ).Part(p.wildcard).Uncacheable()
-		changed, err := o.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
+func (s *stream) dropUncacheable(ctx context.Context) error {
+	for p := range s.uncacheable {
+		n := s.Newest(p.typ).Part(p.wildcard).Uncacheable()
+		changed, err := s.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
 		if err != nil {
 			return err
 		}
-		delete(o.uncacheable, p)
+		delete(s.uncacheable, p)
 		if changed { // otherwise the group did not hold them
-			o.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+			s.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
 		}
 	}
 	return nil
@@ -410,7 +410,7 @@ func (d directory) upkeep(ctx context.Context) error { return d.Run(ctx) }
 func (d directory) faults() []filesource.Fault       { return d.Faults() }
 func (d directory) reload()                          { d.Reload() }
 
-func (d directory) serve(ctx context.Context, stream *originStream) error {
+func (d directory) serve(ctx context.Context, stream *stream) error {
 	err := d.Serve(ctx, stream)
 	if errors.Is(err, filesource.ErrNothingWanted) {
 		return errReopen

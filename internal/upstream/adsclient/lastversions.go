@@ -7,9 +7,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Resumption is the state that a key's streams leave to the next one, for each wanted type. With it
-// a stream lists the held versions (P55). Make one by make(Resumption); a Conversation fills it.
-type Resumption map[xds.TypeURL]*lastAccepted
+// LastVersions is the state that a key's streams leave to the next one, for each wanted type. With it
+// a stream lists the held versions (P55). Make one by make(LastVersions); a Conversation fills it.
+type LastVersions map[xds.TypeURL]*lastAccepted
 
 // lastAccepted is the state after the responses of one origin to the wildcard or to names.
 type lastAccepted struct {
@@ -24,9 +24,9 @@ type lastAccepted struct {
 
 // record records what an accepted response brought or removed. It returns the state of the type.
 func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
-	last := p.Resumption[r.TypeURL]
+	last := p.LastVersions[r.TypeURL]
 	if last == nil || last.origin != p.Origin || last.wildcard != t.subscribed.wildcard {
-		last = p.lastAccepted(r.TypeURL, t.subscribed.wildcard, t.subscribed.part(p.Held(r.TypeURL)))
+		last = p.lastAccepted(r.TypeURL, t.subscribed.wildcard, t.subscribed.part(p.Newest(r.TypeURL)))
 	}
 	last.answered = true
 	if last.otherOrigins.Len() > 0 {
@@ -43,7 +43,7 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 
 // Unanswered returns what an origin has not answered of an interest: whether that is the wildcard, and
 // the names. snap is the newest snapshot of the type.
-func (r Resumption) Unanswered(origin string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
+func (r LastVersions) Unanswered(origin string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
 	part, last := snap.Part(t.Wildcard), r[t.Type]
 	answered := last != nil && last.answered && last.origin == origin && last.wildcard == t.Wildcard
 	if t.Wildcard {
@@ -60,13 +60,13 @@ func (r Resumption) Unanswered(origin string, t snapshot.TypeInterest, snap *sna
 // lastAccepted returns the state that earlier streams left for a type (P55), if that is of this
 // origin and of the same kind of subscription. Otherwise the whole part counts as other origins',
 // in three cases:
-//   - The key used another origin. If that was a directory, which leaves no Resumption, only the
+//   - The key used another origin. If that was a directory, which leaves no LastVersions, only the
 //     part's origin shows it.
 //   - The key came back from another origin, which brought the part.
 //   - Another stream of the key brought the part (P50). The origin has to send all of it again.
 //     Otherwise the relay could not tell when the origin has sent it.
 func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapshot.Part) *lastAccepted {
-	last := p.Resumption[typ]
+	last := p.LastVersions[typ]
 	other := part.Origin() != "" && part.Origin() != p.Origin
 	if last == nil || last.origin != p.Origin || last.wildcard != wildcard || other {
 		last = &lastAccepted{origin: p.Origin, wildcard: wildcard}
@@ -75,7 +75,7 @@ func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapsh
 			names = append(names, res.Name)
 		}
 		last.otherOrigins = xds.NewNameSet(names...)
-		p.Resumption[typ] = last
+		p.LastVersions[typ] = last
 	}
 	return last
 }
