@@ -9,8 +9,8 @@
 // and reconnects at the same origin or at the next (P54, P56; backoff.go). A stream is a Source's
 // stream at one origin (stream.go): the key's stream, a probe of a preferred origin, which becomes
 // the key's stream (probe.go), or a trial of what the origin may end the key's stream for
-// (suspects.go, package suspects). An interestCell hands each stream the newest interest
-// (interest.go).
+// (suspects.go, package suspects). An interestCell tells a stream that the interest
+// changed (interest.go).
 //
 // An origin is reached over gRPC (grpc.go, package connections), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a

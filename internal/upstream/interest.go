@@ -2,71 +2,98 @@ package upstream
 
 import (
 	"context"
-	"sync"
+	"slices"
 
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// interestCell holds the newest interest for a stream. It also records what was unsubscribed and
-// wanted again between two calls of Take. The group has forgotten those resources, so the stream
-// must request them again although the interest looks the same. Safe for concurrent use, but only
-// one goroutine may call Take.
+// interestCell tells a stream that the interest changed. It also records what was unsubscribed and
+// wanted again while the stream did not look. The group has forgotten those resources, so the stream
+// must request them again although the interest looks the same.
 type interestCell struct {
-	changed chan struct{} // capacity one
-
-	mu     sync.Mutex
-	newest *snapshot.Interest
-	again  adsclient.Resubscriptions // since the last Take; nil while no stream is open
+	changed chan struct{}             // room for one
+	again   adsclient.Resubscriptions // since the last take; nil while no stream is open; under Source.mu
 }
 
-// newInterestCell makes a cell with this interest, which may be nil.
-func newInterestCell(i *snapshot.Interest) *interestCell {
-	return &interestCell{changed: make(chan struct{}, 1), newest: i}
-}
-
-// Changed receives when the interest is newer than the one that Take returned.
-func (c *interestCell) Changed() <-chan struct{} { return c.changed }
-
-// Set stores the newest interest. It never blocks.
-func (c *interestCell) Set(i *snapshot.Interest) {
-	c.mu.Lock()
-	if c.again != nil {
-		c.again.Note(c.newest, i)
+// notify makes changed receive, because the stream carries another part of the interest.
+func (c *interestCell) notify() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
 	}
-	c.newest = i
-	c.mu.Unlock()
-	c.Notify()
 }
 
-// Take returns the newest interest, and what was unsubscribed since the last Take. The cell records
-// that from the first Take until Reset.
-func (c *interestCell) Take() (*snapshot.Interest, adsclient.Resubscriptions) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// SetInterest sets the interest. The newest value counts; it never blocks. Any goroutine, one at a
+// time.
+func (s *Source) SetInterest(i *snapshot.Interest) {
+	s.mu.Lock()
+	for _, c := range s.cells {
+		if c.again != nil {
+			c.again.Note(s.newest, i)
+		}
+	}
+	s.newest = i
+	s.suspects.Forget(i)
+	s.mu.Unlock()
+	s.wakeTrials()
+	s.notifyStreams()
+}
+
+// notifyStreams makes each stream look at the interest.
+func (s *Source) notifyStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.cells {
+		c.notify()
+	}
+}
+
+// addInterestCell returns a cell that is told of the interest until removeInterestCell.
+func (s *Source) addInterestCell() *interestCell {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &interestCell{changed: make(chan struct{}, 1)}
+	s.cells = append(s.cells, c)
+	return c
+}
+
+func (s *Source) removeInterestCell(c *interestCell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cells = slices.DeleteFunc(s.cells, func(o *interestCell) bool { return o == c })
+}
+
+// interestNow is the current interest, nil if there is none.
+func (s *Source) interestNow() *snapshot.Interest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest
+}
+
+// take returns the newest interest, and what was unsubscribed since the last take. The cell records
+// that from the first take until reset.
+func (s *Source) take(c *interestCell) (*snapshot.Interest, adsclient.Resubscriptions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	again := c.again
 	c.again = make(adsclient.Resubscriptions)
-	return c.newest, again
+	return s.newest, again
 }
 
-// Reset records that no stream is open. The next one requests everything anyway, so that recording
+// reset records that no stream is open. The next one requests everything anyway, so that recording
 // would only use memory.
-func (c *interestCell) Reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *Source) reset(c *interestCell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	c.again = nil
 }
 
-// Newest returns the newest interest, nil if there is none.
-func (c *interestCell) Newest() *snapshot.Interest {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest
-}
-
-// Await returns true once the interest is not empty, false if ctx ended first.
-func (c *interestCell) Await(ctx context.Context) bool {
-	for c.Newest().Empty() {
+// awaitInterest returns true once the interest is not empty, false if ctx ended first.
+func (s *Source) awaitInterest(ctx context.Context) bool {
+	c := s.addInterestCell()
+	defer s.removeInterestCell(c)
+	for s.interestNow().Empty() {
 		select {
 		case <-c.changed:
 		case <-ctx.Done():
@@ -74,12 +101,4 @@ func (c *interestCell) Await(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-// Notify makes Changed receive, because the stream carries another part of the interest.
-func (c *interestCell) Notify() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
 }

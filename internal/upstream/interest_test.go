@@ -6,33 +6,34 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
-	c := newInterestCell(nil)
-	i := func(names ...string) *snapshot.Interest {
-		return &snapshot.Interest{Types: []snapshot.TypeInterest{named(eds, names...)}}
+func TestInterestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
+	s := new(Source)
+	c := s.addInterestCell()
+	set := func(names ...string) {
+		s.SetInterest(&snapshot.Interest{Types: []snapshot.TypeInterest{named(eds, names...)}})
 	}
-	if !c.Newest().Empty() {
+	if !s.interestNow().Empty() {
 		t.Error("something is wanted before anything was set")
 	}
-	c.Set(i("a", "b"))
-	c.Set(i("a")) // no stream is open yet: nothing is recorded
-	if got, again := c.Take(); got.Of(eds).Names.Len() != 1 || len(again) > 0 {
+	set("a", "b")
+	set("a") // no stream is open yet: nothing is recorded
+	if got, again := s.take(c); got.Of(eds).Names.Len() != 1 || len(again) > 0 {
 		t.Errorf("took %v, again %v", got, again)
 	}
-	c.Set(i("b"))
-	c.Set(i("a", "b"))
+	set("b")
+	set("a", "b")
 	if len(c.changed) != 1 {
 		t.Errorf("%d signals", len(c.changed))
 	}
-	_, again := c.Take()
+	_, again := s.take(c)
 	if _, names := again.Of(eds); len(names) != 1 {
 		t.Errorf("again %v, want a", again)
 	}
-	if _, again = c.Take(); len(again) > 0 {
+	if _, again = s.take(c); len(again) > 0 {
 		t.Errorf("again twice: %v", again)
 	}
-	c.Set(&snapshot.Interest{Types: []snapshot.TypeInterest{{Type: eds}}})
-	if !c.Newest().Empty() {
+	set()
+	if !s.interestNow().Empty() {
 		t.Error("an empty interest is wanted")
 	}
 }

@@ -163,7 +163,7 @@ func (s *stream) run(ctx context.Context, wait time.Duration) error {
 // meanwhile, and in delta this origin does not say that it does not have it.
 func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 	p := s.probing.Swap(nil)
-	s.interest.Notify() // the key's stream carries more
+	s.interest.notify() // the key's stream carries more
 	s.report(Status{Connected: true})
 	for typ, before := range p.before {
 		for r := range s.sink.Newest(typ).Part(true).Resources {

@@ -79,7 +79,7 @@ type Source struct {
 	// mu protects the fields below.
 	mu       sync.Mutex
 	newest   *snapshot.Interest
-	cells    []*interestCell       // each receives the interest
+	cells    []*interestCell       // one for each stream
 	suspects suspects.List         // at the origin in use (P68)
 	trying   bool                  // tryExcluded runs
 	failures int                   // in a row, for the backoff
@@ -116,42 +116,6 @@ func (c *Client) NewSource(id string, node []byte, sink Sink) *Source {
 // before Run. The caller releases k only after Run has returned.
 func (s *Source) SetMetrics(k *telemetry.Key) { s.metrics = k }
 
-// SetInterest sets the interest. The newest value counts; it never blocks. Any goroutine, one at a
-// time.
-func (s *Source) SetInterest(i *snapshot.Interest) {
-	s.mu.Lock()
-	s.newest = i
-	s.suspects.Forget(i)
-	cells := slices.Clone(s.cells)
-	s.mu.Unlock()
-	s.wakeTrials()
-	for _, c := range cells {
-		c.Set(i)
-	}
-}
-
-// addInterestCell returns a cell that receives the interest until removeInterestCell.
-func (s *Source) addInterestCell() *interestCell {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := newInterestCell(s.newest)
-	s.cells = append(s.cells, c)
-	return c
-}
-
-func (s *Source) removeInterestCell(c *interestCell) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cells = slices.DeleteFunc(s.cells, func(o *interestCell) bool { return o == c })
-}
-
-// interestNow is the current interest.
-func (s *Source) interestNow() *snapshot.Interest {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.newest
-}
-
 // move makes the key use an origin. As an error, it is why the key leaves another one.
 type move struct {
 	to     *originState
@@ -182,13 +146,6 @@ func (s *Source) Run(ctx context.Context) error {
 			return fmt.Errorf("upstream stream of key %s: %w", s.id, errors.Unwrap(err))
 		}
 	}
-}
-
-// awaitInterest returns true once the interest is not empty, false if ctx ended first.
-func (s *Source) awaitInterest(ctx context.Context) bool {
-	c := s.addInterestCell()
-	defer s.removeInterestCell(c)
-	return c.Await(ctx)
 }
 
 // failuresToSwitch is how many failures in a row make the key use the next origin (P56).

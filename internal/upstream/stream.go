@@ -114,7 +114,7 @@ func (s *stream) carried(i *snapshot.Interest) *snapshot.Interest {
 }
 
 // carriedNow is what the stream carries of the newest interest.
-func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interest.Newest()) }
+func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interestNow()) }
 
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
@@ -126,7 +126,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 	}
 	for s.trial == nil && s.carriedNow().Empty() {
 		select {
-		case <-s.interest.Changed():
+		case <-s.interest.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -139,7 +139,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 	if err == nil {
 		err = s.at.origin.serve(ctx, s)
 	}
-	s.interest.Reset()
+	s.reset(s.interest)
 	s.endSilence(false)
 	if s.open {
 		s.at.streams.Add(-1)
@@ -239,12 +239,12 @@ func (s *stream) Trace(received time.Time) *tracing.Update {
 }
 
 // InterestChanged receives when the interest is newer than the one taken last.
-func (s *stream) InterestChanged() <-chan struct{} { return s.interest.Changed() }
+func (s *stream) InterestChanged() <-chan struct{} { return s.interest.changed }
 
 // takeInterest returns what the stream carries of the newest interest. It must not be changed. It
 // also returns what was unsubscribed since the last call in this attempt.
 func (s *stream) takeInterest() (*snapshot.Interest, adsclient.Resubscriptions) {
-	i, again := s.interest.Take()
+	i, again := s.take(s.interest)
 	i = s.carried(i)
 	if adds(s.taken, i) {
 		s.addedAt = time.Now()

@@ -150,12 +150,9 @@ func (s *Source) settle(stream *stream, err error) {
 	left, culprit := s.suspects.Settle(stream.trial.Trial, r, time.Now(), func(failures int) time.Duration {
 		return s.client.opts.Backoff.delay(failures, upTo)
 	})
-	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
 	if left {
-		for _, c := range cells {
-			c.Notify()
-		}
+		s.notifyStreams()
 	}
 	if culprit != nil && !stream.at.isAway() {
 		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", stream.at.name,
