@@ -133,18 +133,19 @@ func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*stor
 func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, log *slog.Logger) (*upstream.Client, error) {
 	u := &cfg.Upstream
 	o := upstream.Options{
-		Variant: xds.Delta, FirstAnswerTimeout: u.FirstAnswerTimeout, MaxRequestBytes: u.MaxRequestBytes,
-		SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly, StreamsPerConnection: u.StreamsPerConnection,
-		Backoff:   upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
-		Keepalive: upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
-		Metrics:   m, Tracer: t, Log: log,
+		FirstAnswerTimeout: u.FirstAnswerTimeout, SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly,
+		Backoff: upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
+		Metrics: m, Tracer: t, Log: log,
 	}
+	variant := xds.Delta
 	if u.Variant == config.VariantSotW {
-		o.Variant = xds.SotW
+		variant = xds.SotW
 	}
 	for _, origin := range u.Origins {
 		o.Origins = append(o.Origins, upstream.OriginOptions{
 			Name: origin.Name, Address: origin.Address, TLS: connections.TLSFiles(origin.TLS), Balance: origin.Balance,
+			Variant: variant, MaxRequestBytes: u.MaxRequestBytes, StreamsPerConnection: u.StreamsPerConnection,
+			Keepalive: upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
 		})
 	}
 	return upstream.New(o)
@@ -154,11 +155,11 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.active.Load()),
-		NewSource: func(id string, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
+		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
 			if first != nil {
 				return first.(*upstream.Source).Second(sink)
 			}
-			return r.origins.NewSource(id, node, sink)
+			return r.origins.NewSource(key, node, sink)
 		},
 		SotWOrigins:        u.Variant == config.VariantSotW,
 		FirstAnswerTimeout: u.FirstAnswerTimeout,

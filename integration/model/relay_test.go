@@ -66,19 +66,19 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	}
 	log := slog.New(slog.DiscardHandler)
 	origins, err := upstream.New(upstream.Options{
-		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///origin"}},
-		Variant: variant, Dialer: dial, Metrics: m, Log: log,
+		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///origin", Variant: variant}},
+		Dialer: dial, Metrics: m, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
-		NewSource: func(id string, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
+		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
 			if first != nil {
 				return first.(*upstream.Source).Second(sink)
 			}
-			return origins.NewSource(id, node, sink)
+			return origins.NewSource(key, node, sink)
 		},
 		SotWOrigins:        variant == xds.SotW,
 		FirstAnswerTimeout: time.Minute,

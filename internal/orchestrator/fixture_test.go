@@ -147,8 +147,8 @@ func options(t testing.TB) Options {
 func newRegistryFixture(t testing.TB, o Options) *registryFixture {
 	t.Helper()
 	w := &registryFixture{t: t, stop: func() {}}
-	o.NewSource = func(id string, node []byte, sink upstream.Sink, _ Source) Source {
-		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
+	o.NewSource = func(key xds.Key, node []byte, sink upstream.Sink, _ Source) Source {
+		f := &feed{id: key.String(), node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.feeds = append(w.feeds, f)

@@ -19,7 +19,7 @@ type Options struct {
 	Settings
 	// NewSource makes the upstream stream of a key; it starts nothing. first is nil for the
 	// key's first stream. The second stream uses the origin of the first one (P50).
-	NewSource func(id string, node []byte, sink upstream.Sink, first Source) Source
+	NewSource func(key xds.Key, node []byte, sink upstream.Sink, first Source) Source
 	// SotWOrigins says that upstream streams use SotW (P52: followers.go).
 	SotWOrigins bool
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil

@@ -85,7 +85,7 @@ func (v *View) applyDelayed(u snapshot.Update, delay time.Duration) {
 		v.delay(&u, delay)
 	}
 	if names := v.servedByWildcard(&u); len(names) > 0 {
-		v.builder.Apply(snapshot.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
+		v.builder.Apply(snapshot.Update{Type: u.Type, Origin: u.Origin, Domain: u.Domain, Removed: names, Received: u.Received})
 	}
 	v.builder.Apply(u)
 }
@@ -176,8 +176,9 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 	}
 	changed := false
 	for _, wildcard := range []bool{true, false} {
+		origin, domain := v.part(wildcard).Origin()
 		// Partial: it is no response, so it says nothing about the rest (P67).
-		u := snapshot.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
+		u := snapshot.Update{Type: v.typ.URL, Origin: origin, Domain: domain, Wildcard: wildcard, Partial: true, Received: now}
 		for at, w := range due {
 			switch {
 			case at.wildcard != wildcard:

@@ -46,7 +46,7 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 	if first != nil {
 		beside = first.source
 	}
-	h.source = g.opts.NewSource(g.key.String(), g.representative.Bytes(), h, beside)
+	h.source = g.opts.NewSource(g.key, g.representative.Bytes(), h, beside)
 	return h
 }
 

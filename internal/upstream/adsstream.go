@@ -53,14 +53,14 @@ type incoming struct {
 func newADSStream(s *stream, cs grpc.ClientStream, c *connections.Connection) *adsStream {
 	opts := &s.client.opts
 	return &adsStream{
-		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: opts.Variant,
-		conversation: adsclient.New(opts.Variant, adsclient.Options{
-			Origin:                    s.at.name,
+		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: s.at.Variant,
+		conversation: adsclient.New(s.at.Variant, adsclient.Options{
+			Domain:                    s.at.Domain,
 			Node:                      s.node,
 			SetNodeOnFirstMessageOnly: opts.SetNodeOnFirstMessageOnly,
 			Newest:                    s.Newest,
 			LastVersions:              s.lastVersions,
-			MaxRequestBytes:           opts.MaxRequestBytes,
+			MaxRequestBytes:           s.at.MaxRequestBytes,
 			NACKDelay:                 func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
 			MinNACKDelay:              opts.Backoff.Base,
 		}),
@@ -208,7 +208,7 @@ func (a *adsStream) overdueAt() time.Time {
 func (a *adsStream) replace() error {
 	a.stream.replaced = time.Now()
 	a.stream.log.Info("upstream stream is replaced: the origin does not send a resource again that was unsubscribed in between",
-		"origin", a.stream.at.name)
+		"origin", a.stream.at.Name)
 	return errReopen
 }
 
@@ -277,7 +277,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		if d.NewFault {
 			level = slog.LevelWarn
 		}
-		s.log.Log(context.Background(), level, "relay rejected a response", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
+		s.log.Log(context.Background(), level, "relay rejected a response", "origin", s.at.Name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.NACKsInARow, "error", in.fault)
 	default:
 		s.forgetRejected(func(typ xds.TypeURL) bool { return typ == r.TypeURL })
 	}
@@ -385,7 +385,7 @@ func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Deci
 	}
 	s.client.opts.Metrics.ConfigReceived(now)
 	if s.log.Enabled(ctx, slog.LevelDebug) {
-		s.log.Debug("relay accepted a response", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
+		s.log.Debug("relay accepted a response", "origin", s.at.Name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
 			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
 	}
 	return incoming{response: r, applied: true}

@@ -19,7 +19,7 @@ func TestAwayForAnotherReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newOriginState("o", "", m.Origin("o"), log.Logger())
+		s := newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), log.Logger())
 		says := func(away, another int) {
 			t.Helper()
 			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is still away, with another error"`); a != away || b != another {

@@ -11,7 +11,7 @@ import (
 var errTest = errors.New("for a test")
 
 // failedAgo makes an origin away and sets its last failure to d ago. No attempt was made since.
-func (r *relay) failedAgo(s *originState, d time.Duration) {
+func (r *relay) failedAgo(s *Origin, d time.Duration) {
 	r.t.Helper()
 	r.fail(s)
 	s.mu.Lock()
@@ -27,7 +27,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 		failed bool
 	}{{0, true}, {time.Hour, false}} {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+		r := startRelay(t, xds.Delta, Options{}, first.address, second.address)
 		r.failedAgo(r.client.origins[1], c.ago)
 		_, sink := r.stream(named(rds, "a"))
 		first.serve(1).done <- nil
@@ -45,7 +45,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 // The relay also does not prefer another origin to it, neither at the start nor at a switch.
 func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
+	r := startRelay(t, xds.Delta, Options{}, first.address, second.address, third.address)
 	r.failedAgo(r.client.origins[1], time.Hour)
 	_, sink := r.stream(named(rds, "a"))
 	first.refuse(2)
@@ -56,7 +56,7 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	}
 
 	first, second = startFake(t), startFake(t)
-	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r = startRelay(t, xds.Delta, Options{}, first.address, second.address)
 	r.failedAgo(r.client.origins[0], time.Hour)
 	_, sink = r.stream(named(rds, "a"))
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})

@@ -80,11 +80,11 @@ func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
 // relay runs a client of these origins. Its base delay makes the wait after a failure differ from
 // the wait after a stream with a response.
 func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
-	var addresses []string
+	o := Options{Dialer: n.dial, Backoff: steep}
 	for _, name := range names {
-		addresses = append(addresses, addressOf(name))
+		o.Origins = append(o.Origins, OriginOptions{Address: addressOf(name), Keepalive: Keepalive{Time: 1000 * time.Hour}})
 	}
-	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addresses...)
+	return startRelay(n.t, v, o)
 }
 
 func addressOf(name string) string { return "passthrough:///" + name }

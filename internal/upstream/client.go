@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/metadata"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -23,18 +25,12 @@ import (
 type Options struct {
 	// Origins in the order of preference of all keys; at least one.
 	Origins []OriginOptions
-	Variant xds.Variant
 	// FirstAnswerTimeout is how long a stream may be open without any response
 	// before it is counted and shown as silent. 10 s.
 	FirstAnswerTimeout time.Duration
-	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
-	MaxRequestBytes int
 	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
 	SetNodeOnFirstMessageOnly bool
-	// StreamsPerConnection to a gRPC origin. 100.
-	StreamsPerConnection int
-	Backoff              Backoff // 1 s, 30 s
-	Keepalive            Keepalive
+	Backoff                   Backoff // 1 s, 30 s
 	// Dialer connects to gRPC origins. Nil means over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
@@ -45,7 +41,7 @@ type Options struct {
 	dialEvery time.Duration // the constant, except in tests
 }
 
-// OriginOptions describe one origin.
+// OriginOptions describe one origin. A zero value means the default.
 type OriginOptions struct {
 	// Name is unique among the origins; the address if empty.
 	Name string
@@ -55,6 +51,20 @@ type OriginOptions struct {
 	// Balance over what the target resolves to: round_robin (also if empty) or
 	// pick_first.
 	Balance string
+	// Domain has the origins that give the same versions (P55). The name if empty.
+	Domain  string
+	Variant xds.Variant
+	// Metadata returns the metadata of a key's streams; nil: none.
+	Metadata func(xds.Key) metadata.MD
+	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
+	MaxRequestBytes int
+	// MaxFailures is how many failures in a row make a key use the next origin (P56). 2.
+	MaxFailures int
+	// ConnectTimeout bounds an attempt to connect, and the wait for the connection of a stream. 5 s.
+	ConnectTimeout time.Duration
+	Keepalive      Keepalive
+	// StreamsPerConnection to a gRPC origin. 100.
+	StreamsPerConnection int
 }
 
 // Keepalive configures HTTP/2 pings on connections to gRPC origins: 6 min, 10 s.
@@ -63,7 +73,7 @@ type Keepalive struct{ Time, Timeout time.Duration }
 // Client holds the origins and what is known about them.
 type Client struct {
 	opts    Options
-	origins []*originState
+	origins []*Origin
 }
 
 // New makes a client. It starts nothing. It reads certificates once, and fails if
@@ -78,16 +88,14 @@ func New(opts Options) (*Client, error) {
 	c := &Client{opts: opts}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
-		if o.Name == "" {
-			o.Name = o.Address
-		}
+		o.complete()
 		if seen[o.Name] {
 			return nil, fmt.Errorf("upstream: two origins have the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := newOriginState(o.Name, o.Address, opts.Metrics.Origin(o.Name), opts.Log.With("origin", o.Name))
+		s := newOrigin(o, opts.Metrics.Origin(o.Name), opts.Log.With("origin", o.Name))
 		var err error
-		if s.origin, err = newOrigin(o, &c.opts, s); err != nil {
+		if s.transport, err = newTransport(o, &c.opts, s); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
 		}
 		c.origins = append(c.origins, s)
@@ -95,8 +103,8 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// newOrigin makes a directory or a gRPC origin, depending on the address.
-func newOrigin(o OriginOptions, opts *Options, s *originState) (origin, error) {
+// newTransport makes a directory or a gRPC origin, depending on the address.
+func newTransport(o OriginOptions, opts *Options, s *Origin) (transport, error) {
 	if o.Address == "" {
 		return nil, errors.New("address is missing")
 	}
@@ -113,26 +121,11 @@ func newOrigin(o OriginOptions, opts *Options, s *originState) (origin, error) {
 
 // complete sets the defaults.
 func (o *Options) complete() error {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&o.FirstAnswerTimeout, 10*time.Second)
-	def(&o.dialEvery, dialEvery)
-	def(&o.Backoff.Base, time.Second)
-	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
-	def(&o.Keepalive.Time, 6*time.Minute)
-	def(&o.Keepalive.Timeout, 10*time.Second)
-	if o.MaxRequestBytes == 0 {
-		o.MaxRequestBytes = 4 << 20
-	}
-	if o.StreamsPerConnection == 0 {
-		o.StreamsPerConnection = 100
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	setDefault(&o.FirstAnswerTimeout, 10*time.Second)
+	setDefault(&o.dialEvery, dialEvery)
+	setDefault(&o.Backoff.Base, time.Second)
+	setDefault(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
+	setDefault(&o.Log, slog.Default())
 	if o.Metrics == nil {
 		m, err := telemetry.New(telemetry.Options{})
 		if err != nil {
@@ -143,14 +136,28 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// complete sets the defaults.
+func (o *OriginOptions) complete() {
+	setDefault(&o.Name, o.Address)
+	setDefault(&o.Domain, o.Name)
+	setDefault(&o.MaxRequestBytes, 4<<20)
+	setDefault(&o.MaxFailures, 2)
+	setDefault(&o.ConnectTimeout, 5*time.Second)
+	setDefault(&o.Keepalive.Time, 6*time.Minute)
+	setDefault(&o.Keepalive.Timeout, 10*time.Second)
+	setDefault(&o.StreamsPerConnection, 100)
+}
+
+func setDefault[T comparable](v *T, to T) { *v = cmp.Or(*v, to) }
+
 // Run connects to all origins, keeps the connections and watches files. It must run as long as any
 // stream does. It returns when all goroutines that it started have ended, with nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range c.origins {
 		g.Go(func() error {
-			if err := s.origin.upkeep(ctx); err != nil {
-				return fmt.Errorf("origin %s: %w", s.name, err)
+			if err := s.transport.upkeep(ctx); err != nil {
+				return fmt.Errorf("origin %s: %w", s.Name, err)
 			}
 			return nil
 		})
@@ -184,7 +191,7 @@ type OriginStatus struct {
 // it trusts them. Any goroutine.
 func (c *Client) Certificates() (out []*tlsfiles.Source) {
 	for _, s := range c.origins {
-		if g, ok := s.origin.(*grpcOrigin); ok && g.certs != nil {
+		if g, ok := s.transport.(*grpcOrigin); ok && g.certs != nil {
 			out = append(out, g.certs)
 		}
 	}
@@ -194,7 +201,7 @@ func (c *Client) Certificates() (out []*tlsfiles.Source) {
 // Reload reads the certificates and directories of all origins again. Any goroutine.
 func (c *Client) Reload() {
 	for _, s := range c.origins {
-		s.origin.reload()
+		s.transport.reload()
 	}
 }
 

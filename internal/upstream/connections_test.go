@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/upstream/connections"
+	"xdsrelay/internal/xds"
 )
 
 // listenWith accepts connections on loopback and calls answer for each.
@@ -56,7 +57,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address := listenWith(t, c.answer)
-			r := newRelay(t, Options{}, address)
+			r := newRelay(t, xds.SotW, Options{}, address)
 			r.reconnect(func(o *connections.Options) { o.Timeout = c.timeout })
 			r.launch()
 			_, sink := r.stream(named(rds, "a"))

@@ -62,7 +62,7 @@ func TestTLSToOrigins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachVariant(t, func(t *testing.T, v xds.Variant) {
 				f := secured(t, c.shows, c.clients)
-				r := startRelay(t, Options{Variant: v, Origins: []OriginOptions{{Address: f.address, TLS: c.files}}})
+				r := startRelay(t, v, Options{Origins: []OriginOptions{{Address: f.address, TLS: c.files}}})
 				_, sink := r.stream(named(rds, "a"))
 				if c.fails == "" {
 					f.next().got(ask(v, "RDS", "a"))
@@ -98,13 +98,15 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	// At first the relay has a certificate that the origin does not trust.
 	cert, key := pair(tlstest.NewAuthority(t), "stranger")
 	trust := tlstest.File(t, dir, "ca", ca.PEM())
-	r := startRelay(t, Options{
-		StreamsPerConnection: 1, // so that each stream makes a connection
-		Origins:              []OriginOptions{{Address: f.address, TLS: connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}}},
+	r := startRelay(t, xds.SotW, Options{
+		Origins: []OriginOptions{{
+			Address: f.address, TLS: connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"},
+			StreamsPerConnection: 1, // so that each stream makes a connection
+		}},
 	})
 	_, sink := r.stream(named(rds, "a"))
 	sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
-	certs := r.client.origins[0].origin.(*grpcOrigin).certs
+	certs := r.client.origins[0].transport.(*grpcOrigin).certs
 	connects := func(as string) {
 		t.Helper()
 		s := f.next()
@@ -148,9 +150,9 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 // Invalid renewed files are shown as faults of their origin.
 func TestRejectedCertificatesOfAnOriginAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
-	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: connections.TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
+	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: connections.TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
 	look := func() []filesource.Fault {
-		r.client.origins[0].origin.(*grpcOrigin).certs.Reload()
+		r.client.origins[0].transport.(*grpcOrigin).certs.Reload()
 		return r.client.Origins()[0].Faults
 	}
 	if f := look(); f != nil {

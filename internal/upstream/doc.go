@@ -1,9 +1,9 @@
 // Package upstream is the relay as a client of its origins. Each key has one aggregated stream,
 // SotW or delta. It subscribes to what the key's group wants and passes on each update (P50–P65).
 //
-// A Client holds the origins (client.go). An originState has what the kept connection and all keys
-// together know about one origin: whether it is away or silent, and when a key may open a stream
-// there (originstate.go). An attemptEnd says which attempts are failures (attempt.go).
+// A Client holds the origins (client.go). An Origin has its settings, and what the kept connection and
+// all keys together know about it: whether it is away or silent, and when a key may open a stream
+// there (origin.go). An attemptEnd says which attempts are failures (attempt.go).
 //
 // A Source keeps one key subscribed for as long as the key lives (source.go). It chooses the origin,
 // and reconnects at the same origin or at the next (P54, P56; backoff.go). A stream is a Source's

@@ -18,16 +18,16 @@ const (
 
 // streamEnds remembers the last ends of a key's streams at one origin.
 type streamEnds struct {
-	at    *originState
+	at    *Origin
 	ends  Ends
 	times [frequentEnds]time.Time // a ring; the next one is at ends.Count
 }
 
 // add records an end. It starts again at another origin, and after a pause.
-func (e *streamEnds) add(at *originState, err error, now time.Time) {
+func (e *streamEnds) add(at *Origin, err error, now time.Time) {
 	last := e.times[(e.ends.Count+frequentEnds-1)%frequentEnds]
 	if e.at != at || now.Sub(last) > endsWithin {
-		*e = streamEnds{at: at, ends: Ends{Origin: at.name, Since: now}}
+		*e = streamEnds{at: at, ends: Ends{Origin: at.Name, Since: now}}
 	}
 	e.times[e.ends.Count%frequentEnds] = now
 	e.ends.Count++

@@ -33,7 +33,7 @@ func (f *fakeOrigin) serve(types int) *fakeStream {
 func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		bad, good := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, bad.address, good.address)
+		r := startRelay(t, v, Options{}, bad.address, good.address)
 		_, sink := r.stream(named(rds, "a"))
 		bad.refuse(2) // the second stream may be a probe, if the other origin serves early
 		s := good.next()
@@ -65,7 +65,7 @@ func (s *testSink) failures() (origins []string) {
 func TestP56_FailuresAreCountedInARow(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+	r := startRelay(t, xds.Delta, Options{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 		first.address, second.address)
 	_, sink := r.stream(named(rds, "a"))
 	failed := 0
@@ -99,7 +99,7 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 			eachVariant(t, func(t *testing.T, v xds.Variant) {
 				log := new(xdstest.Log)
 				first, second := startFake(t), startFake(t)
-				r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+				r := startRelay(t, v, Options{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 					first.address, second.address)
 				stream, sink := r.stream(all(cds))
 				first.serve(1).done <- nil // one failure
@@ -131,7 +131,7 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		_, sink := r.stream(all(cds), all(lds))
 		s := first.serve(2)
 		s.send(resp{Type: cds, Resources: clusters("a", "b")})
@@ -173,7 +173,7 @@ func (r *relay) failOver(first, second *fakeOrigin, types ...snapshot.TypeIntere
 // to that one.
 func TestP56_ThreeOrigins(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
+	r := startRelay(t, xds.Delta, Options{}, first.address, second.address, third.address)
 	_, sink := r.stream(named(rds, "a"))
 	answer := resp{Type: rds, Resources: clusters("a")}
 	first.refuse(2)
@@ -204,7 +204,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 // A new key starts at an origin that is not away.
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
 	r.fail(r.client.origins[0])
 	_, sink := r.stream(named(rds, "a"))
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
@@ -217,7 +217,7 @@ func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 // P53: one failed origin does not close client streams while another one was not tried.
 func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{}, first.address, second.address)
 	_, sink := r.stream(named(rds, "a"))
 	failures := func() (out []bool) {
 		for _, s := range sink.statuses {
@@ -252,7 +252,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
 	const keys = 100
-	r := startRelay(t, Options{Variant: xds.Delta, Log: log.Logger()}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{Log: log.Logger()}, first.address, second.address)
 	at := r.client.origins[0]
 	r.fail(at)
 	answer := resp{Type: rds, Resources: clusters("a")}

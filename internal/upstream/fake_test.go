@@ -162,18 +162,21 @@ type relay struct {
 var quick = Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // startRelay runs a client of the origins.
-func startRelay(t *testing.T, o Options, addresses ...string) *relay {
+func startRelay(t *testing.T, v xds.Variant, o Options, addresses ...string) *relay {
 	t.Helper()
-	r := newRelay(t, o, addresses...)
+	r := newRelay(t, v, o, addresses...)
 	r.launch()
 	return r
 }
 
-// newRelay makes a client of the origins.
-func newRelay(t *testing.T, o Options, addresses ...string) *relay {
+// newRelay makes a client of the origins, which all use this variant.
+func newRelay(t *testing.T, v xds.Variant, o Options, addresses ...string) *relay {
 	t.Helper()
 	for _, a := range addresses {
 		o.Origins = append(o.Origins, OriginOptions{Address: a})
+	}
+	for i := range o.Origins {
+		o.Origins[i].Variant = v
 	}
 	if o.Backoff == (Backoff{}) {
 		o.Backoff = quick
@@ -209,7 +212,7 @@ func (r *relay) launch() {
 // reconnect changes the options of the connections to the first origin. The relay must not run yet.
 func (r *relay) reconnect(change func(*connections.Options)) {
 	r.t.Helper()
-	at := &r.client.opts.Origins[0]
+	at := r.client.origins[0]
 	options := at.connections(insecure.NewCredentials(), &r.client.opts)
 	if options.Balance == "" {
 		options.Balance = "round_robin"
@@ -219,11 +222,11 @@ func (r *relay) reconnect(change func(*connections.Options)) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.client.origins[0].origin.(*grpcOrigin).pool = pool
+	at.transport.(*grpcOrigin).pool = pool
 }
 
 // fail makes an origin away, although its connection is ready.
-func (r *relay) fail(at *originState) {
+func (r *relay) fail(at *Origin) {
 	r.t.Helper()
 	r.until("a connection", func() bool { return !at.status().Reached.IsZero() })
 	at.ended(attemptEnd{opened: true}, errTest, time.Now())
@@ -237,7 +240,7 @@ func (r *relay) stream(types ...snapshot.TypeInterest) (*Source, *testSink) {
 
 // run runs a stream with this sink.
 func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Source {
-	s := r.client.NewSource("key", nil, sink)
+	s := r.client.NewSource(testKey, nil, sink)
 	r.start(s, sink, types...)
 	return s
 }

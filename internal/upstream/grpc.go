@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -33,24 +34,20 @@ var methods = [...]string{
 	xds.Delta: "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
 }
 
-// Bounds on opening a stream: connecting, or waiting for a free stream on a connection whose limit
-// only the origin knows.
-const (
-	connectTimeout = 5 * time.Second
-	placeTimeout   = 3 * time.Second
-)
+// placeTimeout bounds the wait for a free stream on a connection whose limit only the origin knows.
+const placeTimeout = 3 * time.Second
 
 // grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
-	state *originState
+	state *Origin
 	opts  *Options
 	pool  *connections.Pool
 	certs *tlsfiles.Source // nil: plaintext
 
-	connectTimeout, placeTimeout time.Duration // the constants, except in tests
+	placeTimeout time.Duration // the constant, except in tests
 }
 
-func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin, error) {
+func newGRPCOrigin(o OriginOptions, opts *Options, s *Origin) (*grpcOrigin, error) {
 	creds, certs, err := o.TLS.Credentials(o.Name, opts.Metrics, opts.Log)
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
@@ -67,20 +64,17 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *originState) (*grpcOrigin,
 		return nil, err
 	}
 	s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), opts.dialEvery
-	return &grpcOrigin{
-		state: s, opts: opts, pool: pool, certs: certs,
-		connectTimeout: connectTimeout, placeTimeout: placeTimeout,
-	}, nil
+	return &grpcOrigin{state: s, opts: opts, pool: pool, certs: certs, placeTimeout: placeTimeout}, nil
 }
 
 // connections are the options of the connections to an origin.
 func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts *Options) connections.Options {
 	return connections.Options{
 		Target: o.Address, Balance: o.Balance, Credentials: creds,
-		KeepaliveTime: opts.Keepalive.Time, KeepaliveTimeout: opts.Keepalive.Timeout,
-		Timeout: connectTimeout, DialEvery: opts.dialEvery, Limit: opts.StreamsPerConnection, Dialer: opts.Dialer,
+		KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
+		Timeout: o.ConnectTimeout, DialEvery: opts.dialEvery, Limit: o.StreamsPerConnection, Dialer: opts.Dialer,
 		Stats: endings{}, Calls: []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)},
-		Method: methods[xds.Delta],
+		Method: methods[o.Variant],
 	}
 }
 
@@ -189,6 +183,9 @@ func (o *grpcOrigin) serve(ctx context.Context, stream *stream) error {
 	c.CC.Connect() // to the addresses that it lost
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if o.state.Metadata != nil {
+		ctx = metadata.NewOutgoingContext(ctx, o.state.Metadata(stream.key))
+	}
 	cs, err := o.open(context.WithValue(ctx, endedByOrigin{}, &stream.endedByOrigin), c, cancel)
 	if errors.Is(err, errFull) && o.full(c) > 0 {
 		return errReopen // on another connection
@@ -211,9 +208,9 @@ func (o *grpcOrigin) serve(ctx context.Context, stream *stream) error {
 // opens, the connection is full, although the relay's count says otherwise.
 func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
 	var settled atomic.Bool
-	giveUp := time.AfterFunc(o.connectTimeout, func() {
+	giveUp := time.AfterFunc(o.state.ConnectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
-			cancel(c.Unopened(o.connectTimeout))
+			cancel(c.Unopened(o.state.ConnectTimeout))
 		}
 	})
 	defer giveUp.Stop()
@@ -225,7 +222,7 @@ func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel
 	defer full.Stop()
 
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	cs, err := c.CC.NewStream(ctx, desc, methods[o.opts.Variant])
+	cs, err := c.CC.NewStream(ctx, desc, methods[o.state.Variant])
 	if !settled.CompareAndSwap(false, true) { // one of the two has cancelled ctx
 		return nil, context.Cause(ctx)
 	}

@@ -28,7 +28,7 @@ import (
 func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
+		r := startRelay(t, v, Options{}, f.address)
 		_, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
@@ -56,7 +56,7 @@ func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
+		r := startRelay(t, v, Options{}, f.address)
 		_, sink := r.stream(named(rds, "a"))
 		for i, err := range []error{nil, status.Error(codes.Unavailable, "no")} { // OK counts as well
 			s := f.next()
@@ -105,7 +105,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	if err := lis.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r := startRelay(t, Options{}, address)
+	r := startRelay(t, xds.SotW, Options{}, address)
 	_, sink := r.stream(named(rds, "a"))
 	sink.Until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
 
@@ -123,7 +123,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 func TestP52_NewNamesGoMerged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
+		r := startRelay(t, v, Options{}, f.address)
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
@@ -149,7 +149,7 @@ func TestP52_NewNamesGoMerged(t *testing.T) {
 func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
+		r := startRelay(t, v, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
 		stream, sink := r.stream(named(cds, "a"))
 		f.next().got(ask(v, "CDS", "a"))
 		stream.SetInterest(sink.Want(all(cds)))
@@ -177,7 +177,7 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, dialEvery: time.Hour}, f.address)
+		r := startRelay(t, v, Options{dialEvery: time.Hour}, f.address)
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.request()
@@ -198,7 +198,7 @@ func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 
 func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
 	f := startFake(t)
-	r := startRelay(t, Options{}, f.address)
+	r := startRelay(t, xds.SotW, Options{}, f.address)
 	_, sink := r.stream(all(cds))
 	s := f.next()
 	s.request()
@@ -231,7 +231,7 @@ func TestP59_TooLarge(t *testing.T) {
 // While a large update is applied, requests are still sent.
 func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, f.address)
+	r := startRelay(t, xds.Delta, Options{}, f.address)
 	sink := newTestSink()
 	sink.Gate = make(chan struct{})
 	stream := r.run(sink, named(rds, "a"))
@@ -248,11 +248,11 @@ func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 
 func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 	f := startFake(t)
-	r := startRelay(t, Options{}, f.address)
+	r := startRelay(t, xds.SotW, Options{}, f.address)
 	sink := newTestSink()
 	over := errors.New("group is over")
 	sink.Fail = over
-	stream := r.client.NewSource("key", nil, sink)
+	stream := r.client.NewSource(testKey, nil, sink)
 	stream.SetInterest(sink.Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
@@ -266,11 +266,11 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	f := startFake(t)
-	r := startRelay(t, Options{}, f.address)
+	r := startRelay(t, xds.SotW, Options{}, f.address)
 	for _, types := range [][]snapshot.TypeInterest{nil, {named(rds, "a")}} {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
-		stream := r.client.NewSource("key", nil, sink)
+		stream := r.client.NewSource(testKey, nil, sink)
 		stream.SetInterest(sink.Want(types...))
 		ended := make(chan error, 1)
 		r.wg.Go(func() { ended <- stream.Run(ctx) })
@@ -290,7 +290,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t, grpc.MaxConcurrentStreams(10))
-		r := startRelay(t, Options{Variant: v, StreamsPerConnection: 10}, f.address)
+		r := startRelay(t, v, Options{Origins: []OriginOptions{{Address: f.address, StreamsPerConnection: 10}}})
 		fifty(t, r, f)
 		if now, total := f.peers.Counts(); now != 5 || total != 5 {
 			t.Errorf("%d connections, %d ever, want 5", now, total)
@@ -301,8 +301,8 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 // An origin may allow fewer streams than are configured.
 func TestConnectionsAreFoundFull(t *testing.T) {
 	f := startFake(t, grpc.MaxConcurrentStreams(10))
-	r := newRelay(t, Options{StreamsPerConnection: 100}, f.address)
-	r.client.origins[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
+	r := newRelay(t, xds.SotW, Options{}, f.address)
+	r.client.origins[0].transport.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
 	r.launch()
 	fifty(t, r, f)
 }
@@ -339,7 +339,7 @@ func TestBalance(t *testing.T) {
 			m := manual.NewBuilderWithScheme("test" + strings.ReplaceAll(fmt.Sprint(balance, c.limit), "_", ""))
 			m.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: one.address}, {Addr: two.address}}})
 			resolver.Register(m)
-			r := startRelay(t, Options{StreamsPerConnection: c.limit, Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
+			r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance, StreamsPerConnection: c.limit}}})
 			var seen [2]int
 			// round_robin sends the first streams to the address that connected first.
 			enough := func(i int) bool { return i >= 50 && (!spread || seen[0] > 0 && seen[1] > 0 || i >= 1000) }
@@ -379,7 +379,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		var log levels
-		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
+		r := startRelay(t, v, Options{Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
 		r.stream(named(rds, "a"))
 		s := f.next()
 		s.request()
@@ -437,7 +437,7 @@ func (l *levels) of(message string) (warn, debug int) {
 func TestP63_TheStreamEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
+		r := startRelay(t, v, Options{}, f.address)
 		_, sink := r.stream(all(cds), named(eds, "a", "b"))
 		s := f.next()
 		s.got(ask(v, "CDS", "*"))

@@ -15,7 +15,7 @@ func TestP54_TheKernelFindsDeadPaths(t *testing.T) {
 	const tcpUserTimeout = 0x12
 	f := startFake(t)
 	conns := make(chan net.Conn, 10)
-	r := startRelay(t, Options{Variant: xds.Delta, Dialer: func(ctx context.Context, address string) (net.Conn, error) {
+	r := startRelay(t, xds.Delta, Options{Dialer: func(ctx context.Context, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
 			conns <- c

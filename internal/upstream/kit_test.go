@@ -16,6 +16,8 @@ type (
 	res  = upstreamtest.Resource
 )
 
+var testKey = xds.NewKey("key")
+
 var (
 	named       = upstreamtest.Named
 	all         = upstreamtest.All

@@ -15,7 +15,7 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
 		o.Put(noCluster, xdstest.Endpoints("a", 1), xdstest.Endpoints("b", 1), xdstest.Endpoints("c", 1))
-		r := startRelay(t, Options{Variant: v}, o.Address)
+		r := startRelay(t, v, Options{}, o.Address)
 		stream, sink := r.stream(named(eds, "a", "b", "new"))
 		sink.UntilNames(t, eds, "a", "b")
 		stream.SetInterest(sink.Want(named(eds, "b", "c", "new")))
@@ -45,7 +45,7 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
 		o.Put(noCluster, xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Cluster("c", 1))
-		r := startRelay(t, Options{Variant: v}, o.Address)
+		r := startRelay(t, v, Options{}, o.Address)
 		_, sink := r.stream(all(cds))
 		sink.UntilNames(t, cds, "a", "b", "c")
 		o.Put(noCluster, xdstest.Cluster("d", 1))
@@ -80,7 +80,7 @@ func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
 		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
-		r := startRelay(t, Options{Variant: v}, o.Address)
+		r := startRelay(t, v, Options{}, o.Address)
 		stream, sink := r.stream(named(eds, "a"), all(cds))
 		sink.UntilNames(t, cds, "x")
 		sink.UntilNames(t, eds, "a")

@@ -46,7 +46,7 @@ var errIncomplete = errors.New("origin did not answer all types of the probe")
 
 // seekPreferred ends the stay at an origin once a preferred one answers a probe. The key's second
 // stream does not probe. It follows the first one to its origin.
-func (s *Source) seekPreferred(ctx, stay context.Context, at *originState, end context.CancelCauseFunc) {
+func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end context.CancelCauseFunc) {
 	if s.first != nil {
 		if other := s.first.awaitOther(stay, at); other != nil {
 			end(&move{to: other, reason: telemetry.Switched})
@@ -72,7 +72,7 @@ func (s *Source) seekPreferred(ctx, stay context.Context, at *originState, end c
 
 // probe probes an origin again and again, first after delay. It returns true once the origin
 // answered, with the stream that did, if it can become the key's. It returns false if stay ended.
-func (s *Source) probe(ctx, stay context.Context, at *originState, delay time.Duration) (*stream, bool) {
+func (s *Source) probe(ctx, stay context.Context, at *Origin, delay time.Duration) (*stream, bool) {
 	warned := false
 	for failures, wait := 0, delay; ; {
 		sleep(stay, wait)
@@ -93,7 +93,7 @@ func (s *Source) probe(ctx, stay context.Context, at *originState, delay time.Du
 			continue
 		case errors.Is(err, errIncomplete) && !warned:
 			warned = true
-			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.name, "types", missing)
+			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.Name, "types", missing)
 		}
 		failures++
 		wait = s.client.opts.Backoff.delay(failures, upTo)
@@ -103,7 +103,7 @@ func (s *Source) probe(ctx, stay context.Context, at *originState, delay time.Du
 // probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
 // origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
 // that were not answered.
-func (s *Source) probeOnce(ctx, stay context.Context, at *originState) (_ *stream, missing []string, err error) {
+func (s *Source) probeOnce(ctx, stay context.Context, at *Origin) (_ *stream, missing []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	p := &probe{end: end, ended: make(chan struct{}), ready: make(chan struct{}), promoted: make(chan struct{}), covered: make(map[typePart]bool)}
 	stream := s.newStream(at, make(adsclient.LastVersions))
@@ -117,14 +117,14 @@ func (s *Source) probeOnce(ctx, stay context.Context, at *originState) (_ *strea
 	}()
 	select {
 	case <-p.ready:
-		if _, file := at.origin.(directory); !file {
+		if _, file := at.transport.(directory); !file {
 			return stream, nil, nil
 		}
 	case <-stay.Done():
 		err = context.Cause(stay)
 	case <-p.ended:
 		err = p.err
-		s.log.Debug("probe failed", "origin", at.name, "error", err)
+		s.log.Debug("probe failed", "origin", at.Name, "error", err)
 		if stream.open && !errors.Is(err, errReopen) && !errors.Is(err, errIncomplete) { // the origin ended it
 			stream.ended(err, false)
 		}
@@ -170,7 +170,7 @@ func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
 		}
 	}
-	return p.kept, unlisted && s.client.opts.Variant == xds.Delta
+	return p.kept, unlisted && s.at.Variant == xds.Delta
 }
 
 // begin records what is held when the probe lists it.
@@ -249,7 +249,7 @@ const minReturn = time.Minute
 
 // leftOrigin counts a return that did not last, when the key leaves an origin that
 // failed.
-func (s *Source) leftOrigin(at *originState) {
+func (s *Source) leftOrigin(at *Origin) {
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < minReturn:
@@ -262,7 +262,7 @@ func (s *Source) leftOrigin(at *originState) {
 
 // probeDelay is the first wait before an origin is probed. It grows with each return that ended
 // soon, so that keys do not alternate between origins.
-func (s *Source) probeDelay(at *originState) time.Duration {
+func (s *Source) probeDelay(at *Origin) time.Duration {
 	n := s.shortReturns[at]
 	if n == 0 {
 		return 0

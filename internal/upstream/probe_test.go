@@ -53,7 +53,7 @@ func (s *fakeStream) ends() {
 func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
 		b.send(resp{Type: cds, Version: "B1", Resources: []res{{Name: "a", Version: "b"}, {Name: "gone", Version: "b"}, {Name: "same", Version: "b"}}})
 		b.send(resp{Type: rds, Version: "B1", Resources: clusters("r")})
@@ -109,7 +109,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 func TestP56_AddedDuringTheProbe(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
 		b.send(resp{Type: cds, Version: "B1", Resources: clusters("a")})
 		b.send(resp{Type: rds, Version: "B1", Resources: clusters("r")})
@@ -160,7 +160,7 @@ func TestP56_UnansweredTypesAreWaitedFor(t *testing.T) {
 func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		_, sink, _ := r.failOver(first, second, named(rds, "a"))
 		probe := first.serve(1)
 		probe.send(resp{Type: rds, Resources: clusters("a", "a")})
@@ -184,7 +184,7 @@ func TestP56_SilenceKeepsNoOtherKeyFromReturning(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		first, second := n.origin("one"), n.origin("two")
 		log := new(xdstest.Log)
-		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: log.Logger()},
+		r := startRelay(t, xds.Delta, Options{Dialer: n.dial, Backoff: quick, Log: log.Logger()},
 			addressOf("one"), addressOf("two"))
 		const silent = 5
 		r.fail(r.client.origins[0])
@@ -231,7 +231,7 @@ func (s *testSink) heldAs(typ xds.TypeURL, name string) *xds.Resource {
 func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		r.fail(r.client.origins[0])
 		stream, sink := r.stream(all(cds))
 		b := second.serve(1)
@@ -285,14 +285,14 @@ func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 // The order of origins belongs to a key's stream. Keys of one client may prefer different origins.
 func TestP56_TheOrderIsTheStreams(t *testing.T) {
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{}, first.address, second.address)
 	_, one := r.stream(named(rds, "a"))
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	one.from(t, rds, first.address)
 
 	two := newTestSink()
-	s := r.client.NewSource("other", nil, two)
-	s.origins = []*originState{r.client.origins[1], r.client.origins[0]}
+	s := r.client.NewSource(xds.NewKey("other"), nil, two)
+	s.origins = []*Origin{r.client.origins[1], r.client.origins[0]}
 	r.start(s, two, named(rds, "a"))
 	second.refuse(2)
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
@@ -309,7 +309,7 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 func TestP63_UncacheableResourcesEndWithTheReturn(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r := startRelay(t, v, Options{}, first.address, second.address)
 		_, sink, b := r.failOver(first, second, named(rds, "a", "b"))
 		b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B", Uncached: true}, {Name: "b", Version: "B"}}})
 		sink.UntilNames(t, rds, "a", "b")
@@ -418,8 +418,8 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 // lasts resets that.
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
-	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource("key", nil, newTestSink())
-	at := new(originState)
+	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource(testKey, nil, newTestSink())
+	at := new(Origin)
 	within := func(least, most time.Duration) {
 		t.Helper()
 		for range 100 {
@@ -446,7 +446,7 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	const base = 50 * time.Millisecond
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: base, Max: base}}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{Backoff: Backoff{Base: base, Max: base}}, first.address, second.address)
 	_, sink, b := r.failOver(first, second, named(rds, "a"))
 	b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B"}}})
 	sink.from(t, rds, second.address)
@@ -469,7 +469,7 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		dir := filepath.Join(t.TempDir(), "there-later")
 		server := startFake(t)
-		r := startRelay(t, Options{Variant: v}, "file:"+dir, server.address)
+		r := startRelay(t, v, Options{}, "file:"+dir, server.address)
 		_, sink := r.stream(all(cds))
 		s := server.serve(1)
 		s.send(resp{Type: cds, Resources: clusters("a", "b")})

@@ -62,7 +62,7 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log xdstest.Log
-			r := newRelay(t, Options{Origins: []OriginOptions{c.origin}, Log: log.Logger()})
+			r := newRelay(t, xds.SotW, Options{Origins: []OriginOptions{c.origin}, Log: log.Logger()})
 			at := r.client.origins[0]
 			if c.timeout > 0 {
 				r.reconnect(func(o *connections.Options) { o.Timeout = c.timeout })
@@ -91,8 +91,8 @@ func TestAConnectionIsKept(t *testing.T) {
 	for _, balance := range []string{"round_robin", "pick_first"} {
 		synctest.Test(t, func(t *testing.T) {
 			n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
-			r := startRelay(t, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one", Balance: balance}},
-				Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}})
+			r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one", Balance: balance, Keepalive: Keepalive{Time: 1000 * time.Hour}}},
+				Dialer: n.dial, Backoff: steep})
 			is := func(what string, away, reached bool, connections int) {
 				t.Helper()
 				synctest.Wait()
@@ -149,7 +149,7 @@ func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		var log xdstest.Log
 		f := n.origin("one", grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Minute, MaxConnectionAgeGrace: time.Second}))
-		r := startRelay(t, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one"}}, Variant: v, Dialer: n.dial, Backoff: steep, Log: log.Logger()})
+		r := startRelay(t, v, Options{Origins: []OriginOptions{{Address: addressOf("one"), Name: "one"}}, Dialer: n.dial, Backoff: steep, Log: log.Logger()})
 		synctest.Wait()
 		says := func(away, back int) {
 			t.Helper()
@@ -197,7 +197,7 @@ func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 // away.
 func TestAnOldFailureMeansNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newRelay(t, Options{}, "127.0.0.1:1").client.origins[0]
+		s := newRelay(t, xds.SotW, Options{}, "127.0.0.1:1").client.origins[0]
 		began := time.Now()
 		time.Sleep(time.Second)
 		s.connected()
@@ -221,13 +221,13 @@ func TestAnErrorHasNoLocalAddress(t *testing.T) {
 		_ = c.Close()
 	})
 	ca := tlstest.File(t, t.TempDir(), "ca", tlstest.NewAuthority(t).PEM())
-	r := startRelay(t, Options{Origins: []OriginOptions{{Address: reset, TLS: connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
+	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: reset, TLS: connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
 	at := r.client.origins[0]
 	r.until("the origin to be away", func() bool { return at.status().Away })
 	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	c, err := at.origin.(*grpcOrigin).pool.First()
+	c, err := at.transport.(*grpcOrigin).pool.First()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestP54_AnotherAddressOfTheName(t *testing.T) {
 	dns := xdstest.StartDNS(t, "origin.test")
 	host, port, _ := net.SplitHostPort(first.address)
 	dns.Set(host)
-	r := startRelay(t, Options{Variant: xds.Delta}, fmt.Sprintf("dns://127.0.0.1:%d/origin.test:%s", dns.Port, port))
+	r := startRelay(t, xds.Delta, Options{}, fmt.Sprintf("dns://127.0.0.1:%d/origin.test:%s", dns.Port, port))
 	_, sink := r.stream(named(rds, "a"))
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.UntilNames(t, rds, "a")

@@ -125,7 +125,7 @@ func allOf(s *snapshot.Snapshot) string {
 func TestP18_TakenIsCopied(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := newRelay(t, Options{Variant: v}, f.address)
+		r := newRelay(t, v, Options{}, f.address)
 		spoil := r.spoil(v, f.address)
 		r.launch()
 		want := snapshot.TypeInterest{Type: cds, Wildcard: true}

@@ -28,7 +28,7 @@ func (f *fakeOrigin) streamOf(label string) *fakeStream {
 func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		preferred, standby := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, preferred.address, standby.address)
+		r := startRelay(t, v, Options{}, preferred.address, standby.address)
 		first, firstSink, b := r.failOver(preferred, standby, named(rds, "a"))
 		b.send(resp{Type: rds, Resources: clusters("a")})
 		firstSink.from(t, rds, standby.address)
@@ -39,7 +39,7 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 		s := standby.streamOf("CDS") // not at the preferred one
 		s.send(resp{Type: cds, Resources: clusters("c")})
 		sink.from(t, cds, standby.address)
-		for range failuresToSwitch { // its failures change nothing
+		for range 2 { // its failures change nothing
 			s.done <- nil
 			s = standby.streamOf("CDS")
 		}
@@ -54,9 +54,9 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 // A second stream chooses its origin itself once the first one has ended.
 func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	preferred, standby := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, preferred.address, standby.address)
+	r := startRelay(t, xds.Delta, Options{}, preferred.address, standby.address)
 	ctx, end := context.WithCancel(r.ctx)
-	first := r.client.NewSource("key", nil, newTestSink())
+	first := r.client.NewSource(testKey, nil, newTestSink())
 	first.SetInterest(newTestSink().Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(ctx) }()
@@ -78,7 +78,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	default:
 	}
 	s.done <- nil
-	for range failuresToSwitch {
+	for range 2 {
 		preferred.streamOf("CDS").done <- nil
 	}
 	standby.streamOf("CDS").send(resp{Type: cds, Resources: clusters("c")})
@@ -93,7 +93,7 @@ func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ended []weak.Pointer[Source]
-	s := c.NewSource("key", nil, newTestSink())
+	s := c.NewSource(testKey, nil, newTestSink())
 	for range 10 {
 		ended = append(ended, weak.Make(s))
 		s = s.Second(newTestSink())

@@ -143,7 +143,7 @@ func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
 			{Type: rds, Resources: clusters("a", "a")},
 		} {
 			f := startFake(t)
-			r := startRelay(t, Options{Variant: v}, f.address)
+			r := startRelay(t, v, Options{}, f.address)
 			_, sink := r.stream(named(rds, "a"))
 			s := f.next()
 			sink.Until(t, "a stream", func() bool { return sink.lastStatus().Connected })

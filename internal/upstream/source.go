@@ -62,11 +62,12 @@ type Status struct {
 // origin, reconnects, and goes to another origin when one fails.
 type Source struct {
 	client  *Client
-	id      string
+	key     xds.Key
+	id      string // the key as text
 	node    []byte
 	sink    Sink
 	log     *slog.Logger
-	origins []*originState // in the key's order of preference
+	origins []*Origin      // in the key's order of preference
 	current *currentOrigin // the origin in use
 	first   *currentOrigin // of the key's first Source, which this one follows; nil: none
 
@@ -79,26 +80,27 @@ type Source struct {
 	// mu protects the fields below.
 	mu       sync.Mutex
 	newest   *snapshot.Interest
-	cells    []*interestCell       // one for each stream
-	suspects suspects.List         // at the origin in use (P68)
-	trying   bool                  // tryExcluded runs
-	failures int                   // in a row, for the backoff
-	tried    map[*originState]bool // where an attempt failed since the last response
-	reported Status                // the newest
-	ends     streamEnds            // of the key's streams
+	cells    []*interestCell  // one for each stream
+	suspects suspects.List    // at the origin in use (P68)
+	trying   bool             // tryExcluded runs
+	failures int              // in a row, for the backoff
+	tried    map[*Origin]bool // where an attempt failed since the last response
+	reported Status           // the newest
+	ends     streamEnds       // of the key's streams
 
 	// Run's goroutine owns the fields below.
 	lastVersions adsclient.LastVersions // of the origin in use
 	returned     time.Time              // when the key returned to the origin in use; zero: it did not return
-	shortReturns map[*originState]int   // returns in a row that did not last
+	shortReturns map[*Origin]int        // returns in a row that did not last
 }
 
-// NewSource makes the Source of a key. The id is the key as text. The node is the
-// representative's encoded node, including the relay's client features (P58). NewSource starts
-// nothing.
-func (c *Client) NewSource(id string, node []byte, sink Sink) *Source {
+// NewSource makes the Source of a key. The node is the representative's encoded node, including the
+// relay's client features (P58). NewSource starts nothing.
+func (c *Client) NewSource(key xds.Key, node []byte, sink Sink) *Source {
+	id := key.String()
 	return &Source{
 		client:       c,
+		key:          key,
 		id:           id,
 		node:         node,
 		sink:         sink,
@@ -107,8 +109,8 @@ func (c *Client) NewSource(id string, node []byte, sink Sink) *Source {
 		current:      newCurrentOrigin(),
 		retry:        make(chan struct{}, 1),
 		lastVersions: make(adsclient.LastVersions),
-		tried:        make(map[*originState]bool),
-		shortReturns: make(map[*originState]int),
+		tried:        make(map[*Origin]bool),
+		shortReturns: make(map[*Origin]int),
 	}
 }
 
@@ -118,12 +120,12 @@ func (s *Source) SetMetrics(k *telemetry.Key) { s.metrics = k }
 
 // move makes the key use an origin. As an error, it is why the key leaves another one.
 type move struct {
-	to     *originState
+	to     *Origin
 	stream *stream // a successful probe, which becomes the key's stream; nil: a new stream is opened
 	reason telemetry.Reconnect
 }
 
-func (m *move) Error() string { return "the key uses origin " + m.to.name }
+func (m *move) Error() string { return "the key uses origin " + m.to.Name }
 
 // Run serves the interest until ctx ends, and then returns nil. It connects, subscribes, reads and
 // reconnects (P54), at the most preferred origin or at another (P56). It returns an error only if
@@ -134,7 +136,7 @@ func (s *Source) Run(ctx context.Context) error {
 		return nil
 	}
 	next := &move{to: s.firstOrigin(ctx)}
-	s.sink.Status(Status{Origin: next.to.name})
+	s.sink.Status(Status{Origin: next.to.Name})
 	for {
 		var err error
 		s.current.set(next.to, false)
@@ -148,13 +150,10 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// failuresToSwitch is how many failures in a row make the key use the next origin (P56).
-const failuresToSwitch = 2
-
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
 // it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error is
 // the sink's. It ends the Source, as the end of ctx does.
-func (s *Source) use(ctx context.Context, at *originState, stream *stream) (next *move, err error) {
+func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *move, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
 	defer others.Wait()
@@ -181,7 +180,7 @@ func (s *Source) use(ctx context.Context, at *originState, stream *stream) (next
 			return nil, err
 		}
 		if errors.As(context.Cause(stay), &next) {
-			s.log.Debug("upstream stream moves to another origin", "origin", next.to.name, "from", at.name)
+			s.log.Debug("upstream stream moves to another origin", "origin", next.to.Name, "from", at.Name)
 			s.left(at, next.reason)
 			return next, nil
 		}
@@ -205,13 +204,13 @@ func (s *Source) use(ctx context.Context, at *originState, stream *stream) (next
 		if failed, wait = s.ended(ctx, stream, err, suspected != nil); failed {
 			inARow++
 		}
-		if inARow >= failuresToSwitch {
+		if inARow >= at.MaxFailures {
 			if to := s.nextOrigin(at); to != at {
 				level := slog.LevelInfo
 				if at.isAway() { // which is logged once, and not for each key
 					level = slog.LevelDebug
 				}
-				s.log.Log(ctx, level, "key uses another origin", "origin", to.name, "from", at.name, "error", err)
+				s.log.Log(ctx, level, "key uses another origin", "origin", to.Name, "from", at.Name, "error", err)
 				s.left(at, telemetry.Switched)
 				return &move{to: to}, nil
 			}
@@ -226,7 +225,7 @@ func (s *Source) use(ctx context.Context, at *originState, stream *stream) (next
 }
 
 // left records why the key has left an origin.
-func (s *Source) left(at *originState, reason telemetry.Reconnect) {
+func (s *Source) left(at *Origin, reason telemetry.Reconnect) {
 	at.metrics.Reconnect(reason)
 	switch {
 	case reason == telemetry.Returned:
@@ -259,7 +258,7 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 	if failed {
 		first = len(s.tried) == 0
 		s.tried[at] = true
-		if blocked { // the next attempt waits in originState.enter
+		if blocked { // the next attempt waits in Origin.enter
 			wait = upTo(s.client.opts.dialEvery / 10)
 		} else {
 			s.failures++
@@ -273,8 +272,8 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 	if first && !away {
 		level = slog.LevelInfo
 	}
-	s.log.Log(ctx, level, "upstream stream ended", "origin", at.name, "reason", e.reason(), "error", err, "retry_in", wait)
-	st := Status{Origin: at.name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
+	s.log.Log(ctx, level, "upstream stream ended", "origin", at.Name, "reason", e.reason(), "error", err, "retry_in", wait)
+	st := Status{Origin: at.Name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
 	if e.opened {
 		st.Carried = stream.carriedNow()
 	}
@@ -302,7 +301,7 @@ func (st *Status) repeats(was *Status) bool {
 
 // firstOrigin is the origin to start with. That is the origin of the key's first Source, or
 // else the most preferred one that is not known to be away.
-func (s *Source) firstOrigin(ctx context.Context) *originState {
+func (s *Source) firstOrigin(ctx context.Context) *Origin {
 	if s.first != nil {
 		if at := s.first.awaitOther(ctx, nil); at != nil {
 			return at
@@ -321,11 +320,11 @@ func (s *Source) firstOrigin(ctx context.Context) *originState {
 // away for all keys.
 func (s *Source) failedEverywhere() bool {
 	now, tried := time.Now(), s.triedOrigins()
-	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !tried[at] && !at.knownAway(now) })
+	return !slices.ContainsFunc(s.origins, func(at *Origin) bool { return !tried[at] && !at.knownAway(now) })
 }
 
 // triedOrigins returns where an attempt failed since the last response.
-func (s *Source) triedOrigins() map[*originState]bool {
+func (s *Source) triedOrigins() map[*Origin]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.tried)
@@ -334,13 +333,13 @@ func (s *Source) triedOrigins() map[*originState]bool {
 // nextOrigin is the origin to use after this one failed: the most preferred one where this key has
 // not failed, else the next in the order. Origins that are known to be away do not count. If there is
 // no other, it is the same one. The key's first Source chooses for the second.
-func (s *Source) nextOrigin(at *originState) *originState {
+func (s *Source) nextOrigin(at *Origin) *Origin {
 	if s.follows() {
 		return at
 	}
 	now, tried := time.Now(), s.triedOrigins()
 	i := slices.Index(s.origins, at)
-	others := slices.DeleteFunc(slices.Concat(s.origins[i+1:], s.origins[:i]), func(o *originState) bool { return o.knownAway(now) })
+	others := slices.DeleteFunc(slices.Concat(s.origins[i+1:], s.origins[:i]), func(o *Origin) bool { return o.knownAway(now) })
 	for _, o := range s.origins {
 		if !tried[o] && slices.Contains(others, o) {
 			return o
@@ -356,7 +355,7 @@ func (s *Source) nextOrigin(at *originState) *originState {
 // origin that s uses, so that a wildcard and names never come from different origins. Once s has
 // ended it chooses its origin itself. It starts nothing.
 func (s *Source) Second(sink Sink) *Source {
-	second := s.client.NewSource(s.id, s.node, sink)
+	second := s.client.NewSource(s.key, s.node, sink)
 	second.first = s.current
 	return second
 }
@@ -365,14 +364,14 @@ func (s *Source) Second(sink Sink) *Source {
 // for concurrent use.
 type currentOrigin struct {
 	mu      sync.Mutex
-	at      *originState  // nil: not chosen yet
+	at      *Origin       // nil: not chosen yet
 	ended   bool          // the Source has ended
 	changed chan struct{} // closed when either changes
 }
 
 func newCurrentOrigin() *currentOrigin { return &currentOrigin{changed: make(chan struct{})} }
 
-func (c *currentOrigin) set(at *originState, ended bool) {
+func (c *currentOrigin) set(at *Origin, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at, c.ended = at, ended
@@ -380,7 +379,7 @@ func (c *currentOrigin) set(at *originState, ended bool) {
 	c.changed = make(chan struct{})
 }
 
-func (c *currentOrigin) get() (at *originState, ended bool, changed <-chan struct{}) {
+func (c *currentOrigin) get() (at *Origin, ended bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at, c.ended, c.changed
@@ -388,7 +387,7 @@ func (c *currentOrigin) get() (at *originState, ended bool, changed <-chan struc
 
 // awaitOther waits until the origin differs from at, and returns it. It returns nil if the
 // Source or ctx ended first.
-func (c *currentOrigin) awaitOther(ctx context.Context, at *originState) *originState {
+func (c *currentOrigin) awaitOther(ctx context.Context, at *Origin) *Origin {
 	for {
 		other, ended, changed := c.get()
 		if ended || other != nil && other != at {

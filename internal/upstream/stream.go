@@ -15,11 +15,11 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// origin serves streams. Constructors of origins start nothing and check what can be checked
+// transport is how an Origin is reached. Its constructors start nothing and check what can be checked
 // without a network.
-type origin interface {
+type transport interface {
 	// upkeep runs as long as Client.Run. It watches files, or keeps a connection and closes idle
-	// ones. It calls connected and unreachable of the originState. It returns when all goroutines
+	// ones. It calls connected and unreachable of the Origin. It returns when all goroutines
 	// that it started have ended, with nil if ctx ended it.
 	upkeep(ctx context.Context) error
 	// serve is one attempt. It serves the stream's interest until it cannot go on or ctx ends. It
@@ -50,13 +50,13 @@ var errReopen = errors.New("stream must be opened again for another interest")
 //   - a trial of what the origin in use may end the key's stream for (P68).
 type stream struct {
 	*Source
-	at           *originState
+	at           *Origin
 	interest     *interestCell
 	lastVersions adsclient.LastVersions
 	probing      atomic.Pointer[probe] // nil: it is no probe
 	trial        *trial                // nil: it is no trial
 
-	// seen is the number of the origin's failures that the key has counted; see originState.enter.
+	// seen is the number of the origin's failures that the key has counted; see Origin.enter.
 	seen uint64
 
 	// endedByOrigin: the origin ended the last stream by its own status.
@@ -87,7 +87,7 @@ type typePart struct {
 }
 
 // newStream makes a stream at an origin, with the state that earlier streams left.
-func (s *Source) newStream(at *originState, r adsclient.LastVersions) *stream {
+func (s *Source) newStream(at *Origin, r adsclient.LastVersions) *stream {
 	o := &stream{Source: s, at: at, lastVersions: r}
 	o.interest = s.addInterestCell()
 	return o
@@ -122,7 +122,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 	s.open, s.responded, s.uncacheable, s.taken = false, false, nil, nil
 	s.endedByOrigin.Store(false)
 	if wait > 0 {
-		s.at.origin.waitBeforeRetry(ctx, wait)
+		s.at.transport.waitBeforeRetry(ctx, wait)
 	}
 	for s.trial == nil && s.carriedNow().Empty() {
 		select {
@@ -137,7 +137,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 	}
 	err := s.at.enter(ctx, seen, s.trial != nil || s.holdsAny())
 	if err == nil {
-		err = s.at.origin.serve(ctx, s)
+		err = s.at.transport.serve(ctx, s)
 	}
 	s.reset(s.interest)
 	s.endSilence(false)
@@ -170,7 +170,7 @@ func holds(p snapshot.Part) bool {
 }
 
 // ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
-// attempt that did not reach the origin is counted already: see originState.unreachable.
+// attempt that did not reach the origin is counted already: see Origin.unreachable.
 func (s *stream) ended(err error, suspected bool) attemptEnd {
 	e := attemptEnd{opened: s.open, responded: s.responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
 	if s.open {
@@ -187,7 +187,7 @@ func (s *stream) report(st Status) {
 	if !s.serves() {
 		return
 	}
-	st.Origin = s.at.name
+	st.Origin = s.at.Name
 	s.Source.report(st)
 }
 
@@ -234,7 +234,7 @@ func (s *stream) Trace(received time.Time) *tracing.Update {
 	if s.probing.Load() != nil || !t.Sampled() {
 		return nil
 	}
-	about := tracing.About{Key: s.id, Node: xds.NodeIDOf(s.node), Origin: s.at.name, Variant: s.client.opts.Variant.String()}
+	about := tracing.About{Key: s.id, Node: xds.NodeIDOf(s.node), Origin: s.at.Name, Variant: s.at.Variant.String()}
 	return t.Begin(received, about)
 }
 
@@ -293,7 +293,7 @@ func (s *stream) Opened() {
 	s.open, s.openedAt = true, time.Now()
 	s.at.streams.Add(1)
 	s.client.opts.Metrics.UpstreamStreams.Add(1)
-	s.log.Debug("upstream stream opened", "origin", s.at.name, "probe", s.probing.Load() != nil, "trial", s.trial != nil)
+	s.log.Debug("upstream stream opened", "origin", s.at.Name, "probe", s.probing.Load() != nil, "trial", s.trial != nil)
 	if s.trial != nil {
 		s.trial.opened()
 	}
@@ -320,7 +320,7 @@ func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, er
 		p.cover(typePart{u.Type, u.Wildcard}, s.carriedNow())
 		return false, nil
 	}
-	u.Origin = s.at.name
+	u.Origin, u.Domain = s.at.Name, s.at.Domain
 	s.noteUncacheable(&u)
 	was := s.sink.Newest(u.Type)
 	changed, err = s.sink.Update(ctx, u)

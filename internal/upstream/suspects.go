@@ -29,7 +29,7 @@ func (s *stream) suspected() (out []suspects.Suspect) {
 		return nil
 	}
 	for _, t := range s.carriedNow().Types {
-		wildcard, names := s.lastVersions.Unanswered(s.at.name, t, s.sink.Newest(t.Type))
+		wildcard, names := s.lastVersions.Unanswered(s.at.Domain, t, s.sink.Newest(t.Type))
 		if wildcard {
 			out = append(out, suspects.Suspect{Type: t.Type, Wildcard: true})
 		}
@@ -99,7 +99,7 @@ func (s *Source) nextTrial(back time.Time) (next *suspects.Trial, wait time.Dura
 
 // tryExcluded tries the excluded suspects, until none is left or ctx ends. end ends the use of the
 // origin. seen is the number of the origin's failures that the key has counted.
-func (s *Source) tryExcluded(ctx context.Context, at *originState, seen uint64, end context.CancelCauseFunc) {
+func (s *Source) tryExcluded(ctx context.Context, at *Origin, seen uint64, end context.CancelCauseFunc) {
 	for inARow := 0; ctx.Err() == nil; {
 		back, changed := at.backSince()
 		next, wait, ok := s.nextTrial(back)
@@ -131,7 +131,7 @@ func (s *Source) tryExcluded(ctx context.Context, at *originState, seen uint64, 
 			inARow = 0
 		} else if failed, _ := s.ended(ctx, stream, err, false); failed {
 			// Nothing else is left of the key, so trials are its attempts.
-			if inARow++; inARow >= failuresToSwitch {
+			if inARow++; inARow >= at.MaxFailures {
 				if to := s.nextOrigin(at); to != at {
 					end(&move{to: to, reason: telemetry.Switched})
 					return
@@ -155,7 +155,7 @@ func (s *Source) settle(stream *stream, err error) {
 		s.notifyStreams()
 	}
 	if culprit != nil && !stream.at.isAway() {
-		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", stream.at.name,
+		s.log.Warn("origin ends each stream with this subscription; its clients wait", "origin", stream.at.Name,
 			"type", culprit.Type, "name", culprit.Name, "error", err)
 	}
 }

@@ -14,7 +14,7 @@ func TestP65_UnaskedResourcesAreLoggedOnce(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			log := new(xdstest.Log)
 			f := startFake(t)
-			r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
+			r := startRelay(t, v, Options{Log: log.Logger()}, f.address)
 			r.stream(named(eds, "a"))
 			s := f.next()
 			s.request()
@@ -36,7 +36,7 @@ func TestP65_UnaskedResourcesAreLoggedOnce(t *testing.T) {
 // The number of types in the log is bounded.
 func TestP65_TheLogOfUnaskedTypesIsBounded(t *testing.T) {
 	log := new(xdstest.Log)
-	s := newOriginState("o", "", nil, log.Logger())
+	s := newOrigin(OriginOptions{Name: "o"}, nil, log.Logger())
 	for i := range 2 * maxUnasked {
 		s.logUnasked("k", xds.TypeURL(fmt.Sprintf("t%03d", i)), "n")
 	}

@@ -14,7 +14,7 @@ func TestVersionsAreLogged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		log := new(xdstest.Log)
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
+		r := startRelay(t, v, Options{Log: log.Logger()}, f.address)
 		_, sink := r.stream(named(rds, "a", "b"), named(cds, "e"))
 		s := f.serve(2)
 		s.send(resp{Type: rds, Version: "v1", Resources: clusters("a")})
@@ -38,7 +38,7 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		log := new(xdstest.Log)
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
+		r := startRelay(t, v, Options{Log: log.Logger()}, f.address)
 		sink := newTestSink()
 		for _, typ := range []xds.TypeURL{rds, eds} {
 			b := sink.Builder(typ)

@@ -115,7 +115,8 @@ func bubble(t *testing.T, f func(x *fixture)) {
 		x := &fixture{t: t, feeds: make(map[string]*feed)}
 		x.registry, err = orchestrator.New(orchestrator.Options{
 			Settings: orchestrator.Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
-			NewSource: func(id string, _ []byte, sink upstream.Sink, _ orchestrator.Source) orchestrator.Source {
+			NewSource: func(key xds.Key, _ []byte, sink upstream.Sink, _ orchestrator.Source) orchestrator.Source {
+				id := key.String()
 				f := &feed{t: t, id: id, sink: sink}
 				x.mu.Lock()
 				defer x.mu.Unlock()

@@ -40,7 +40,7 @@ type Conversation interface {
 
 // Options of a Conversation.
 type Options struct {
-	Origin string // the origin's name
+	Domain string // the origins whose versions count (P55)
 	Node   []byte // the encoded node (P58)
 	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
 	SetNodeOnFirstMessageOnly bool

@@ -284,7 +284,7 @@ func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.waits(0)
 	r.sent("RDS [a]")
 	r.waits(time.Second)
-	r.lastVersions[rds].origin = "two"
+	r.lastVersions[rds].domain = "two"
 	r.connect()
 	r.sent("RDS [a]")
 	r.waits(0)

@@ -11,9 +11,9 @@ import (
 // a stream lists the held versions (P55). Make one by make(LastVersions); a Conversation fills it.
 type LastVersions map[xds.TypeURL]*lastAccepted
 
-// lastAccepted is the state after the responses of one origin to the wildcard or to names.
+// lastAccepted is the state after the responses of one domain to the wildcard or to names.
 type lastAccepted struct {
-	origin   string
+	domain   string
 	wildcard bool
 	answered bool // a response was accepted
 	// otherOrigins are held names whose version may not be this origin's: it has not sent them
@@ -25,7 +25,7 @@ type lastAccepted struct {
 // record records what an accepted response brought or removed. It returns the state of the type.
 func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 	last := p.LastVersions[r.TypeURL]
-	if last == nil || last.origin != p.Origin || last.wildcard != t.subscribed.wildcard {
+	if last == nil || last.domain != p.Domain || last.wildcard != t.subscribed.wildcard {
 		last = p.lastAccepted(r.TypeURL, t.subscribed.wildcard, t.subscribed.part(p.Newest(r.TypeURL)))
 	}
 	last.answered = true
@@ -43,9 +43,9 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 
 // Unanswered returns what an origin has not answered of an interest: whether that is the wildcard, and
 // the names. snap is the newest snapshot of the type.
-func (r LastVersions) Unanswered(origin string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
+func (r LastVersions) Unanswered(domain string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
 	part, last := snap.Part(t.Wildcard), r[t.Type]
-	answered := last != nil && last.answered && last.origin == origin && last.wildcard == t.Wildcard
+	answered := last != nil && last.answered && last.domain == domain && last.wildcard == t.Wildcard
 	if t.Wildcard {
 		return !answered, nil
 	}
@@ -67,9 +67,10 @@ func (r LastVersions) Unanswered(origin string, t snapshot.TypeInterest, snap *s
 //     Otherwise the relay could not tell when the origin has sent it.
 func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapshot.Part) *lastAccepted {
 	last := p.LastVersions[typ]
-	other := part.Origin() != "" && part.Origin() != p.Origin
-	if last == nil || last.origin != p.Origin || last.wildcard != wildcard || other {
-		last = &lastAccepted{origin: p.Origin, wildcard: wildcard}
+	_, domain := part.Origin()
+	other := domain != "" && domain != p.Domain
+	if last == nil || last.domain != p.Domain || last.wildcard != wildcard || other {
+		last = &lastAccepted{domain: p.Domain, wildcard: wildcard}
 		var names []string
 		for res := range part.Resources {
 			names = append(names, res.Name)

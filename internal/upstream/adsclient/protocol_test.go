@@ -56,7 +56,7 @@ func (r *protocolFixture) begin() {
 	r.again = make(Resubscriptions)
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Newest: r.sink.Newest, LastVersions: r.lastVersions, MaxRequestBytes: r.max, SetNodeOnFirstMessageOnly: r.nodeOnce,
+	r.conversation = New(r.v, Options{Domain: r.origin, Node: node, Newest: r.sink.Newest, LastVersions: r.lastVersions, MaxRequestBytes: r.max, SetNodeOnFirstMessageOnly: r.nodeOnce,
 		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
 	if r.interest != nil && !r.passInterest() {
 		r.t.Fatal("a new stream cannot carry the interest")

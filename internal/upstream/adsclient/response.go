@@ -56,7 +56,7 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 	t.applying = true
 	t.unanswered.answered(r)
 	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0, unasked: t.answered}
-	if last := p.LastVersions[r.TypeURL]; last != nil && last.origin == p.Origin {
+	if last := p.LastVersions[r.TypeURL]; last != nil && last.domain == p.Domain {
 		d.otherOrigins = last.otherOrigins
 	}
 	return d, nil

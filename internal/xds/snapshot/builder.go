@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ type Builder struct {
 	wasStale             bool // stale() at the last snapshot
 
 	origin, version             string
-	wildcardOrigin, namedOrigin string
+	wildcardOrigin, namedOrigin partOrigin
 	answered                    bool
 	complete, settled           bool         // as in Snapshot
 	removed                     *xds.NameSet // as in Snapshot
@@ -93,8 +94,8 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	if u.Wildcard {
 		from = &b.wildcardOrigin
 	}
-	if *from != u.Origin {
-		*from, b.dirty = u.Origin, true
+	if is := (partOrigin{u.Origin, cmp.Or(u.Domain, u.Origin)}); *from != is {
+		*from, b.dirty = is, true
 	}
 	changed := false
 	if u.Wildcard && !b.answered {

@@ -115,7 +115,7 @@ type Snapshot struct {
 	Progress *VersionProgress
 
 	// The origins of the two parts (P50).
-	wildcardOrigin, namedOrigin string
+	wildcardOrigin, namedOrigin partOrigin
 	// given is the origin's version; "" if it gave none.
 	given string
 	sum   xds.Version // sum of the resources' Members: the version of the content

@@ -12,6 +12,8 @@ type Update struct {
 	Type xds.TypeURL
 	// Origin is the name of the origin.
 	Origin string
+	// Domain has the origins that give the same versions (P55). The name of the origin if empty.
+	Domain string
 	// Version is the origin's newest version for the type, from version_info or
 	// system_version_info. It is "" if the origin filled in none, or if the update is not a
 	// response (P61).

@@ -168,15 +168,19 @@ func (p Part) ExpiredNames(yield func(name string) bool) {
 // Answered reports whether the origin has answered the wildcard. It is false for the named part.
 func (p Part) Answered() bool { return p.wildcard && p.snap.answered() }
 
-// Origin returns the origin of the part's newest update; "" if there was none.
-func (p Part) Origin() string {
-	switch {
-	case p.snap == nil:
-		return ""
-	case p.wildcard:
-		return p.snap.wildcardOrigin
+// partOrigin is the origin of a part's newest update, with its domain (P55).
+type partOrigin struct{ name, domain string }
+
+// Origin returns the origin of the part's newest update, and its domain (P55); "" if there was none.
+func (p Part) Origin() (name, domain string) {
+	if p.snap == nil {
+		return "", ""
 	}
-	return p.snap.namedOrigin
+	o := p.snap.namedOrigin
+	if p.wildcard {
+		o = p.snap.wildcardOrigin
+	}
+	return o.name, o.domain
 }
 
 // Uncacheable returns how many resources of the part must not be cached (P63).

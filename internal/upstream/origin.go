@@ -13,10 +13,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// originState is one origin, with what all keys together know about it.
-type originState struct {
-	name, address string
-	origin        origin
+// Origin is one origin, with what all keys together know about it.
+type Origin struct {
+	OriginOptions // complete
+	transport     transport
 	metrics       *telemetry.Origin
 	log           *slog.Logger
 	probes        *probeLimiter
@@ -55,9 +55,9 @@ type originState struct {
 	unasked  map[xds.TypeURL]struct{} // the types of which logUnasked wrote a line
 }
 
-func newOriginState(name, address string, metrics *telemetry.Origin, log *slog.Logger) *originState {
-	return &originState{
-		name: name, address: address, metrics: metrics, log: log, probes: newProbeLimiter(), changed: make(chan struct{}),
+func newOrigin(o OriginOptions, metrics *telemetry.Origin, log *slog.Logger) *Origin {
+	return &Origin{
+		OriginOptions: o, metrics: metrics, log: log, probes: newProbeLimiter(), changed: make(chan struct{}),
 		rejected: make(rejections), unasked: make(map[xds.TypeURL]struct{}),
 	}
 }
@@ -67,7 +67,7 @@ func newOriginState(name, address string, metrics *telemetry.Origin, log *slog.L
 // enough, unless streams ended without a response. Both are logged once.
 
 // reached records that the origin is there. responses is how many more attempts have a response.
-func (s *originState) reached(responses int) {
+func (s *Origin) reached(responses int) {
 	s.mu.Lock()
 	s.responding += responses
 	s.reachedAt = time.Now()
@@ -88,7 +88,7 @@ func (s *originState) reached(responses int) {
 // connected records that the kept connection is ready, or that the directory is readable. An origin
 // that then does not respond is not away: it becomes silent. An origin that ends each stream stays
 // away, while attempts show that it still does.
-func (s *originState) connected() {
+func (s *Origin) connected() {
 	s.mu.Lock()
 	now := time.Now()
 	s.ready, s.reachedAt = true, now
@@ -100,7 +100,7 @@ func (s *originState) connected() {
 }
 
 // disconnected records that the kept connection is not ready.
-func (s *originState) disconnected() {
+func (s *Origin) disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = false
@@ -108,7 +108,7 @@ func (s *originState) disconnected() {
 
 // responded records an attempt's first response. It ends the origin's silence, if no stream is silent.
 // A silent stream that reopens and stays silent continues the same silence.
-func (s *originState) responded() {
+func (s *Origin) responded() {
 	s.reached(1)
 	s.mu.Lock()
 	since := s.silentSince
@@ -123,7 +123,7 @@ func (s *originState) responded() {
 }
 
 // respondedEnded records the end of an attempt that had a response.
-func (s *originState) respondedEnded() {
+func (s *Origin) respondedEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.responding--
@@ -132,7 +132,7 @@ func (s *originState) respondedEnded() {
 
 // responds reports whether the origin responds to streams. Streams that ended just now count, because
 // they are opened again within reopenWithin.
-func (s *originState) responds() bool {
+func (s *Origin) responds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.responding > 0 || time.Since(s.respondedAt) < 2*reopenWithin
@@ -143,13 +143,13 @@ func (s *originState) responds() bool {
 const logAwayEvery = time.Minute
 
 // unreachable records that no connection can be made, or that the directory cannot be read.
-func (s *originState) unreachable(err error) { s.ended(attemptEnd{}, err, time.Now()) }
+func (s *Origin) unreachable(err error) { s.ended(attemptEnd{}, err, time.Now()) }
 
 // ended records how an attempt or a dial ended. since is when it began, or when its stream was opened.
 // If the origin was reached after that, the failure does not make it away. ended logs the failure if
 // the origin was not away before, or is away for another reason. It returns the number of failures
 // for enter.
-func (s *originState) ended(e attemptEnd, err error, since time.Time) (failures uint64) {
+func (s *Origin) ended(e attemptEnd, err error, since time.Time) (failures uint64) {
 	s.metrics.Reconnect(e.reason())
 	now := time.Now()
 	s.mu.Lock()
@@ -188,7 +188,7 @@ func (s *originState) ended(e attemptEnd, err error, since time.Time) (failures 
 }
 
 // broadcast wakes all that wait in enter. The caller holds the lock.
-func (s *originState) broadcast() {
+func (s *Origin) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -207,7 +207,7 @@ const (
 //
 // enter returns an error if the origin is away and failed again since the number of failures in seen,
 // which it updates. That counts as a failed attempt of the key. If seen is nil, enter goes on waiting.
-func (s *originState) enter(ctx context.Context, seen *uint64, paced bool) error {
+func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
 	if s.opens == nil {
 		return nil
 	}
@@ -247,21 +247,21 @@ func (s *originState) enter(ctx context.Context, seen *uint64, paced bool) error
 
 // backSince returns when the origin came back last, zero if it was never away. changed is closed when
 // it comes back, and at each failure.
-func (s *originState) backSince() (at time.Time, changed <-chan struct{}) {
+func (s *Origin) backSince() (at time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.backAt, s.changed
 }
 
 // isBlocked reports whether keys wait in enter.
-func (s *originState) isBlocked() bool {
+func (s *Origin) isBlocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opens != nil && (s.away || !s.ready)
 }
 
 // isAway reports whether the origin is away.
-func (s *originState) isAway() bool {
+func (s *Origin) isAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away
@@ -272,20 +272,20 @@ func (s *originState) isAway() bool {
 const awayKnownFor = time.Minute
 
 // knownAway reports whether the origin is known to be away now.
-func (s *originState) knownAway(now time.Time) bool {
+func (s *Origin) knownAway(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away && s.failedLately(now)
 }
 
 // failedLately reports whether the last failure is recent. The caller holds the lock.
-func (s *originState) failedLately(now time.Time) bool {
+func (s *Origin) failedLately(now time.Time) bool {
 	return now.Sub(s.failedAt) < awayKnownFor
 }
 
 // becameSilent counts a silent stream, and logs the first. The origin accepted the stream, so it is
 // not away.
-func (s *originState) becameSilent(since time.Time) {
+func (s *Origin) becameSilent(since time.Time) {
 	s.metrics.Silent.Add(1)
 	s.mu.Lock()
 	s.silent++
@@ -301,7 +301,7 @@ func (s *originState) becameSilent(since time.Time) {
 }
 
 // endSilence records that a stream is no longer silent.
-func (s *originState) endSilence() {
+func (s *Origin) endSilence() {
 	s.metrics.Silent.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +313,7 @@ const maxUnasked = 64
 
 // logUnasked logs that the relay dropped something that it does not request (P65), once for each
 // type. The type may be requested, but not the name.
-func (s *originState) logUnasked(key string, typ xds.TypeURL, name string) {
+func (s *Origin) logUnasked(key string, typ xds.TypeURL, name string) {
 	s.mu.Lock()
 	_, logged := s.unasked[typ]
 	if logged = logged || len(s.unasked) >= maxUnasked; !logged {
@@ -325,12 +325,12 @@ func (s *originState) logUnasked(key string, typ xds.TypeURL, name string) {
 	}
 }
 
-func (s *originState) status() OriginStatus {
-	faults := s.origin.faults()
+func (s *Origin) status() OriginStatus {
+	faults := s.transport.faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{
-		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
+		Name: s.Name, Address: s.Address, Away: s.away, AwaySince: s.awaySince,
 		Reached: s.reachedAt, Streams: int(s.streams.Load()), Connections: s.metrics.Connected.Value(),
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
