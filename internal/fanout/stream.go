@@ -117,7 +117,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return refusal
 	}
 	if ty == nil || ty.member == nil {
-		st.wait(0)
+		st.wait(1, 0)
 		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
@@ -376,7 +376,9 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	if t := st.srv.opts.Tracer; t != nil && out.Answer == session.Acked && out.Received.After(ty.track.Began()) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
+	requests := 1
 	if nack != nil {
+		requests = listener.NACKWeight
 		// Not under the lock, since redaction takes time.
 		message := member.NackMessage(ty.Type, r.ErrorMessage, ty.member, out.Rejected)
 		st.mu.Lock()
@@ -386,15 +388,16 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
-		st.wait(newNames)
+		st.wait(requests, newNames)
 	}
 	return nil
 }
 
-// wait delays the stream if it sends too much; newNames is the weight of the newly requested names.
-func (st *stream) wait(newNames int) {
+// wait delays the stream if it sends too much. requests is as how many its request counts, newNames the
+// weight of the newly requested names.
+func (st *stream) wait(requests, newNames int) {
 	s := st.srv
-	st.throttle.Wait(st.grpc.Context(), newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.client(st.node.ID)})
+	st.throttle.Wait(st.grpc.Context(), requests, newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.client(st.node.ID)})
 }
 
 // addedWeight is the weight of the names that are in the subscription now and were not before.
