@@ -28,15 +28,14 @@ import (
 // its consequences.
 type Group struct {
 	// These fields are constant.
-	registry       *Registry
-	key            xds.Key
-	id             uint64 // used in States
-	representative *xds.Node
-	opts           *Options
-	log            *slog.Logger
-	since          time.Time
-	done           chan struct{}      // closed when the goroutine has ended
-	cancel         context.CancelFunc // cancels run's context; set by the registry before the goroutine starts
+	registry *Registry
+	key      xds.Key
+	id       uint64 // used in States
+	opts     *Options
+	log      *slog.Logger
+	since    time.Time
+	done     chan struct{}      // closed when the goroutine has ended
+	cancel   context.CancelFunc // cancels run's context; set by the registry before the goroutine starts
 
 	// The registry owns the field below, under its lock.
 	joined int // members that have not left
@@ -49,12 +48,13 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
-	state       atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
-	types       atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
-	handles     atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
-	refusal     atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
-	counts      atomic.Pointer[Status]            // without what is published elsewhere
-	wasEverOpen atomic.Bool                       // a stream has been open at some time
+	state        atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
+	types        atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
+	handles      atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
+	refusal      atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
+	counts       atomic.Pointer[Status]            // without what is published elsewhere
+	wasEverOpen  atomic.Bool                       // a stream has been open at some time
+	everAnswered atomic.Bool                       // the origin has answered a stream at some time
 	// loaded has what the store has of the key. The goroutine that reads the store sets it.
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
@@ -67,6 +67,8 @@ type Group struct {
 	ctx        context.Context // run's; nil before it
 	wg         sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
 	views      []*View         // the same views as in types
+	node       *xds.Node       // what the streams send (P58)
+	represents representative
 	metrics    *telemetry.Key
 	members    map[*member]struct{}
 	userAgents subscriptions.UserAgents
@@ -109,9 +111,10 @@ type update struct {
 
 var groups atomic.Uint64
 
-func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
+// newGroup makes the group of a key. client is the node of its first client, node what is sent for it.
+func newGroup(r *Registry, key xds.Key, client, node *xds.Node) *Group {
 	g := &Group{
-		registry: r, key: key, id: groups.Add(1), representative: representative, opts: &r.opts,
+		registry: r, key: key, id: groups.Add(1), node: node, opts: &r.opts,
 		log:     r.log.With("key", key.String()),
 		since:   time.Now(),
 		done:    make(chan struct{}),
@@ -121,8 +124,9 @@ func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 		nacks:   r.history.NewNacks(key),
 	}
 	if r.opts.Node == nil { // the representative is the first client's node
-		g.userAgents.Count(representative.UserAgent, 1, g.since)
+		g.userAgents.Count(node.UserAgent, 1, g.since)
 	}
+	g.represents = representative{client: client, until: g.since.Add(r.opts.FirstAnswerTimeout)}
 	g.types.Store(new([]*View))
 	g.counts.Store(g.count())
 	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
@@ -210,6 +214,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.remove(now)
 	g.completeWildcards(now)
 	g.dropStored(now)
+	g.replaceRepresentative(now)
 	g.assign()
 	g.applyStored(now) // before sendInterest, so that the first request lists what is stored
 	g.sendInterest()
@@ -254,6 +259,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	if now.Before(g.openBy()) {
 		before(g.openBy())
 	}
+	if g.lacksRepresentative() {
+		before(g.represents.until)
+	}
 	delay := g.removalDelay()
 	for _, s := range g.stored {
 		before(s.Until)
@@ -274,6 +282,7 @@ func (g *Group) apply(u update) {
 	defer func() { u.applied <- changed }()
 	if !u.Ended {
 		u.from.responded.Store(true)
+		g.everAnswered.Store(true)
 	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)

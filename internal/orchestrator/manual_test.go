@@ -14,7 +14,7 @@ import (
 // view of typ.
 func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 	w.t.Helper()
-	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
+	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.metrics = w.reg.opts.Metrics.Key(g.key)
 	v := newView(xds.TypeOf(typ), g.metrics.Type(typ), w.reg.history)
 	v.members++ // it never leaves
@@ -25,7 +25,7 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 // member makes a member of a group that is unknown to the registry.
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
-	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: snapshot.Nothing}
+	m := &member{group: g, typ: typ, node: g.node, waker: c, sub: snapshot.Nothing}
 	c.Member = m
 	return c, m
 }

@@ -259,11 +259,8 @@ const refuseAfter = 5 * time.Second
 func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
-	if g.userAgents.Count(m.node.UserAgent, 1, time.Now()) {
-		g.opts.Metrics.MixedUserAgentKeys.Add(1)
-		names := g.userAgents.Mixed.Names
-		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(m.node.ID))
-	}
+	g.represents.count(m, 1)
+	g.countUserAgent(m.node, 1)
 	v := find(g.views, m.typ)
 	if v == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
@@ -282,6 +279,20 @@ func (g *Group) addMember(m *member) {
 	m.view = v
 	m.storeWriter.Store(v.storeWriter)
 	v.members++
+}
+
+// countUserAgent counts the user agent of a member or of the representative, and shows whether they
+// differ.
+func (g *Group) countUserAgent(of *xds.Node, n int) {
+	switch {
+	case !g.userAgents.Count(of.UserAgent, n, time.Now()):
+	case n < 0:
+		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
+	default:
+		g.opts.Metrics.MixedUserAgentKeys.Add(1)
+		names := g.userAgents.Mixed.Names
+		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(of.ID))
+	}
 }
 
 // makeRoom drops a type without members to make room for a wanted one. It reports false if there is
@@ -310,9 +321,8 @@ func (g *Group) removeMember(m *member) {
 		m.ending.Stop()
 	}
 	delete(g.members, m)
-	if g.userAgents.Count(m.node.UserAgent, -1, time.Time{}) {
-		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
-	}
+	g.represents.count(m, -1)
+	g.countUserAgent(m.node, -1)
 	if m.view != nil {
 		m.view.subscribe(m, snapshot.Nothing)
 		m.view.setNacking(m, false)

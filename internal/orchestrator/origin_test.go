@@ -318,6 +318,65 @@ func TestP58_RepresentativeNode(t *testing.T) {
 	})
 }
 
+// If the representative leaves before any stream was answered, a connected client replaces it: once in
+// the time for a first answer.
+func TestP58_RepresentativeThatLeftUnanswered(t *testing.T) {
+	for name, answered := range map[string]bool{"never answered": false, "answered once": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(w *registryFixture) {
+				join := func(id string) *client {
+					c, err := w.tryNode(&corev3.Node{Id: id, Cluster: "web", UserAgentName: "envoy " + id}, "10.0.0.1", eds)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return c.want("a")
+				}
+				sent := func() (id string) {
+					synctest.Wait()
+					return xds.NodeIDOf(w.feed("web").node)
+				}
+				odd := join("odd")
+				pass(0)
+				old := w.feed("web")
+				w.feed("web").sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+				if answered {
+					old.update(t, eds, false, "a=1")
+				}
+				b := join("b")
+				odd.leave()
+				pass(14 * time.Second)
+				equal(t, "node in time", sent(), "odd")
+				pass(2 * time.Second)
+				if answered {
+					equal(t, "node", sent(), "odd")
+					equal(t, "streams", w.opened(), 1)
+					return
+				}
+				equal(t, "node", sent(), "b")
+				equal(t, "representative", w.status("web").Node.ID, "b")
+				equal(t, "requested", w.feed("web").requested(eds), "a")
+				equal(t, "mixed user agents", w.reg.opts.Metrics.MixedUserAgentKeys.Value(), 0)
+				equal(t, "the old stream", old.over(), true)
+				// The next one waits as long.
+				c := join("c")
+				b.leave()
+				pass(10 * time.Second)
+				equal(t, "node", sent(), "b")
+				pass(6 * time.Second)
+				equal(t, "node", sent(), "c")
+				w.feed("web").sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+				w.feed("web").update(t, eds, false, "a=1")
+				equal(t, "a", c.sees(subscription("a"), "a"), "1")
+				c.leave()
+				join("d")
+				pass(time.Minute)
+				equal(t, "node", sent(), "c")
+				equal(t, "streams", w.opened(), 3)
+			})
+		})
+	}
+}
+
 func TestP58_NodeByConfiguration(t *testing.T) {
 	fail := false
 	bubble(t, func(o *Options) {

@@ -140,7 +140,7 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 		if err != nil {
 			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refusal = r.enter(key, m, newGroup(r, key, node))
+		g, refusal = r.enter(key, m, newGroup(r, key, j.Node, node))
 	}
 	if refusal != nil {
 		return nil, refusal

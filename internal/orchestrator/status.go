@@ -69,7 +69,7 @@ type TypeStatus struct {
 // count returns the part of the Status that the group publishes when its own state changed.
 func (g *Group) count() *Status {
 	s := &Status{
-		Key: g.key, Node: g.representative, Since: g.since,
+		Key: g.key, Node: g.node, Since: g.since,
 		Members: len(g.members), OtherUserAgents: g.userAgents.Others(), Mixed: g.userAgents.Mixed, IdleSince: g.idleSince,
 	}
 	for _, v := range g.views {

@@ -46,7 +46,7 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 	if first != nil {
 		beside = first.source
 	}
-	h.source = g.opts.NewSource(g.key, g.representative.Bytes(), h, beside)
+	h.source = g.opts.NewSource(g.key, g.node.Bytes(), h, beside)
 	return h
 }
 
@@ -86,6 +86,9 @@ func (h *upstreamHandle) Status(s upstream.Status) {
 		h.responded.Store(false)
 	}
 	h.responded.Store(s.Connected && (s.Responded || h.responded.Load()))
+	if s.Responded {
+		h.group.everAnswered.Store(true)
+	}
 	if s.Connected {
 		h.group.wasEverOpen.Store(true) // the next status may come before the next step
 	}

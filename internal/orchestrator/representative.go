@@ -1,0 +1,70 @@
+package orchestrator
+
+import (
+	"time"
+
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/xds"
+)
+
+// representative is the client whose node a key's streams send (P58). The group's goroutine owns it.
+type representative struct {
+	client  *xds.Node // as the client sent it
+	members int       // how many members have this node
+	until   time.Time // it is not replaced before this time
+}
+
+// replaceRepresentative gives the streams the node of a connected client, if the representative has
+// left and no stream of the key was ever answered (P58): the origin may answer nobody with its node.
+// The streams are replaced. That happens at most once in FirstAnswerTimeout, so that clients that
+// come and go do not make the relay open streams all the time.
+func (g *Group) replaceRepresentative(now time.Time) {
+	if !g.lacksRepresentative() || now.Before(g.represents.until) {
+		return
+	}
+	g.represents.until = now.Add(g.opts.FirstAnswerTimeout)
+	var client *xds.Node
+	for m := range g.members {
+		client = m.node
+		break
+	}
+	node, err := g.registry.representative(client)
+	if err != nil {
+		return // upstream.node fails for this client; the next turn may choose another one
+	}
+	g.represents.client, g.represents.members, g.changed = client, 0, true
+	for m := range g.members {
+		g.represents.count(m, 1)
+	}
+	if node == g.node {
+		return // upstream.node is the same for all clients
+	}
+	g.log.Info("the key's streams send another client's node: the first client has left, and the origin has not answered",
+		"node", history.ClipName(client.ID), "before", history.ClipName(g.node.ID))
+	if g.opts.Node == nil {
+		g.countUserAgent(g.node, -1)
+		g.countUserAgent(node, 1)
+	}
+	g.node = node
+	for _, h := range g.upstreams() {
+		if h.cancel != nil {
+			h.cancel()
+		}
+	}
+	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
+	for _, v := range g.views {
+		v.wildcardOn, v.namesOn = nil, nil // assign assigns them to the new stream
+	}
+}
+
+// lacksRepresentative reports whether the key needs another representative.
+func (g *Group) lacksRepresentative() bool {
+	return g.represents.members == 0 && len(g.members) > 0 && g.subscribes() && !g.everAnswered.Load()
+}
+
+// count counts a member that joined or left.
+func (r *representative) count(m *member, n int) {
+	if m.node == r.client {
+		r.members += n
+	}
+}
