@@ -115,10 +115,11 @@ func literals(s string, all bool) string {
 	}
 }
 
-// parsedValue matches what a parser of JSON, YAML or a text proto says of a value. A single bracket or
-// separator is no value.
-var parsedValue = regexp.MustCompile(`(?s)\b(unexpected token|[Uu]nsupported map key|invalid map key|unknown anchor|cannot (?:un)?marshal|cannot decode|` +
-	`invalid google\.protobuf\.[\w.]+(?: field)? value|invalid value for \S+ (?:type|key|field [^\s:]+)|invalid [\w-]+)[:\s]\s*(?:[^\s{}\[\],:;]|[{}\[\],:;].).*`)
+// parsedValue matches what a parser of JSON, YAML or a text proto says of a value. After other words than
+// those with the field, a single bracket or separator is no value.
+var parsedValue = regexp.MustCompile(`(?s)\b(?:(invalid value for \S+ (?:type|key|field [^\s:]+))[:\s]\s*\S.*|` +
+	`(unexpected token|[Uu]nsupported map key|invalid map key|unknown anchor|cannot (?:un)?marshal|cannot decode|` +
+	`invalid google\.protobuf\.[\w.]+(?: field)? value|invalid [\w-]+)[:\s]\s*(?:[^\s{}\[\],:;]|[{}\[\],:;].).*)`)
 
 // Parsing returns the error of a parser of text without the values in it. It keeps the place and the
 // field.
@@ -126,5 +127,5 @@ func Parsing(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(Text(parsedValue.ReplaceAllString(err.Error(), "$1 "+Hidden)))
+	return errors.New(Text(parsedValue.ReplaceAllString(err.Error(), "$1$2 "+Hidden)))
 }

@@ -86,6 +86,7 @@ func TestParsing(t *testing.T) {
 		`proto: (line 1:20): unexpected token "hunter2"`:                                       `proto: (line 1:20): unexpected token [redacted]`,
 		`syntax error (line 1:20): unexpected token hunter2`:                                   `syntax error (line 1:20): unexpected token [redacted]`,
 		`proto: (line 1:20): invalid value for string field name: 12345`:                       `proto: (line 1:20): invalid value for string field name [redacted]`,
+		`proto: (line 1:20): invalid value for string field name: {`:                           `proto: (line 1:20): invalid value for string field name [redacted]`,
 		`(line 2:3): invalid google.protobuf.Duration value "hunter2"`:                         `(line 2:3): invalid google.protobuf.Duration value [redacted]`,
 		`syntax error (line 1:9): invalid value hunter2`:                                       `syntax error (line 1:9): invalid value [redacted]`,
 		`(line 1:9): invalid value for string type: hunter2`:                                   `(line 1:9): invalid value for string type [redacted]`,
