@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,7 +23,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
@@ -289,14 +287,7 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 		s.Nack(resource.SecretType, nonce, "cannot take "+hidden, "s")
 	}
 	r.WaitMetric(2, "downstream_nacks_total", "type", "SDS")
-	shown := ""
-	for _, path := range []string{"/", "/server_info", "/keys", "/keys/mesh", "/clients", "/clients/n", "/nacks", "/origins", "/metrics"} {
-		body, err := r.Get(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shown += string(body)
-	}
+	shown := together(r.everything(t, "mesh", node("n", "mesh")))
 	if !strings.Contains(shown, "may contain the Secret") {
 		t.Error("the NACKs are not shown at all")
 	}
@@ -339,7 +330,7 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 				r.WaitMetric(float64(2*i+int(v)+1), "downstream_nacks_total", "type", "CDS")
 			}
 		}
-		shown := r.everything(t, "mesh", n)
+		shown := together(r.everything(t, "mesh", n))
 		if !strings.Contains(shown, "cannot take") || !strings.Contains(shown, "[redacted") {
 			t.Errorf("the NACKs are not shown at all:\n%s", shown)
 		}
@@ -361,38 +352,10 @@ func TestP6_ErrorsOfOriginsAreRedacted(t *testing.T) {
 			t.Errorf("%s is told %q", v, told)
 		}
 	}
-	shown := r.everything(t, "mesh", node("n", "mesh"))
+	shown := together(r.everything(t, "mesh", node("n", "mesh")))
 	if !strings.Contains(shown, "wrong credentials") || strings.Contains(shown+r.Log(), hidden) {
 		t.Errorf("shown:\n%s\nlog:\n%s", shown, r.Log())
 	}
-}
-
-// everything returns the output of all admin paths, with those of a key and a node.
-func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
-	t.Helper()
-	shown := ""
-	for _, path := range []string{"/", "/server_info", "/keys", "/keys/" + key, "/clients", "/clients/" + n.Id, "/nacks", "/origins", "/metrics", "/logging",
-		"/keys?format=yaml", "/nacks?format=yaml", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/debug/pprof/heap?debug=1"} {
-		body, err := r.Get(path)
-		if err != nil && !strings.Contains(err.Error(), "404") { // no stream was ever open
-			t.Fatal(err)
-		}
-		shown += string(body)
-	}
-	body, err := protojson.Marshal(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+r.Admin+"/explain", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
-	said, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return shown + string(said)
 }
 
 // The relay presents a client certificate to an origin that requires one. If the origin does not
