@@ -67,7 +67,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	log := slog.New(slog.DiscardHandler)
 	origins, err := upstream.New(upstream.Options{
 		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///origin", Variant: variant}},
-		Dialer: dial, Metrics: m, Log: log,
+		Dialer:  dial, Metrics: m, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
