@@ -2,18 +2,23 @@ package integration
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -203,6 +208,20 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 				c.hides("the refusal", s.WantEnd(codes.PermissionDenied).Message(), "no aggregation rule")
 			}
 			r.WaitMetric(float64(2*3*(len(all)+1)), "downstream_nacks_total")
+			// A poll that rejects what the poll before brought.
+			n := c.node("rejects", "edge")
+			cluster := slices.IndexFunc(all, func(m proto.Message) bool { url, _ := xdstest.NameOf(m); return url == resource.ClusterType })
+			first := r.ask(http.DefaultClient, n, resource.ClusterType, "").answer
+			rejects := &discoveryv3.DiscoveryRequest{Node: n, ResponseNonce: first.GetVersionInfo(), ErrorDetail: &statuspb.Status{Code: 3, Message: "constraint: " + fmt.Sprint(quote(all[cluster]))}}
+			ctx, cancel := context.WithCancel(t.Context())
+			held := make(chan error, 1)
+			go func() {
+				_, err := poll(ctx, http.DefaultClient, r.rest(), resource.ClusterType, rejects)
+				held <- err
+			}()
+			r.WaitMetric(float64(2*3*(len(all)+1)+1), "downstream_nacks_total")
+			cancel()
+			<-held
 			polled, err := protojson.Marshal(c.node("polls", "edge"))
 			if err != nil {
 				t.Fatal(err)
@@ -217,7 +236,7 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				said, err := io.ReadAll(resp.Body)
-				if err = resp.Body.Close(); err != nil || resp.StatusCode != want {
+				if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != want {
 					t.Errorf("%s: %s, %v", body, resp.Status, err)
 				}
 				if want != http.StatusOK {
@@ -239,6 +258,9 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 			}
 			// A reload with a secret in a wrong place.
 			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err = os.WriteFile(file, bytes.Replace(text, []byte("level: debug"), []byte("level: Basic "+canary+"reload"), 1), 0o600); err != nil {
 				t.Fatal(err)
 			}
