@@ -3,10 +3,12 @@ package expr
 import (
 	"strings"
 
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
+	"google.golang.org/protobuf/proto"
 )
 
 // Bounds of strings, in bytes. CEL charges the cost of a call after the call has returned. So the
@@ -127,4 +129,43 @@ func join(args ...ref.Val) ref.Val {
 
 func tooLong(function string, size int) ref.Val {
 	return types.NewErr("%s makes a string of %d bytes or more, which is longer than allowed (%d)", function, size, MaxResult)
+}
+
+// callCosts charges the calls that read whole lists, maps and messages by all that is in them. CEL would
+// charge the length of the outermost list, or of the format string.
+type callCosts struct{}
+
+// CallCost implements interpreter.ActualCostEstimator.
+func (callCosts) CallCost(_, overload string, args []ref.Val, result ref.Val) *uint64 {
+	switch overload {
+	case overloads.Equals, overloads.NotEquals, overloads.ExtFormatString:
+		cost := weight(result) / 10
+		for _, a := range args {
+			cost += weight(a) / 10
+		}
+		return &cost
+	}
+	return nil // CEL's cost
+}
+
+// weight is about the size of a value in bytes.
+func weight(v ref.Val) (size uint64) {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v))
+	case traits.Mapper: // before Lister: a map is iterated by its keys
+		for i := v.Iterator(); i.HasNext() == types.True; {
+			key := i.Next()
+			size += 10 + weight(key) + weight(v.Get(key))
+		}
+	case traits.Lister:
+		for i := v.Iterator(); i.HasNext() == types.True; {
+			size += 10 + weight(i.Next())
+		}
+	default:
+		if m, ok := v.Value().(proto.Message); ok {
+			return uint64(proto.Size(m))
+		}
+	}
+	return size
 }

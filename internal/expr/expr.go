@@ -16,9 +16,9 @@ import (
 )
 
 // CostLimit bounds an evaluation, in CEL's units. Comparing a few fields costs less than 100, a
-// regular expression over a kilobyte some hundreds. At the limit, after some tens of milliseconds,
-// the evaluation fails.
-const CostLimit = 100_000
+// regular expression over a kilobyte some hundreds, a loop over a list about 10 for each element. At
+// the limit, after some tens of milliseconds, the evaluation fails.
+const CostLimit = 20_000
 
 // Error is the error of an expression that does not compile.
 type Error struct {
@@ -70,7 +70,7 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 			Line: 1, Column: 1, Message: fmt.Sprintf("must give %s, but gives %s", name(want), name(t)),
 		}}}
 	}
-	prg, err := env.Program(ast, cel.CostLimit(CostLimit), cel.CustomDecoratorV2(bound),
+	prg, err := env.Program(ast, cel.CostLimit(CostLimit), cel.CostTracking(callCosts{}), cel.CustomDecoratorV2(bound),
 		cel.OptimizeRegex(interpreter.MatchesRegexOptimization))
 	if err != nil {
 		return nil, &Error{Text: text, Issues: []Issue{{Line: 1, Column: 1, Message: err.Error()}}}

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 func node(t testing.TB, json string) *corev3.Node {
@@ -44,6 +45,10 @@ func TestMatch(t *testing.T) {
 		{text: `node.metadata.canary`, want: true},
 		{text: `node.metadata.shard == 7`, want: true},
 		{text: `node.metadata.list.exists(x, x == "q")`, want: true},
+		{text: `node.metadata.list == ["p", "q"] && node.metadata.labels == {"app": "x", "a-b": "y"}`, want: true},
+		{text: `"%s".format([node.metadata.list]) == "[p, q]"`, want: true},
+		{text: `[{"metadata": {"tenant": "b"}}].exists(node, node.metadata.tenant == "b")`, want: true}, // not the variable
+		{text: `has(node.metadata) && dyn(node).metadata.tenant == .node.metadata.tenant`, want: true},
 		{text: `has(node.metadata.none)`},
 		{text: `has(node.metadata.labels.app)`, want: true},
 		{text: `node.metadata.none == "a"`, err: "no such key"},
@@ -224,6 +229,14 @@ func TestLargeNodes(t *testing.T) {
 		{`node.id + node.cluster`, ""},
 		{`(has(node.metadata.none) ? node.cluster : node.id).reverse()`, ""},
 		{`string({"a": node.id}["a"].size())`, ""},
+		{`"%s".format([node.metadata.list])`, "cost limit"},
+		{`string(node.metadata.list.map(x, "%s".format([node.metadata.list])).size())`, "cost limit"},
+		{`string(node.metadata.list.map(x, strings.quote(node.id)).size())`, "cost limit"},
+		{`string(node.metadata.list.exists(x, node.metadata != node.metadata))`, "cost limit"},
+		{`string(node.metadata.list.exists(x, [node] != [node]))`, "cost limit"},
+		{`string(node.metadata.list.exists(x, x == node.metadata.none))`, "cost limit"},
+		{`string(node.metadata.list.exists(x, node.id.contains(node.cluster)))`, "cost limit"},
+		{`string(node.metadata.list.map(x, Node{id: x, metadata: node.metadata}).size())`, "cost limit"},
 	} {
 		p, err := NewKey(c.text)
 		if err != nil {
@@ -243,6 +256,43 @@ func TestLargeNodes(t *testing.T) {
 				t.Errorf("%s: %v", c.text, err)
 			}
 		}
+	}
+}
+
+// A list of a thousand elements, as that of an Envoy's extensions, is within the limit.
+func TestLoopsWithinTheCostLimit(t *testing.T) {
+	n := &corev3.Node{}
+	for range 1000 {
+		n.Extensions = append(n.Extensions, &corev3.Extension{Name: "envoy.filters.http.router", Category: "envoy.filters.http"})
+	}
+	p, err := NewMatch(`node.extensions.exists(e, e.name == "envoy.filters.http.wasm" && e.category == "envoy.filters.http")`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Eval(Input{Node: n}); got || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Reading a part of the metadata does not copy the whole.
+func TestMetadataIsNotCopied(t *testing.T) {
+	p, err := NewKey(`node.metadata.tenant`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := node(t, edge)
+	for i := range 1000 {
+		big.Metadata.Fields[strings.Repeat("k", i+1)] = structpb.NewStringValue("v")
+	}
+	allocs := func(n *corev3.Node) float64 {
+		return testing.AllocsPerRun(10, func() {
+			if got, err := p.Eval(Input{Node: n}); got != "a" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	if small, large := allocs(node(t, edge)), allocs(big); large > small+5 {
+		t.Errorf("%v allocations for 1000 more fields, %v without them", large, small)
 	}
 }
 

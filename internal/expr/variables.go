@@ -8,6 +8,7 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/ext"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Peer is the other end of a connection, for expressions. The names are empty if none was proven.
@@ -31,6 +32,10 @@ const (
 	varNode = "node"
 	varType = "type"
 	varPeer = "peer"
+
+	// varMetadata is node.metadata. It is a variable of its own, because CEL copies a field that is a
+	// google.protobuf.Struct each time that an expression reads a part of it.
+	varMetadata = "node.metadata"
 )
 
 func (in *Input) activation() map[string]any {
@@ -38,14 +43,18 @@ func (in *Input) activation() map[string]any {
 	if node == nil {
 		node = new(corev3.Node)
 	}
-	return map[string]any{varNode: node, varType: in.Type, varPeer: in.Peer}
+	metadata := node.Metadata
+	if metadata == nil {
+		metadata = new(structpb.Struct)
+	}
+	return map[string]any{varNode: node, varMetadata: metadata, varType: in.Type, varPeer: in.Peer}
 }
 
 // The environments of rules, of identity, and of the node sent to origins. They are made once.
 var (
-	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varType, varPeer) })
-	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varPeer) })
-	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode) })
+	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varType, varPeer) })
+	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varPeer) })
+	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata) })
 )
 
 func environment(vars ...string) (*cel.Env, error) {
@@ -61,6 +70,8 @@ func environment(vars ...string) (*cel.Env, error) {
 		switch v {
 		case varNode:
 			t = nodeType
+		case varMetadata:
+			t = cel.MapType(cel.StringType, cel.DynType)
 		case varPeer:
 			t = cel.ObjectType("expr.Peer")
 		}
