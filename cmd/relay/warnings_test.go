@@ -26,7 +26,8 @@ func TestSecretsNeedAProvenName(t *testing.T) {
 		{tls + "  identity: 'true'\n", true},
 		{tls + "  identity: 'node.cluster == \"x\"'\n", true},
 		{tls + "  identity: 'peer.address.startsWith(\"10.\")'\n", true},
-		{tls + "  identity: '[\"a\"].exists(peer, peer.subject == \"a\")'\n", false}, // the check is of names alone
+		{tls + "  identity: '[{\"subject\": \"a\"}].exists(peer, peer.subject == \"a\")'\n", true},
+		{tls + "  identity: 'has(peer.subject)'\n", true},
 		{tls + "  identity: 'node.id in peer.uri_sans'\n", false},
 		{tls + "  identity: 'peer.dns_sans[0] == node.id'\n", false},
 		{tls + "  identity: 'peer.subject == \"CN=\" + node.id'\n", false},

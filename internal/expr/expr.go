@@ -130,16 +130,16 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 	return &Predicate{*p}, nil
 }
 
-// Proven returns the names of the peer that p uses, except the address. They are empty for a peer
-// that proved nothing.
+// Proven returns the names of the peer that p reads, except the address. They are empty for a peer
+// that proved nothing. has() reads no name.
 func (p *Predicate) Proven() (out []string) {
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if e.Kind() != celast.SelectKind {
 			return
 		}
-		field, of := e.AsSelect().FieldName(), e.AsSelect().Operand()
-		text := varPeer + "." + field
-		if of.Kind() == celast.IdentKind && ident(of) == varPeer && field != "address" && !slices.Contains(out, text) {
+		s := e.AsSelect()
+		text := varPeer + "." + s.FieldName()
+		if p.ast.GetType(s.Operand().ID()).IsExactType(peerType) && !s.IsTestOnly() && s.FieldName() != "address" && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}))

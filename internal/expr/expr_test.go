@@ -404,6 +404,9 @@ func TestProven(t *testing.T) {
 		`node.id in peer.uri_sans`: "peer.uri_sans",
 		`peer.dns_sans.exists(n, n == node.id) || peer.subject == node.id`:     "peer.dns_sans peer.subject",
 		`peer.address == node.id && node.metadata.uri_sans == "a"`:             "",
+		`has(peer.uri_sans) && .peer.subject == "CN=a"`:                        "peer.subject",
+		`[{"uri_sans": 1}].exists(peer, peer.uri_sans == 1)`:                   "",
+		`[peer].exists(p, node.id in p.uri_sans)`:                              "peer.uri_sans",
 		`size(peer.uri_sans) == 0 || peer.uri_sans[0].startsWith("spiffe://")`: "peer.uri_sans",
 	} {
 		p, err := NewIdentity(text)

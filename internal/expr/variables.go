@@ -73,7 +73,7 @@ func environment(vars ...string) (*cel.Env, error) {
 		case varMetadata:
 			t = cel.MapType(cel.StringType, cel.DynType)
 		case varPeer:
-			t = cel.ObjectType("expr.Peer")
+			t = peerType
 		}
 		opts = append(opts, cel.Variable(v, t))
 	}
@@ -84,4 +84,7 @@ func environment(vars ...string) (*cel.Env, error) {
 	return env, nil
 }
 
-var nodeType = cel.ObjectType("envoy.config.core.v3.Node")
+var (
+	nodeType = cel.ObjectType("envoy.config.core.v3.Node")
+	peerType = cel.ObjectType("expr.Peer")
+)
