@@ -87,7 +87,10 @@ func (c *Config) paths() []path {
 		server(fmt.Sprintf("downstream.listeners[%d].tls", i), &c.Downstream.Several[i].TLS)
 	}
 	for i := range c.Upstream.Origins {
-		t, key := &c.Upstream.Origins[i].TLS, fmt.Sprintf("upstream.origins[%d].tls", i)
+		t, key := c.Upstream.Origins[i].TLS, fmt.Sprintf("upstream.origins[%d].tls", i)
+		if t == nil {
+			continue
+		}
 		add(key+".ca_file", &t.CAFile)
 		add(key+".cert_file", &t.CertFile)
 		add(key+".key_file", &t.KeyFile)

@@ -162,22 +162,19 @@ type Upstream struct {
 // Origin is a control plane, or a directory of files.
 type Origin struct {
 	// Address is a gRPC target, or file:///directory. Load makes file:x absolute. See Dir.
-	Address string    `yaml:"address"`
-	Name    string    `yaml:"name"`
-	TLS     ClientTLS `yaml:"tls"`
-	Balance string    `yaml:"balance"`
+	Address string     `yaml:"address"`
+	Name    string     `yaml:"name"`
+	TLS     *ClientTLS `yaml:"tls"` // nil: plaintext
+	Balance string     `yaml:"balance"`
 }
 
-// ClientTLS is TLS to an origin. Without any field it is plaintext. See Enabled.
+// ClientTLS is TLS to an origin. If it is empty, the system's CAs verify the origin.
 type ClientTLS struct {
 	CAFile     string `yaml:"ca_file"`
 	CertFile   string `yaml:"cert_file"`
 	KeyFile    string `yaml:"key_file"`
 	ServerName string `yaml:"server_name"`
 }
-
-// Enabled reports whether TLS is configured.
-func (t ClientTLS) Enabled() bool { return t != ClientTLS{} }
 
 // Backoff bounds the time between attempts to reach an origin (P54).
 type Backoff struct {

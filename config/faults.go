@@ -134,6 +134,19 @@ func newPlaces(root string) *Places { return &Places{root: root, at: map[string]
 // File returns the path of the configuration file.
 func (p *Places) File() string { return p.root }
 
+// Empty reports whether key is given, and no key below it. A key without a value is not given.
+func (p *Places) Empty(key string) bool {
+	if !p.Given(key) {
+		return false
+	}
+	for k := range p.at {
+		if strings.HasPrefix(k, key+".") {
+			return false
+		}
+	}
+	return true
+}
+
 // Given reports whether the file, the environment or a flag has the key.
 func (p *Places) Given(key string) bool {
 	if p == nil {

@@ -53,7 +53,7 @@ func TestDefaultFileHasEveryKeyAndItsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Origin{{Address: "file://" + demo, Name: "file:demo", Balance: BalanceRoundRobin}}; !reflect.DeepEqual(annotated.Upstream.Origins, want) {
+	if want := []Origin{{Address: "file://" + demo, Name: "file:demo", TLS: &ClientTLS{}, Balance: BalanceRoundRobin}}; !reflect.DeepEqual(annotated.Upstream.Origins, want) {
 		t.Errorf("origins %+v, want %+v", annotated.Upstream.Origins, want)
 	}
 	bare := load(t, origin)

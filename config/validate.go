@@ -71,7 +71,7 @@ func (v *checks) downstream() {
 	for _, l := range d.Listen() {
 		v.listen(l.Key+".address", l.Address)
 		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsAllow, SecretsDeny)
-		v.pair(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
+		v.serverTLS(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
 		if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
 			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove an identity only over TLS")
 		}
@@ -157,8 +157,11 @@ func (v *checks) origin(key string, o *Origin) {
 		v.target(key+".address", o.Address)
 	}
 	v.oneOf(key+".balance", o.Balance, BalanceRoundRobin, BalancePickFirst)
+	if o.TLS == nil {
+		return
+	}
 	v.pair(key+".tls", o.TLS.CertFile, o.TLS.KeyFile)
-	if isDir && o.TLS.Enabled() {
+	if isDir && *o.TLS != (ClientTLS{}) {
 		v.fault(key+".tls", "cannot be set for a directory")
 	}
 }
@@ -264,7 +267,7 @@ func (v *checks) operators() {
 			v.fault(a.key, "%s is not a loopback address; set admin.token_file", a.address)
 		}
 	}
-	v.pair("admin.tls", v.Admin.TLS.CertFile, v.Admin.TLS.KeyFile)
+	v.serverTLS("admin.tls", v.Admin.TLS.CertFile, v.Admin.TLS.KeyFile)
 	v.distinct()
 
 	if !metricName.MatchString(v.Metrics.Prefix) {
@@ -357,6 +360,14 @@ func (v *checks) hostPort(key, host, port string) {
 	}
 	if n, err := strconv.ParseUint(port, 10, 32); err != nil || n > 65535 {
 		v.fault(key, "must have a port from 0 to 65535, but has %q", port)
+	}
+}
+
+// serverTLS checks the mapping key. An empty one would be plaintext, although it asks for TLS.
+func (v *checks) serverTLS(key, cert, private string) {
+	v.pair(key, cert, private)
+	if v.Places.Empty(key) {
+		v.fault(key, "is empty; set cert_file and key_file, or remove the key for plaintext")
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -209,6 +210,36 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
 		_, err := Load(write(t, c.text), nil)
 		if got := all(t, err); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
+		}
+	}
+}
+
+// A mapping for TLS is never plaintext by mistake. For an origin it is TLS; for listeners an empty one
+// is a fault.
+func TestEmptyTLS(t *testing.T) {
+	for text, want := range map[string]string{
+		"downstream: {tls: {}}": "2:19: downstream.tls: is empty; set cert_file and key_file, or remove the key for plaintext",
+		"downstream:\n  tls:\n    # cert_file: c\n    key_file:\n":                   "5:5: downstream.tls: is empty; set cert_file and key_file, or remove the key for plaintext",
+		"downstream: {listeners: [{address: \"a:1\"}, {address: \"a:2\", tls: {}}]}": "2:66: downstream.listeners[1].tls: is empty; set cert_file and key_file, or remove the key for plaintext",
+		"admin: {tls: {}}": "2:14: admin.tls: is empty; set cert_file and key_file, or remove the key for plaintext",
+		"admin: {tls: {cert_file: \"\"}}\ndownstream: {tls: }": "",
+	} {
+		file := write(t, "upstream: {origins: [{address: \"a:1\"}]}\n"+text)
+		_, err := Load(file, nil)
+		switch {
+		case want == "" && err != nil, want != "" && (err == nil || err.Error() != file+":"+want):
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	t.Run("with a variable", func(t *testing.T) {
+		t.Setenv("RELAY_ADMIN_TLS_CERT_FILE", "c")
+		t.Setenv("RELAY_ADMIN_TLS_KEY_FILE", "k")
+		load(t, "upstream: {origins: [{address: \"a:1\"}]}\nadmin: {tls: {}}")
+	})
+	cfg := load(t, "upstream: {origins: [{address: \"a:1\", tls: {}}, {address: \"a:2\", tls: {ca_file: \"\"}}, {address: \"a:3\"}, {address: \"a:4\", tls: }]}")
+	for i, want := range []*ClientTLS{{}, {}, nil, nil} {
+		if got := cfg.Upstream.Origins[i].TLS; !reflect.DeepEqual(got, want) {
+			t.Errorf("origin %d: %+v, want %+v", i, got, want)
 		}
 	}
 }

@@ -38,8 +38,10 @@ func certificates(cfg *config.Config) (out []certificate) {
 		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS)})
 	}
 	for i, o := range cfg.Upstream.Origins {
-		out = append(out, certificate{fmt.Sprintf("upstream.origins[%d].tls", i),
-			tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}})
+		if o.TLS != nil {
+			out = append(out, certificate{fmt.Sprintf("upstream.origins[%d].tls", i),
+				tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}})
+		}
 	}
 	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}})
 }

@@ -143,7 +143,7 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, lo
 	}
 	for _, origin := range u.Origins {
 		o.Origins = append(o.Origins, upstream.OriginOptions{
-			Name: origin.Name, Address: origin.Address, TLS: connections.TLSFiles(origin.TLS), Balance: origin.Balance,
+			Name: origin.Name, Address: origin.Address, TLS: (*connections.TLSFiles)(origin.TLS), Balance: origin.Balance,
 			Variant: variant, MaxRequestBytes: u.MaxRequestBytes, StreamsPerConnection: u.StreamsPerConnection,
 			Keepalive: upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
 		})

@@ -47,7 +47,7 @@ type OriginOptions struct {
 	Name string
 	// Address is a gRPC target, or file: and an absolute directory.
 	Address string
-	TLS     connections.TLSFiles
+	TLS     *connections.TLSFiles // nil: plaintext
 	// Balance over what the target resolves to: round_robin (also if empty) or
 	// pick_first.
 	Balance string

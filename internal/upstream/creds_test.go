@@ -43,21 +43,22 @@ func TestTLSToOrigins(t *testing.T) {
 	for name, c := range map[string]struct {
 		shows   tlstest.Pair
 		clients *tlstest.Authority
-		files   connections.TLSFiles
+		files   *connections.TLSFiles
 		fails   string // part of the error; empty: it connects
 	}{
-		"TLS":                         {origin, nil, connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, ""},
-		"by its address":              {ca.Pair(t, tlstest.Loopback()), nil, connections.TLSFiles{CAFile: trust}, ""},
-		"mTLS":                        {origin, ca, connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}, ""},
-		"another authority":           {origin, nil, connections.TLSFiles{CAFile: distrust, ServerName: "origin.test"}, "certificate signed by unknown authority"},
-		"the system's authorities":    {origin, nil, connections.TLSFiles{ServerName: "origin.test"}, "certificate signed by unknown authority"},
-		"expired":                     {ca.Pair(t, tlstest.DNS("origin.test"), tlstest.Expired()), nil, connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate has expired"},
-		"another name":                {origin, nil, connections.TLSFiles{CAFile: trust, ServerName: "other.test"}, "not other.test"},
-		"another address":             {origin, nil, connections.TLSFiles{CAFile: trust}, "doesn't contain any IP SANs"},
-		"no certificate of the relay": {origin, ca, connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate required"},
-		"a certificate of another":    {origin, ca, connections.TLSFiles{CAFile: trust, CertFile: badCert, KeyFile: badKey, ServerName: "origin.test"}, "tls: "},
-		"an expired certificate":      {origin, ca, connections.TLSFiles{CAFile: trust, CertFile: oldCert, KeyFile: oldKey, ServerName: "origin.test"}, "tls: "},
-		"plaintext to TLS":            {origin, nil, connections.TLSFiles{}, "the server closed the connection; if it needs TLS"},
+		"TLS":                         {origin, nil, &connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, ""},
+		"by its address":              {ca.Pair(t, tlstest.Loopback()), nil, &connections.TLSFiles{CAFile: trust}, ""},
+		"mTLS":                        {origin, ca, &connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}, ""},
+		"another authority":           {origin, nil, &connections.TLSFiles{CAFile: distrust, ServerName: "origin.test"}, "certificate signed by unknown authority"},
+		"the system's authorities":    {origin, nil, &connections.TLSFiles{ServerName: "origin.test"}, "certificate signed by unknown authority"},
+		"empty":                       {ca.Pair(t, tlstest.Loopback()), nil, &connections.TLSFiles{}, "certificate signed by unknown authority"},
+		"expired":                     {ca.Pair(t, tlstest.DNS("origin.test"), tlstest.Expired()), nil, &connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate has expired"},
+		"another name":                {origin, nil, &connections.TLSFiles{CAFile: trust, ServerName: "other.test"}, "not other.test"},
+		"another address":             {origin, nil, &connections.TLSFiles{CAFile: trust}, "doesn't contain any IP SANs"},
+		"no certificate of the relay": {origin, ca, &connections.TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate required"},
+		"a certificate of another":    {origin, ca, &connections.TLSFiles{CAFile: trust, CertFile: badCert, KeyFile: badKey, ServerName: "origin.test"}, "tls: "},
+		"an expired certificate":      {origin, ca, &connections.TLSFiles{CAFile: trust, CertFile: oldCert, KeyFile: oldKey, ServerName: "origin.test"}, "tls: "},
+		"plaintext to TLS":            {origin, nil, nil, "the server closed the connection; if it needs TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachVariant(t, func(t *testing.T, v xds.Variant) {
@@ -100,7 +101,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	trust := tlstest.File(t, dir, "ca", ca.PEM())
 	r := startRelay(t, xds.SotW, Options{
 		Origins: []OriginOptions{{
-			Address: f.address, TLS: connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"},
+			Address: f.address, TLS: &connections.TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"},
 			StreamsPerConnection: 1, // so that each stream makes a connection
 		}},
 	})
@@ -140,7 +141,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 }
 
 func TestTLSFaultsShowAtTheStart(t *testing.T) {
-	_, err := New(Options{Origins: []OriginOptions{{Name: "o", Address: "127.0.0.1:1", TLS: connections.TLSFiles{CAFile: "/nowhere"}}}})
+	_, err := New(Options{Origins: []OriginOptions{{Name: "o", Address: "127.0.0.1:1", TLS: &connections.TLSFiles{CAFile: "/nowhere"}}}})
 	if fault := new(tlsfiles.Error); !errors.As(err, &fault) || fault.File != tlsfiles.CAFile ||
 		!strings.HasPrefix(err.Error(), "upstream: origin o: tls: ca_file: open /nowhere") {
 		t.Error(err)
@@ -150,7 +151,7 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 // Invalid renewed files are shown as faults of their origin.
 func TestRejectedCertificatesOfAnOriginAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
-	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: connections.TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
+	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: &connections.TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
 	look := func() []filesource.Fault {
 		r.client.origins[0].transport.(*grpcOrigin).certs.Reload()
 		return r.client.Origins()[0].Faults

@@ -367,7 +367,7 @@ func TestNewRefuses(t *testing.T) {
 		"no address":   {Origins: []OriginOptions{{}}},
 		"same name":    {Origins: []OriginOptions{{Address: "a:1"}, {Address: "b:1", Name: "a:1"}}},
 		"balance":      {Origins: []OriginOptions{{Address: "a:1", Balance: "best"}}},
-		"certificates": {Origins: []OriginOptions{{Address: "a:1", TLS: connections.TLSFiles{CAFile: "/nowhere"}}}},
+		"certificates": {Origins: []OriginOptions{{Address: "a:1", TLS: &connections.TLSFiles{CAFile: "/nowhere"}}}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: no error", name)

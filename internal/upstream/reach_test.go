@@ -29,7 +29,7 @@ import (
 // the same words.
 func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 	ca, other := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
-	trust := connections.TLSFiles{CAFile: tlstest.File(t, t.TempDir(), "ca", ca.PEM()), ServerName: "origin.test"}
+	trust := &connections.TLSFiles{CAFile: tlstest.File(t, t.TempDir(), "ca", ca.PEM()), ServerName: "origin.test"}
 	secure := func(by *tlstest.Authority) string {
 		return secured(t, by.Pair(t, tlstest.DNS("origin.test")), nil).address
 	}
@@ -221,7 +221,7 @@ func TestAnErrorHasNoLocalAddress(t *testing.T) {
 		_ = c.Close()
 	})
 	ca := tlstest.File(t, t.TempDir(), "ca", tlstest.NewAuthority(t).PEM())
-	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: reset, TLS: connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
+	r := startRelay(t, xds.SotW, Options{Origins: []OriginOptions{{Address: reset, TLS: &connections.TLSFiles{CAFile: ca, ServerName: "origin.test"}}}})
 	at := r.client.origins[0]
 	r.until("the origin to be away", func() bool { return at.status().Away })
 	if got, want := at.status().LastError.Error(), "authentication handshake failed: read tcp "+reset+": read: connection reset by peer"; got != want {

@@ -13,8 +13,8 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// TLSFiles secure a connection to an origin. Without any of them it is plaintext. Renewed files
-// apply from the next connection on.
+// TLSFiles secure a connection to an origin, also if all fields are empty. Renewed files apply from
+// the next connection on.
 type TLSFiles struct {
 	CAFile     string // empty: the system's CAs
 	CertFile   string // with KeyFile: the relay's own certificate
@@ -23,9 +23,9 @@ type TLSFiles struct {
 }
 
 // Credentials returns the credentials of connections and the source of their files,
-// nil for plaintext. It fails if the files are invalid now.
-func (f TLSFiles) Credentials(origin string, m *telemetry.Metrics, log *slog.Logger) (credentials.TransportCredentials, *tlsfiles.Source, error) {
-	if f == (TLSFiles{}) {
+// nil for plaintext. A nil f is plaintext. It fails if the files are invalid now.
+func (f *TLSFiles) Credentials(origin string, m *telemetry.Metrics, log *slog.Logger) (credentials.TransportCredentials, *tlsfiles.Source, error) {
+	if f == nil {
 		return insecure.NewCredentials(), nil, nil
 	}
 	src, err := tlsfiles.Open(tlsfiles.Files{CertFile: f.CertFile, KeyFile: f.KeyFile, CAFile: f.CAFile},
