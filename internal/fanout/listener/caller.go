@@ -3,6 +3,7 @@ package listener
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"net"
 	"net/netip"
 
@@ -32,9 +33,7 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 	}
 	leaf := state.PeerCertificates[0]
 	c.verified, c.certs = true, state.PeerCertificates
-	for _, u := range leaf.URIs {
-		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
-	}
+	c.Peer.URISANs = uriSANs(leaf)
 	c.Peer.DNSSANs = leaf.DNSNames
 	c.Peer.Subject = leaf.Subject.String()
 	// The kind comes first, so that no certificate has the account of an address.
@@ -47,6 +46,25 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 		c.Account = "subject:" + p.Subject
 	}
 	return c
+}
+
+// uriSANs returns the URIs of the certificate's extension subjectAltName, byte for byte.
+// leaf.URIs[i].String() would be normalized: SPIFFE://d/n and spiffe://d/n# would be spiffe://d/n.
+func uriSANs(leaf *x509.Certificate) (out []string) {
+	const uri = 6 // the tag of uniformResourceIdentifier in a GeneralName (RFC 5280)
+	for _, e := range leaf.Extensions {
+		var names []asn1.RawValue
+		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) {
+			continue
+		}
+		_, _ = asn1.Unmarshal(e.Value, &names) // x509 has parsed it already
+		for _, n := range names {
+			if n.Class == asn1.ClassContextSpecific && n.Tag == uri {
+				out = append(out, string(n.Bytes))
+			}
+		}
+	}
+	return out
 }
 
 // Identity is the identity that the client's certificate proves; empty without one.

@@ -51,6 +51,8 @@ func TestP6_Caller(t *testing.T) {
 		{all[:1], false, nil, nil, "CN=cn", "subject:CN=cn"},
 		{nil, false, nil, nil, "", "10.1.2.3"},
 		{all, true, nil, nil, "", "10.1.2.3"},
+		{[]tlstest.Option{tlstest.URI("SPIFFE://a/b"), tlstest.URI("spiffe://a/b#"), tlstest.URI("spiffe://a/%62"), tlstest.URI("spiffe://a/b?")}, false,
+			[]string{"SPIFFE://a/b", "spiffe://a/b#", "spiffe://a/%62", "spiffe://a/b?"}, nil, "", "uri:SPIFFE://a/b"},
 		{[]tlstest.Option{tlstest.URI("10.1.2.4")}, false, []string{"10.1.2.4"}, nil, "", "uri:10.1.2.4"},
 	} {
 		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(tc.says...)}}
