@@ -215,7 +215,7 @@ var house = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
-			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/admin/overview", "internal/fleet"},
+			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }

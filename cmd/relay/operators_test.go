@@ -308,8 +308,8 @@ func TestDiffOfWhatIsUnanswered(t *testing.T) {
 // A terminal has colours.
 func TestColours(t *testing.T) {
 	var out bytes.Buffer
-	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
-	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\n" {
+	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e\u2028\u200b"}}})
+	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\uFFFD\uFFFD\n" {
 		t.Errorf("%q", got)
 	}
 	if tintOf(&out).on || isTerminal(&out) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/jsonyaml"
 )
 
 // Formats of -o.
@@ -45,20 +46,19 @@ func printAs(w io.Writer, format string, v any, text func(io.Writer)) error {
 
 // printData writes v as JSON or YAML, with the same names in the same order.
 func printData(w io.Writer, format string, v any) error {
-	if format == formatYAML {
-		b, err := admin.YAML(v)
+	b, err := jsonyaml.YAML(v)
+	if format == formatJSON {
+		b, err = jsonyaml.JSON(v)
 		if err == nil {
-			_, err = w.Write(b)
+			var out bytes.Buffer
+			err = json.Indent(&out, b, "", "  ")
+			b = out.Bytes()
 		}
-		if err != nil {
-			return fmt.Errorf("output: %w", err)
-		}
-		return nil
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	return nil

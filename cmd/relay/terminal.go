@@ -5,10 +5,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"xdsrelay/internal/admin/jsonyaml"
 )
 
 // tint colours text for terminals, and fits tables to their width. The zero tint does neither.
@@ -99,11 +100,12 @@ func (t tint) as(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// plain replaces control characters, which a terminal would interpret. Use it for text from clients
-// and origins.
+// plain replaces characters that a terminal would interpret or hide: control and format characters,
+// such as those that change the direction of text, and the separators of lines and paragraphs. Use it
+// for text from clients and origins.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+		if jsonyaml.Hidden(r) {
 			return utf8.RuneError
 		}
 		return r

@@ -61,6 +61,3 @@ func (s *Server) send(w http.ResponseWriter, a answer) {
 func (s *Server) write(w http.ResponseWriter, f *format, status int, v any) {
 	s.send(w, s.encode(f, status, v))
 }
-
-// YAML encodes v as ?format=yaml does: with the names and the order that it has as JSON.
-func YAML(v any) ([]byte, error) { return jsonyaml.YAML(v) }

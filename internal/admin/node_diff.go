@@ -181,7 +181,7 @@ func yamlText(message json.RawMessage) string {
 	if message == nil {
 		return ""
 	}
-	b, err := YAML(message)
+	b, err := jsonyaml.YAML(message)
 	if err != nil {
 		return string(message)
 	}

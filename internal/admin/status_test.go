@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
@@ -545,7 +546,7 @@ func TestYAML(t *testing.T) {
 
 func TestYAMLKeysMayBeLong(t *testing.T) {
 	in := map[string]any{strings.Repeat("k", 5000): 1, "on": 1.5, "x": nil}
-	b, err := YAML(in)
+	b, err := jsonyaml.YAML(in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,12 @@ package jsonyaml
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -42,7 +45,8 @@ func IndentedSize(b []byte, depth int) int {
 	return size
 }
 
-// JSON is json.Marshal with a newline at the end, but keeps <, > and & readable.
+// JSON is json.Marshal with a newline at the end, but keeps <, > and & readable, and escapes what
+// Hidden reports.
 func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -50,7 +54,30 @@ func JSON(v any) ([]byte, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	return escape(b.Bytes()), nil
+}
+
+// Hidden reports whether a terminal may interpret r or show nothing for it: control characters, format
+// characters such as U+202E, which changes the direction of text, and the separators U+2028 and
+// U+2029.
+func Hidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+
+// escape escapes what Hidden reports in the strings of JSON or YAML. JSON has escaped the characters
+// below U+007F. Those above U+FFFF stay, because JSON and YAML escape them differently.
+func escape(b []byte) []byte {
+	hidden := func(r rune) bool { return r >= 0x7f && r <= 0xffff && Hidden(r) }
+	if bytes.IndexFunc(b, hidden) < 0 {
+		return b
+	}
+	var out []byte
+	for _, r := range string(b) {
+		if hidden(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
 }
 
 // liner is a value with a form of its own for large content, so that it need not be decoded.
@@ -63,7 +90,7 @@ type liner interface {
 func Indented(v any) ([]byte, error) {
 	if l, ok := v.(liner); ok {
 		if b, large := l.Lines(); large {
-			return b, nil
+			return escape(b), nil
 		}
 	}
 	b, err := JSON(v)
@@ -96,7 +123,7 @@ func YAML(v any) ([]byte, error) {
 	if err := enc.Encode(n); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), enc.Close()
+	return escape(b.Bytes()), enc.Close()
 }
 
 // yamlNode reads the next JSON value. yaml's own parser would not do, because it takes no key over

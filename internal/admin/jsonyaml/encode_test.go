@@ -1,6 +1,8 @@
 package jsonyaml
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -21,6 +23,29 @@ func TestStringsInYAML(t *testing.T) {
 		var out map[string]any
 		if err := yaml.Unmarshal(b, &out); err != nil || out["k"] != s {
 			t.Errorf("%q: %v %v", s, err, out)
+		}
+	}
+}
+
+// Both encodings escape what a terminal hides, in names and in content that is JSON already, and
+// readers get the same strings.
+func TestHiddenCharacters(t *testing.T) {
+	const text = "a\u202eb\u2028c\u2029d\u200be\u009bf\u007fg\u061chi\ufeffj\né\U0001f600"
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, encode := range map[string]func(any) ([]byte, error){"JSON": JSON, "Indented": Indented, "YAML": YAML} {
+		b, err := encode(map[string]any{text: text, "raw": json.RawMessage(quoted)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && Hidden(r) }); i >= 0 {
+			t.Errorf("%s: %q", name, b[i:])
+		}
+		var out map[string]string
+		if err := yaml.Unmarshal(b, &out); err != nil || name != "YAML" && json.Unmarshal(b, &out) != nil || out[text] != text || out["raw"] != text {
+			t.Errorf("%s: %s: %q, %v", name, b, out, err)
 		}
 	}
 }
