@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"xdsrelay/internal/xdstest"
+
 	"github.com/chromedp/chromedp"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -98,4 +100,21 @@ func TestAClientShowsItsNode(t *testing.T) {
 	p.shows("section[aria-label='User agents']", "envoy 1.40.2", "not given")
 	p.do(chromedp.Click("section[aria-label='User agents'] a"))
 	p.shows("main", "1 client matches this filter", "edge-1")
+}
+
+// A browser removes . and .. from paths, also if they are encoded. So the page asks for them in another
+// way.
+func TestNamesThatAreDots(t *testing.T) {
+	t.Parallel()
+	w := serve(t, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "node.cluster"}}})
+	w.join(node(".", ".", ""), node("..", "..", ""))
+	p := w.open()
+	for _, name := range []string{".", ".."} {
+		p.visit("/ui/node?name=" + name)
+		p.shows("h1", name)
+		p.shows("main", "1 open stream", "SYNCED")
+		p.visit("/ui/key?name=" + name)
+		p.shows("h1", name)
+		p.shows("main", "web", "accounts")
+	}
 }

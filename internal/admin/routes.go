@@ -106,7 +106,8 @@ type tail struct {
 
 // mux dispatches requests to their routes. A path may end in a node's id such as spiffe://d/ns/a,
 // or in a key. http.ServeMux would clean such a path and redirect, so mux matches these routes
-// itself.
+// itself. Browsers and proxies clean the paths /clients/. and /clients/.., also if they are encoded.
+// So the value may be in ?name= instead.
 func (s *Server) mux() http.Handler {
 	m := http.NewServeMux()
 	routes := s.routes()
@@ -134,6 +135,11 @@ func (s *Server) mux() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, t := range tails {
 			if rest, ok := strings.CutPrefix(r.URL.Path, t.prefix); ok { // decoded
+				if q := r.URL.Query(); rest == "" && q.Has("name") {
+					rest = q.Get("name")
+					q.Del("name")
+					r.URL.RawQuery = q.Encode()
+				}
 				r.SetPathValue(t.name, rest)
 				t.handler.ServeHTTP(w, r)
 				return
@@ -147,13 +153,9 @@ func (s *Server) mux() http.Handler {
 func index(routes []route) http.Handler {
 	var b strings.Builder
 	for _, r := range routes {
-		path := strings.ReplaceAll(r.path, "...", "")
-		if path == "/debug/pprof/{profile}" {
-			path = "/debug/pprof/"
-		}
-		fmt.Fprintf(&b, "%-16s %-18s %s\n", strings.Join(r.allow(), " "), path, r.help)
+		fmt.Fprintf(&b, "%-16s %-18s %s\n", strings.Join(r.allow(), " "), strings.ReplaceAll(r.path, "...", ""), r.help)
 	}
-	b.WriteString("\nBrowsers get a web page at /. Answers are JSON, or YAML with ?format=yaml. Lists take ?limit= and ?page_token=.\n")
+	b.WriteString("\nBrowsers get a web page at /. Answers are JSON, or YAML with ?format=yaml. Lists take ?limit= and ?page_token=. /clients/?name=.. is /clients/.., from which browsers and proxies remove the dots.\n")
 	all := b.String()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -234,6 +234,7 @@ func TestClients(t *testing.T) {
 		r.shown.set(func() { r.shown.clients = []inspect.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
 		streams("/clients/"+url.PathEscape(id), uint64(i)+1)
 		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i)+1)
+		streams("/clients/?sort=worst&name="+url.QueryEscape(id), uint64(i)+1)
 	}
 	r.want(400, "GET", "/clients?key=", nil)
 	r.want(400, "GET", "/clients/b?limit=0", nil)

@@ -45,7 +45,7 @@ async function fetched(path, init) {
 const url = (path, query) => {
   const q = new URLSearchParams();
   for (const [k, v] of Object.entries(query ?? {})) if (v !== undefined && v !== null && v !== '') q.set(k, v);
-  return q.size ? `${path}?${q}` : path;
+  return q.size ? `${path}${path.includes('?') ? '&' : '?'}${q}` : path;
 };
 
 /** get reads JSON. */
@@ -67,8 +67,8 @@ export async function answers(within, signal) {
   }
 }
 
-/** at appends a name of any characters to a path. */
-export const at = (path, name) => `${path}/${encodeURIComponent(name)}`;
+/** at appends a name of any characters to a path. The browser would remove . and .. from the path. */
+export const at = (path, name) => (name === '.' || name === '..' ? `${path}/?name=${name}` : `${path}/${encodeURIComponent(name)}`);
 
 /**
  * events reads server-sent events. It yields the id and the data of each, or null for an empty
