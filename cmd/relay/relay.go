@@ -155,11 +155,8 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.active.Load()),
-		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
-			if first != nil {
-				return first.(*upstream.Source).Second(sink)
-			}
-			return r.origins.NewSource(key, node, sink)
+		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) orchestrator.Source {
+			return r.origins.NewSource(key, node, sink, first)
 		},
 		SotWOrigins:        u.Variant == config.VariantSotW,
 		FirstAnswerTimeout: u.FirstAnswerTimeout,

@@ -74,11 +74,8 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
-		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first orchestrator.Source) orchestrator.Source {
-			if first != nil {
-				return first.(*upstream.Source).Second(sink)
-			}
-			return origins.NewSource(key, node, sink)
+		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) orchestrator.Source {
+			return origins.NewSource(key, node, sink, first)
 		},
 		SotWOrigins:        variant == xds.SotW,
 		FirstAnswerTimeout: time.Minute,

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type feed struct {
 	id   string
 	node []byte
-	sink upstream.Sink
+	sink *feedSink
 
 	mu        sync.Mutex
 	interests []*snapshot.Interest
@@ -43,10 +43,46 @@ type feed struct {
 	excluding atomic.Bool
 }
 
-func (f *feed) Suspended() []upstream.Suspended { return nil }
-func (f *feed) FrequentEnds() *upstream.Ends    { return nil }
-func (f *feed) Excluding() bool                 { return f.excluding.Load() }
-func (f *feed) SetMetrics(*telemetry.Key)       {}
+// feedSink adds to a Status what an upstream.Source says of a stream by itself: its number, when it was
+// opened, and that it had a response.
+type feedSink struct {
+	*upstreamHandle
+
+	mu      sync.Mutex
+	newest  upstream.Status
+	streams uint64
+}
+
+func (s *feedSink) Status(st upstream.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !st.Connected:
+	case !st.Responded && st.SilentSince.IsZero() && st.Arriving == 0: // a stream was opened
+		s.streams++
+		st.Stream, st.OpenedAt = s.streams, time.Now()
+	default:
+		st.Stream, st.OpenedAt, st.Responded = s.newest.Stream, s.newest.OpenedAt, st.Responded || s.newest.Responded
+	}
+	s.newest = st
+	s.upstreamHandle.Status(st)
+}
+
+func (s *feedSink) Update(ctx context.Context, u snapshot.Update) (changed bool, err error) {
+	s.mu.Lock()
+	if s.newest.Connected && !u.Ended {
+		s.newest.Responded = true
+		s.upstreamHandle.Status(s.newest)
+	}
+	s.mu.Unlock()
+	return s.upstreamHandle.Update(ctx, u)
+}
+
+func (f *feed) Suspended() []upstream.Suspended  { return nil }
+func (f *feed) Current() *upstream.CurrentOrigin { return nil }
+func (f *feed) FrequentEnds() *upstream.Ends     { return nil }
+func (f *feed) Excluding() bool                  { return f.excluding.Load() }
+func (f *feed) SetMetrics(*telemetry.Key)        {}
 
 func (f *feed) SetInterest(i *snapshot.Interest) {
 	f.mu.Lock()
@@ -147,8 +183,8 @@ func options(t testing.TB) Options {
 func newRegistryFixture(t testing.TB, o Options) *registryFixture {
 	t.Helper()
 	w := &registryFixture{t: t, stop: func() {}}
-	o.NewSource = func(key xds.Key, node []byte, sink upstream.Sink, _ Source) Source {
-		f := &feed{id: key.String(), node: node, sink: sink, fail: make(chan error, 1)}
+	o.NewSource = func(key xds.Key, node []byte, sink upstream.Sink, _ *upstream.CurrentOrigin) Source {
+		f := &feed{id: key.String(), node: node, sink: &feedSink{upstreamHandle: sink.(*upstreamHandle)}, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.feeds = append(w.feeds, f)
@@ -206,8 +242,8 @@ func (w *registryFixture) streams(key string) []*feed {
 	if len(feeds) == 0 {
 		return nil
 	}
-	newest := feeds[len(feeds)-1].sink.(*upstreamHandle).group
-	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*upstreamHandle).group != newest || f.over() })
+	newest := feeds[len(feeds)-1].sink.group
+	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.group != newest || f.over() })
 }
 
 // feed returns the stream of a key: the first if it has two, the newest ended one if it has none.

@@ -281,7 +281,6 @@ func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
 	if !u.Ended {
-		u.from.responded.Store(true)
 		g.everAnswered.Store(true)
 	}
 	began := u.trace.Now()

@@ -17,9 +17,9 @@ import (
 type Options struct {
 	// Settings are the initial settings.
 	Settings
-	// NewSource makes the upstream stream of a key; it starts nothing. first is nil for the
-	// key's first stream. The second stream uses the origin of the first one (P50).
-	NewSource func(key xds.Key, node []byte, sink upstream.Sink, first Source) Source
+	// NewSource makes the upstream stream of a key; it starts nothing. first is nil for the key's
+	// first stream. The second stream uses the origin of the first one (P50).
+	NewSource func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) Source
 	// SotWOrigins says that upstream streams use SotW (P52: followers.go).
 	SotWOrigins bool
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
@@ -47,6 +47,8 @@ type Keys interface {
 type Source interface {
 	// SetInterest sets the interest. It never blocks.
 	SetInterest(i *snapshot.Interest)
+	// Current returns the origin that the stream uses, for the second stream of the key.
+	Current() *upstream.CurrentOrigin
 	// Suspended returns what the stream does not carry, because the origin ends each stream with it.
 	Suspended() []upstream.Suspended
 	// Excluding reports whether the stream goes on without something, for that reason or because the

@@ -154,6 +154,8 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	r := says("first")
 	now = now.Add(time.Minute)
 	equal(t, "refusal, nothing new being known", says("first"), r)
+	g.firstUpstream().Status(upstream.Status{Failed: true, Err: errors.New("first")})
+	equal(t, "refusal, the failure being the same", says("first"), r)
 	g.firstUpstream().Status(upstream.Status{Failed: true, Err: errors.New("second")})
 	says("second")
 }

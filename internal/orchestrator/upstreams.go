@@ -23,10 +23,7 @@ type upstreamHandle struct {
 	cancel context.CancelFunc // nil: the stream is not started
 
 	// Safe for concurrent use.
-	status    atomic.Pointer[upstream.Status]
-	responded atomic.Bool // the open stream has brought a response
-	// openedAt is when the newest stream was opened. Each stream has its own pointer.
-	openedAt atomic.Pointer[time.Time]
+	status atomic.Pointer[upstream.Status]
 
 	// The group's goroutine owns the fields below.
 	sent *snapshot.Interest // the interest that the stream has
@@ -40,13 +37,12 @@ var _ upstream.Sink = (*upstreamHandle)(nil)
 func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 	h := &upstreamHandle{group: g, sent: new(snapshot.Interest)}
 	h.status.Store(new(upstream.Status))
-	h.openedAt.Store(new(time.Time))
 	h.seen = h.status.Load()
-	var beside Source
+	var origin *upstream.CurrentOrigin
 	if first != nil {
-		beside = first.source
+		origin = first.source.Current()
 	}
-	h.source = g.opts.NewSource(g.key, g.node.Bytes(), h, beside)
+	h.source = g.opts.NewSource(g.key, g.node.Bytes(), h, origin)
 	return h
 }
 
@@ -80,12 +76,9 @@ func (h *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed
 
 // Status implements upstream.Sink.
 func (h *upstreamHandle) Status(s upstream.Status) {
-	if s.Connected && !s.Responded && s.SilentSince.IsZero() && s.Arriving == 0 { // a stream was opened
-		now := time.Now()
-		h.openedAt.Store(&now)
-		h.responded.Store(false)
+	if s.Repeats(h.status.Load()) {
+		return
 	}
-	h.responded.Store(s.Connected && (s.Responded || h.responded.Load()))
 	if s.Responded {
 		h.group.everAnswered.Store(true)
 	}
@@ -123,7 +116,7 @@ func (g *Group) connected() bool {
 
 // responded reports whether an open stream has brought a response. Any goroutine may call it.
 func (g *Group) responded() bool {
-	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.connected() && h.responded.Load() })
+	return slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.status.Load().Responded })
 }
 
 // reachStatus returns the status that decides whether the origin is reachable. That is the status

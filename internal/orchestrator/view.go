@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -101,7 +102,7 @@ func (v *View) apply(from *upstreamHandle, u snapshot.Update, delay time.Duratio
 	v.dropNotRequested(&u)
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.answersUnknown(&u, was)
-	v.completion.note(v.builder, &u, from.openedAt.Load())
+	v.completion.note(v.builder, &u, from.status.Load())
 	v.applyDelayed(u, delay)
 	noRoom := v.builder.DroppedErrors()
 	v.metrics.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
@@ -286,7 +287,7 @@ func answered(s *snapshot.Snapshot) bool { return s != nil && s.Answered }
 // response has added a name for as long as the longest pause so far.
 type completion struct {
 	requested time.Time     // when the wildcard was assigned to its stream
-	stream    *time.Time    // openedAt of the stream that brought the newest response; nil: none did
+	stream    uint64        // the number of the stream that brought the newest response; 0: none did
 	newest    time.Time     // when the newest response came
 	added     time.Time     // when the newest response that added a name came, or the first one of the stream
 	pause     time.Duration // the longest so far on the stream
@@ -301,16 +302,16 @@ const (
 	settledAfter = 15 * time.Second
 )
 
-// note notes a response before b applies it. stream is when the stream that brought it was opened:
-// each stream starts its answer again.
-func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, stream *time.Time) {
+// note notes a response before b applies it. status is that of the stream that brought it: each stream
+// starts its answer again.
+func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, status *upstream.Status) {
 	if !u.Wildcard || !u.Partial {
 		return
 	}
 	now := time.Now()
-	if stream != c.stream {
-		c.stream, c.added = stream, now
-		c.pause = min(now.Sub(*stream), now.Sub(c.requested)) // since the request, which is the later one
+	if status.Stream != c.stream {
+		c.stream, c.added = status.Stream, now
+		c.pause = min(now.Sub(status.OpenedAt), now.Sub(c.requested)) // since the request, which is the later one
 	} else {
 		c.pause = max(c.pause, now.Sub(c.newest))
 		if b.AddsResources(u) {
@@ -329,7 +330,7 @@ func (g *Group) completeWildcards(now time.Time) {
 		if h == nil || held == nil || held.Settled {
 			continue
 		}
-		if !h.connected() || h.openedAt.Load() != c.stream {
+		if s := h.status.Load(); !s.Connected || s.Stream != c.stream {
 			v.builder.StreamEnded()
 		} else {
 			complete, settled := c.added.Add(max(c.pause, completeAfter)), c.added.Add(max(c.pause, settledAfter))

@@ -131,7 +131,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			writing = false
 		case <-resume:
 		case <-silent.C:
-			if a.stream.responded {
+			if a.stream.status.Responded {
 				silent.Stop()
 			} else {
 				a.stream.checkSilence(a.arriving(&looked))
@@ -258,11 +258,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		s.client.opts.Metrics.Reject(telemetry.Unreadable)
 		return d, err
 	}
-	first := !s.responded
 	s.Responded()
-	if first && (!d.Accept || !d.Wanted()) {
-		s.report(Status{Connected: true, Responded: true})
-	}
 	c := s.Counters(r.TypeURL)
 	switch {
 	case d.NotRequested:

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,7 +74,9 @@ type Keepalive struct{ Time, Timeout time.Duration }
 // Client holds the origins and what is known about them.
 type Client struct {
 	opts    Options
-	origins []*Origin
+	origins []*Origin // in the order of the options
+	order   Order
+	opened  atomic.Uint64 // streams so far
 }
 
 // New makes a client. It starts nothing. It reads certificates once, and fails if
@@ -100,6 +103,7 @@ func New(opts Options) (*Client, error) {
 		}
 		c.origins = append(c.origins, s)
 	}
+	c.order = fixedOrder(c.origins)
 	return c, nil
 }
 
@@ -156,7 +160,7 @@ func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range c.origins {
 		g.Go(func() error {
-			if err := s.transport.upkeep(ctx); err != nil {
+			if err := s.transport.Run(ctx); err != nil {
 				return fmt.Errorf("origin %s: %w", s.Name, err)
 			}
 			return nil
@@ -201,7 +205,7 @@ func (c *Client) Certificates() (out []*tlsfiles.Source) {
 // Reload reads the certificates and directories of all origins again. Any goroutine.
 func (c *Client) Reload() {
 	for _, s := range c.origins {
-		s.transport.reload()
+		s.transport.Reload()
 	}
 }
 

@@ -5,12 +5,12 @@
 // all keys together know about it: whether it is away or silent, and when a key may open a stream
 // there (origin.go). An attemptEnd says which attempts are failures (attempt.go).
 //
-// A Source keeps one key subscribed for as long as the key lives (source.go). It chooses the origin,
-// and reconnects at the same origin or at the next (P54, P56; backoff.go). A stream is a Source's
-// stream at one origin (stream.go): the key's stream, a probe of a preferred origin, which becomes
-// the key's stream (probe.go), or a trial of what the origin may end the key's stream for
-// (suspects.go, package suspects). An interestCell tells a stream that the interest
-// changed (interest.go).
+// A Source keeps one key subscribed for as long as the key lives (source.go). It chooses the origin
+// by the key's Order, which may change (order.go), and reconnects at the same origin or at the next
+// (P54, P56; backoff.go). A stream is a Source's stream at one origin (stream.go): the key's stream, a
+// probe of a preferred origin, which becomes the key's stream (probe.go), or a trial of what the
+// origin may end the key's stream for (suspects.go, package suspects). An interestCell tells a stream
+// that the interest changed (interest.go).
 //
 // An origin is reached over gRPC (grpc.go, package connections), or it is a directory (package
 // filesource). The relay keeps one connection to each gRPC origin, also without a stream, so that a
@@ -23,11 +23,12 @@
 // Constructors start nothing. Client.Run must run for as long as any Source's Run does. Both
 // return once all goroutines that they started have ended.
 //
-// Source.SetInterest, Source.Suspended and Client.Origins may be called from any goroutine and
-// never block. The rest of a Source belongs to the goroutine of Run, which makes the attempts at
+// Source.SetInterest, Source.Suspended, Source.Current and Client.Origins may be called from any
+// goroutine and never block. The rest of a Source belongs to the goroutine of Run, which makes the attempts at
 // the origin in use. While a gRPC stream is open this goroutine owns the conversation. A second
 // goroutine only receives. For each request, a further goroutine sends it and ends. Each origin that
-// is probed has a goroutine, which makes the attempts there in the same way. While something is
+// is probed has a goroutine, which makes the attempts there in the same way. If the order of the key
+// may change, or an origin is probed, one goroutine follows the order. While something is
 // excluded, one goroutine makes the trials. Each gRPC origin has a goroutine that follows the kept
 // connection.
 //

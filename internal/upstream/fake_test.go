@@ -240,7 +240,7 @@ func (r *relay) stream(types ...snapshot.TypeInterest) (*Source, *testSink) {
 
 // run runs a stream with this sink.
 func (r *relay) run(sink *testSink, types ...snapshot.TypeInterest) *Source {
-	s := r.client.NewSource(testKey, nil, sink)
+	s := r.client.NewSource(testKey, nil, sink, nil)
 	r.start(s, sink, types...)
 	return s
 }

@@ -78,7 +78,7 @@ func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts
 	}
 }
 
-func (o *grpcOrigin) upkeep(ctx context.Context) error {
+func (o *grpcOrigin) Run(ctx context.Context) error {
 	defer o.pool.Close()
 	first, err := o.pool.First()
 	if err != nil {
@@ -146,15 +146,11 @@ func (o *grpcOrigin) setReady(c *connections.Connection, ready bool) {
 	}
 }
 
-func (o *grpcOrigin) reload() {
-	if o.certs != nil {
-		o.certs.Reload()
-	}
-}
+func (o *grpcOrigin) Reload() (ok bool) { return o.certs == nil || o.certs.Reload() }
 
-// faults are those of the certificates that the connections use. A bad response is not among them:
+// Faults are those of the certificates that the connections use. A bad response is not among them:
 // see Rejected.
-func (o *grpcOrigin) faults() []filesource.Fault {
+func (o *grpcOrigin) Faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil
 	}
@@ -169,7 +165,7 @@ func (o *grpcOrigin) faults() []filesource.Fault {
 	return []filesource.Fault{out}
 }
 
-func (o *grpcOrigin) waitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
+func (o *grpcOrigin) WaitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
 
 // errFull: the origin takes no more streams on this connection.
 var errFull = errors.New("origin accepts no more streams on this connection")

@@ -252,7 +252,7 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 	sink := newTestSink()
 	over := errors.New("group is over")
 	sink.Fail = over
-	stream := r.client.NewSource(testKey, nil, sink)
+	stream := r.client.NewSource(testKey, nil, sink, nil)
 	stream.SetInterest(sink.Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
@@ -270,7 +270,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	for _, types := range [][]snapshot.TypeInterest{nil, {named(rds, "a")}} {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
-		stream := r.client.NewSource(testKey, nil, sink)
+		stream := r.client.NewSource(testKey, nil, sink, nil)
 		stream.SetInterest(sink.Want(types...))
 		ended := make(chan error, 1)
 		r.wg.Go(func() { ended <- stream.Run(ctx) })

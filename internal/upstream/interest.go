@@ -43,8 +43,9 @@ func (s *Source) SetInterest(i *snapshot.Interest) {
 // notifyStreams makes each stream look at the interest.
 func (s *Source) notifyStreams() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.cells {
+	cells := slices.Clone(s.cells)
+	s.mu.Unlock()
+	for _, c := range cells {
 		c.notify()
 	}
 }

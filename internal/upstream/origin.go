@@ -326,7 +326,7 @@ func (s *Origin) logUnasked(key string, typ xds.TypeURL, name string) {
 }
 
 func (s *Origin) status() OriginStatus {
-	faults := s.transport.faults()
+	faults := s.transport.Faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{

@@ -88,13 +88,14 @@ func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 		stream.SetInterest(sink.Want(named(eds, "a", "b")))
 		sink.UntilNames(t, eds, "a", "b")
 		o.Put(noCluster, xdstest.Cluster("y", 1))
-		opened := func() (n int) {
+		opened := func() int {
+			streams := make(map[uint64]bool)
 			for _, st := range sink.statuses {
 				if st.Connected {
-					n++
+					streams[st.Stream] = true
 				}
 			}
-			return n
+			return len(streams)
 		}
 		sink.Until(t, "one stream", func() bool { return opened() == 1 })
 		stream.SetInterest(sink.Want(named(eds, "a", "b"), all(cds)))

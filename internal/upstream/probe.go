@@ -44,29 +44,57 @@ const probeTimeout = 10 * time.Second
 
 var errIncomplete = errors.New("origin did not answer all types of the probe")
 
-// seekPreferred ends the stay at an origin once a preferred one answers a probe. The key's second
-// stream does not probe. It follows the first one to its origin.
+// seekPreferred ends the stay at an origin once a preferred one answers a probe, or once the origin is
+// no longer in the key's order. The key's second stream follows the first one to its origin instead.
 func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end context.CancelCauseFunc) {
-	if s.first != nil {
-		if other := s.first.awaitOther(stay, at); other != nil {
-			end(&move{to: other, reason: telemetry.Switched})
+	if other := s.first.awaitOther(stay, at); other != nil {
+		end(&move{to: other, reason: telemetry.Switched})
+		return
+	}
+	for stay.Err() == nil {
+		order, changed := s.client.order.Origins(s.key)
+		s.forgetOthers(order)
+		switch i := slices.Index(order, at); {
+		case i < 0:
+			end(&move{to: s.firstOrigin(stay), reason: telemetry.Switched})
+		case i == 0 && changed == nil:
 			return
+		default:
+			s.probeAll(ctx, stay, at, order[:i], changed, end)
 		}
 	}
+}
+
+// probeAll probes the origins that the key prefers to at, until one answers, the key prefers others,
+// or stay ends.
+func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Origin, changed <-chan struct{}, end context.CancelCauseFunc) {
+	until, stop := context.WithCancel(stay)
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	for _, preferred := range s.origins[:slices.Index(s.origins, at)] {
-		delay := s.probeDelay(preferred)
+	defer stop()
+	for _, p := range preferred {
+		delay := s.probeDelay(p)
 		probes.Go(func() {
-			stream, ok := s.probe(ctx, stay, preferred, delay)
+			stream, ok := s.probe(ctx, until, p, delay)
 			if !ok {
 				return
 			}
-			m := &move{preferred, stream, telemetry.Returned}
+			m := &move{p, stream, telemetry.Returned}
 			if end(m); stream != nil && context.Cause(stay) != m { // another one was faster
 				stream.discard()
 			}
 		})
+	}
+	for same := true; same; {
+		select {
+		case <-changed:
+		case <-stay.Done():
+			return
+		}
+		var order []*Origin
+		order, changed = s.client.order.Origins(s.key)
+		i := slices.Index(order, at)
+		same = i >= 0 && slices.Equal(order[:i], preferred)
 	}
 }
 
@@ -125,7 +153,7 @@ func (s *Source) probeOnce(ctx, stay context.Context, at *Origin) (_ *stream, mi
 	case <-p.ended:
 		err = p.err
 		s.log.Debug("probe failed", "origin", at.Name, "error", err)
-		if stream.open && !errors.Is(err, errReopen) && !errors.Is(err, errIncomplete) { // the origin ended it
+		if stream.status.Connected && !errors.Is(err, errReopen) && !errors.Is(err, errIncomplete) { // the origin ended it
 			stream.ended(err, false)
 		}
 	}
@@ -164,7 +192,8 @@ func (s *stream) run(ctx context.Context, wait time.Duration) error {
 func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 	p := s.probing.Swap(nil)
 	s.interest.notify() // the key's stream carries more
-	s.report(Status{Connected: true})
+	s.status.OpenedAt = time.Now()
+	s.report()
 	for typ, before := range p.before {
 		for r := range s.sink.Newest(typ).Part(true).Resources {
 			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
@@ -250,6 +279,7 @@ const minReturn = time.Minute
 // leftOrigin counts a return that did not last, when the key leaves an origin that
 // failed.
 func (s *Source) leftOrigin(at *Origin) {
+	s.mu.Lock()
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < minReturn:
@@ -257,13 +287,16 @@ func (s *Source) leftOrigin(at *Origin) {
 	default:
 		delete(s.shortReturns, at)
 	}
+	s.mu.Unlock()
 	s.returned = time.Time{}
 }
 
 // probeDelay is the first wait before an origin is probed. It grows with each return that ended
 // soon, so that keys do not alternate between origins.
 func (s *Source) probeDelay(at *Origin) time.Duration {
+	s.mu.Lock()
 	n := s.shortReturns[at]
+	s.mu.Unlock()
 	if n == 0 {
 		return 0
 	}

@@ -282,28 +282,6 @@ func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	})
 }
 
-// The order of origins belongs to a key's stream. Keys of one client may prefer different origins.
-func TestP56_TheOrderIsTheStreams(t *testing.T) {
-	first, second := startFake(t), startFake(t)
-	r := startRelay(t, xds.Delta, Options{}, first.address, second.address)
-	_, one := r.stream(named(rds, "a"))
-	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
-	one.from(t, rds, first.address)
-
-	two := newTestSink()
-	s := r.client.NewSource(xds.NewKey("other"), nil, two)
-	s.origins = []*Origin{r.client.origins[1], r.client.origins[0]}
-	r.start(s, two, named(rds, "a"))
-	second.refuse(2)
-	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
-	two.from(t, rds, first.address)
-	second.returns(1, resp{Type: rds, Resources: clusters("a")}).send(resp{Type: rds, Resources: clusters("a")})
-	two.from(t, rds, second.address)
-	if n := r.client.origins[0].streams.Load(); n != 1 {
-		t.Errorf("%d streams at the origin that the first key prefers", n)
-	}
-}
-
 // do_not_cache resources are dropped with the stream that brought them, before the key subscribes
 // at the preferred origin.
 func TestP63_UncacheableResourcesEndWithTheReturn(t *testing.T) {
@@ -418,7 +396,7 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 // lasts resets that.
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
-	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource(testKey, nil, newTestSink())
+	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource(testKey, nil, newTestSink(), nil)
 	at := new(Origin)
 	within := func(least, most time.Duration) {
 		t.Helper()

@@ -34,7 +34,7 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 		firstSink.from(t, rds, standby.address)
 
 		sink := newTestSink()
-		second := first.Second(sink)
+		second := r.client.NewSource(testKey, nil, sink, first.Current())
 		r.start(second, sink, named(cds, "c"))
 		s := standby.streamOf("CDS") // not at the preferred one
 		s.send(resp{Type: cds, Resources: clusters("c")})
@@ -56,14 +56,14 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	preferred, standby := startFake(t), startFake(t)
 	r := startRelay(t, xds.Delta, Options{}, preferred.address, standby.address)
 	ctx, end := context.WithCancel(r.ctx)
-	first := r.client.NewSource(testKey, nil, newTestSink())
+	first := r.client.NewSource(testKey, nil, newTestSink(), nil)
 	first.SetInterest(newTestSink().Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(ctx) }()
 	preferred.streamOf("RDS")
 
 	sink := newTestSink()
-	second := first.Second(sink)
+	second := r.client.NewSource(testKey, nil, sink, first.Current())
 	r.start(second, sink, named(cds, "c"))
 	s := preferred.streamOf("CDS")
 	s.send(resp{Type: cds, Resources: clusters("c")})
@@ -93,10 +93,10 @@ func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ended []weak.Pointer[Source]
-	s := c.NewSource(testKey, nil, newTestSink())
+	s := c.NewSource(testKey, nil, newTestSink(), nil)
 	for range 10 {
 		ended = append(ended, weak.Make(s))
-		s = s.Second(newTestSink())
+		s = c.NewSource(testKey, nil, newTestSink(), s.Current())
 	}
 	runtime.GC()
 	kept := 0

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,14 +24,18 @@ type Sink interface {
 	// another snapshot. Any goroutine. An error while ctx is alive means that the group has
 	// ended, and ends the stream's Run.
 	Update(ctx context.Context, u snapshot.Update) (changed bool, err error)
-	// Status reports the connection's status. It never blocks.
+	// Status reports the connection's status. It never blocks. Any goroutine, since the failure of a
+	// trial may be reported too (P68).
 	Status(Status)
 }
 
 // Status of a key's upstream stream, as its Source reports it.
 type Status struct {
-	// Connected: a stream is open, and the transport accepted it.
+	// Connected: a stream is open, and the transport accepted it. Stream is its number, which no other
+	// stream has, and OpenedAt is when the key began to use it. Both are zero without a stream.
 	Connected bool
+	Stream    uint64
+	OpenedAt  time.Time
 	// Origin is the name of the origin that serves or was tried last.
 	Origin string
 	// Err is why the last attempt or stream ended. It is nil while connected, and when the stream
@@ -44,8 +46,7 @@ type Status struct {
 	Failed bool
 	// Logged: Err is in the log already, as the reason why the origin is away.
 	Logged bool
-	// Responded: a response came on the open stream, even if it was rejected. It is reported with
-	// the first response of a stream, if the stream was silent or the response brings no Update.
+	// Responded: a response came on the open stream, even if it was rejected.
 	Responded bool
 	// SilentSince is when the stream was opened, once it has been open for first_answer_timeout
 	// without any response; else zero.
@@ -67,9 +68,8 @@ type Source struct {
 	node    []byte
 	sink    Sink
 	log     *slog.Logger
-	origins []*Origin      // in the key's order of preference
-	current *currentOrigin // the origin in use
-	first   *currentOrigin // of the key's first Source, which this one follows; nil: none
+	current *CurrentOrigin // the origin in use
+	first   *CurrentOrigin // of the key's first Source, which this one follows until that has ended
 
 	// retry receives when tryExcluded has to look at suspects again; room for one.
 	retry chan struct{}
@@ -78,26 +78,31 @@ type Source struct {
 	metrics *telemetry.Key
 
 	// mu protects the fields below.
-	mu       sync.Mutex
-	newest   *snapshot.Interest
-	cells    []*interestCell  // one for each stream
-	suspects suspects.List    // at the origin in use (P68)
-	trying   bool             // tryExcluded runs
-	failures int              // in a row, for the backoff
-	tried    map[*Origin]bool // where an attempt failed since the last response
-	reported Status           // the newest
-	ends     streamEnds       // of the key's streams
+	mu           sync.Mutex
+	newest       *snapshot.Interest
+	cells        []*interestCell  // one for each stream
+	suspects     suspects.List    // at the origin in use (P68)
+	trying       bool             // tryExcluded runs
+	failures     int              // in a row, for the backoff
+	tried        map[*Origin]bool // where an attempt failed since the last response
+	shortReturns map[*Origin]int  // returns in a row that did not last
+	ends         streamEnds       // of the key's streams
 
 	// Run's goroutine owns the fields below.
 	lastVersions adsclient.LastVersions // of the origin in use
 	returned     time.Time              // when the key returned to the origin in use; zero: it did not return
-	shortReturns map[*Origin]int        // returns in a row that did not last
 }
 
-// NewSource makes the Source of a key. The node is the representative's encoded node, including the
-// relay's client features (P58). NewSource starts nothing.
-func (c *Client) NewSource(key xds.Key, node []byte, sink Sink) *Source {
+// NewSource makes a Source of a key. The node is the representative's encoded node, including the
+// relay's client features (P58). first is nil for the key's first Source. The second one has a sink of
+// its own, and uses the origin that the first one uses, so that a wildcard and names never come from
+// different origins (P50). Once the first one has ended it chooses its origin itself. NewSource starts
+// nothing.
+func (c *Client) NewSource(key xds.Key, node []byte, sink Sink, first *CurrentOrigin) *Source {
 	id := key.String()
+	if first == nil {
+		first = &CurrentOrigin{ended: true}
+	}
 	return &Source{
 		client:       c,
 		key:          key,
@@ -105,8 +110,8 @@ func (c *Client) NewSource(key xds.Key, node []byte, sink Sink) *Source {
 		node:         node,
 		sink:         sink,
 		log:          c.opts.Log.With("key", id),
-		origins:      c.origins,
-		current:      newCurrentOrigin(),
+		current:      &CurrentOrigin{changed: make(chan struct{})},
+		first:        first,
 		retry:        make(chan struct{}, 1),
 		lastVersions: make(adsclient.LastVersions),
 		tried:        make(map[*Origin]bool),
@@ -184,12 +189,12 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 			s.left(at, next.reason)
 			return next, nil
 		}
-		if stream.responded {
+		if stream.status.Responded {
 			inARow = 0
 		}
 		if errors.Is(err, errReopen) {
 			if wait = 0; stream.carriedNow().Empty() {
-				stream.report(Status{})
+				s.sink.Status(Status{Origin: at.Name})
 			}
 			continue
 		}
@@ -197,7 +202,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 		switch {
 		case suspected != nil:
 			suspicions++
-		case stream.open:
+		case stream.status.Connected:
 			suspicions = 0
 		}
 		var failed bool
@@ -277,135 +282,12 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 	if e.opened {
 		st.Carried = stream.carriedNow()
 	}
-	s.report(st)
+	s.sink.Status(st)
 	return failed, wait
 }
 
-// report passes a status to the sink, unless it repeats the failure that was reported last. Trials
-// call it beside Run's goroutine.
-func (s *Source) report(st Status) {
-	s.mu.Lock()
-	again := st.repeats(&s.reported)
-	s.reported = st
-	s.mu.Unlock()
-	if !again {
-		s.sink.Status(st)
-	}
-}
-
-// repeats reports whether st is the same failure as was.
-func (st *Status) repeats(was *Status) bool {
+// Repeats reports whether st is the same failure as was.
+func (st *Status) Repeats(was *Status) bool {
 	return st.Err != nil && was.Err != nil && st.Err.Error() == was.Err.Error() &&
 		st.Failed == was.Failed && st.Origin == was.Origin && st.Carried == nil && was.Carried == nil
-}
-
-// firstOrigin is the origin to start with. That is the origin of the key's first Source, or
-// else the most preferred one that is not known to be away.
-func (s *Source) firstOrigin(ctx context.Context) *Origin {
-	if s.first != nil {
-		if at := s.first.awaitOther(ctx, nil); at != nil {
-			return at
-		}
-	}
-	now := time.Now()
-	for _, at := range s.origins {
-		if !at.knownAway(now) {
-			return at
-		}
-	}
-	return s.origins[0]
-}
-
-// failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
-// away for all keys.
-func (s *Source) failedEverywhere() bool {
-	now, tried := time.Now(), s.triedOrigins()
-	return !slices.ContainsFunc(s.origins, func(at *Origin) bool { return !tried[at] && !at.knownAway(now) })
-}
-
-// triedOrigins returns where an attempt failed since the last response.
-func (s *Source) triedOrigins() map[*Origin]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.tried)
-}
-
-// nextOrigin is the origin to use after this one failed: the most preferred one where this key has
-// not failed, else the next in the order. Origins that are known to be away do not count. If there is
-// no other, it is the same one. The key's first Source chooses for the second.
-func (s *Source) nextOrigin(at *Origin) *Origin {
-	if s.follows() {
-		return at
-	}
-	now, tried := time.Now(), s.triedOrigins()
-	i := slices.Index(s.origins, at)
-	others := slices.DeleteFunc(slices.Concat(s.origins[i+1:], s.origins[:i]), func(o *Origin) bool { return o.knownAway(now) })
-	for _, o := range s.origins {
-		if !tried[o] && slices.Contains(others, o) {
-			return o
-		}
-	}
-	if len(others) == 0 {
-		return at
-	}
-	return others[0]
-}
-
-// Second makes a second Source of the same key, with a sink of its own (P50). It uses the
-// origin that s uses, so that a wildcard and names never come from different origins. Once s has
-// ended it chooses its origin itself. It starts nothing.
-func (s *Source) Second(sink Sink) *Source {
-	second := s.client.NewSource(s.key, s.node, sink)
-	second.first = s.current
-	return second
-}
-
-// currentOrigin is the origin that a Source uses. The Source that follows it reads it. Safe
-// for concurrent use.
-type currentOrigin struct {
-	mu      sync.Mutex
-	at      *Origin       // nil: not chosen yet
-	ended   bool          // the Source has ended
-	changed chan struct{} // closed when either changes
-}
-
-func newCurrentOrigin() *currentOrigin { return &currentOrigin{changed: make(chan struct{})} }
-
-func (c *currentOrigin) set(at *Origin, ended bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at, c.ended = at, ended
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-func (c *currentOrigin) get() (at *Origin, ended bool, changed <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at, c.ended, c.changed
-}
-
-// awaitOther waits until the origin differs from at, and returns it. It returns nil if the
-// Source or ctx ended first.
-func (c *currentOrigin) awaitOther(ctx context.Context, at *Origin) *Origin {
-	for {
-		other, ended, changed := c.get()
-		if ended || other != nil && other != at {
-			return other
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// follows reports whether the key's first Source chooses the origin.
-func (s *Source) follows() bool {
-	if s.first == nil {
-		return false
-	}
-	_, ended, _ := s.first.get()
-	return !ended
 }

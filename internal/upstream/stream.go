@@ -18,10 +18,10 @@ import (
 // transport is how an Origin is reached. Its constructors start nothing and check what can be checked
 // without a network.
 type transport interface {
-	// upkeep runs as long as Client.Run. It watches files, or keeps a connection and closes idle
+	// Run runs as long as Client.Run. It watches files, or keeps a connection and closes idle
 	// ones. It calls connected and unreachable of the Origin. It returns when all goroutines
 	// that it started have ended, with nil if ctx ended it.
-	upkeep(ctx context.Context) error
+	Run(ctx context.Context) error
 	// serve is one attempt. It serves the stream's interest until it cannot go on or ctx ends. It
 	// returns why, never nil. When it returns, all goroutines that it started have ended. It
 	//   - calls Opened once the origin is reached, and Responded at every response: both are for P54
@@ -31,13 +31,13 @@ type transport interface {
 	//     returns unchanged.
 	// errReopen means: this is no failure, serve again at once.
 	serve(ctx context.Context, stream *stream) error
-	// waitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
+	// WaitBeforeRetry waits before the next attempt: for d, for less if an attempt is likely to
 	// succeed now, or until ctx ends.
-	waitBeforeRetry(ctx context.Context, d time.Duration)
-	// reload reads the origin's files again.
-	reload()
-	// faults describe invalid files, for admin.
-	faults() []filesource.Fault
+	WaitBeforeRetry(ctx context.Context, d time.Duration)
+	// Reload reads the origin's files again. It reports whether it could.
+	Reload() (ok bool)
+	// Faults describe invalid files, for admin.
+	Faults() []filesource.Fault
 }
 
 // errReopen ends a stream that could go on but cannot carry the new interest.
@@ -65,16 +65,9 @@ type stream struct {
 	// The goroutines of the current attempt own these fields. Between attempts the goroutine that
 	// starts them does.
 
-	// uncacheable are the parts for which this attempt brought do_not_cache resources. Those are
-	// dropped when the attempt ends (P63).
-	uncacheable map[typePart]struct{}
-	open        bool               // the attempt reached the origin
-	openedAt    time.Time          // when the attempt reached the origin
-	taken       *snapshot.Interest // the interest that the attempt took last
-	addedAt     time.Time          // when the attempt subscribed to something for the last time
-	responded   bool               // the attempt had a response
-	silentSince time.Time          // zero: it is not silent
-	arriving    bool               // the first response arrives
+	status  Status             // connected once the attempt reached the origin
+	taken   *snapshot.Interest // the interest that the attempt took last
+	addedAt time.Time          // when the attempt subscribed to something for the last time
 
 	// replaced is when an attempt last ended because of unanswered names (P64). It outlives attempts.
 	replaced time.Time
@@ -119,10 +112,10 @@ func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interestNo
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
 func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
-	s.open, s.responded, s.uncacheable, s.taken = false, false, nil, nil
+	s.status, s.taken = Status{Origin: s.at.Name}, nil
 	s.endedByOrigin.Store(false)
 	if wait > 0 {
-		s.at.transport.waitBeforeRetry(ctx, wait)
+		s.at.transport.WaitBeforeRetry(ctx, wait)
 	}
 	for s.trial == nil && s.carriedNow().Empty() {
 		select {
@@ -140,12 +133,12 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 		err = s.at.transport.serve(ctx, s)
 	}
 	s.reset(s.interest)
-	s.endSilence(false)
-	if s.open {
+	s.endSilence()
+	if s.status.Connected {
 		s.at.streams.Add(-1)
 		s.client.opts.Metrics.UpstreamStreams.Add(-1)
 	}
-	if s.responded {
+	if s.status.Responded {
 		s.at.respondedEnded()
 	}
 	if ctx.Err() != nil && !isSinkError(err) {
@@ -172,23 +165,20 @@ func holds(p snapshot.Part) bool {
 // ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
 // attempt that did not reach the origin is counted already: see Origin.unreachable.
 func (s *stream) ended(err error, suspected bool) attemptEnd {
-	e := attemptEnd{opened: s.open, responded: s.responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
-	if s.open {
-		if failures := s.at.ended(e, err, s.openedAt); e.failed() {
+	e := attemptEnd{opened: s.status.Connected, responded: s.status.Responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
+	if e.opened {
+		if failures := s.at.ended(e, err, s.status.OpenedAt); e.failed() {
 			s.seen = failures
 		}
 	}
 	return e
 }
 
-// report passes the connection's status to the sink, if it is another one. Probes and trials report
-// none.
-func (s *stream) report(st Status) {
-	if !s.serves() {
-		return
+// report passes the connection's status to the sink. Probes and trials report none.
+func (s *stream) report() {
+	if s.serves() {
+		s.sink.Status(s.status)
 	}
-	st.Origin = s.at.Name
-	s.Source.report(st)
 }
 
 // checkSilence counts and shows the attempt as silent, unless it had a response or bytes of one
@@ -196,33 +186,27 @@ func (s *stream) report(st Status) {
 // Silence changes nothing for clients (P57). It is shown because such an origin looks healthy
 // otherwise.
 func (s *stream) checkSilence(arriving int64) {
-	if arriving > 0 {
-		s.endSilence(false)
-		s.arriving = true
-		s.report(Status{Connected: true, Arriving: arriving})
+	silent := !s.status.SilentSince.IsZero()
+	switch s.status.Arriving = arriving; {
+	case arriving > 0:
+		s.endSilence()
+		s.status.Arriving = arriving
+	case silent:
 		return
+	default:
+		s.status.SilentSince = s.status.OpenedAt
+		s.at.becameSilent(s.status.SilentSince)
 	}
-	s.arriving = false
-	if !s.silentSince.IsZero() {
-		return
-	}
-	s.silentSince = s.openedAt
-	s.at.becameSilent(s.silentSince)
-	s.report(Status{Connected: true, SilentSince: s.silentSince})
+	s.report()
 }
 
 // endSilence ends the attempt's silence, because it had a response, bytes of one arrive, or the
 // attempt is over.
-func (s *stream) endSilence(responded bool) {
-	shown := s.arriving
-	s.arriving = false
-	if !s.silentSince.IsZero() {
-		s.silentSince, shown = time.Time{}, true
+func (s *stream) endSilence() {
+	if !s.status.SilentSince.IsZero() {
 		s.at.endSilence()
 	}
-	if shown && responded {
-		s.report(Status{Connected: true, Responded: true})
-	}
+	s.status.SilentSince, s.status.Arriving = time.Time{}, 0
 }
 
 // The methods below are for origins.
@@ -290,27 +274,28 @@ func (s *stream) Counters(typ xds.TypeURL) *telemetry.Type {
 
 // Opened records that the origin was reached. It is called once per attempt.
 func (s *stream) Opened() {
-	s.open, s.openedAt = true, time.Now()
+	s.status.Connected, s.status.Stream, s.status.OpenedAt = true, s.client.opened.Add(1), time.Now()
 	s.at.streams.Add(1)
 	s.client.opts.Metrics.UpstreamStreams.Add(1)
-	s.log.Debug("upstream stream opened", "origin", s.at.Name, "probe", s.probing.Load() != nil, "trial", s.trial != nil)
+	s.log.Debug("upstream stream opened", "origin", s.at.Name, "stream", s.status.Stream, "probe", s.probing.Load() != nil, "trial", s.trial != nil)
 	if s.trial != nil {
 		s.trial.opened()
 	}
-	s.report(Status{Connected: true})
+	s.report()
 }
 
 // Responded records a response of the origin. The attempt is then no failure (P54).
 func (s *stream) Responded() {
-	if s.responded {
+	if s.status.Responded {
 		return
 	}
-	s.responded = true
+	s.status.Responded = true
 	if s.serves() {
 		s.succeeded()
 	}
-	s.endSilence(true)
+	s.endSilence()
 	s.at.responded()
+	s.report()
 }
 
 // Apply hands an update of this origin over and waits until it is applied. It reports whether that
@@ -321,7 +306,6 @@ func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, er
 		return false, nil
 	}
 	u.Origin, u.Domain = s.at.Name, s.at.Domain
-	s.noteUncacheable(&u)
 	was := s.sink.Newest(u.Type)
 	changed, err = s.sink.Update(ctx, u)
 	switch {
@@ -375,29 +359,24 @@ func (s *stream) logVersion(u *snapshot.Update, was *snapshot.Snapshot) {
 	s.log.Info("new version from the origin", args...)
 }
 
-// noteUncacheable remembers that this attempt brought do_not_cache resources.
-func (s *stream) noteUncacheable(u *snapshot.Update) {
-	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
-		return
-	}
-	if s.uncacheable == nil {
-		s.uncacheable = make(map[typePart]struct{})
-	}
-	s.uncacheable[typePart{u.Type, u.Wildcard}] = struct{}{}
-}
-
 // dropUncacheable makes the group drop do_not_cache resources once the stream that brought them has
 // ended (P63). The next stream then requests them as resources that are not held.
 func (s *stream) dropUncacheable(ctx context.Context) error {
-	for p := range s.uncacheable {
-		n := s.Newest(p.typ).Part(p.wildcard).Uncacheable()
-		changed, err := s.Apply(ctx, snapshot.Update{Type: p.typ, Wildcard: p.wildcard, Ended: true})
+	i := s.interestNow()
+	if i == nil {
+		return nil
+	}
+	for _, t := range i.Types {
+		n := s.Newest(t.Type).Part(t.Wildcard).Uncacheable()
+		if n == 0 {
+			continue
+		}
+		changed, err := s.Apply(ctx, snapshot.Update{Type: t.Type, Wildcard: t.Wildcard, Ended: true})
 		if err != nil {
 			return err
 		}
-		delete(s.uncacheable, p)
-		if changed { // otherwise the group did not hold them
-			s.Counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+		if changed { // otherwise the group did not hold them any more
+			s.Counters(t.Type).Dropped[telemetry.StreamEnded].Add(n)
 		}
 	}
 	return nil
@@ -406,18 +385,10 @@ func (s *stream) dropUncacheable(ctx context.Context) error {
 // directory makes a filesource.Directory an origin.
 type directory struct{ *filesource.Directory }
 
-func (d directory) upkeep(ctx context.Context) error { return d.Run(ctx) }
-func (d directory) faults() []filesource.Fault       { return d.Faults() }
-func (d directory) reload()                          { d.Reload() }
-
 func (d directory) serve(ctx context.Context, stream *stream) error {
 	err := d.Serve(ctx, stream)
 	if errors.Is(err, filesource.ErrNothingWanted) {
 		return errReopen
 	}
 	return err
-}
-
-func (d directory) waitBeforeRetry(ctx context.Context, wait time.Duration) {
-	d.WaitBeforeRetry(ctx, wait)
 }

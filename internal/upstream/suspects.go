@@ -25,7 +25,7 @@ const (
 // suspected returns the suspects for which the origin may have ended the stream: those of a stream
 // that the origin ended by its own status, soon after a request.
 func (s *stream) suspected() (out []suspects.Suspect) {
-	if !s.open || !s.endedByOrigin.Load() || time.Since(s.addedAt) > suspectWithin {
+	if !s.status.Connected || !s.endedByOrigin.Load() || time.Since(s.addedAt) > suspectWithin {
 		return nil
 	}
 	for _, t := range s.carriedNow().Types {
@@ -145,7 +145,7 @@ func (s *Source) tryExcluded(ctx context.Context, at *Origin, seen uint64, end c
 
 // settle records the result of a trial. What leaves the list returns to the key's stream.
 func (s *Source) settle(stream *stream, err error) {
-	r := suspects.Result{Passed: errors.Is(err, errPassed), Ended: stream.open && stream.endedByOrigin.Load(), Err: err}
+	r := suspects.Result{Passed: errors.Is(err, errPassed), Ended: stream.status.Connected && stream.endedByOrigin.Load(), Err: err}
 	s.mu.Lock()
 	left, culprit := s.suspects.Settle(stream.trial.Trial, r, time.Now(), func(failures int) time.Duration {
 		return s.client.opts.Backoff.delay(failures, upTo)

@@ -43,11 +43,12 @@ type feed struct {
 	ends      *upstream.Ends
 }
 
-func (f *feed) Suspended() []upstream.Suspended { return f.suspended }
-func (f *feed) FrequentEnds() *upstream.Ends    { return f.ends }
-func (f *feed) Excluding() bool                 { return false }
-func (f *feed) SetMetrics(*telemetry.Key)       {}
-func (f *feed) SetInterest(*snapshot.Interest)  {}
+func (f *feed) Suspended() []upstream.Suspended  { return f.suspended }
+func (f *feed) Current() *upstream.CurrentOrigin { return nil }
+func (f *feed) FrequentEnds() *upstream.Ends     { return f.ends }
+func (f *feed) Excluding() bool                  { return false }
+func (f *feed) SetMetrics(*telemetry.Key)        {}
+func (f *feed) SetInterest(*snapshot.Interest)   {}
 
 func (f *feed) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -115,7 +116,7 @@ func bubble(t *testing.T, f func(x *fixture)) {
 		x := &fixture{t: t, feeds: make(map[string]*feed)}
 		x.registry, err = orchestrator.New(orchestrator.Options{
 			Settings: orchestrator.Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
-			NewSource: func(key xds.Key, _ []byte, sink upstream.Sink, _ orchestrator.Source) orchestrator.Source {
+			NewSource: func(key xds.Key, _ []byte, sink upstream.Sink, _ *upstream.CurrentOrigin) orchestrator.Source {
 				id := key.String()
 				f := &feed{t: t, id: id, sink: sink}
 				x.mu.Lock()
