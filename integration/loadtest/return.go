@@ -121,13 +121,18 @@ func (o *options) outage(ctx context.Context, s *study, name string, accepts, an
 	return nil
 }
 
-// mostOpens returns by how much the number of open streams to origins rose in a second, at most.
+// opensOver is the time over which opened streams are counted. It is longer than a busy machine delays
+// what the relay has paced already.
+const opensOver = 3 * time.Second
+
+// mostOpens returns by how much the number of open streams to origins rose in a second, at most, as the
+// mean of opensOver.
 func (a admin) mostOpens(ctx context.Context) (most int) {
 	type reading struct { // n is that of a time between asked and at
 		asked, at time.Time
 		n         int
 	}
-	var seen []reading // those of the last second, and the one before
+	var seen []reading // those of opensOver, and the one before
 	tick := time.NewTicker(opensEvery)
 	defer tick.Stop()
 	for over := false; !over; {
@@ -142,12 +147,12 @@ func (a admin) mostOpens(ctx context.Context) (most int) {
 			continue
 		}
 		now := reading{asked, time.Now(), int(n[0])}
-		for len(seen) > 1 && now.at.Sub(seen[1].at) >= time.Second {
+		for len(seen) > 1 && now.at.Sub(seen[1].at) >= opensOver {
 			seen = seen[1:]
 		}
 		for _, was := range seen {
-			// A busy machine may read late, or less than once a second.
-			most = max(most, int(float64(now.n-was.n)/max(1, now.at.Sub(was.asked).Seconds())))
+			// A busy machine may read late, or seldom.
+			most = max(most, int(float64(now.n-was.n)/max(opensOver, now.at.Sub(was.asked)).Seconds()))
 		}
 		seen = append(seen, now)
 	}

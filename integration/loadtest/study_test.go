@@ -256,7 +256,7 @@ func TestP54_Return(t *testing.T) {
 	s := studied(t, loadCase{name: "small", load: l, study: studyReturn})
 	for _, row := range s.Rows {
 		s.positive(t, row.Name, "all up to date after s", "most streams opened in a second")
-		if v := s.value(row.Name, "most streams opened in a second"); v.Median > 250 { // the burst, and a late reading
+		if v := s.value(row.Name, "most streams opened in a second"); v.Median > 220 { // and late readings
 			t.Errorf("%s: %.0f streams were opened in a second", row.Name, v.Median)
 		}
 		if v := s.value(row.Name, "attempts/s while away"); v != nil && v.Median > 1.5 {
