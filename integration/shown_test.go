@@ -30,8 +30,6 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) map[string]
 		t.Fatal(err)
 	}
 	out := make(map[string]string)
-	r.paths(t, out, key, n.Id, string(node))
-	r.commands(t, out, key, n.Id, string(node))
 	if strings.Contains(r.Log(), "admin_grpc=1") {
 		conn := xdstest.Dial(t, r.operators(), nil)
 		view, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(xdstest.Context(t), &statusv3.ClientStatusRequest{})
@@ -40,6 +38,8 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) map[string]
 		}
 		out["CSDS"] = prototext.Format(view)
 	}
+	r.paths(t, out, key, n.Id, string(node))
+	r.commands(t, out, key, n.Id, string(node))
 	return out
 }
 

@@ -74,7 +74,13 @@ func OpenStream(t testing.TB, target, method string) *Stream {
 // OpenStreamOn opens a stream of a discovery method on a connection.
 func OpenStreamOn(t testing.TB, conn *grpc.ClientConn, method string) *Stream {
 	t.Helper()
-	ctx, cancel := context.WithCancel(Context(t))
+	return OpenStreamUntil(t, Context(t), conn, method)
+}
+
+// OpenStreamUntil is OpenStreamOn for a stream that ends with ctx, not after Patience.
+func OpenStreamUntil(t testing.TB, ctx context.Context, conn *grpc.ClientConn, method string) *Stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	t.Cleanup(cancel)
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
 		grpc.ForceCodecV2(newRawCodec()))
