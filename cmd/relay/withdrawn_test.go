@@ -20,8 +20,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// max_connection_age bounds a client's access after its authority was removed from client_ca_file:
-// the relay closes the connection, and no other handshake succeeds.
+// A client loses its access when its authority is removed from client_ca_file: the relay ends its
+// streams at once, max_connection_age ends the connection, and no other handshake succeeds.
 func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	dir := t.TempDir()
 	secret := "resources:\n- {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: s, generic_secret: {secret: {inline_string: x}}}\n"
@@ -71,7 +71,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	tlstest.File(t, dir, "ca.crt", is.PEM())
-	if _, err := s.Recv(); status.Code(err) != codes.Unavailable {
+	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("the stream from before: %v", err)
 	}
 	for range 5 {
