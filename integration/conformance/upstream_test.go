@@ -429,6 +429,29 @@ func TestP58_TheFirstClientsNode(t *testing.T) {
 	})
 }
 
+// If the first client leaves and the origin has answered nothing, the node of a connected client is
+// sent. The origin here answers only that one.
+func TestP58_AnotherClientsNodeIfUnanswered(t *testing.T) {
+	each(t, hasty, anywhere, func(c *trial) {
+		c.site.manual(eds)
+		odd := c.client("odd")
+		odd.sub(eds, "a")
+		if id := c.site.stream(c, c.site.request(c, eds, 1).stream).node.GetId(); id != "odd" {
+			c.Fatalf("the first node is %q", id)
+		}
+		other := c.client("other")
+		other.sub(eds, "a")
+		odd.reconnect() // it does not come back
+		next := c.site.await(c, eds, "another stream", func(r request) bool { return r.stream > 1 })
+		up := c.site.stream(c, next.stream)
+		if id := up.node.GetId(); id != "other" {
+			c.Fatalf("the next node is %q", id)
+		}
+		up.push(c, eds, "1", "n1", "a=1")
+		other.take(eds, "a=1")
+	})
+}
+
 // The node is in each request: the first one, an ACK, a NACK, and a changed subscription. The
 // configuration can restrict it to the first request of a stream.
 func TestP58_TheNodeInEachRequest(t *testing.T) {
