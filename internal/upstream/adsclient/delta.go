@@ -13,18 +13,6 @@ type delta struct{ protocolState }
 
 func newDelta(o Options) *delta { return &delta{newProtocolState(o, deltaNode)} }
 
-// Applied implements Conversation.
-func (d *delta) Applied(r *xds.Response) {
-	t := d.byURL[r.TypeURL]
-	t.applying, t.answered = false, true
-	t.accepted()
-	t.addReply(reply{nonce: r.Nonce})
-	if t.subscribed.empty() {
-		return // the type is no longer wanted
-	}
-	d.record(t, r)
-}
-
 // NextRequest implements Conversation.
 func (d *delta) NextRequest(now time.Time) *Request {
 	for _, t := range d.types {

@@ -9,7 +9,7 @@
 //
 // A response passes through three steps. Conversation.Receive returns a Decision: whether to accept
 // it. BuildUpdate makes a snapshot.Update of an accepted response, given the held snapshot
-// (response.go). Conversation.Applied then queues the ACK.
+// (response.go). Conversation.Applied then records what was applied, and queues the ACK.
 //
 // LastVersions outlive the stream. With them the next stream can list the held versions
 // (lastversions.go). Resubscriptions say what the key dropped and wants again, so that the stream

@@ -62,6 +62,31 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 	return d, nil
 }
 
+// Applied implements Conversation.
+func (p *protocolState) Applied(r *xds.Response) {
+	t := p.byURL[r.TypeURL]
+	t.applying, t.answered = false, true
+	if !p.echoesNonce || !ambiguousHeartbeats(r, t.nacks == 0) {
+		t.accepted()
+		if p.echoesNonce {
+			t.sotw.version = r.Version
+		}
+		if !t.subscribed.empty() { // otherwise the type is no longer wanted
+			p.record(t, r).version = t.sotw.version
+		}
+	}
+	p.ack(t, r.Nonce)
+}
+
+// ack queues an ACK.
+func (p *protocolState) ack(t *typeState, nonce string) {
+	if p.echoesNonce {
+		t.sotw.nonce, t.sotw.ackDue = nonce, true
+	} else {
+		t.addReply(reply{nonce: nonce})
+	}
+}
+
 // nack queues a NACK.
 //
 // Many origins answer a NACK with the same response at once, as go-control-plane's SotW server

@@ -92,22 +92,6 @@ func (t *typeState) list(to subscription, now time.Time) {
 // response.
 func (s *sotwState) nacked(nonce string) { s.nonce, s.ackDue = nonce, false }
 
-// Applied implements Conversation.
-func (s *sotw) Applied(r *xds.Response) {
-	t := s.byURL[r.TypeURL]
-	t.applying, t.answered = false, true
-	if ambiguousHeartbeats(r, t.nacks == 0) {
-		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
-		return
-	}
-	t.accepted()
-	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
-	if t.subscribed.empty() {
-		return // the type is no longer wanted
-	}
-	s.record(t, r).version = r.Version
-}
-
 // answerWithin is how long the relay waits for the answer to a request without a version. Then the
 // same request follows with the version (P55).
 const answerWithin = time.Second
