@@ -276,10 +276,16 @@ func (s *Source) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 // it wait longer.
 const minReturn = time.Minute
 
-// leftOrigin counts a return that did not last, when the key leaves an origin that
-// failed.
-func (s *Source) leftOrigin(at *Origin) {
+// left records why the key has left an origin, and whether its return to it lasted.
+func (s *Source) left(at *Origin, reason telemetry.Reconnect) {
+	at.metrics.Reconnect(reason)
+	if reason == telemetry.Returned {
+		s.succeeded()
+		s.returned = time.Now()
+		return
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < minReturn:
@@ -287,7 +293,6 @@ func (s *Source) leftOrigin(at *Origin) {
 	default:
 		delete(s.shortReturns, at)
 	}
-	s.mu.Unlock()
 	s.returned = time.Time{}
 }
 

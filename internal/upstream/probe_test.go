@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -397,7 +398,11 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
 	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource(testKey, nil, newTestSink(), nil)
-	at := new(Origin)
+	m, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &Origin{metrics: m.Origin("one")}
 	within := func(least, most time.Duration) {
 		t.Helper()
 		for range 100 {
@@ -406,17 +411,17 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 			}
 		}
 	}
-	s.leftOrigin(at) // the key started there, so it is no return
+	s.left(at, telemetry.Switched) // the key started there, so it is no return
 	within(0, 0)
 	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
 		s.returned = time.Now().Add(-minReturn / 2)
-		s.leftOrigin(at)
+		s.left(at, telemetry.Switched)
 		within(d*time.Second/2, d*time.Second)
 	}
-	s.leftOrigin(at) // another was used, and failed as well
+	s.left(at, telemetry.Switched) // another was used, and failed as well
 	within(300*time.Second, 600*time.Second)
 	s.returned = time.Now().Add(-2 * minReturn)
-	s.leftOrigin(at)
+	s.left(at, telemetry.Switched)
 	within(0, 0)
 }
 

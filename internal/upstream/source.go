@@ -229,18 +229,6 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 	}
 }
 
-// left records why the key has left an origin.
-func (s *Source) left(at *Origin, reason telemetry.Reconnect) {
-	at.metrics.Reconnect(reason)
-	switch {
-	case reason == telemetry.Returned:
-		s.succeeded()
-		s.returned = time.Now()
-	case !s.follows():
-		s.leftOrigin(at)
-	}
-}
-
 // succeeded resets the failures, because an origin answered.
 func (s *Source) succeeded() {
 	s.mu.Lock()
