@@ -117,8 +117,8 @@ func (u *upstream) post(k kind, things ...string) {
 }
 
 // put changes the site's resources, all at once: "a=1", "-b". Each stream that subscribes to any of
-// them gets one response. It returns the response's version.
-func (s *site) put(t testing.TB, k kind, things ...string) string {
+// them gets one response. It returns the response's version; empty: nothing was sent.
+func (s *site) put(t testing.TB, k kind, things ...string) (version string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,10 @@ func (s *site) put(t testing.TB, k kind, things ...string) string {
 			u.post(k, u.everything(k)...)
 		case len(out) > 0:
 			u.post(k, out...)
+		default:
+			continue
 		}
+		version = fmt.Sprintf("v%d", s.serial)
 	}
-	return fmt.Sprintf("v%d", s.serial)
+	return version
 }

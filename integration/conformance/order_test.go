@@ -109,7 +109,9 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 					start := time.Now()
 					for _, ch := range order {
 						version := c.site.put(c, ch.k, ch.things...)
-						if round%2 == 1 { // otherwise all changes are in flight at once
+						// Otherwise all changes are in flight at once. A SotW origin is not asked for the
+						// endpoints of a removed cluster (P52), so it may have sent nothing.
+						if round%2 == 1 && version != "" {
 							c.site.stream(c, 1).reaction(c, ch.k, version)
 						}
 					}

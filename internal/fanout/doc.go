@@ -6,7 +6,7 @@
 // changes the type's session under the stream's lock, tells the group what the client requests, and
 // marks the stream dirty. There are as many workers as cores (scheduler.go). A worker takes a dirty
 // stream, loads its member's State, and asks the session what to send to this client (send.go). It
-// gets the shared frame (frame.go) and sends it with the stream's own nonce (nonces.go, codec.go).
+// gets the shared frame (frame.go) and sends it with the stream's own nonce (nonce, codec.go).
 // A slow client costs one dirty bit for each type and no queue: it skips intermediate changes.
 //
 // # Concurrency
