@@ -23,8 +23,7 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
-	"cmd/relay":             "it has one file for each command, which share flags and output, and the wiring of serve",
-	"internal/orchestrator": "what origins sent and who wants it are to become packages of their own",
+	"cmd/relay": "it has one file for each command, which share flags and output, and the wiring of serve",
 }
 
 // place lists the packages of this module that a package may import, and the reason why it may
@@ -135,12 +134,16 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/fanout", "internal/fanout/inspect"},
 		"it records events, and serves nothing to clients",
 	},
-	"internal/orchestrator/subscriptions": {
+	"internal/orchestrator/audience": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
-		"it finds the members that a change affects, and does not depend on their type",
+		"who wants what follows from subscriptions and times: it needs no stream, metric or log",
+	},
+	"internal/orchestrator/content": {
+		[]string{"internal/xds", "internal/xds/snapshot"},
+		"what is held follows from Updates and times: it needs no stream, metric or log",
 	},
 	"internal/orchestrator": {
-		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/audience", "internal/orchestrator/content", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the packages of floor 1, and higher floors read it",
 	},

@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/orchestrator/subscriptions"
+	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/xds/snapshot"
 )
+
+// The times after which an answer is complete and settled, as in content.
+const completeAfter, settledAfter = time.Second, 15 * time.Second
 
 // A delta origin's answer to a wildcard is complete once no response has added a name for as long as
 // the longest pause so far, 1 s at least, however long that takes. It is settled after 15 s without a
@@ -43,7 +46,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 					name := fmt.Sprint("c", n)
 					f.part(t, cds, name)
 					added = time.Now()
-					if got := other.sees(subscriptions.Everything, name); got != "1" {
+					if got := other.sees(audience.Everything, name); got != "1" {
 						t.Errorf("%s waits: %q", name, got)
 					}
 					equal(t, "complete before the last part", state.State().Snapshot(cds).AnswersWildcard(sub), false)

@@ -1,7 +1,7 @@
 // Package orchestrator joins the rules, the origins and the clients. A Registry has a Group for
-// each aggregation key in use. A Group has a View of each resource type, with the held resources.
-// It subscribes at the origin to what its members want, and wakes the members that a change
-// affects.
+// each aggregation key in use. A Group is the loop over three parts: what its members want
+// (audience), what origins sent (content), and its upstream streams. It subscribes at the origin to
+// what its members want, and wakes the members that a change affects.
 //
 // A member is one type of one client stream. It sees the State that its Group published last.
 //
@@ -14,8 +14,8 @@
 // Nothing expires while the key has no members or no stream is open. A key without members is
 // dropped after Settings.IdleTTL.
 //
-// Where to begin: group.go has the loop of a group and the order of a step; members.go,
-// upstreams.go and view.go have its three parts.
+// Where to begin: group.go has the loop of a group and the order of a step; members.go feeds the
+// audience, upstreams.go the content, and interest.go joins them.
 //
 // # Concurrency
 //

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"xdsrelay/internal/orchestrator/subscriptions"
+	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -133,7 +133,7 @@ func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 				t.Errorf("a client that asks for %s was woken %d times, want %d", what, n, c.want)
 			}
 		}
-		if got := a.State().Snapshot(eds).Changes(before, subscriptions.Everything); len(got) > 0 {
+		if got := a.State().Snapshot(eds).Changes(before, audience.Everything); len(got) > 0 {
 			t.Errorf("it changed %v", got)
 		}
 	})
@@ -230,10 +230,10 @@ func TestP63_UnderAWildcard(t *testing.T) {
 		c.leave()
 		equal(t, "requested", f.requested(cds), "")
 		d := w.join("edge", cds).want("*")
-		equal(t, "a", d.sees(subscriptions.Everything, "a"), "?")
+		equal(t, "a", d.sees(audience.Everything, "a"), "?")
 		equal(t, "requested", f.requested(cds), "*")
 		f.bring(t, cds, true, uncached(t, cds, "a", "2"))
-		equal(t, "a", d.sees(subscriptions.Everything, "a"), "2")
+		equal(t, "a", d.sees(audience.Everything, "a"), "2")
 	})
 }
 
@@ -293,7 +293,7 @@ func TestP39_ErrorsReachSubscribersOfTheName(t *testing.T) {
 		if e := snap.Error(subscription("a"), "a"); e == nil || snap.ErrorCount() != 1 {
 			t.Errorf("%v, %d kept", e, snap.ErrorCount())
 		}
-		if !a.of().group.holds() {
+		if !a.of().group.content.Holds() {
 			t.Error("an error does not count as held")
 		}
 		w.counted(`xdsrelay_upstream_resource_errors_total{result="kept",type="EDS"} 1`)

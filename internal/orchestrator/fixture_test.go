@@ -209,7 +209,22 @@ func bubble(t *testing.T, edit func(*Options), f func(w *registryFixture)) {
 		w.run()
 		defer w.stop() // also where f ends the test, because the end of the bubble would hide the cause
 		f(w)
+		w.check()
 	})
+}
+
+// check checks the invariants of all groups once all goroutines are idle.
+func (w *registryFixture) check() {
+	w.t.Helper()
+	synctest.Wait()
+	for _, g := range w.reg.Groups() {
+		g.mailbox.mu.Lock() // the next step takes it first, so the group's goroutine comes after this one
+		err := g.check()
+		g.mailbox.mu.Unlock()
+		if err != nil {
+			w.t.Errorf("key %s: %v", g.key, err)
+		}
+	}
 }
 
 // goesOn ends the process if a test takes much longer than expected, by the wall clock. A group
@@ -351,7 +366,7 @@ func (c *client) End(r *fanout.Refusal) {
 
 // woken returns how often the client was woken since the last call.
 func (c *client) woken() int {
-	synctest.Wait()
+	c.w.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.wakes
@@ -360,7 +375,7 @@ func (c *client) woken() int {
 }
 
 func (c *client) refusal() *fanout.Refusal {
-	synctest.Wait()
+	c.w.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -386,11 +401,11 @@ func (c *client) of() *member { return c.Member.(*member) }
 // sees returns what the client may know about a name: its content, "-" for absent and "?" for
 // pending.
 func (c *client) sees(sub *snapshot.Subscription, name string) string {
-	synctest.Wait()
+	c.w.check()
 	r, is := c.State().Snapshot(c.of().typ).Look(sub, name)
 	switch is {
 	case snapshot.Present:
-		return content(r)
+		return contentOf(r)
 	case snapshot.Absent:
 		return "-"
 	}
@@ -485,8 +500,8 @@ func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	return r
 }
 
-// content returns the value that resource put in.
-func content(r *xds.Resource) string { return xdstest.ContentOf(r.Any()) }
+// contentOf returns the value that resource put in.
+func contentOf(r *xds.Resource) string { return xdstest.ContentOf(r.Any()) }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()

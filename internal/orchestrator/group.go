@@ -3,14 +3,14 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/audience"
+	"xdsrelay/internal/orchestrator/content"
 	"xdsrelay/internal/orchestrator/history"
-	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -19,13 +19,13 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Group is one key: its members, its views of the resource types, and its upstream streams.
+// Group is one key: what its members want (audience), what origins sent (content), and its upstream
+// streams.
 //
 // One goroutine owns a Group. Its loop waits for one of four events: a member changed, an upstream
-// status changed, an Update arrived, or time passed. An Update is applied to the View of its type
-// at once. Then step brings everything else up to date, in a fixed order: the members'
-// subscriptions, expiry, the interest, publication, and refusals. So no event handler has to know
-// its consequences.
+// status changed, an Update arrived, or time passed. An Update is applied to the content at once. Then
+// step brings everything else up to date, in a fixed order: the members' subscriptions, the content,
+// the interest, publication, and refusals. So no event handler has to know its consequences.
 type Group struct {
 	// These fields are constant.
 	registry *Registry
@@ -41,7 +41,7 @@ type Group struct {
 	joined int // members that have not left
 
 	// The fields below are safe for concurrent use.
-	interned subscriptions.Table
+	interned audience.Table
 	nacks    *history.Nacks
 	mailbox  mailbox
 	signals  chan struct{} // capacity one: the mailbox, an upstream status or loaded changed
@@ -49,7 +49,7 @@ type Group struct {
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
 	state        atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
-	types        atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
+	types        atomic.Pointer[[]*groupType]      // in the order of first use; the slice is never changed
 	handles      atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
 	refusal      atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
 	counts       atomic.Pointer[Status]            // without what is published elsewhere
@@ -66,20 +66,16 @@ type Group struct {
 	// The group's goroutine owns the fields below.
 	ctx        context.Context // run's; nil before it
 	wg         sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
-	views      []*View         // the same views as in types
 	node       *xds.Node       // what the streams send (P58)
 	represents representative
 	metrics    *telemetry.Key
 	members    map[*member]struct{}
-	userAgents subscriptions.UserAgents
-	linger     linger
-	gen        uint64 // the newest State's
+	audience   audience.Audience[*member]
+	content    *content.Content
 
-	unpublished bool      // a view has a snapshot that is newer than the State's
-	urgent      bool      // and it must not wait
-	publishAt   time.Time // when to publish it at the latest
-	idleSince   time.Time // zero: there are members, or one is about to join
-	idleFrom    time.Time // when IdleTTL began to count; zero: it does not count
+	publishAt time.Time // when to publish the content at the latest; zero: it is published
+	idleSince time.Time // zero: there are members, or one is about to join
+	idleFrom  time.Time // when IdleTTL began to count; zero: it does not count
 
 	// The fields below are for origins that are unreachable or do not respond (P53, P66).
 	wasOpen       bool             // a stream was open in the last step
@@ -94,7 +90,7 @@ type Group struct {
 	serveStored        bool                          // serve the stored snapshots
 	applyStoredDue     bool                          // something may have been subscribed since the last applyStored
 	servedStoredLogged bool                          // the log says that stored resources are served
-	staleTypes         int                           // views with stored resources
+	staleTypes         int                           // types with stored resources
 
 	traces      tracing.Batch
 	changed     bool // counts have to be published
@@ -122,12 +118,13 @@ func newGroup(r *Registry, key xds.Key, client, node *xds.Node) *Group {
 		updates: make(chan update),
 		members: make(map[*member]struct{}),
 		nacks:   r.history.NewNacks(key),
+		content: content.New(r.opts.SotWOrigins),
 	}
 	if r.opts.Node == nil { // the representative is the first client's node
-		g.userAgents.Count(node.UserAgent, 1, g.since)
+		g.audience.UserAgents.Count(node.UserAgent, 1, g.since)
 	}
 	g.represents = representative{client: client, until: g.since.Add(r.opts.FirstAnswerTimeout)}
-	g.types.Store(new([]*View))
+	g.types.Store(new([]*groupType))
 	g.counts.Store(g.count())
 	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
 	return g
@@ -147,11 +144,11 @@ func (g *Group) run(ctx context.Context) {
 	g.wg.Wait()
 	g.traces.Drop()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
-	if g.userAgents.Mixed != nil {
+	if g.audience.UserAgents.Mixed != nil {
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	}
-	for _, v := range g.views {
-		v.history.Close()
+	for _, t := range g.allTypes() {
+		t.history.Close()
 	}
 	g.nacks.Close()
 }
@@ -198,45 +195,25 @@ const maxDrain = 64
 // step brings everything up to date with the changes of members, the updates and the time. It
 // reports whether the group has ended.
 func (g *Group) step(now time.Time) (over bool) {
-	posted := g.mailbox.take()
-	for _, c := range posted {
-		g.applyMember(c)
-	}
-	if len(posted) > 0 {
-		g.countMembers(now)
-		g.changed = true
-	}
-	clear(posted) // the slice is reused, and must keep no member alive
+	g.applyMembers(now)
 	g.takeLoaded()
-	g.dropUnwanted(now)
-	g.expire(now)
-	g.expireTTLs(now)
-	g.remove(now)
-	g.completeWildcards(now)
+	g.mergeSubscriptions(now)
+	g.advanceContent(now)
 	g.dropStored(now)
 	g.replaceRepresentative(now)
-	g.assign()
-	g.applyStored(now) // before sendInterest, so that the first request lists what is stored
+	g.assign(now)
+	g.applyStored() // before sendInterest, so that the first request lists what is stored
 	g.sendInterest()
 	g.startUpstreams(now)
 	g.updateReachability(now)
-	g.applyStored(now)
-	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
-		g.publish()
-	}
+	g.applyStored()
+	g.publishIfDue(now)
 	g.wakeRoutes()
 	g.updateRefusals()
-	if g.idle(now) {
-		if g.registry.drop(g) {
-			return true
-		}
-		g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is about to join
+	if g.dropIfIdle(now) {
+		return true
 	}
-	if g.changed {
-		g.changed = false
-		g.counts.Store(g.count())
-		g.countStale()
-	}
+	g.publishCounts()
 	return false
 }
 
@@ -248,11 +225,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 			next = t
 		}
 	}
-	before(g.linger.next(g.settings().Linger))
-	before(g.nextExpiry())
-	if g.unpublished {
-		before(g.publishAt)
-	}
+	before(g.audience.Next(g.settings().Linger))
+	before(g.content.Next(g.removalDelay()))
+	before(g.publishAt)
 	if now.Before(g.answerBy) {
 		before(g.answerBy)
 	}
@@ -262,13 +237,8 @@ func (g *Group) wait(now time.Time) time.Duration {
 	if g.lacksRepresentative() {
 		before(g.represents.until)
 	}
-	delay := g.removalDelay()
 	for _, s := range g.stored {
 		before(s.Until)
-	}
-	for _, v := range g.views {
-		before(v.removals.due(delay))
-		before(v.completion.due)
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))
@@ -276,59 +246,117 @@ func (g *Group) wait(now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
-// apply applies an update to its view. The step that follows publishes it, now or later.
+// apply applies an update to the content. The step that follows publishes it, now or later.
 func (g *Group) apply(u update) {
-	changed, first := false, false
+	changed := false
 	defer func() { u.applied <- changed }()
 	if !u.Ended {
 		g.everAnswered.Store(true)
 	}
 	began := u.trace.Now()
-	v := find(g.views, u.Type)
-	if v == nil {
-		return // the type is no longer wanted
+	t := g.find(u.Type)
+	switch {
+	case t == nil: // the type is no longer wanted
+		return
+	case u.from != t.streamOf(u.Wildcard): // another stream carries the part now
+		t.metrics.NotRequested.Add(len(u.Changed))
+		return
 	}
-	if changed, first = g.applyToView(v, u.from, u.Update); changed {
-		g.publishSoon(time.Now())
+	did := t.content.Apply(u.Update, u.from.stream(), time.Now(), g.removalDelay())
+	t.metrics.NotRequested.Add(did.NotRequested)
+	t.metrics.Failures[telemetry.Kept].Add(did.KeptErrors)
+	t.metrics.Failures[telemetry.NoRoom].Add(did.DroppedErrors)
+	if changed = did.Changed; changed {
 		g.traces.Applied(u.trace, began)
-		// A client may be waiting for a first answer.
-		g.urgent = g.urgent || first
 	}
 }
 
-// publishSoon records that a view has a snapshot that is not published. The first one waits for
-// Settle, and later ones are published with it.
-func (g *Group) publishSoon(now time.Time) {
-	if !g.unpublished {
-		g.unpublished = true
-		g.publishAt = now.Add(g.settings().Settle)
-	}
-}
-
-// publish makes the newest snapshots the State of the group. Then it wakes the members that are
-// affected.
-func (g *Group) publish() {
-	g.unpublished, g.urgent, g.changed = false, false, true
-	g.gen++
-	began := g.traces.Now()
-	var snapshots []*snapshot.Snapshot
-	for _, v := range g.views {
-		if s := v.held.Load(); s != nil {
-			snapshots = append(snapshots, s)
+// advanceContent applies what time alone changes in the content.
+func (g *Group) advanceContent(now time.Time) {
+	delay := g.removalDelay()
+	for _, t := range g.allTypes() {
+		t.metrics.Dropped[telemetry.Expired].Add(t.content.Expire(now))
+		t.content.Remove(now, delay)
+		if h := t.wildcardOn; h != nil {
+			t.content.Complete(h.stream(), now)
+		}
+		if t.storeWriter != nil {
+			t.storeWriter.completed()
 		}
 	}
-	next := snapshot.NewState(g.id, g.gen, snapshots)
-	prev := g.state.Swap(next)
-	woken := 0
-	for _, v := range g.views {
-		woken += v.wake(prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
-	}
-	g.traces.Published(began, g.gen, woken)
 }
 
-func (g *Group) setViews(views []*View) {
-	g.views = views
-	g.types.Store(&views)
+// removalDelay returns how long deletions wait. They do not wait while no stream with clusters
+// or load assignments of the key also has listeners or routes.
+func (g *Group) removalDelay() time.Duration {
+	if g.routed.Load() == 0 {
+		return 0
+	}
+	return g.settings().RemovalDelay
+}
+
+// publishIfDue publishes the content if it is newer than the State. A change waits for Settle, and
+// later ones are published with it.
+func (g *Group) publishIfDue(now time.Time) {
+	unpublished, urgent := g.content.Unpublished()
+	if unpublished && g.publishAt.IsZero() {
+		g.publishAt = now.Add(g.settings().Settle)
+	}
+	if urgent || unpublished && !now.Before(g.publishAt) {
+		g.publish()
+	}
+}
+
+// publish makes the newest content the State of the group. Then it wakes the members that are
+// affected.
+func (g *Group) publish() {
+	g.publishAt, g.changed = time.Time{}, true
+	began := g.traces.Now()
+	next := g.content.Publish(g.id)
+	prev := g.state.Swap(next)
+	woken := 0
+	wake := func(m *member) {
+		m.waker.Wake()
+		woken++
+	}
+	for _, t := range g.allTypes() {
+		t.audience.Affected(prev.Snapshot(t.URL), next.Snapshot(t.URL), wake)
+	}
+	g.traces.Published(began, next.Gen, woken)
+}
+
+// dropIfIdle drops the key if it has been without members for long enough. It reports whether it did.
+func (g *Group) dropIfIdle(now time.Time) bool {
+	if !g.idle(now) {
+		return false
+	}
+	if g.registry.drop(g) {
+		return true
+	}
+	g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is about to join
+	return false
+}
+
+// idle reports whether the key has been without members for IdleTTL. The time does not count while
+// the origin could not send the held resources again (P52), and starts again when a stream opens.
+func (g *Group) idle(now time.Time) bool {
+	switch {
+	case g.idleSince.IsZero() || !g.connected() && g.content.Holds():
+		g.idleFrom = time.Time{}
+		return false
+	case g.idleFrom.IsZero():
+		g.idleFrom = now
+	}
+	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
+}
+
+// publishCounts publishes the Status if it changed.
+func (g *Group) publishCounts() {
+	if g.changed {
+		g.changed = false
+		g.counts.Store(g.count())
+		g.countStale()
+	}
 }
 
 // settings returns the settings in force.
@@ -340,13 +368,4 @@ func (g *Group) signal() {
 	case g.signals <- struct{}{}:
 	default:
 	}
-}
-
-// find returns the view of a type; nil if there is none.
-func find(views []*View, typ xds.TypeURL) *View {
-	i := slices.IndexFunc(views, func(v *View) bool { return v.typ.URL == typ })
-	if i < 0 {
-		return nil
-	}
-	return views[i]
 }

@@ -278,7 +278,7 @@ func TestSettle(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		time.Sleep(600 * time.Millisecond)
 		f.update(t, eds, false, "y=2")
-		equal(t, "held", content(f.sink.Newest(eds).Held("y")), "2")
+		equal(t, "held", contentOf(f.sink.Newest(eds).Held("y")), "2")
 		equal(t, "before it settled", a.sees(sub, "x")+a.sees(sub, "y"), "11")
 		equal(t, "woken before", a.woken(), 0)
 		time.Sleep(400 * time.Millisecond) // from the first change
@@ -325,7 +325,8 @@ func TestMailboxIsBounded(t *testing.T) {
 	g.step(time.Now())
 	equal(t, "woken", c.wakes, 1)
 	equal(t, "requested", w.feeds[0].requested(eds), "n-000999")
-	equal(t, "indexed", strings.Join(slices.Collect(g.views[0].names.All()), " "), "n-000999")
+	union, _ := g.allTypes()[0].audience.Union()
+	equal(t, "indexed", strings.Join(slices.Collect(union.All()), " "), "n-000999")
 }
 
 // A version that still settles is known before it is published.

@@ -4,79 +4,147 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/orchestrator/audience"
+	"xdsrelay/internal/orchestrator/content"
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// subscribe indexes a member's new subscription in place of its old one.
-func (v *View) subscribe(m *member, sub *snapshot.Subscription) {
-	was := m.sub
-	if was == sub {
-		return
-	}
-	v.touched = v.index.Replace(m, was, sub, v.touched)
-	m.sub = sub
+// groupType is one type of a group: what origins sent, who wants it, and the streams that carry it.
+// The group's goroutine owns it. Other goroutines read its constants, and what content.Type lets any
+// goroutine call.
+type groupType struct {
+	// These fields are constant.
+	xds.Type
+	content     *content.Type
+	audience    *audience.Type[*member]
+	metrics     *telemetry.Type
+	history     *history.Type
+	storeWriter *storeWriter // nil: nothing is stored
+
+	// wildcardOn and namesOn are the streams that carry the subscription. They differ; nil: nothing is
+	// subscribed (P50).
+	wildcardOn, namesOn *upstreamHandle
+	// again has the names to request again from the origin (P18, P25).
+	again []string
 }
 
-// subscribes reports whether anything of the type is subscribed.
-func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
-
-// sendInterest sets the interest of each upstream stream, if it changed.
-func (g *Group) sendInterest() {
-	for _, h := range g.upstreams() {
-		if now := interestOn(g.views, h); !now.Same(h.sent) {
-			h.sent, g.changed = now, true
-			h.source.SetInterest(now)
-		}
+// streamOf returns the upstream stream that carries a part; nil if none does.
+func (t *groupType) streamOf(wild bool) *upstreamHandle {
+	if wild {
+		return t.wildcardOn
 	}
-	for _, v := range g.views {
-		v.again = nil
-	}
+	return t.namesOn
 }
 
-// interestOn returns the interest for a stream. It omits types that no client wants (P64).
-func interestOn(views []*View, h *upstreamHandle) *snapshot.Interest {
-	out := new(snapshot.Interest)
-	for _, v := range views {
-		switch h {
-		case v.wildcardOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Wildcard: true})
-		case v.namesOn:
-			out.Types = append(out.Types, snapshot.TypeInterest{Type: v.typ.URL, Names: v.namesToRequest(views), Again: v.again})
+// addType adds a type to the group.
+func (g *Group) addType(typ xds.TypeURL) *groupType {
+	t := &groupType{Type: xds.TypeOf(typ), metrics: g.metrics.Type(typ)}
+	t.history = g.registry.history.NewType(t.Type)
+	t.content = g.content.Add(t.Type, t.history)
+	t.audience = g.audience.Add(t.content.Newest)
+	t.storeWriter = newStoreWriter(g, t)
+	if s := g.stored[typ]; s != nil {
+		t.content.SetStored(s.Snapshot)
+	}
+	types := append(slices.Clone(g.allTypes()), t)
+	g.types.Store(&types)
+	return t
+}
+
+// removeTypes removes the types for which remove returns true, and reports whether there was any.
+// What is stored of them stays on disk.
+func (g *Group) removeTypes(remove func(*groupType) bool) bool {
+	if !slices.ContainsFunc(g.allTypes(), remove) {
+		return false
+	}
+	types := slices.DeleteFunc(slices.Clone(g.allTypes()), func(t *groupType) bool {
+		gone := remove(t)
+		if gone {
+			g.content.Remove(t.content)
+			g.audience.Remove(t.audience)
+			t.history.Close()
+		}
+		return gone
+	})
+	g.types.Store(&types)
+	return true
+}
+
+// allTypes returns the types in the order of their first use. The caller must not change the slice.
+// Any goroutine may call it.
+func (g *Group) allTypes() []*groupType { return *g.types.Load() }
+
+// find returns a type; nil if no member ever wanted it. Any goroutine may call it.
+func (g *Group) find(typ xds.TypeURL) *groupType {
+	types := g.allTypes()
+	if i := slices.IndexFunc(types, func(t *groupType) bool { return t.URL == typ }); i >= 0 {
+		return types[i]
+	}
+	return nil
+}
+
+// mergeSubscriptions brings the group's subscription up to date with what members want. Names that
+// have lingered long enough are forgotten, with what they brought. So are do_not_cache resources that
+// no member wants any more (P63): they do not linger, not even if all members have left. Their names
+// leave the subscription too, so that the origin answers the next client that subscribes to them. The
+// same holds for the wildcard, with everything that it brought.
+func (g *Group) mergeSubscriptions(now time.Time) {
+	s := g.settings()
+	g.audience.Merge(now)
+	for _, t := range g.allTypes() {
+		for _, names := range t.content.Uncacheable() {
+			t.audience.Drop(names)
+		}
+		if t.content.WildcardUncacheable() {
+			t.audience.DropWildcard()
 		}
 	}
-	return out
+	g.audience.Expire(now, !g.wasEverOpen.Load() || g.connected(), s.Linger, s.Limits.NamesPerKey)
+	for _, t := range g.allTypes() {
+		names, wildcard := t.audience.Union()
+		changed, uncacheable := t.content.SetSubscribed(names, wildcard, t.audience.TakeForgotten())
+		t.metrics.Dropped[telemetry.Unwanted].Add(uncacheable)
+		g.changed = g.changed || changed
+	}
+	g.removeTypes(func(t *groupType) bool { return t.audience.Unused() })
+}
+
+// requestAgain requests names again that have no resource: see content.Type.RequestAgain.
+func (g *Group) requestAgain(t *groupType, names []string) {
+	if len(names) > 0 {
+		t.again = append(t.again, t.content.RequestAgain(names, time.Now(), g.settings().Linger)...)
+	}
 }
 
 // assign decides which stream carries the wildcard and which carries the names of each type. They
 // are never on the same stream: the part that came second uses a second stream. A part stays on its
 // stream for as long as it is subscribed. A stream that carries nothing is closed (P50).
-func (g *Group) assign() {
-	for _, v := range g.views {
-		v.assign(g)
+func (g *Group) assign(now time.Time) {
+	for _, t := range g.allTypes() {
+		_, wildcard := t.audience.Union()
+		names := t.content.ToRequest().Len() > 0
+		if !wildcard {
+			t.wildcardOn = nil
+		}
+		if !names {
+			t.namesOn = nil
+		}
+		if wildcard && t.wildcardOn == nil {
+			t.wildcardOn = g.otherThan(t.namesOn)
+			t.content.WildcardAssigned(now)
+		}
+		if names && t.namesOn == nil {
+			t.namesOn = g.otherThan(t.wildcardOn)
+		}
 	}
 	for _, h := range slices.Backward(g.upstreams()) {
-		carries := slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == h || v.namesOn == h })
+		carries := slices.ContainsFunc(g.allTypes(), func(t *groupType) bool { return t.wildcardOn == h || t.namesOn == h })
 		if !carries && len(g.upstreams()) > 1 {
 			g.closeUpstream(h)
 		}
-	}
-}
-
-// assign assigns the two parts of a type to streams.
-func (v *View) assign(g *Group) {
-	if !v.wildcard {
-		v.wildcardOn = nil
-	}
-	names := v.namesToRequest(g.views)
-	if names.Len() == 0 {
-		v.namesOn = nil
-	}
-	if v.wildcard && v.wildcardOn == nil {
-		v.wildcardOn = g.otherThan(v.namesOn)
-		v.completion = completion{requested: time.Now()}
-	}
-	if names.Len() > 0 && v.namesOn == nil {
-		v.namesOn = g.otherThan(v.wildcardOn)
 	}
 }
 
@@ -89,6 +157,33 @@ func (g *Group) otherThan(h *upstreamHandle) *upstreamHandle {
 		}
 	}
 	return g.openSecond()
+}
+
+// sendInterest sets the interest of each upstream stream, if it changed.
+func (g *Group) sendInterest() {
+	for _, h := range g.upstreams() {
+		if now := interestOn(g.allTypes(), h); !now.Same(h.sent) {
+			h.sent, g.changed = now, true
+			h.source.SetInterest(now)
+		}
+	}
+	for _, t := range g.allTypes() {
+		t.again = nil
+	}
+}
+
+// interestOn returns the interest for a stream. It omits types that no client wants (P64).
+func interestOn(types []*groupType, h *upstreamHandle) *snapshot.Interest {
+	out := new(snapshot.Interest)
+	for _, t := range types {
+		switch h {
+		case t.wildcardOn:
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Wildcard: true})
+		case t.namesOn:
+			out.Types = append(out.Types, snapshot.TypeInterest{Type: t.URL, Names: t.content.ToRequest(), Again: t.again})
+		}
+	}
+	return out
 }
 
 // subscribes reports whether the group subscribes to anything.

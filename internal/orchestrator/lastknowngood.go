@@ -22,11 +22,11 @@ type Store interface {
 	Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot)
 }
 
-// storeWriter stores the newest generation of a view that any client acknowledged (P66). It is
+// storeWriter stores the newest generation of a type that any client acknowledged (P66). It is
 // safe for concurrent use.
 type storeWriter struct {
 	group  *Group
-	view   *View
+	typ    *groupType
 	newest atomic.Pointer[snapshot.Snapshot] // the newest stored one; nil: none
 	// partial is the newest that was acknowledged while the answer to the wildcard was not
 	// complete; nil: none.
@@ -34,11 +34,11 @@ type storeWriter struct {
 }
 
 // newStoreWriter returns nil if nothing is stored: Secrets are never written to disk (P6).
-func newStoreWriter(g *Group, v *View) *storeWriter {
-	if g.opts.Store == nil || v.typ.Secret {
+func newStoreWriter(g *Group, t *groupType) *storeWriter {
+	if g.opts.Store == nil || t.Secret {
 		return nil
 	}
-	return &storeWriter{group: g, view: v}
+	return &storeWriter{group: g, typ: t}
 }
 
 // acked stores a generation that a client acknowledged. It does not store an older one, or one with
@@ -61,7 +61,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 			continue
 		}
 		if was == nil || !s.SameResources(was) || s.Answered != was.Answered || s.OriginVersion() != was.OriginVersion() || s.Origin != was.Origin {
-			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, k.newest.Load()) // a newer one may have been noted since
+			k.group.opts.Store.Put(k.group.key, k.typ.URL, k.newest.Load()) // a newer one may have been noted since
 		}
 		return
 	}
@@ -70,7 +70,7 @@ func (k *storeWriter) acked(s *snapshot.Snapshot) {
 // completed stores the held snapshot, if the answer to the wildcard is complete by now and a client
 // acknowledged the same content before it was.
 func (k *storeWriter) completed() {
-	held := k.view.held.Load()
+	held := k.typ.content.Newest()
 	p := k.partial.Load()
 	if p == nil || !held.Complete {
 		return
@@ -86,11 +86,11 @@ func (r *Registry) Generations() iter.Seq[store.Generation] {
 	groups := r.Groups()
 	return func(yield func(store.Generation) bool) {
 		for _, g := range groups {
-			for _, v := range *g.types.Load() {
-				if v.storeWriter == nil {
+			for _, t := range g.allTypes() {
+				if t.storeWriter == nil {
 					continue
 				}
-				if s := v.storeWriter.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: v.typ.URL, Snapshot: s, Confirmed: g.responded()}) {
+				if s := t.storeWriter.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: t.URL, Snapshot: s, Confirmed: g.responded()}) {
 					return
 				}
 			}
@@ -128,18 +128,18 @@ func (g *Group) takeLoaded() {
 	}
 	g.loading, g.stored = false, *stored
 	for typ, s := range g.stored {
-		if v := find(g.views, typ); v != nil {
-			v.stored.Store(s.Snapshot)
+		if t := g.find(typ); t != nil {
+			t.content.SetStored(s.Snapshot)
 		}
 	}
 	g.applyStoredDue = true
 	g.reported = nil // members may have been refused for want of it
 }
 
-// applyStored puts stored resources into the views, for subscribed names that are unknown (P66). It
+// applyStored puts stored resources into the content, for subscribed names that are unknown (P66). It
 // does so while the origin is unreachable, or while the open stream has had no response for
 // FirstAnswerTimeout. The origin's answers replace them name by name.
-func (g *Group) applyStored(now time.Time) {
+func (g *Group) applyStored() {
 	if !g.serveStored {
 		g.applyStoredDue, g.servedStoredLogged = true, false
 		return
@@ -150,23 +150,11 @@ func (g *Group) applyStored(now time.Time) {
 	g.applyStoredDue = false
 	var types []string
 	resources := 0
-	for _, v := range g.views {
-		stored := v.stored.Load()
-		if stored == nil {
-			continue
+	for _, t := range g.allTypes() {
+		if n, applied := t.content.ApplyStored(); applied {
+			resources += n
+			types = append(types, t.Label())
 		}
-		updates := v.missingStored(stored)
-		if len(updates) == 0 {
-			continue
-		}
-		for _, u := range updates {
-			v.builder.ApplyStored(u)
-			resources += len(u.Changed)
-		}
-		v.snapshot(g.gen + 1)
-		g.publishSoon(now)
-		g.urgent = true
-		types = append(types, v.typ.Label())
 	}
 	if len(types) == 0 {
 		return
@@ -181,59 +169,18 @@ func (g *Group) applyStored(now time.Time) {
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
-// missingStored returns the stored resources for unknown subscribed names, as updates of the origin
-// that sent them. If only the wildcard brought a resource, a client that subscribes to its name
-// gets it too.
-func (v *View) missingStored(stored *snapshot.Snapshot) (out []snapshot.Update) {
-	held := v.held.Load()
-	update := func(wild bool) snapshot.Update {
-		return snapshot.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.OriginVersion(), Wildcard: wild, Received: stored.Received}
-	}
-	wild := v.wildcard && stored.Answered && !answered(held)
-	if wild {
-		u := update(true)
-		for r := range stored.Part(true).Resources {
-			if r.Storable() {
-				u.Changed = append(u.Changed, r)
-			}
-		}
-		out = append(out, u)
-	}
-	u := update(false)
-	taken := make(map[string]bool)
-	for name := range v.names.All() {
-		if held.Part(false).Known(name) || held.Part(true).Held(name) != nil {
-			continue
-		}
-		for _, n := range append(stored.NamesByAlias(name), name) {
-			r := stored.Part(false).Held(n)
-			if r == nil && !wild {
-				r = stored.Part(true).Held(n)
-			}
-			if r.Storable() && !taken[n] {
-				taken[n] = true
-				u.Changed = append(u.Changed, r)
-			}
-		}
-	}
-	if len(u.Changed) > 0 {
-		out = append(out, u)
-	}
-	return out
-}
-
 // dropStored forgets stored snapshots that must not be served any more. Either they are older than
 // store.max_age, or a client acknowledged the generation that replaced them in the store.
 func (g *Group) dropStored(now time.Time) {
 	for typ, s := range g.stored {
-		v := find(g.views, typ)
+		t := g.find(typ)
 		old := !s.Until.IsZero() && !now.Before(s.Until)
-		if !old && (v == nil || v.storeWriter.newest.Load() == nil) {
+		if !old && (t == nil || t.storeWriter.newest.Load() == nil) {
 			continue
 		}
 		delete(g.stored, typ)
-		if v != nil {
-			v.stored.Store(nil)
+		if t != nil {
+			t.content.SetStored(nil)
 		}
 	}
 }
@@ -241,8 +188,8 @@ func (g *Group) dropStored(now time.Time) {
 // countStale counts the types that are served from the store, and logs when none is left.
 func (g *Group) countStale() {
 	n := 0
-	for _, v := range g.views {
-		if s := v.held.Load(); s != nil && s.Stale {
+	for _, t := range g.allTypes() {
+		if s := t.content.Newest(); s != nil && s.Stale {
 			n++
 		}
 	}

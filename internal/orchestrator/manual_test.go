@@ -11,15 +11,14 @@ import (
 )
 
 // manual makes a group without a goroutine: the test calls step. It has the
-// view of typ.
-func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
+// type typ.
+func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *groupType) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.metrics = w.reg.opts.Metrics.Key(g.key)
-	v := newView(xds.TypeOf(typ), g.metrics.Type(typ), w.reg.history)
-	v.members++ // it never leaves
-	g.setViews([]*View{v})
-	return g, v
+	t := g.addType(typ)
+	t.audience.Join() // it never leaves
+	return g, t
 }
 
 // member makes a member of a group that is unknown to the registry.

@@ -26,7 +26,7 @@ type member struct {
 	peer  string
 	waker fanout.Waker
 
-	// storeWriter is that of the view. The group's goroutine sets it when it adds the member. Nil:
+	// storeWriter is that of the type. The group's goroutine sets it when it adds the member. Nil:
 	// nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
@@ -42,7 +42,7 @@ type member struct {
 	routed bool
 
 	// The group's goroutine owns the fields below.
-	view    *View                  // nil: not added yet, or refused for types_per_key
+	joined  *groupType             // nil: not added yet, or refused for types_per_key
 	sub     *snapshot.Subscription // the one in the index
 	known   bool                   // the group has added it
 	ended   bool                   // the group ended its stream; it has not left yet
@@ -58,10 +58,7 @@ func (m *member) State() *snapshot.State { return m.group.state.Load() }
 
 // Newest implements fanout.Member.
 func (m *member) Newest() *snapshot.Snapshot {
-	if v := m.group.View(m.typ); v != nil {
-		return v.held.Load()
-	}
-	return nil
+	return m.group.Newest(m.typ)
 }
 
 func (m *member) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
@@ -74,8 +71,11 @@ func (m *member) Subscribe(sub *snapshot.Subscription) {
 
 func (m *member) Resubscribe(names []string) {
 	m.group.post(m, func(c *changes) {
+		if c.again == nil {
+			c.again = make(map[string]struct{})
+		}
 		for _, n := range names {
-			put(&c.again, n, struct{}{})
+			c.again[n] = struct{}{}
 		}
 	})
 }
@@ -109,7 +109,7 @@ func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
 	})
 }
 
-// setNacks tells the group whether the client NACKs something (P15: see View.nacking).
+// setNacks tells the group whether the client NACKs something (P15: see audience.Type.Affected).
 func (m *member) setNacks(nacks bool) {
 	if m.nacks.Swap(nacks) || nacks {
 		m.group.post(m, func(c *changes) { c.nacks = &nacks })
@@ -122,7 +122,7 @@ func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
-	if v := m.group.View(m.typ); v != nil && v.typ.DelayRemovals && v.removals.ack(gen) {
+	if t := m.group.find(m.typ); t != nil && t.content.Acked(gen) {
 		m.group.signal()
 	}
 }
@@ -205,6 +205,19 @@ func (g *Group) post(m *member, write func(*changes)) {
 	g.signal()
 }
 
+// applyMembers applies the changes that members posted.
+func (g *Group) applyMembers(now time.Time) {
+	posted := g.mailbox.take()
+	for _, c := range posted {
+		g.applyMember(c)
+	}
+	if len(posted) > 0 {
+		g.countMembers(now)
+		g.changed = true
+	}
+	clear(posted) // the slice is reused, and must keep no member alive
+}
+
 // applyMember applies the changes of a member. A member with a new subscription or a NACK is woken
 // in any case, because an update that came before the group knew of it has not woken it.
 func (g *Group) applyMember(c memberChanges) {
@@ -223,28 +236,24 @@ func (g *Group) applyMember(c memberChanges) {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
 		// Nothing is changed before, because a client may come back again and again (P16). If the limit
 		// was lowered, it ends only a client that makes the key larger.
-		limit, used := g.settings().Limits.NamesPerKey, 0
-		for _, v := range g.views {
-			used += v.index.Weight()
-		}
-		if limit > 0 && used+c.sub.Names.Weight() > limit && m.view.index.GrowsBy(m.sub, c.sub, max(limit-used, 0)) {
-			m.view.subscribe(m, snapshot.Nothing)
-			m.view.setNacking(m, false)
+		if limit := g.settings().Limits.NamesPerKey; m.joined.audience.Exceeds(limit, m.sub, c.sub) {
+			m.joined.audience.Withdraw(m, m.sub)
+			m.sub = snapshot.Nothing
 			r := fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit)
 			m.ended, m.ending = true, time.AfterFunc(refuseAfter, func() { m.waker.End(r) })
 			return
 		}
-		added := m.view.absent(m.sub, c.sub)
-		m.view.subscribe(m, c.sub)
-		g.linger.frozen = false
-		g.requestAgain(m.view, added)
+		absent := m.joined.content.Absent(m.sub, c.sub)
+		m.joined.audience.Subscribe(m, m.sub, c.sub)
+		m.sub = c.sub
+		g.requestAgain(m.joined, absent)
 	}
 	if len(c.again) > 0 {
-		g.requestAgain(m.view, slices.Sorted(maps.Keys(c.again)))
+		g.requestAgain(m.joined, slices.Sorted(maps.Keys(c.again)))
 	}
 	if c.nacks != nil {
-		m.view.setNacking(m, *c.nacks)
+		m.joined.audience.SetNacking(m, *c.nacks)
 	}
 	if c.sub != nil || c.nacks != nil && *c.nacks {
 		m.waker.Wake()
@@ -255,42 +264,37 @@ func (g *Group) applyMember(c memberChanges) {
 // those that it had before, they would cost the key and its origin as much again (P16).
 const refuseAfter = 5 * time.Second
 
-// addMember adds a member to the view of its type, which it makes if there is none.
+// addMember adds a member to its type, which it makes if there is none.
 func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
 	g.represents.count(m, 1)
 	g.countUserAgent(m.node, 1)
-	v := find(g.views, m.typ)
-	if v == nil {
-		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
+	t := g.find(m.typ)
+	if t == nil {
+		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
 			m.ended = true
 			m.waker.End(fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
-		v = newView(xds.TypeOf(m.typ), g.metrics.Type(m.typ), g.registry.history)
-		v.storeWriter = newStoreWriter(g, v)
-		if s := g.stored[m.typ]; s != nil {
-			v.stored.Store(s.Snapshot)
-		}
-		g.setViews(append(slices.Clone(g.views), v))
+		t = g.addType(m.typ)
 	}
-	m.view = v
-	m.storeWriter.Store(v.storeWriter)
-	v.members++
+	m.joined = t
+	m.storeWriter.Store(t.storeWriter)
+	t.audience.Join()
 }
 
 // countUserAgent counts the user agent of a member or of the representative, and shows whether they
 // differ.
 func (g *Group) countUserAgent(of *xds.Node, n int) {
 	switch {
-	case !g.userAgents.Count(of.UserAgent, n, time.Now()):
+	case !g.audience.UserAgents.Count(of.UserAgent, n, time.Now()):
 	case n < 0:
 		g.opts.Metrics.MixedUserAgentKeys.Add(-1)
 	default:
 		g.opts.Metrics.MixedUserAgentKeys.Add(1)
-		names := g.userAgents.Mixed.Names
+		names := g.audience.UserAgents.Mixed.Names
 		g.log.Warn("clients of a key differ in user agent", "user_agent", names[0], "other_user_agent", names[1], "node", history.ClipName(of.ID))
 	}
 }
@@ -298,17 +302,9 @@ func (g *Group) countUserAgent(of *xds.Node, n int) {
 // makeRoom drops a type without members to make room for a wanted one. It reports false if there is
 // none. The stored content of the type stays on disk.
 func (g *Group) makeRoom() bool {
-	i := slices.IndexFunc(g.views, func(v *View) bool { return v.members == 0 })
-	if i < 0 {
-		return false
-	}
-	for at := range g.views[i].lingering {
-		g.linger.endLinger(g.views[i], at)
-	}
-	g.publishSoon(time.Now())
-	g.views[i].history.Close()
-	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
-	return true
+	all := g.allTypes()
+	i := slices.IndexFunc(all, func(t *groupType) bool { return t.audience.Members() == 0 })
+	return i >= 0 && g.removeTypes(func(t *groupType) bool { return t == all[i] })
 }
 
 // removeMember removes a member. Its Waker is not called from here on.
@@ -323,10 +319,9 @@ func (g *Group) removeMember(m *member) {
 	delete(g.members, m)
 	g.represents.count(m, -1)
 	g.countUserAgent(m.node, -1)
-	if m.view != nil {
-		m.view.subscribe(m, snapshot.Nothing)
-		m.view.setNacking(m, false)
-		m.view.members--
+	if m.joined != nil {
+		m.joined.audience.Leave(m, m.sub)
+		m.sub = snapshot.Nothing
 	}
 }
 
@@ -335,9 +330,9 @@ func (g *Group) countMembers(now time.Time) {
 	if len(g.members) == 0 {
 		// The last member left in this step, or left before it was added.
 		g.idleSince, g.idleFrom = now, time.Time{}
-		g.linger.frozen = true
-		for _, v := range g.views {
-			if s := v.held.Load(); s != nil {
+		g.audience.Freeze()
+		for _, t := range g.allTypes() {
+			if s := t.content.Newest(); s != nil {
 				s.Release() // the next member may come much later
 			}
 		}

@@ -20,7 +20,7 @@ type Options struct {
 	// NewSource makes the upstream stream of a key; it starts nothing. first is nil for the key's
 	// first stream. The second stream uses the origin of the first one (P50).
 	NewSource func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) Source
-	// SotWOrigins says that upstream streams use SotW (P52: followers.go).
+	// SotWOrigins says that upstream streams use SotW (P52: content/omitted.go).
 	SotWOrigins bool
 	// Node returns the node that is sent upstream for a key whose first client has this node. Nil
 	// means the client's own (P58).

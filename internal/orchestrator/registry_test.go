@@ -394,14 +394,16 @@ func TestP16_RefusedNamesChangeNothing(t *testing.T) {
 	o := options(t)
 	o.Limits.NamesPerKey = 4
 	w := newRegistryFixture(t, o)
-	g, v := w.manual(eds)
+	g, _ := w.manual(eds)
 	_, a := w.member(g, eds)
 	g.applyMember(memberChanges{a, changes{sub: subscription("x", "y")}})
 	g.step(time.Now())
+	said := w.feeds[0].said()
 	_, b := w.member(g, eds)
 	g.applyMember(memberChanges{b, changes{sub: subscription(names("n", 3)...)}})
 	equal(t, "refused", b.ended, true)
-	equal(t, "names touched", len(v.touched), 0)
+	g.step(time.Now())
+	equal(t, "told the origin", w.feeds[0].said(), said)
 	g.removeMember(b)
 	equal(t, "told although it left", b.ending.Stop(), false)
 }

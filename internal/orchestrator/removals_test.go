@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -90,7 +89,7 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 		equal(t, "good", c.sees(subscription("*"), "good"), "1")
 		pass(5 * time.Second)
 		equal(t, "good", c.sees(subscription("*"), "good"), "-")
-		equal(t, "what is remembered of additions", len(c.of().view.removals.added), 0)
+		w.check()
 	})
 }
 
@@ -174,35 +173,4 @@ func TestP36_NamesThatWait(t *testing.T) {
 		pass(5 * time.Second)
 		equal(t, "y", c.sees(sub, "y"), "?")
 	})
-}
-
-// Deletions that wait cost nothing in the steps until they are due, however many they are. They end
-// in the order in which they came, and one that ends early leaves the others.
-func TestP36_WaitingDeletionsCostNothing(t *testing.T) {
-	const n, delay = 100_000, 5 * time.Second
-	o := options(t)
-	o.RemovalDelay = delay
-	w := newRegistryFixture(t, o)
-	_, v := w.manual(cds)
-	r, start := &v.removals, time.Now()
-	for i := range n {
-		r.wait(partName{i%2 == 0, fmt.Sprint(i)}, start.Add(time.Duration(i)))
-	}
-	began := time.Now()
-	for range 1000 {
-		v.remove(start, delay, 1)
-		equal(t, "due", r.due(delay), start.Add(delay))
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("1000 steps with %d deletions that wait take %v", n, took)
-	}
-	r.forget([]string{"1"}, false)
-	v.remove(start.Add(delay), delay, 1)
-	equal(t, "due", r.due(delay), start.Add(delay+2))
-	v.remove(start.Add(delay+9), delay, 1)
-	equal(t, "due", r.due(delay), start.Add(delay+10))
-	r.forget(nil, true) // the wildcard's
-	v.remove(start.Add(delay+10), delay, 1)
-	equal(t, "due", r.due(delay), start.Add(delay+11))
-	equal(t, "waiting", len(r.waiting), n/2-5)
 }

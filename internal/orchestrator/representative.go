@@ -52,8 +52,8 @@ func (g *Group) replaceRepresentative(now time.Time) {
 		}
 	}
 	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
-	for _, v := range g.views {
-		v.wildcardOn, v.namesOn = nil, nil // assign assigns them to the new stream
+	for _, t := range g.allTypes() {
+		t.wildcardOn, t.namesOn = nil, nil // assign assigns them to the new stream
 	}
 }
 

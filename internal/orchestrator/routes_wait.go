@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xdsrelay/internal/orchestrator/subscriptions"
+	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -67,7 +67,7 @@ func (g *Group) routesMayWait() time.Duration {
 
 // clustersComplete reports whether members see a complete answer to the wildcard of clusters.
 func (g *Group) clustersComplete() bool {
-	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(subscriptions.EverythingResumed)
+	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(audience.EverythingResumed)
 }
 
 // wakeRoutes wakes the members that may wait for clusters, if that has become shorter.
@@ -78,7 +78,7 @@ func (g *Group) wakeRoutes() {
 		return
 	}
 	for m := range g.members {
-		if m.view != nil && m.view.typ.RefersToClusters && m.sub.Resumed && !m.ended {
+		if m.joined != nil && m.joined.RefersToClusters && m.sub.Resumed && !m.ended {
 			m.waker.Wake()
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/orchestrator/history"
-	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -32,7 +32,7 @@ func (r *Registry) Groups() []*Group {
 func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
 
 // MixedUserAgents describes a key whose members differ in their user agent.
-type MixedUserAgents = subscriptions.MixedUserAgents
+type MixedUserAgents = audience.MixedUserAgents
 
 // Status is what a group has published about itself.
 type Status struct {
@@ -70,10 +70,11 @@ type TypeStatus struct {
 func (g *Group) count() *Status {
 	s := &Status{
 		Key: g.key, Node: g.node, Since: g.since,
-		Members: len(g.members), OtherUserAgents: g.userAgents.Others(), Mixed: g.userAgents.Mixed, IdleSince: g.idleSince,
+		Members: len(g.members), OtherUserAgents: g.audience.UserAgents.Others(), Mixed: g.audience.UserAgents.Mixed, IdleSince: g.idleSince,
 	}
-	for _, v := range g.views {
-		s.Types = append(s.Types, TypeStatus{v.typ, v.members, v.wildcard, v.names})
+	for _, t := range g.allTypes() {
+		names, wildcard := t.audience.Union()
+		s.Types = append(s.Types, TypeStatus{t.Type, t.audience.Members(), wildcard, names})
 	}
 	return s
 }
@@ -96,33 +97,40 @@ func (g *Group) Status() Status {
 // Nacks returns the NACKs of the group's members.
 func (g *Group) Nacks() *history.Nacks { return g.nacks }
 
-// View returns the view of a type; nil if there is none.
-func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
+// Newest returns the newest snapshot of a type, published or not; nil: there is none. Any goroutine
+// may call it.
+func (g *Group) Newest(typ xds.TypeURL) *snapshot.Snapshot {
+	if t := g.find(typ); t != nil {
+		return t.content.Newest()
+	}
+	return nil
+}
+
+// Versions returns the newest versions of a type, the newest first. Any goroutine may call it.
+func (g *Group) Versions(typ xds.TypeURL) []*snapshot.VersionProgress {
+	if t := g.find(typ); t != nil {
+		return t.history.Versions()
+	}
+	return nil
+}
 
 // Differences returns what differs between what a client was offered of a type and what it has: see
 // snapshot.Past. Any goroutine may call it.
 func (g *Group) Differences(typ xds.TypeURL, o *snapshot.Offer, most int) (out []snapshot.Difference, more int, known bool) {
-	v := g.View(typ)
-	if v == nil {
+	t := g.find(typ)
+	if t == nil {
 		return nil, 0, false
 	}
-	return v.history.Past(v.Held()).Differences(o, most)
+	return t.history.Past(t.content.Newest()).Differences(o, most)
 }
 
 // Held returns the newest snapshot of each type, in the order in which the types were first used.
 // It copies nothing.
 func (g *Group) Held() (out []*snapshot.Snapshot) {
-	for _, v := range *g.types.Load() {
-		if s := v.Held(); s != nil {
+	for _, t := range g.allTypes() {
+		if s := t.content.Newest(); s != nil {
 			out = append(out, s)
 		}
 	}
 	return out
 }
-
-// Held returns the newest snapshot, published or not; nil: there is none. Any goroutine may
-// call it.
-func (v *View) Held() *snapshot.Snapshot { return v.held.Load() }
-
-// History returns the history of the type. Any goroutine may call it.
-func (v *View) History() *history.Type { return v.history }

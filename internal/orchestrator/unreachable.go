@@ -52,25 +52,25 @@ func (g *Group) updateRefusals() {
 		}
 		return
 	}
-	// Many members have the same view and subscription: each pair is checked once.
-	type viewSubscription struct {
-		view *View
-		sub  *snapshot.Subscription
+	// Many members have the same type and subscription: each pair is checked once.
+	type typeSubscription struct {
+		typ *groupType
+		sub *snapshot.Subscription
 	}
-	has := make(map[viewSubscription]bool)
+	has := make(map[typeSubscription]bool)
 	if s := g.reachStatus(); s != g.reported {
 		g.reported = s
 		g.refusal.Store(nil) // the reason may have changed
 		changed = slices.Collect(maps.Keys(g.members))
 	}
 	for _, m := range changed {
-		if !m.known || m.ended || m.view == nil {
+		if !m.known || m.ended || m.joined == nil {
 			continue
 		}
-		of := viewSubscription{m.view, m.sub}
+		of := typeSubscription{m.joined, m.sub}
 		is, known := has[of]
 		if !known {
-			is = m.sub.Empty() || m.view.has(m.sub) || !attempted(g.reported, m)
+			is = m.sub.Empty() || m.joined.content.Has(m.sub) || !attempted(g.reported, m)
 			has[of] = is
 		}
 		if is {
@@ -133,33 +133,4 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		g.log.Warn("clients refused: "+problem, args...)
 	}
 	return r
-}
-
-// has reports whether anything that sub subscribes to is held, answered or stored.
-func (v *View) has(sub *snapshot.Subscription) bool {
-	held, stored := v.held.Load(), v.stored.Load()
-	if sub.Wildcard && (answered(held) || answered(stored)) {
-		return true
-	}
-	for name := range sub.Names.All() {
-		if !held.Part(false).HasNoAnswer(name) || serves(held, name) || serves(stored, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// serves reports whether a client that subscribes to name gets a resource, even if it is the
-// wildcard's (P50).
-func serves(s *snapshot.Snapshot, name string) bool {
-	return s.Held(name) != nil || len(s.NamesByAlias(name)) > 0
-}
-
-// holds reports whether there is anything to serve: a resource, or the origin's statement that
-// there is none.
-func (g *Group) holds() bool {
-	return slices.ContainsFunc(g.views, func(v *View) bool {
-		s := v.held.Load()
-		return s.Len() > 0 || s.AbsentNames() > 0 || s.ErrorCount() > 0 || answered(s)
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/orchestrator/content"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -48,14 +49,14 @@ func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 
 // Newest implements upstream.Sink.
 func (h *upstreamHandle) Newest(typ xds.TypeURL) *snapshot.Snapshot {
-	v := h.group.View(typ)
-	if v == nil {
+	t := h.group.find(typ)
+	if t == nil {
 		return nil
 	}
-	if s := v.held.Load(); s != nil {
+	if s := t.content.Newest(); s != nil {
 		return s
 	}
-	return v.stored.Load() // the first request lists it, as if another origin had sent it (P66)
+	return t.content.Stored() // the first request lists it, as if another origin had sent it (P66)
 }
 
 // errDropped ends a stream whose group has ended.
@@ -91,6 +92,12 @@ func (h *upstreamHandle) Status(s upstream.Status) {
 
 // connected reports whether the stream is open. Any goroutine may call it.
 func (h *upstreamHandle) connected() bool { return h.status.Load().Connected }
+
+// stream returns the newest stream.
+func (h *upstreamHandle) stream() content.Stream {
+	s := h.status.Load()
+	return content.Stream{Number: s.Stream, OpenedAt: s.OpenedAt, Open: s.Connected}
+}
 
 // run runs the upstream stream. If the stream fails for good, the group keeps what it holds.
 func (h *upstreamHandle) run(ctx context.Context) {

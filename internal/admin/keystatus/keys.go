@@ -141,9 +141,7 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 	}
 	k := keyOf(g, r.waiting(), time.Now())
 	for i := range k.Types {
-		if v := g.View(xds.TypeURL(k.Types[i].Type)); v != nil {
-			k.Types[i].Versions = versionsOf(v)
-		}
+		k.Types[i].Versions = versionsOf(g.Versions(xds.TypeURL(k.Types[i].Type)))
 	}
 	k.NacksTotal, k.Nacks = g.Nacks().All()
 	return k, true

@@ -152,12 +152,8 @@ func (r *Reader) find(p *Progress, of *Awaited) (in generations) {
 		return in
 	}
 	p.InUse = true
-	v := g.View(of.Type)
-	if v == nil {
-		return in
-	}
-	all := v.History().Versions() // before Held, so that no version is newer than what is held
-	newest := v.Held()
+	all := g.Versions(of.Type) // before Newest, so that no version is newer than what is held
+	newest := g.Newest(of.Type)
 	if newest == nil || len(all) == 0 {
 		return in
 	}

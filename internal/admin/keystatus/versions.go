@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -65,8 +64,7 @@ type Laggard struct {
 
 // versionsOf returns the newest versions of a type, the newest first. Count adds the numbers
 // of present clients.
-func versionsOf(v *orchestrator.View) []Version {
-	all := v.History().Versions()
+func versionsOf(all []*snapshot.VersionProgress) []Version {
 	out := make([]Version, 0, len(all))
 	for i, r := range all {
 		c := r.Counts()

@@ -59,7 +59,7 @@ func TestVersionsOfAKey(t *testing.T) {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}
-		older := generationsOf(w.registry.Group(web).View(cds).History().Versions(), 1)
+		older := generationsOf(w.registry.Group(web).Versions(cds), 1)
 		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
 		no1 := at("no1", 1, held.Gen-2, true)
 		equal(t, "a refusal of v1, for v1", versionStateOf(&no1, older), nacking)

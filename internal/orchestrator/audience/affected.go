@@ -1,14 +1,14 @@
-package subscriptions
+package audience
 
 import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Affected calls wake for each member for which next differs from prev. It also does so for each
+// affected calls wake for each member for which next differs from prev. It also does so for each
 // member that subscribes to a resource whose TTL was renewed in between (P62). It calls wake once
 // for each of them. The cost follows the number of changed names and of affected members:
 // subscriptions to other names cost nothing.
-func (x *Index[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
+func (x *index[M]) affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.round++
 	once := func(s *subscribers[M]) {
 		if s.round == x.round {
@@ -24,7 +24,7 @@ func (x *Index[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 }
 
 // changed calls once for the subscriptions whose members see a difference in next.
-func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers[M])) {
+func (x *index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers[M])) {
 	if prev == next {
 		return
 	}
@@ -62,7 +62,7 @@ func (x *Index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers
 
 // changedAliases looks at the subscriptions that have an alias or a glob of the resource held under
 // d's name in either snapshot. It calls once for those that see a difference.
-func (x *Index[M]) changedAliases(d *difference, once func(*subscribers[M])) {
+func (x *index[M]) changedAliases(d *difference, once func(*subscribers[M])) {
 	look := func(alias string) bool {
 		for _, c := range x.names[alias].list {
 			for _, s := range c.subs.list {
@@ -79,7 +79,7 @@ func (x *Index[M]) changedAliases(d *difference, once func(*subscribers[M])) {
 
 // renewed calls once for the subscriptions that have names whose TTL was renewed between the
 // two snapshots.
-func (x *Index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscribers[M])) {
+func (x *index[M]) renewed(prev, next *snapshot.Snapshot, once func(*subscribers[M])) {
 	for i, name := range next.Renewed(prev, Everything) {
 		for _, c := range x.names[name].list {
 			for _, s := range c.subs.list {

@@ -1,4 +1,4 @@
-package orchestrator
+package content
 
 import (
 	"slices"
@@ -15,35 +15,32 @@ import (
 //
 // A request to a delta origin has only the names that change, so nothing is omitted there.
 
-// applyToView applies an update to its view. With a SotW origin it also decides which names requests
-// for the following type omit.
-func (g *Group) applyToView(v *View, from *upstreamHandle, u snapshot.Update) (changed, first bool) {
-	was := v.part(u.Wildcard)
-	changed, first = v.apply(from, u, g.removalDelay(), g.gen+1)
-	follower := find(g.views, v.typ.Follower)
-	if !g.opts.SotWOrigins || follower == nil || from != v.streamOf(u.Wildcard) {
-		return changed, first
+// omitFollowers decides, after update u, which names requests for the following type omit. was is the
+// snapshot before u.
+func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now time.Time) {
+	i := slices.IndexFunc(t.of.types, func(o *Type) bool { return o.typ.URL == t.typ.Follower })
+	if !t.of.sotw || i < 0 {
+		return
 	}
 	removed := make(map[string]partName) // names to which u may have removed the last cluster, with that
 	for _, name := range u.Removed {
-		if had := was.Held(name); had != nil {
+		if had := was.Part(u.Wildcard).Held(name); had != nil {
 			removed[had.Follows] = partName{u.Wildcard, name}
 		}
 	}
 	for _, r := range u.Changed {
-		if had := was.Held(r.Name); had != nil && had.Follows != r.Follows {
+		if had := was.Part(u.Wildcard).Held(r.Name); had != nil && had.Follows != r.Follows {
 			removed[had.Follows] = partName{u.Wildcard, r.Name}
 		}
 	}
-	follower.omit(removed, v)
-	return changed, first
+	t.of.types[i].omit(removed, t, now)
 }
 
 // omit omits those of the removed names to which no resource of the leader leads, and ends that for
 // names to which one leads again. If there are names, the cost follows the number of resources, as
 // that of a SotW response does.
-func (v *View) omit(removed map[string]partName, leader *View) {
-	if len(removed)+len(v.omitted) == 0 {
+func (t *Type) omit(removed map[string]partName, leader *Type, now time.Time) {
+	if len(removed)+len(t.omitted) == 0 {
 		return
 	}
 	leads := make(map[string]bool)
@@ -54,39 +51,38 @@ func (v *View) omit(removed map[string]partName, leader *View) {
 			}
 		}
 	}
-	for name := range v.omitted {
+	for name := range t.omitted {
 		if leads[name] {
-			delete(v.omitted, name)
-			delete(v.removals.waiting, partName{name: name})
+			delete(t.omitted, name)
+			delete(t.removals.waiting, partName{name: name})
 		}
 	}
 	for name, by := range removed {
 		at := partName{name: name}
-		if v.omits(at) || leads[name] || !v.names.Has(name) {
+		if t.omits(at) || leads[name] || !t.names.Has(name) {
 			continue
 		}
-		put(&v.omitted, name, by)
-		v.removals.wait(at, time.Now())
+		put(&t.omitted, name, by)
+		t.removals.wait(at, now)
 	}
 }
 
 // omits reports whether requests omit a subscribed name.
-func (v *View) omits(at partName) bool {
-	_, is := v.omitted[at.name]
+func (t *Type) omits(at partName) bool {
+	_, is := t.omitted[at.name]
 	return is && !at.wildcard
 }
 
-// namesToRequest returns the subscribed names without those that are omitted. Once the last cluster
-// of a name is not subscribed any more, the origin would not report its return, so the name is
-// requested.
-func (v *View) namesToRequest(views []*View) *xds.NameSet {
+// ToRequest returns the subscribed names without those that are omitted. Once the last cluster of a
+// name is not subscribed any more, the origin would not report its return, so the name is requested.
+func (t *Type) ToRequest() *xds.NameSet {
 	var omit []string
-	for name, by := range v.omitted {
-		if slices.ContainsFunc(views, func(o *View) bool {
-			return o.typ.Follower == v.typ.URL && (by.wildcard && o.wildcard || !by.wildcard && o.isRequested(by.name))
+	for name, by := range t.omitted {
+		if slices.ContainsFunc(t.of.types, func(o *Type) bool {
+			return o.typ.Follower == t.typ.URL && (by.wildcard && o.wildcard || !by.wildcard && o.isRequested(by.name))
 		}) {
 			omit = append(omit, name)
 		}
 	}
-	return v.names.Remove(omit...)
+	return t.names.Remove(omit...)
 }

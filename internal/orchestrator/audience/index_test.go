@@ -1,4 +1,4 @@
-package subscriptions
+package audience
 
 import (
 	"fmt"
@@ -63,15 +63,15 @@ func TestSetAgainstMap(t *testing.T) {
 // A set that grows by one name touches only that name, whatever its size.
 func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 	var table Table
-	x := New[int]()
+	x := newIndex[int]()
 	set := xds.NewNameSet(names("n", 20000)...)
 	was := table.Intern(&snapshot.Subscription{Names: set})
-	x.Replace(1, snapshot.Nothing, was, nil)
+	x.replace(1, snapshot.Nothing, was, nil)
 	for i := range 100 {
 		set = set.Add(fmt.Sprintf("new-%d", i))
 		now := table.Intern(&snapshot.Subscription{Names: set})
 		// Each other name of the changed chunk always has a subscriber.
-		if touched := x.Replace(1, was, now, nil); len(touched) != 1 {
+		if touched := x.replace(1, was, now, nil); len(touched) != 1 {
 			t.Fatalf("%d names touched", len(touched))
 		}
 		was = now
@@ -84,9 +84,9 @@ func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 // Members with the same subscription are one entry of the index.
 func TestIndexHasOneEntryForASubscription(t *testing.T) {
 	var table Table
-	x := New[int]()
+	x := newIndex[int]()
 	for i := range 1000 {
-		x.Replace(i, snapshot.Nothing, table.Intern(subscription(names("n", 100)...)), nil)
+		x.replace(i, snapshot.Nothing, table.Intern(subscription(names("n", 100)...)), nil)
 	}
 	equal(t, "subscriptions", len(x.subs), 1)
 	for _, s := range x.names {
@@ -101,10 +101,10 @@ func TestGrowsByAgainstReplace(t *testing.T) {
 	var table Table
 	universe := slices.Concat(names("n", 300), []string{strings.Repeat("x", 3*xds.NameUnit)})
 	rapid.Check(t, func(t *rapid.T) {
-		x, subs := New[int](), make(map[int]*snapshot.Subscription)
+		x, subs := newIndex[int](), make(map[int]*snapshot.Subscription)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			m := rapid.IntRange(0, 3).Draw(t, "member")
-			was, before := subs[m], x.Weight()
+			was, before := subs[m], x.weight
 			if was == nil {
 				was = snapshot.Nothing
 			}
@@ -113,12 +113,12 @@ func TestGrowsByAgainstReplace(t *testing.T) {
 			if sub == was {
 				continue
 			}
-			grows := func(room int) bool { return x.GrowsBy(was, sub, room) }
+			grows := func(room int) bool { return x.growsBy(was, sub, room) }
 			none, room := grows(0), rapid.IntRange(0, 300).Draw(t, "room")
 			over := grows(room)
-			x.Replace(m, was, sub, nil)
+			x.replace(m, was, sub, nil)
 			subs[m] = sub
-			if grown := x.Weight() - before; none != (grown > 0) || over != (grown > room) {
+			if grown := x.weight - before; none != (grown > 0) || over != (grown > room) {
 				t.Fatalf("grows: %v, by more than %d: %v; but it grew by %d", none, room, over, grown)
 			}
 		}

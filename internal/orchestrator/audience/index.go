@@ -1,4 +1,4 @@
-package subscriptions
+package audience
 
 import (
 	"strings"
@@ -7,17 +7,17 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Index finds the members that subscribe to a name. Its path is: name -> chunks that have
+// index finds the members that subscribe to a name. Its path is: name -> chunks that have
 // the name -> subscriptions that have the chunk -> members. Subscriptions are interned and
 // share chunks. So a set that grows by one name costs the names of one chunk, and one
-// comparison for each other chunk. Use New.
-type Index[M comparable] struct {
+// comparison for each other chunk. Use newIndex.
+type index[M comparable] struct {
 	names  map[string]set[*chunk[M]]
 	chunks map[*xds.Chunk]*chunk[M]
 	subs   map[*snapshot.Subscription]*subscribers[M]
 	wild   set[*subscribers[M]] // subscriptions with the wildcard
 	weight int                  // of names
-	round  uint64               // counts the calls of Affected
+	round  uint64               // counts the calls of affected
 }
 
 // chunk is a run of names of at least one subscription.
@@ -27,37 +27,37 @@ type chunk[M comparable] struct{ subs set[*subscribers[M]] }
 type subscribers[M comparable] struct {
 	sub     *snapshot.Subscription
 	members set[M]
-	round   uint64 // the last Affected that yielded its members
+	round   uint64 // the last affected that yielded its members
 }
 
-// New makes an empty Index.
-func New[M comparable]() Index[M] {
-	return Index[M]{
+// newIndex makes an empty index.
+func newIndex[M comparable]() index[M] {
+	return index[M]{
 		names:  make(map[string]set[*chunk[M]]),
 		chunks: make(map[*xds.Chunk]*chunk[M]),
 		subs:   make(map[*snapshot.Subscription]*subscribers[M]),
 	}
 }
 
-// HasName reports whether any subscription lists name.
-func (x *Index[M]) HasName(name string) bool { _, ok := x.names[name]; return ok }
+// hasName reports whether any subscription lists name.
+func (x *index[M]) hasName(name string) bool { _, ok := x.names[name]; return ok }
 
-// HasWildcard reports whether any subscription has the wildcard.
-func (x *Index[M]) HasWildcard() bool { return x.wild.len() > 0 }
+// hasWildcard reports whether any subscription has the wildcard.
+func (x *index[M]) hasWildcard() bool { return x.wild.len() > 0 }
 
 // Weight is the number of different names, by their weight: see xds.NameWeight.
-func (x *Index[M]) Weight() int { return x.weight }
+func (x *index[M]) Weight() int { return x.weight }
 
-// GrowsBy reports whether the weight would grow by more than room if a member replaced its
+// growsBy reports whether the weight would grow by more than room if a member replaced its
 // subscription was by sub. It looks at no more names than that takes.
-func (x *Index[M]) GrowsBy(was, sub *snapshot.Subscription, room int) bool {
+func (x *index[M]) growsBy(was, sub *snapshot.Subscription, room int) bool {
 	for name, added := range was.Names.Diff(sub.Names) {
 		if !added && x.hasOneMember(name) {
 			room += xds.NameWeight(len(name))
 		}
 	}
 	for name, added := range was.Names.Diff(sub.Names) {
-		if added && !x.HasName(name) {
+		if added && !x.hasName(name) {
 			if room -= xds.NameWeight(len(name)); room < 0 {
 				return true
 			}
@@ -67,19 +67,19 @@ func (x *Index[M]) GrowsBy(was, sub *snapshot.Subscription, room int) bool {
 }
 
 // hasOneMember reports whether a single member subscribes to name.
-func (x *Index[M]) hasOneMember(name string) bool {
+func (x *index[M]) hasOneMember(name string) bool {
 	of := x.names[name]
 	return of.len() == 1 && of.list[0].subs.len() == 1 && of.list[0].subs.list[0].members.len() == 1
 }
 
 // Empty reports whether no member subscribes to anything.
-func (x *Index[M]) Empty() bool {
+func (x *index[M]) Empty() bool {
 	return len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() == 0
 }
 
-// Replace changes a member's subscription from was to sub. It appends to touched the names that got
+// replace changes a member's subscription from was to sub. It appends to touched the names that got
 // their first subscriber or lost their last one. Some of them may have done both.
-func (x *Index[M]) Replace(m M, was, sub *snapshot.Subscription, touched []string) []string {
+func (x *index[M]) replace(m M, was, sub *snapshot.Subscription, touched []string) []string {
 	s := x.subs[was]
 	if s == nil || s.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
 		// In this order, chunks that both have are not removed.
@@ -128,7 +128,7 @@ func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
 }
 
 // put adds a member with a subscription.
-func (x *Index[M]) put(m M, sub *snapshot.Subscription, touched []string) []string {
+func (x *index[M]) put(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
 	}
@@ -148,7 +148,7 @@ func (x *Index[M]) put(m M, sub *snapshot.Subscription, touched []string) []stri
 }
 
 // remove removes a member with its subscription.
-func (x *Index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []string {
+func (x *index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
 	}
@@ -171,7 +171,7 @@ func (x *Index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []s
 }
 
 // link adds a subscription to a chunk.
-func (x *Index[M]) link(s *subscribers[M], of *xds.Chunk, touched []string) []string {
+func (x *index[M]) link(s *subscribers[M], of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
 	if c == nil {
 		c = new(chunk[M])
@@ -191,7 +191,7 @@ func (x *Index[M]) link(s *subscribers[M], of *xds.Chunk, touched []string) []st
 }
 
 // unlink undoes link.
-func (x *Index[M]) unlink(s *subscribers[M], of *xds.Chunk, touched []string) []string {
+func (x *index[M]) unlink(s *subscribers[M], of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
 	if c == nil {
 		return touched

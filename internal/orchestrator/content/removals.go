@@ -1,4 +1,4 @@
-package orchestrator
+package content
 
 import (
 	"maps"
@@ -6,12 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// removals are the deletions of a view that wait (P36: make before break). The builder keeps a
+// removals are the deletions of a type that wait (P36: make before break). The builder keeps a
 // waiting resource, so it exists for all readers until the deletion takes effect. The upstream
 // stream sees it as well: a SotW response that omits it again reports the same deletion again,
 // which does not restart the wait.
@@ -27,7 +26,7 @@ type removals struct {
 	// client uses them yet, so their deletion does not wait. It has none that came before the first
 	// acknowledgement: clients that connect again may use them since before a restart of the relay.
 	added    map[string]uint64
-	anyAdded atomic.Bool // added is not empty
+	anyAdded atomic.Bool // added was not empty at the last sweep or later
 	swept    uint64      // the value of acked in the last sweep
 }
 
@@ -51,10 +50,11 @@ func (r *removals) wait(at partName, now time.Time) {
 	put(&r.waiting, at, &waiting{since: now})
 }
 
-// ack records that a client acknowledged a generation with nothing NACKed. It reports whether the
-// group has something to clean up.
-func (r *removals) ack(gen uint64) bool {
-	for {
+// Acked records that a client acknowledged a generation with nothing NACKed. It reports whether
+// Remove has something to clean up. Any goroutine may call it.
+func (t *Type) Acked(gen uint64) bool {
+	r := &t.removals
+	for t.typ.DelayRemovals {
 		was := r.acked.Load()
 		if gen <= was {
 			return false
@@ -63,6 +63,7 @@ func (r *removals) ack(gen uint64) bool {
 			return r.anyAdded.Load()
 		}
 	}
+	return false
 }
 
 // sweep forgets which resources were added up to the newest acknowledged generation.
@@ -78,29 +79,29 @@ func (r *removals) sweep() {
 
 // applyDelayed applies an update. Deletions of clusters and load assignments wait if delay is
 // positive; additions and changes never wait.
-func (v *View) applyDelayed(u snapshot.Update, delay time.Duration) {
-	if v.typ.DelayRemovals {
-		v.removals.sweep()
-		v.noteAdded(u.Wildcard, u.Changed)
-		v.delay(&u, delay)
+func (t *Type) applyDelayed(u snapshot.Update, now time.Time, delay time.Duration) {
+	if t.typ.DelayRemovals {
+		t.removals.sweep()
+		t.noteAdded(u.Wildcard, u.Changed)
+		t.delay(&u, now, delay)
 	}
-	if names := v.servedByWildcard(&u); len(names) > 0 {
-		v.builder.Apply(snapshot.Update{Type: u.Type, Origin: u.Origin, Domain: u.Domain, Removed: names, Received: u.Received})
+	if names := t.servedByWildcard(&u); len(names) > 0 {
+		t.builder.Apply(snapshot.Update{Type: u.Type, Origin: u.Origin, Domain: u.Domain, Removed: names, Received: u.Received})
 	}
-	v.builder.Apply(u)
+	t.builder.Apply(u)
 }
 
 // servedByWildcard returns the names that u deletes from the wildcard and that the origin has not
 // answered otherwise. Clients that subscribe to them got the wildcard's copy, so the deletion
 // concerns them. The stream of names may never report it, because a SotW response deletes only what
 // an earlier one on the same stream had (P65).
-func (v *View) servedByWildcard(u *snapshot.Update) (names []string) {
+func (t *Type) servedByWildcard(u *snapshot.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
-	named := v.part(false)
+	named := t.part(false)
 	for _, name := range u.Removed {
-		if v.names.Has(name) && v.builder.Has(name, true) && !named.Known(name) {
+		if t.names.Has(name) && t.builder.Has(name, true) && !named.Known(name) {
 			names = append(names, name)
 		}
 	}
@@ -108,16 +109,16 @@ func (v *View) servedByWildcard(u *snapshot.Update) (names []string) {
 }
 
 // noteAdded records the resources that an update brings. One that returns was never deleted.
-func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
-	r, gen := &v.removals, uint64(1)
-	if s := v.held.Load(); s != nil {
+func (t *Type) noteAdded(wildcard bool, changed []*xds.Resource) {
+	r, gen := &t.removals, uint64(1)
+	if s := t.Newest(); s != nil {
 		gen = s.Gen + 1
 	}
 	for _, res := range changed {
-		if at := (partName{wildcard, res.Name}); !v.omits(at) {
+		if at := (partName{wildcard, res.Name}); !t.omits(at) {
 			delete(r.waiting, at)
 		}
-		if r.acked.Load() == 0 || v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
+		if r.acked.Load() == 0 || t.builder.Has(res.Name, wildcard) || t.builder.Has(res.Name, !wildcard) {
 			continue
 		}
 		put(&r.added, res.Name, gen)
@@ -126,23 +127,23 @@ func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 }
 
 // delay removes from an update the deletions that have to wait.
-func (v *View) delay(u *snapshot.Update, delay time.Duration) {
-	r := &v.removals
+func (t *Type) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
+	r := &t.removals
 	all := u.Removed // the caller owns the array
 	u.Removed = nil
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
 		waits := r.waiting[at] != nil
 		_, added := r.added[name]
-		if !waits && (delay <= 0 || added || !v.builder.Retain(name, u.Wildcard)) {
-			if !v.builder.Has(name, !u.Wildcard) {
+		if !waits && (delay <= 0 || added || !t.builder.Retain(name, u.Wildcard)) {
+			if !t.builder.Has(name, !u.Wildcard) {
 				delete(r.added, name)
 			}
 			u.Removed = append(u.Removed, name)
 			continue
 		}
 		if !waits {
-			r.wait(at, time.Now())
+			r.wait(at, now)
 		}
 	}
 	u.Errors = without(u.Errors, func(err *xds.ResourceError) bool {
@@ -154,13 +155,13 @@ func (v *View) delay(u *snapshot.Update, delay time.Duration) {
 	})
 }
 
-// remove applies the deletions that have waited for delay. It reports whether there is a new
-// snapshot. That repeats the version of the one before (P61).
-func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
-	r := &v.removals
+// Remove applies the deletions that have waited for delay. The snapshot repeats the version of the
+// one before (P61).
+func (t *Type) Remove(now time.Time, delay time.Duration) {
+	r := &t.removals
 	r.sweep()
 	if len(r.waiting) == 0 || now.Before(r.oldest.Add(delay)) {
-		return false
+		return
 	}
 	due := make(map[partName]*waiting)
 	r.oldest = now
@@ -176,15 +177,15 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 	}
 	changed := false
 	for _, wildcard := range []bool{true, false} {
-		origin, domain := v.part(wildcard).Origin()
+		origin, domain := t.part(wildcard).Origin()
 		// Partial: it is no response, so it says nothing about the rest (P67).
-		u := snapshot.Update{Type: v.typ.URL, Origin: origin, Domain: domain, Wildcard: wildcard, Partial: true, Received: now}
+		u := snapshot.Update{Type: t.typ.URL, Origin: origin, Domain: domain, Wildcard: wildcard, Partial: true, Received: now}
 		for at, w := range due {
 			switch {
 			case at.wildcard != wildcard:
 				continue
-			case v.omits(at): // the origin did not delete it
-				v.builder.Forget(v.names.Remove(at.name), at.name)
+			case t.omits(at): // the origin did not delete it
+				t.builder.Forget(t.names.Remove(at.name), at.name)
 				changed = true
 				continue
 			case w.err != nil:
@@ -192,15 +193,17 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 			}
 			u.Removed = append(u.Removed, at.name)
 		}
-		v.dropNotRequested(&u)
+		t.dropNotRequested(&u)
 		if len(u.Removed) == 0 {
 			continue
 		}
 		slices.Sort(u.Removed)
-		v.applyDelayed(u, 0)
+		t.applyDelayed(u, now, 0)
 		changed = true
 	}
-	return changed && v.snapshot(stateGen)
+	if changed {
+		t.snapshot()
+	}
 }
 
 // due returns when the next deletion takes effect; zero: none waits.
@@ -221,47 +224,4 @@ func (r *removals) forget(names []string, wildcard bool) {
 		maps.DeleteFunc(r.waiting, func(at partName, _ *waiting) bool { return at.wildcard })
 		clear(r.added)
 	}
-}
-
-// removalDelay returns how long deletions wait. They do not wait while no stream with clusters
-// or load assignments of the key also has listeners or routes.
-func (g *Group) removalDelay() time.Duration {
-	if g.routed.Load() == 0 {
-		return 0
-	}
-	return g.settings().RemovalDelay
-}
-
-// remove applies the deletions that have waited long enough.
-func (g *Group) remove(now time.Time) {
-	delay := g.removalDelay()
-	for _, v := range g.views {
-		if v.typ.DelayRemovals && v.remove(now, delay, g.gen+1) {
-			g.publishSoon(now)
-		}
-	}
-}
-
-// expireTTLs drops the resources whose TTL has ended (P62) and publishes that at once: new
-// clients do not get them. A client that has one ends the TTL itself.
-func (g *Group) expireTTLs(now time.Time) {
-	for _, v := range g.views {
-		if n := v.builder.Expire(now); n > 0 {
-			v.metrics.Dropped[telemetry.Expired].Add(n)
-			if v.snapshot(g.gen + 1) {
-				g.publishSoon(now)
-				g.urgent = true
-			}
-		}
-	}
-}
-
-// nextExpiry returns when the next TTL ends; zero: none will.
-func (g *Group) nextExpiry() (first time.Time) {
-	for _, v := range g.views {
-		if at := v.builder.NextExpiry(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
-		}
-	}
-	return first
 }

@@ -1,0 +1,313 @@
+package audience
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+// Audience is who wants what of a key. The zero Audience has no types.
+//
+// Names that no member wants any more linger: they stay subscribed for a while (P52). Names that the
+// origin has not answered do not linger. Lingering names of all types are in one list. The clock of
+// their time stops while the key has no members or no stream is open, because the origin could not
+// send their resources again (P53). Under names_per_key, wanted names take the room of lingering
+// names, the oldest first.
+type Audience[M comparable] struct {
+	UserAgents UserAgents
+
+	types     []*Type[M]
+	lingering list.List // of *lingeringName[M], in order of since
+	// frozen: no member is left, or no member that joined since has subscribed yet.
+	frozen bool
+	// The clock has counted ran, plus the time since from if runs is set.
+	ran  time.Duration
+	runs bool
+	from time.Time
+}
+
+// Type is who wants what of one resource type.
+type Type[M comparable] struct {
+	of     *Audience[M]
+	newest func() *snapshot.Snapshot
+
+	index   index[M]
+	members int            // whatever they subscribe to
+	nacking map[M]struct{} // members whose clients NACK something; nil: none did so far
+
+	// The union: what members want, and what lingers.
+	wildcard bool
+	names    *xds.NameSet
+	// touched has the names that got their first subscriber or lost their last one since names was
+	// updated. It may contain a name twice.
+	touched   []string
+	lingering map[subscribed]*list.Element
+	lapsed    []string // names that Expire is about to forget
+	forgotten []string // names that left the union since the last TakeForgotten
+}
+
+// subscribed is a subscribed name, or the wildcard.
+type subscribed struct {
+	wildcard bool
+	name     string
+}
+
+// lingeringName is a name, or the wildcard, that is subscribed although no member wants it.
+type lingeringName[M comparable] struct {
+	typ *Type[M]
+	subscribed
+	since time.Duration // on the clock
+}
+
+// Add adds a type. newest returns the newest snapshot of what the key holds of it, nil if nothing.
+func (a *Audience[M]) Add(newest func() *snapshot.Snapshot) *Type[M] {
+	t := &Type[M]{of: a, newest: newest, index: newIndex[M](), lingering: make(map[subscribed]*list.Element)}
+	a.types = append(a.types, t)
+	return t
+}
+
+// Remove removes a type, which has no members.
+func (a *Audience[M]) Remove(t *Type[M]) {
+	for at := range t.lingering {
+		t.endLinger(at)
+	}
+	a.types = slices.DeleteFunc(a.types, func(o *Type[M]) bool { return o == t })
+}
+
+// Freeze stops the clock of lingering names until the next Subscribe. It is called when the last
+// member has left.
+func (a *Audience[M]) Freeze() { a.frozen = true }
+
+// Join counts a member in. It subscribes to nothing yet.
+func (t *Type[M]) Join() { t.members++ }
+
+// Leave removes a member, whose subscription is sub.
+func (t *Type[M]) Leave(m M, sub *snapshot.Subscription) {
+	t.Withdraw(m, sub)
+	t.members--
+}
+
+// Withdraw removes what a member, whose subscription is sub, wants and NACKs. It stays a member.
+func (t *Type[M]) Withdraw(m M, sub *snapshot.Subscription) {
+	t.replace(m, sub, snapshot.Nothing)
+	t.SetNacking(m, false)
+}
+
+// Subscribe replaces the subscription of a member, was, by sub.
+func (t *Type[M]) Subscribe(m M, was, sub *snapshot.Subscription) {
+	t.replace(m, was, sub)
+	t.of.frozen = false
+}
+
+func (t *Type[M]) replace(m M, was, sub *snapshot.Subscription) {
+	if was != sub {
+		t.touched = t.index.replace(m, was, sub, t.touched)
+	}
+}
+
+// Exceeds reports whether a member that replaced its subscription was by sub would make the wanted
+// names of all types weigh more than limit (see xds.NameWeight). A member that makes the key no
+// larger does not exceed. limit 0 means no limit.
+func (t *Type[M]) Exceeds(limit int, was, sub *snapshot.Subscription) bool {
+	used := 0
+	for _, o := range t.of.types {
+		used += o.index.weight
+	}
+	return limit > 0 && used+sub.Names.Weight() > limit && t.index.growsBy(was, sub, max(limit-used, 0))
+}
+
+// SetNacking records whether the client of a member NACKs something.
+func (t *Type[M]) SetNacking(m M, nacks bool) {
+	switch {
+	case !nacks:
+		delete(t.nacking, m)
+	case t.nacking == nil:
+		t.nacking = make(map[M]struct{})
+		fallthrough
+	default:
+		t.nacking[m] = struct{}{}
+	}
+}
+
+// Members returns the number of members, whatever they subscribe to.
+func (t *Type[M]) Members() int { return t.members }
+
+// Union returns what the key subscribes to at its origin: what members want, and what lingers.
+func (t *Type[M]) Union() (names *xds.NameSet, wildcard bool) { return t.names, t.wildcard }
+
+// TakeForgotten returns the names that have left the union since the last call.
+func (t *Type[M]) TakeForgotten() []string {
+	out := t.forgotten
+	t.forgotten = nil
+	return out
+}
+
+// Unused reports whether the type is neither wanted nor subscribed. No type is unused while the
+// clock is frozen, because its members may come back.
+func (t *Type[M]) Unused() bool {
+	return t.members == 0 && !t.wildcard && t.names.Len() == 0 && !t.of.frozen
+}
+
+// Affected calls wake for each member for which next differs from prev. If the origin sent anything
+// again, it also does so for those whose clients NACK something (P15), who may thus be called twice.
+func (t *Type[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
+	t.index.affected(prev, next, wake)
+	if prev != nil && next.PushedSince(prev.Lineage, prev.Gen) {
+		for m := range t.nacking {
+			wake(m)
+		}
+	}
+}
+
+// Merge brings the unions up to date with what members want. Names that no member wants and that the
+// origin has not answered are forgotten at once, because there is nothing to keep.
+func (a *Audience[M]) Merge(now time.Time) {
+	for _, t := range a.types {
+		t.merge(now)
+	}
+}
+
+func (t *Type[M]) merge(now time.Time) {
+	var wanted, unanswered []string
+	held := t.newest().Part(false)
+	for _, name := range t.touched {
+		at := subscribed{name: name}
+		switch {
+		case t.index.hasName(name):
+			t.endLinger(at)
+			wanted = append(wanted, name)
+		case !t.names.Has(name):
+		case held.Known(name):
+			t.beginLinger(at, now)
+		default:
+			unanswered = append(unanswered, name)
+		}
+	}
+	t.touched = nil
+	t.names = t.names.Add(wanted...)
+	t.forget(unanswered)
+
+	switch at := (subscribed{wildcard: true}); {
+	case t.index.hasWildcard():
+		t.endLinger(at)
+		t.wildcard = true
+	case t.wildcard:
+		t.beginLinger(at, now)
+	}
+}
+
+// Drop forgets at once the names of one resource, unless a member wants any of them.
+func (t *Type[M]) Drop(names []string) {
+	if !slices.ContainsFunc(names, t.index.hasName) {
+		t.forget(names)
+	}
+}
+
+// DropWildcard forgets the wildcard at once, unless a member wants or needs it.
+func (t *Type[M]) DropWildcard() {
+	if t.wildcard && !t.index.hasWildcard() && !t.wildcardServes() {
+		t.forgetWildcard()
+	}
+}
+
+// Expire forgets names that have lingered for linger, and names that have to make room for wanted
+// ones under limit, which bounds the weight of all unions; 0 is no limit. The clock runs if on is set
+// and the key has members.
+func (a *Audience[M]) Expire(now time.Time, on bool, linger time.Duration, limit int) {
+	if on = on && !a.frozen; on != a.runs {
+		a.ran, a.runs, a.from = a.clock(now), on, now
+	}
+	over := 0
+	if limit > 0 {
+		over = -limit
+		for _, t := range a.types {
+			over += t.names.Weight()
+		}
+	}
+	for e := a.lingering.Front(); e != nil; {
+		l := e.Value.(*lingeringName[M])
+		e = e.Next()
+		due := a.runs && a.clock(now) >= l.since+linger
+		if !due && over <= 0 {
+			break
+		}
+		switch {
+		case !l.wildcard:
+			l.typ.lapsed = append(l.typ.lapsed, l.name)
+			over -= xds.NameWeight(len(l.name))
+		case !due:
+		case l.typ.wildcardServes():
+			l.typ.endLinger(l.subscribed) // the next Merge makes it linger again
+		default:
+			l.typ.forgetWildcard()
+		}
+	}
+	for _, t := range a.types {
+		t.forget(t.lapsed)
+		t.lapsed = nil
+	}
+}
+
+// Next returns when the next name expires; zero: none expires by time alone.
+func (a *Audience[M]) Next(linger time.Duration) time.Time {
+	if e := a.lingering.Front(); e != nil && a.runs {
+		return a.from.Add(e.Value.(*lingeringName[M]).since + linger - a.ran)
+	}
+	return time.Time{}
+}
+
+// wildcardServes reports whether a member that subscribes to a name gets the wildcard's copy
+// because there is no other. The wildcard stays until there is one. Otherwise the member would lose
+// the resource, or keep it after the origin deletes it (P50).
+func (t *Type[M]) wildcardServes() bool {
+	wild, named := t.newest().Part(true), t.newest().Part(false)
+	for name := range t.names.All() {
+		if t.index.hasName(name) && !named.Answers(name) && wild.Answers(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget removes names from the union.
+func (t *Type[M]) forget(names []string) {
+	for _, name := range names {
+		if t.names.Has(name) {
+			t.forgotten = append(t.forgotten, name)
+		}
+		t.endLinger(subscribed{name: name})
+	}
+	t.names = t.names.Remove(names...)
+}
+
+// forgetWildcard removes the wildcard from the union.
+func (t *Type[M]) forgetWildcard() {
+	t.endLinger(subscribed{wildcard: true})
+	t.wildcard = false
+}
+
+// beginLinger records that no member wants a name any more.
+func (t *Type[M]) beginLinger(at subscribed, now time.Time) {
+	if t.lingering[at] == nil {
+		t.lingering[at] = t.of.lingering.PushBack(&lingeringName[M]{t, at, t.of.clock(now)})
+	}
+}
+
+// endLinger ends the lingering of a name.
+func (t *Type[M]) endLinger(at subscribed) {
+	if e := t.lingering[at]; e != nil {
+		t.of.lingering.Remove(e)
+		delete(t.lingering, at)
+	}
+}
+
+// clock returns how long the clock has run.
+func (a *Audience[M]) clock(now time.Time) time.Duration {
+	if a.runs {
+		return a.ran + now.Sub(a.from)
+	}
+	return a.ran
+}

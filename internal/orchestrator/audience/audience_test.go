@@ -1,0 +1,222 @@
+package audience
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
+)
+
+// holding returns a snapshot with resources that names brought, or the wildcard.
+func holding(t testing.TB, wildcard bool, held ...string) *snapshot.Snapshot {
+	t.Helper()
+	b := snapshot.NewBuilder(xds.TypeOf(xds.ClusterType))
+	u := snapshot.Update{Type: xds.ClusterType, Wildcard: wildcard}
+	for _, n := range held {
+		r, err := xds.NewResource(xds.TypeOf(xds.ClusterType), n, xdstest.NamedAny(string(xds.ClusterType), n, "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Changed = append(u.Changed, r)
+	}
+	b.Apply(u)
+	s, _ := b.Snapshot(nil, 1)
+	return s
+}
+
+// union returns what a type subscribes to, such as "* a b".
+func union[M comparable](t *Type[M]) string {
+	names, wildcard := t.Union()
+	all := slices.Collect(names.All())
+	if wildcard {
+		all = append([]string{"*"}, all...)
+	}
+	return strings.Join(all, " ")
+}
+
+// A script is a list of events, each with the union then. "1:a,b" is what member 1 wants, a number the
+// seconds that pass, "closed" and "open" what the stream is from then on. Names linger for 10 s. The
+// origin has answered a, b and the wildcard, with a resource w.
+func TestAudienceScripts(t *testing.T) {
+	named, wild := holding(t, false, "a", "b"), holding(t, true, "w")
+	for _, c := range []struct {
+		name         string
+		held         *snapshot.Snapshot
+		limit        int
+		script, want string
+	}{
+		{"the union", named, 0, "1:a 2:b,* 1:a,c", "a | * a b | * a b c"},
+		{"an answered name lingers", named, 0, "1:a,b 1:b 9 1", "a b | a b | a b | b"},
+		{"an unanswered name does not", named, 0, "1:a,c 1:a", "a c | a"},
+		{"wanted again", named, 0, "1:a 2:b 1: 9 1:a 5", "a | a b | a b | a b | a b | a b"},
+		{"the clock stops while the stream is closed", named, 0, "1:a 2:b 1: 5 closed 60 open 4 1", "a | a b | a b | a b | a b | a b | a b | a b | b"},
+		{"the clock stops while nobody is there", named, 0, "1:a - 60 2:b 9 1", "a | a | a | a b | a b | b"},
+		{"room for wanted names", named, 2, "1:a,b 1:b 2:c", "a b | a b | b c"},
+		{"the wildcard makes no room", named, 1, "1:* 1:a", "* | * a"},
+		{"the wildcard serves a name", wild, 0, "1:* 1:w 10 10", "* | * w | * w | * w"},
+		{"and none any more", wild, 0, "1:* 1:w 10 1: 2:x 10", "* | * w | * w | * | * x | x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var a Audience[string]
+			now, open := time.Now(), true
+			ty := a.Add(func() *snapshot.Snapshot { return c.held })
+			subs := make(map[string]*snapshot.Subscription)
+			var table Table
+			var got []string
+			for _, event := range strings.Fields(c.script) {
+				var seconds int
+				m, wants, of := strings.Cut(event, ":")
+				switch {
+				case of && subs[m] == nil:
+					ty.Join()
+					subs[m] = snapshot.Nothing
+					fallthrough
+				case of:
+					sub := table.Intern(subscription(strings.FieldsFunc(wants, func(r rune) bool { return r == ',' })...))
+					ty.Subscribe(m, subs[m], sub)
+					subs[m] = sub
+				case event == "-":
+					for m, sub := range subs {
+						ty.Leave(m, sub)
+					}
+					a.Freeze()
+				case event == "open", event == "closed":
+					open = event == "open"
+				default:
+					if _, err := fmt.Sscan(event, &seconds); err != nil {
+						t.Fatal(err)
+					}
+				}
+				now = now.Add(time.Duration(seconds) * time.Second)
+				a.Merge(now)
+				a.Expire(now, open, 10*time.Second, c.limit)
+				if err := a.Check(); err != nil {
+					t.Fatalf("%s: %v", event, err)
+				}
+				got = append(got, union(ty))
+			}
+			if got := strings.Join(got, " | "); got != c.want {
+				t.Errorf("%s\n%s, want\n%s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
+// Whether a member exceeds the limit changes nothing. What it wanted is withdrawn, and it stays a member.
+func TestExceedsChangesNothing(t *testing.T) {
+	var a Audience[int]
+	ty, other := a.Add(func() *snapshot.Snapshot { return nil }), a.Add(func() *snapshot.Snapshot { return nil })
+	two, three := subscription("a", "b"), subscription("c", "d", "e")
+	ty.Join()
+	ty.Subscribe(1, snapshot.Nothing, two)
+	a.Merge(time.Now())
+	for _, c := range []struct {
+		of    *Type[int]
+		limit int
+		was   *snapshot.Subscription
+		want  bool
+	}{
+		{ty, 0, snapshot.Nothing, false}, {ty, 4, snapshot.Nothing, true}, {ty, 5, snapshot.Nothing, false},
+		{ty, 3, two, false}, {ty, 2, two, true}, {other, 4, snapshot.Nothing, true}, {other, 5, snapshot.Nothing, false},
+	} {
+		equal(t, fmt.Sprint("exceeds ", c.limit), c.of.Exceeds(c.limit, c.was, three), c.want)
+	}
+	equal(t, "names touched", len(ty.touched)+len(other.touched), 0)
+	equal(t, "union", union(ty), "a b")
+	ty.SetNacking(1, true)
+	ty.Withdraw(1, two)
+	a.Merge(time.Now())
+	equal(t, "union", union(ty), "")
+	equal(t, "members", ty.Members()*10+len(ty.nacking), 10)
+}
+
+// do_not_cache resources that no member wants are forgotten without lingering (P63).
+func TestP63_DropForgetsAtOnceWhatNobodyWants(t *testing.T) {
+	var a Audience[int]
+	ty := a.Add(func() *snapshot.Snapshot { return holding(t, false, "a", "b") })
+	ty.Join()
+	all := subscription("*", "a", "b")
+	ty.Subscribe(1, snapshot.Nothing, all)
+	a.Merge(time.Now())
+	ty.Drop([]string{"a"})
+	ty.DropWildcard()
+	equal(t, "wanted", union(ty), "* a b")
+	ty.Subscribe(1, all, subscription("b"))
+	a.Merge(time.Now())
+	ty.Drop([]string{"a", "b"}) // one resource, which a member wants by another name
+	equal(t, "wanted by another name", union(ty), "* a b")
+	ty.Drop([]string{"a"})
+	ty.DropWildcard()
+	equal(t, "not wanted", union(ty), "b")
+	equal(t, "lingering", a.lingering.Len(), 0)
+}
+
+// Whatever members do, the invariants hold, and nothing is left of types without members once their
+// names have lingered.
+func TestAudienceInvariants(t *testing.T) {
+	universe := names("n", 8)
+	held := holding(t, false, universe[:5]...)
+	rapid.Check(t, func(rt *rapid.T) {
+		now := time.Now()
+		var a Audience[int]
+		types := []*Type[int]{a.Add(func() *snapshot.Snapshot { return held }), a.Add(func() *snapshot.Snapshot { return nil })}
+		subs := [2]map[int]*snapshot.Subscription{{}, {}}
+		limit := rapid.IntRange(0, 6).Draw(rt, "limit")
+		step := func() {
+			a.Merge(now)
+			a.Expire(now, rapid.IntRange(0, 3).Draw(rt, "closed") > 0, 3*time.Second, limit)
+			if err := a.Check(); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			i, m := rapid.IntRange(0, 1).Draw(rt, "type"), rapid.IntRange(0, 3).Draw(rt, "member")
+			was := subs[i][m]
+			switch rapid.SampledFrom([]string{"subscribe", "subscribe", "leave", "nack", "wait"}).Draw(rt, "do") {
+			case "subscribe":
+				if was == nil {
+					types[i].Join()
+					was = snapshot.Nothing
+				}
+				sub := subscription(rapid.SliceOfDistinct(rapid.SampledFrom(append([]string{"*"}, universe...)), rapid.ID[string]).Draw(rt, "names")...)
+				types[i].Subscribe(m, was, sub)
+				subs[i][m] = sub
+			case "leave":
+				if was != nil {
+					types[i].Leave(m, was)
+					delete(subs[i], m)
+				}
+			case "nack":
+				if was != nil {
+					types[i].SetNacking(m, rapid.Bool().Draw(rt, "nacks"))
+				}
+			case "wait":
+				now = now.Add(time.Second)
+			}
+			step()
+		}
+		for i, t := range types {
+			for m, sub := range subs[i] {
+				t.Leave(m, sub)
+			}
+		}
+		a.Merge(now)
+		a.Expire(now, true, 0, 0)
+		if err := a.Check(); err != nil {
+			rt.Fatal(err)
+		}
+		for _, t := range types {
+			if !t.Unused() {
+				rt.Fatalf("left: %s", union(t))
+			}
+			a.Remove(t)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package content
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// notes is a History that has the generations of snapshots.
+type notes struct{ gens []uint64 }
+
+func (n *notes) Note(_, s *snapshot.Snapshot, _ []string) { n.gens = append(n.gens, s.Gen) }
+
+func resource(t testing.TB, typ xds.Type, name, value string) *xds.Resource {
+	t.Helper()
+	r, err := xds.NewResource(typ, name, xdstest.NamedAny(string(typ.URL), name, value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// shown returns what a client sees of names, sorted, such as "a=1 b=-": "-" is absent, "?" unknown.
+func shown(s *snapshot.Snapshot, sub *snapshot.Subscription, names ...string) string {
+	var out []string
+	for _, n := range names {
+		value := "?"
+		switch r, is := s.Look(sub, n); is {
+		case snapshot.Present:
+			value = xdstest.ContentOf(r.Any())
+		case snapshot.Absent:
+			value = "-"
+		}
+		out = append(out, n+"="+value)
+	}
+	return strings.Join(out, " ")
+}
+
+// A script is a list of events, each with what clients of "*", and of a and b, see then. +name=value and
+// -name are updates of the wildcard; "ack" is of the newest generation; a number is the seconds that
+// pass. Deletions of clusters wait for 5 s.
+func TestContentScripts(t *testing.T) {
+	const delay = 5 * time.Second
+	for _, c := range []struct{ name, script, want string }{
+		{"first answer", "+a=1 -b", "a=1 b=? | a=1 b=-"},
+		{"a deletion waits", "+a=1,b=1 ack -a 4 1", "a=1 b=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=- b=1"},
+		{"what returns was not deleted", "+a=1 ack -a 4 +a=2 1", "a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=2 b=? | a=2 b=?"},
+		{"a new resource that no client has does not wait", "+b=1 ack +a=1 -a", "a=? b=1 | a=? b=1 | a=1 b=1 | a=- b=1"},
+		{"a deletion is reported twice", "+a=1 ack -a 3 -a 2", "a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=1 b=? | a=- b=?"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			content, now := New(false), time.Now()
+			ct := content.Add(xds.TypeOf(xds.ClusterType), new(notes))
+			ct.SetSubscribed(xds.NewNameSet("a", "b"), false, nil)
+			sub := &snapshot.Subscription{Names: xds.NewNameSet("a", "b")}
+			var got []string
+			for _, event := range strings.Fields(c.script) {
+				u := snapshot.Update{Type: xds.ClusterType, Received: now}
+				switch event[0] {
+				case '+':
+					for _, one := range strings.Split(event[1:], ",") {
+						name, value, _ := strings.Cut(one, "=")
+						u.Changed = append(u.Changed, resource(t, ct.typ, name, value))
+					}
+					ct.Apply(u, Stream{1, now, true}, now, delay)
+				case '-':
+					u.Removed = []string{event[1:]}
+					ct.Apply(u, Stream{1, now, true}, now, delay)
+				case 'a':
+					ct.Acked(ct.Newest().Gen)
+				default:
+					seconds, err := strconv.Atoi(event)
+					if err != nil {
+						t.Fatal(err)
+					}
+					now = now.Add(time.Duration(seconds) * time.Second)
+					ct.Remove(now, delay)
+				}
+				if err := content.Check(); err != nil {
+					t.Fatalf("%s: %v", event, err)
+				}
+				got = append(got, shown(ct.Newest(), sub, "a", "b"))
+			}
+			if got := strings.Join(got, " | "); got != c.want {
+				t.Errorf("%s\n%s, want\n%s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
+// What leaves the subscription leaves nothing, whatever happened before: no resource, no deletion that
+// waits, no addition, no omitted name (P65). Each snapshot is in the history once.
+func TestP65_NothingIsLeftOfForgottenNames(t *testing.T) {
+	universe := []string{"a", "b", "c", "d"}
+	rapid.Check(t, func(rt *rapid.T) {
+		h := new(notes)
+		content, now := New(rapid.Bool().Draw(rt, "SotW")), time.Now()
+		content.Add(xds.TypeOf(xds.ClusterType), h)
+		content.Add(xds.TypeOf(xds.EndpointType), new(notes))
+		subscribe := func(ty *Type, to *xds.NameSet, wildcard bool) {
+			var forgotten []string
+			for name, added := range ty.names.Diff(to) {
+				if !added {
+					forgotten = append(forgotten, name)
+				}
+			}
+			ty.SetSubscribed(to, wildcard, forgotten)
+		}
+		some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
+		delay := time.Duration(rapid.IntRange(0, 2).Draw(rt, "delay")) * time.Second
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			ty := content.types[rapid.IntRange(0, 1).Draw(rt, "type")]
+			switch rapid.SampledFrom([]string{"subscribe", "update", "update", "ack", "wait", "publish"}).Draw(rt, "do") {
+			case "subscribe":
+				subscribe(ty, xds.NewNameSet(some.Draw(rt, "names")...), rapid.Bool().Draw(rt, "wildcard"))
+			case "update":
+				u := snapshot.Update{Type: ty.typ.URL, Wildcard: ty.wildcard && rapid.Bool().Draw(rt, "of the wildcard"), Received: now}
+				for _, n := range some.Draw(rt, "changed") {
+					u.Changed = append(u.Changed, resource(t, ty.typ, n, fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "value"))))
+				}
+				u.Removed = slices.DeleteFunc(some.Draw(rt, "removed"), func(n string) bool {
+					return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Name == n })
+				})
+				ty.Apply(u, Stream{1, now, true}, now, delay)
+			case "ack":
+				if s := ty.Newest(); s != nil {
+					ty.Acked(s.Gen)
+				}
+			case "wait":
+				now = now.Add(time.Second)
+				ty.Remove(now, delay)
+			case "publish":
+				content.Publish(1)
+			}
+			if err := content.Check(); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for _, ty := range content.types {
+			subscribe(ty, nil, false)
+			if s := ty.Newest(); s.Len() > 0 || s.AbsentNames() > 0 {
+				rt.Fatalf("%d resources and %d absent names are left", s.Len(), s.AbsentNames())
+			}
+			if n := len(ty.removals.waiting) + len(ty.removals.added) + len(ty.omitted); n > 0 {
+				rt.Fatalf("%d deletions, additions and omitted names are left", n)
+			}
+		}
+		if err := content.Check(); err != nil {
+			rt.Fatal(err)
+		}
+		if !slices.IsSorted(h.gens) || len(slices.Compact(h.gens)) != len(h.gens) {
+			rt.Fatalf("generations in the history: %v", h.gens)
+		}
+	})
+}
