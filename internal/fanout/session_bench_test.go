@@ -95,6 +95,7 @@ func (c *crowd) step(s *session.Session) {
 	}
 	c.seq++
 	s.Sent(&p, f.Manifest, c.seq, c.now)
+	c.seq += uint64(max(1, len(f.Parts)) - 1) // the ACK of the last part is that of all
 	c.answer(s, &xds.Request{})
 }
 
