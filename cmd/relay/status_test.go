@@ -9,7 +9,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -18,7 +18,7 @@ func TestRepeatedNacksAreOneLine(t *testing.T) {
 	var clients []inspect.ClientStatus
 	nacks := func(node, version, message string) {
 		clients = append(clients, inspect.ClientStatus{Node: node, Types: []inspect.TypeStatus{{
-			Type: string(xds.RouteType), Key: "k", State: inspect.StateNacked, Nack: &member.Nack{Version: version, Message: message},
+			Type: string(xds.RouteType), Key: "k", State: inspect.StateNacked, Nack: &subscriber.Nack{Version: version, Message: message},
 		}}})
 	}
 	nacks("a", "7", "only\nhere")

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -137,7 +137,7 @@ func TestDiffOfANode(t *testing.T) {
 	odd := "sidecar~1/x y"
 	u := inspect.Unacknowledged{
 		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: inspect.StateNacked, Since: time.Unix(1e9, 0),
-		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
+		Version: "2", AckedVersion: "1", Nack: &subscriber.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
 	}
 	r.shown.unacknowledged = []inspect.Unacknowledged{u}
 	r.shown.clients = []inspect.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}

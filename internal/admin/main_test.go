@@ -28,6 +28,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -124,16 +125,16 @@ func (f *fakeRelay) Progress(of keystatus.Awaited, states func(func(xds.Key, xds
 	return p
 }
 
-func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview] {
+func (f *fakeRelay) PreviewRekey(after uint64, keyOf subscriber.KeyOf) iter.Seq[fanout.RekeyPreview] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes := f.nodes
 	return func(yield func(fanout.RekeyPreview) bool) {
 		for i, n := range nodes {
 			m := fanout.RekeyPreview{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
-			c := fanout.Change{Type: xds.ClusterType, From: xds.NewKey("old")}
+			c := subscriber.Change{Type: xds.ClusterType, From: xds.NewKey("old")}
 			if c.To, c.Refused = keyOf(n, expr.Peer{}, c.Type); c.From != c.To {
-				m.Changes = []fanout.Change{c}
+				m.Changes = []subscriber.Change{c}
 			}
 			if m.Stream > after && !yield(m) {
 				return

@@ -11,8 +11,8 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 
 	"xdsrelay/internal/admin/jsonyaml"
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -37,10 +37,10 @@ type Unacknowledged struct {
 	State  string    `json:"state"`
 	Since  time.Time `json:"since"`
 	// Version is what it NACKed or is to be sent; AckedVersion is what it accepted last.
-	Version      string       `json:"version"`
-	AckedVersion string       `json:"acked_version,omitempty"`
-	Nack         *fanout.Nack `json:"nack,omitempty"`
-	Unsent       bool         `json:"unsent,omitempty"` // the version was not sent yet
+	Version      string           `json:"version"`
+	AckedVersion string           `json:"acked_version,omitempty"`
+	Nack         *subscriber.Nack `json:"nack,omitempty"`
+	Unsent       bool             `json:"unsent,omitempty"` // the version was not sent yet
 	// Resources are those that differ. NotHeld: the relay no longer holds enough to know them. More
 	// counts further resources, or names that may differ.
 	Resources []DifferingResource `json:"resources"`

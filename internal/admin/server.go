@@ -26,6 +26,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -56,7 +57,7 @@ type Clients interface {
 	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
 	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
 	TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]
-	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
+	PreviewRekey(after uint64, keyOf subscriber.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
 	UserAgents() []inspect.UserAgentCount
 }
@@ -120,8 +121,8 @@ type RejectedFile struct {
 type Rejection struct {
 	At     time.Time `json:"at"` // when the faults were found
 	Faults []string  `json:"faults"`
-	// NeedsForce: the file is valid, but changes the key of too many clients. Reload applies it with
-	// force, and so does a restart.
+	// NeedsForce: the file is valid, but changes the key of too many clients. Reload applies it
+	// with force, and so does a restart.
 	NeedsForce bool `json:"needs_force,omitempty"`
 }
 

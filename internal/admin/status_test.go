@@ -18,9 +18,9 @@ import (
 
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -252,9 +252,9 @@ func TestNacks(t *testing.T) {
 		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: string(xds.EndpointType)}}},
 	}
 	for range 3 { // one more than are kept
-		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: xds.ClusterType, State: inspect.StateNacked, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.states = append(r.shown.states, inspect.TypeState{Key: xds.NewKey("b"), Type: xds.ClusterType, State: inspect.StateNacked, Nack: &subscriber.Nack{Version: "1", Message: "another"}})
 	}
-	r.shown.states[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
+	r.shown.states[2].Nack = &subscriber.Nack{Version: "2", Message: "another"}
 	var all list[Nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {

@@ -22,7 +22,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -37,8 +37,8 @@ type ads struct {
 	t       testing.TB
 	variant xds.Variant
 	srv     *Server
-	groups  *membertest.Source
-	g       *membertest.Group
+	groups  *subscribertest.Source
+	g       *subscribertest.Group
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
 
@@ -80,7 +80,7 @@ func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Vari
 
 func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
-		groups := &membertest.Source{}
+		groups := &subscribertest.Source{}
 		srv := NewServer(Options{
 			Source: groups, Metrics: newMetrics(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},

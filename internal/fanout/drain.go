@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 )
 
@@ -43,7 +44,7 @@ func (s *Server) drainers() (out []func()) {
 	for _, st := range s.all() {
 		if st.refusal.Load() == nil {
 			out = append(out, func() {
-				st.End(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+				st.End(refusal.New(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
 			})
 		}
 	}

@@ -80,7 +80,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
-		s.refusals.Note("client stream ended", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5"})
+		s.refusals.Note("client stream ended", refusal.New(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5"})
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
 		t.Error(text)
@@ -112,17 +112,18 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 	}
 }
 
-// A line has the identity that the client's certificate proves. It has the key instead of the error if the whole key is refused.
+// A line has the identity that the client's certificate proves. It has the key instead of the error
+// if the whole key is refused.
 func TestRefusalsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMetrics(t), Log: log.Logger()})
-	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
+	away := refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
 	s.refusals.Note("client stream ended", away, refusal.Client{Node: "n", Peer: "[::1]:5"})
 	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
 		t.Error(log.String())
 	}
-	s.refusals.Note("client stream ended", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Identity: "uri:spiffe://n"})
+	s.refusals.Note("client stream ended", refusal.New(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Identity: "uri:spiffe://n"})
 	if log.Count("identity=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
 		t.Error("no identity in the line")
 	}

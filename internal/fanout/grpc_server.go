@@ -152,17 +152,17 @@ func (noGzip) Type() string { return "gzip" }
 func (noGzip) Do(io.Reader) ([]byte, error) { return nil, errors.New("gzip is not supported") }
 
 // refuseCompressed refuses a stream whose requests are compressed.
-func refuseCompressed(gs grpc.ServerStream) *Refusal {
+func refuseCompressed(gs grpc.ServerStream) *refusal.Refusal {
 	s, ok := grpc.ServerTransportStreamFromContext(gs.Context()).(interface{ RecvCompress() string })
 	if !ok || s.RecvCompress() != (noGzip{}).Type() {
 		return nil
 	}
-	return Refuse(codes.Unimplemented, telemetry.Compression, "stream: the client compresses its requests with gzip, which the relay does not support; turn compression off in its channel")
+	return refusal.New(codes.Unimplemented, telemetry.Compression, "stream: the client compresses its requests with gzip, which the relay does not support; turn compression off in its channel")
 }
 
 // refuseMethod refuses a call of a method that the relay does not have. Without it, grpc would
 // refuse the call without a trace.
 func (s *Server) refuseMethod(_ any, gs grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(gs)
-	return s.serve(gs, xds.SotW, "", Refuse(codes.Unimplemented, telemetry.UnknownMethod, "call: the relay has no method %s", refusal.Short(method, refusal.MaxNode)))
+	return s.serve(gs, xds.SotW, "", refusal.New(codes.Unimplemented, telemetry.UnknownMethod, "call: the relay has no method %s", refusal.Short(method, refusal.MaxNode)))
 }

@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -34,7 +36,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
 	var accounts []string
-	r.groups.Refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		accounts = append(accounts, j.Account)

@@ -68,7 +68,7 @@ func (st *stream) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xd
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for _, ty := range st.order {
-		if ty.member == nil || !wanted(ty.member.Key(), ty.Type.URL) {
+		if ty.subscriber == nil || !wanted(ty.subscriber.Key(), ty.Type.URL) {
 			continue
 		}
 		s := ty.inspected().TypeState(look)
@@ -111,5 +111,5 @@ func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 
 // inspected is the type as package inspect reads it. The stream's lock is held.
 func (t *streamType) inspected() inspect.Type {
-	return inspect.Type{Session: &t.Session, Member: t.member, NoKey: t.noKey, Tracker: &t.track}
+	return inspect.Type{Session: &t.Session, Subscriber: t.subscriber, NoKey: t.noKey, Tracker: &t.track}
 }

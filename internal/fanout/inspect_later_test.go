@@ -4,24 +4,24 @@ import (
 	"testing"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 )
 
 // answer acknowledges the response before, or rejects it; names are those that a
 // client of state of the world lists.
-func (c *teller) answer(refusal string, names ...string) {
+func (c *teller) answer(refused string, names ...string) {
 	c.t.Helper()
 	if c.delta != nil {
 		names = nil
 	}
-	c.say(refusal, names...)
+	c.say(refused, names...)
 }
 
 // A client that was in step with a version in which nothing is for it has that version,
 // whatever becomes of what comes after: be it on its way, rejected, or waiting.
 func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
-	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller) {
 		c.say("", "a")
 		c.recv()
 		c.answer("", "a")
@@ -81,7 +81,7 @@ func (r *serverFixture) timed() (n uint32) {
 // A later subscription is not timed as propagation, whether its resource is old or came just before
 // the next change of this client. A change that comes with it is.
 func TestLateSubscriptionsAreNotTimed(t *testing.T) {
-	eachWithEndpoints(t, []string{"a", "b", "c"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+	eachWithEndpoints(t, []string{"a", "b", "c"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller) {
 		c.say("", "a")
 		c.recv()
 		c.answer("", "a")

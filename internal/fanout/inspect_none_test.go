@@ -9,8 +9,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -101,7 +101,7 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 // answered, is NOT SENT: it waits for that name. It still has its versions, and what it
 // acknowledged is still shown.
 func TestP31_ClientAsksForMore(t *testing.T) {
-	eachWithEndpoints(t, []string{"x"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+	eachWithEndpoints(t, []string{"x"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller) {
 		c.say("", "x")
 		c.recv()
 		c.answer("", "x")

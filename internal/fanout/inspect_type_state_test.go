@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -39,7 +39,7 @@ func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
 
 // eachWithEndpoints runs f for each variant with a group that has these endpoints, and a client of
 // endpoints.
-func eachWithEndpoints(t *testing.T, names []string, f func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller)) {
+func eachWithEndpoints(t *testing.T, names []string, f func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller)) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
@@ -53,11 +53,11 @@ func eachWithEndpoints(t *testing.T, names []string, f func(t *testing.T, v xds.
 }
 
 // say sends a request: an answer to the response before, a NACK if it has a text.
-func (c *teller) say(refusal string, names ...string) {
+func (c *teller) say(refused string, names ...string) {
 	c.t.Helper()
 	var e *rpcstatus.Status
-	if refusal != "" {
-		e = &rpcstatus.Status{Code: 3, Message: refusal}
+	if refused != "" {
+		e = &rpcstatus.Status{Code: 3, Message: refused}
 	}
 	if c.delta != nil {
 		c.delta.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResponseNonce: c.nonce, ErrorDetail: e, ResourceNamesSubscribe: names})
@@ -216,7 +216,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 // A type is STALE while the newest snapshot has something for it that was not sent, also if another
 // response delays it. What the snapshot has for others does not count.
 func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
-	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller) {
 		c.say("", "a")
 		c.recv()
 		g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
@@ -296,7 +296,7 @@ func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r.eventually(func() bool {
 		g.Mu.Lock()
 		defer g.Mu.Unlock()
-		for m := range g.Members {
+		for m := range g.Subscribers {
 			return slices.Equal(m.AckedGens, want)
 		}
 		return false
@@ -343,8 +343,8 @@ func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	}
 }
 
-// A stream whose names a newer stream of its node requests on another connection is marked as older.
-// The node has often lost its connection.
+// A stream whose names a newer stream of its node requests on another connection is marked as
+// older. The node has often lost its connection.
 func TestOlderStreamsAreMarked(t *testing.T) {
 	r := newServerFixture(t, nil)
 	first, second := r.dial(), r.dial()

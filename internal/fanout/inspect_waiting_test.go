@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
-// A client waits from when it subscribed to a name that the origin does not answer. Other changes of
-// its subscription do not begin the wait again, and an answer ends it.
+// A client waits from when it subscribed to a name that the origin does not answer. Other changes
+// of its subscription do not begin the wait again, and an answer ends it.
 func TestP57_SinceWhenAClientWaits(t *testing.T) {
-	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *membertest.Group, c *teller) {
+	eachWithEndpoints(t, []string{"a", "b"}, func(t *testing.T, v xds.Variant, r *serverFixture, g *subscribertest.Group, c *teller) {
 		var names []string
 		add := func(name string) {
 			if names = append(names, name); v == xds.Delta {

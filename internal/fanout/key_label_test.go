@@ -12,7 +12,8 @@ import (
 )
 
 // With the key label, what is counted for clients is counted under their key, for streams and for
-// polls, and nothing under an empty key. The series of a key exist while its group has a member.
+// polls, and nothing under an empty key. The series of a key exist while its group has a
+// subscriber.
 func TestCountsHaveTheirKey(t *testing.T) {
 	labelled := func(o *Options) {
 		m, err := telemetry.New(telemetry.Options{KeyLabel: true})

@@ -24,7 +24,9 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serverFixture is a Server behind a real grpc server on loopback, and its clients.
 type serverFixture struct {
 	t       testing.TB
-	groups  *membertest.Source
+	groups  *subscribertest.Source
 	srv     *Server
 	metrics *telemetry.Metrics
 	grpc    *grpc.Server
@@ -45,7 +47,7 @@ type serverFixture struct {
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	metrics := newMetrics(t)
-	r := &serverFixture{t: t, groups: &membertest.Source{}, metrics: metrics}
+	r := &serverFixture{t: t, groups: &subscribertest.Source{}, metrics: metrics}
 	o := Options{Source: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
@@ -63,8 +65,8 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 }
 
 // bubble is a server in a synctest bubble. Nothing of it is started.
-func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
-	h := new(membertest.Source)
+func bubble(t *testing.T, change func(*Options)) (*Server, *subscribertest.Source) {
+	h := new(subscribertest.Source)
 	o := Options{Source: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}}
 	if change != nil {
 		change(&o)
@@ -239,7 +241,7 @@ func (r *serverFixture) scrape() string {
 }
 
 // update makes an Update of plain resources.
-var update = membertest.Update
+var update = subscribertest.Update
 
 func names(n int) []string {
 	out := make([]string, n)
@@ -256,8 +258,8 @@ func (r *serverFixture) metric(line string) {
 }
 
 // refuse refuses all clients.
-func refuse(code codes.Code, reason telemetry.Reason) func(Join) *Refusal {
-	return func(Join) *Refusal { return Refuse(code, reason, "because") }
+func refuse(code codes.Code, reason telemetry.Reason) func(subscriber.Join) *refusal.Refusal {
+	return func(subscriber.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
 }
 
 func caller(address string) *listener.Caller { return new(listener.Policy).Caller(address, nil) }

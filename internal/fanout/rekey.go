@@ -12,16 +12,18 @@ import (
 
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
 // Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
-// ends the clients that have another key now (P5), evenly over the time. It ends clients that a policy
-// excludes at once; after the call they get nothing more. A call replaces an earlier one that has not
-// finished: a client that has its old key again stays. Rekey returns at once; Run does the work.
+// ends the clients that have another key now (P5), evenly over the time. It ends clients that a
+// policy excludes at once; after the call they get nothing more. A call replaces an earlier one
+// that has not finished: a client that has its old key again stays. Rekey returns at once; Run does
+// the work.
 func (s *Server) Rekey(over time.Duration) {
 	k := s.rekeyer
 	k.over.Store(int64(over))
@@ -39,10 +41,10 @@ type PolicyChange struct {
 	Secrets  string
 }
 
-// ChangeRules changes rules and policies together, and then calls Rekey. The function rules puts the
-// rules into the Source. A client that connects meanwhile has to pass both the old policies and the
-// new ones. If a client was admitted before the change and gets its key after the change began, the
-// policies check it again at once. One call at a time.
+// ChangeRules changes rules and policies together, and then calls Rekey. The function rules puts
+// the rules into the Source. A client that connects meanwhile has to pass both the old policies and
+// the new ones. If a client was admitted before the change and gets its key after the change began,
+// the policies check it again at once. One call at a time.
 func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
 	for _, c := range policies {
 		c.Policy.Restrict(c.Identity, c.Secrets)
@@ -56,8 +58,8 @@ func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Du
 }
 
 // rekeyer ends the streams and pollers whose keys changed. A type may look up its key while the
-// rules change. Then one of two notices: the rekeyer, which reads all types after the generation has
-// changed, or the stream, which reads the generation again after it has added the type.
+// rules change. Then one of two notices: the rekeyer, which reads all types after the generation
+// has changed, or the stream, which reads the generation again after it has added the type.
 type rekeyer struct {
 	srv        *Server
 	generation atomic.Uint64 // counts calls of Rekey and ChangeRules
@@ -86,7 +88,7 @@ func (k *rekeyer) run(ctx context.Context) {
 		}
 		now := p.due(time.Now(), len(left))
 		for _, c := range left[:now] {
-			c.end(c.refusal)
+			c.end(c.refused)
 		}
 		if left = left[now:]; len(left) > 0 {
 			timer.Reset(drainTick)
@@ -99,8 +101,8 @@ func (k *rekeyer) run(ctx context.Context) {
 // staleClient is a stream or poller that has to end.
 type staleClient struct {
 	over    func() bool // it ended, or was told to; called under the server's lock
-	end     func(*Refusal)
-	refusal *Refusal
+	end     func(*refusal.Refusal)
+	refused *refusal.Refusal
 }
 
 // stillOpen drops the clients that have ended by themselves. When the relay drains it drops all,
@@ -115,12 +117,12 @@ func (s *Server) stillOpen(cs []staleClient) []staleClient {
 }
 
 // find checks the keys of all clients. It ends those that a policy excludes, and returns the others
-// that have to end. Those that have no key now come first. It holds no lock meanwhile. The Source remembers the
-// keys of equal nodes.
+// that have to end. Those that have no key now come first. It holds no lock meanwhile. The Source
+// remembers the keys of equal nodes.
 func (k *rekeyer) find(over time.Duration) []staleClient {
 	s, all, excluded := k.srv, 0, 0
 	var refused, moving []staleClient
-	add := func(end func(*Refusal), over func() bool, r *Refusal) {
+	add := func(end func(*refusal.Refusal), over func() bool, r *refusal.Refusal) {
 		all++
 		switch {
 		case r == nil:
@@ -161,10 +163,10 @@ type keyedType struct {
 
 // changesOf returns the types of a client that have other keys by these rules. It also returns the
 // refusal that the client would get if it connected now. only: the stream is of a single type.
-func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []keyedType) (out []Change, refusal *Refusal) {
+func changesOf(c *listener.Caller, keyOf subscriber.KeyOf, only bool, node *xds.Node, types []keyedType) (out []subscriber.Change, refused *refusal.Refusal) {
 	some := false // has a key
 	for _, t := range types {
-		now := Change{Type: t.typ.URL, From: t.key}
+		now := subscriber.Change{Type: t.typ.URL, From: t.key}
 		ends := only // a stream of Secrets; on others Secrets get no response (P6)
 		if denied := c.MayHave(t.typ); denied != nil {
 			now.Refused = denied
@@ -172,47 +174,47 @@ func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types
 			now.Apply(keyOf, t.node, c.Peer)
 			ends = !some
 		}
-		if now.Refused != nil && ends && refusal == nil {
-			refusal = member.AsRefusal(now.Refused)
+		if now.Refused != nil && ends && refused == nil {
+			refused = subscriber.AsRefusal(now.Refused)
 		}
 		some = some || now.Refused == nil
 		if now.From != now.To {
 			out = append(out, now)
 		}
 	}
-	return out, refusal
+	return out, refused
 }
 
-// excluded returns why the policy, as it is now, excludes the client, or denies it the Secrets that it
-// gets; nil: it does not.
-func (st *stream) excluded() *Refusal {
+// excluded returns why the policy, as it is now, excludes the client, or denies it the Secrets that
+// it gets; nil: it does not.
+func (st *stream) excluded() *refusal.Refusal {
 	node, types := st.keyedTypes()
 	if node == nil {
 		return nil // its first request is checked by the policy in force then
 	}
-	if refusal := st.caller.Admit(node); refusal != nil {
-		return refusal
+	if refused := st.caller.Admit(node); refused != nil {
+		return refused
 	}
 	for _, t := range types {
 		if denied := st.caller.MayHave(t.typ); denied != nil && !t.key.IsZero() {
 			if st.only != "" {
 				return denied
 			}
-			return Refuse(codes.Unavailable, telemetry.Secrets, "stream: %w", denied.Err) // the client comes back without them
+			return refusal.New(codes.Unavailable, telemetry.Secrets, "stream: %w", denied.Err) // the client comes back without them
 		}
 	}
 	return nil
 }
 
-// stillAdmitted ends the stream if the policy excludes its client since a change. Otherwise it costs
-// an atomic load. The worker calls it that has the stream.
+// stillAdmitted ends the stream if the policy excludes its client since a change. Otherwise it
+// costs an atomic load. The worker calls it that has the stream.
 func (st *stream) stillAdmitted() bool {
 	generation := st.srv.rekeyer.generation.Load()
 	if generation == st.checked {
 		return true
 	}
-	if refusal := st.excluded(); refusal != nil {
-		st.End(refusal)
+	if refused := st.excluded(); refused != nil {
+		st.End(refused)
 		return false
 	}
 	st.checked = generation
@@ -220,21 +222,21 @@ func (st *stream) stillAdmitted() bool {
 }
 
 // checkKeys returns why the stream has to end by the rules as they are now; nil: it stays.
-func (st *stream) checkKeys() *Refusal {
-	if refusal := st.excluded(); refusal != nil {
-		return refusal
+func (st *stream) checkKeys() *refusal.Refusal {
+	if refused := st.excluded(); refused != nil {
+		return refused
 	}
-	changes, refusal := st.changes(st.srv.source.KeyOf)
+	changes, refused := st.changes(st.srv.source.KeyOf)
 	switch {
-	case refusal != nil:
-		return refusal
+	case refused != nil:
+		return refused
 	case len(changes) == 0:
 		return nil
 	}
 	return changes[0].KeyChanged("stream")
 }
 
-func (st *stream) changes(keyOf KeyOf) ([]Change, *Refusal) {
+func (st *stream) changes(keyOf subscriber.KeyOf) ([]subscriber.Change, *refusal.Refusal) {
 	node, types := st.keyedTypes()
 	if node == nil {
 		return nil, nil // its first request is checked by the rules in force then
@@ -249,17 +251,17 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	out := make([]keyedType, len(st.types))
 	for i, ty := range st.types {
 		out[i] = keyedType{typ: ty.Type, node: ty.node}
-		if ty.member != nil {
-			out[i].key = ty.member.Key()
+		if ty.subscriber != nil {
+			out[i].key = ty.subscriber.Key()
 		}
 	}
 	return st.node, out
 }
 
 // addChecked adds a type to the stream, after those that are sent before it. If the rules changed
-// since its key was looked up, the rekeyer may have missed the type. Then the stream checks its keys
-// itself.
-func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *Refusal) {
+// since its key was looked up, the rekeyer may have missed the type. Then the stream checks its
+// keys itself.
+func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *refusal.Refusal) {
 	st.mu.Lock()
 	st.types = append(st.types, ty)
 	if ty.unanswered != nil {
@@ -282,13 +284,13 @@ type RekeyPreview struct {
 	Peer     string
 	Identity string // proven by its certificate
 	// Changes are the types that would have other keys; none: the client would stay.
-	Changes []Change
+	Changes []subscriber.Change
 }
 
 // PreviewRekey yields what Rekey would do by rules that are not in force, for the clients with
 // higher IDs than after, in the order of their IDs. It computes the keys of a client when the
 // caller asks for the next one, and holds no lock meanwhile.
-func (s *Server) PreviewRekey(after uint64, keyOf KeyOf) iter.Seq[RekeyPreview] {
+func (s *Server) PreviewRekey(after uint64, keyOf subscriber.KeyOf) iter.Seq[RekeyPreview] {
 	type client struct {
 		id      uint64
 		preview func() RekeyPreview
@@ -314,16 +316,16 @@ func (s *Server) PreviewRekey(after uint64, keyOf KeyOf) iter.Seq[RekeyPreview] 
 	}
 }
 
-func (st *stream) preview(keyOf KeyOf) RekeyPreview {
+func (st *stream) preview(keyOf subscriber.KeyOf) RekeyPreview {
 	out := RekeyPreview{Stream: st.id, Node: st.NodeID(), Peer: st.from, Identity: st.caller.Identity()}
 	out.Changes, _ = st.changes(keyOf)
 	return out
 }
 
-func previewPoller(p *rest.Poller, keyOf KeyOf) RekeyPreview {
+func previewPoller(p *rest.Poller, keyOf subscriber.KeyOf) RekeyPreview {
 	out := RekeyPreview{Stream: p.ID(), Node: p.NodeID(), Peer: p.Peer(), Identity: p.Identity()}
 	if c := p.Change(keyOf); c.From != c.To {
-		out.Changes = []Change{c}
+		out.Changes = []subscriber.Change{c}
 	}
 	return out
 }

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/expr"
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -37,7 +38,7 @@ func TestP5_PreviewIsWhatRekeyDoes(t *testing.T) {
 		}
 		return n.Cluster, nil
 	}
-	other := &membertest.Source{}
+	other := &subscribertest.Source{}
 	other.SetRules(rules)
 	keyOf := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 		key, err := other.KeyOf(n, p, typ)
@@ -58,7 +59,7 @@ func TestP5_PreviewIsWhatRekeyDoes(t *testing.T) {
 	if m := got["stays"]; m.Stream == 0 || len(m.Changes) != 0 {
 		t.Errorf("%+v", m)
 	}
-	if m := got["moves"]; len(m.Changes) != 1 || m.Changes[0] != (Change{Type: xds.EndpointType, From: xds.NewKey("edge"), To: xds.NewKey("moved")}) {
+	if m := got["moves"]; len(m.Changes) != 1 || m.Changes[0] != (subscriber.Change{Type: xds.EndpointType, From: xds.NewKey("edge"), To: xds.NewKey("moved")}) {
 		t.Errorf("%+v", m)
 	}
 	if m := got["goes"]; len(m.Changes) != 2 || !m.Changes[0].To.IsZero() || m.Changes[1].Refused == nil {
@@ -87,7 +88,7 @@ func TestP5_PreviewOfPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
 	r.Response(r.Ask(r.HTTP("http1"), xds.ClusterType, ""))
-	other := &membertest.Source{}
+	other := &subscribertest.Source{}
 	other.SetRules(moved)
 	n := 0
 	for m := range r.srv.PreviewRekey(0, other.KeyOf) {

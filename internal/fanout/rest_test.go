@@ -22,8 +22,10 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -97,9 +99,9 @@ func TestP6_PollsProveTheirIdentity(t *testing.T) {
 			secured.NextProtos = []string{"h2", "http/1.1"}
 			policy := &listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id in peer.uri_sans`), Secrets: config.SecretsMTLS}
 			var mu sync.Mutex
-			var joins []Join
+			var joins []subscriber.Join
 			r := newSecuredREST(t, secured, func(o *Options) { o.LongPoll = time.Millisecond }, policy)
-			r.groups.Refuse = func(j Join) *Refusal {
+			r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
 				mu.Lock()
 				defer mu.Unlock()
 				joins = append(joins, j)
@@ -172,8 +174,8 @@ func (s *Server) poll(t *testing.T, id string, url xds.TypeURL) {
 // forgetPollers ends all pollers without a poll.
 func (s *Server) forgetPollers() { s.rest.Expire(time.Now().Add(3 * s.settings().LongPoll)) }
 
-// members counts those of a group.
-func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
+// subscribers counts those of a group.
+func (r *restFixture) subscribers(cluster string) int { return r.groups.Group(cluster).Count() }
 
 // A poll counts as a stream while it is answered: against the same limits, and
 // together with those over gRPC. Clients within them are served.
@@ -196,7 +198,7 @@ func TestP72_Limits(t *testing.T) {
 			stream.want("a ")
 			c := r.HTTP("h2c")
 			held := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "r")
-			r.eventually(func() bool { return r.members("edge") == 2 })
+			r.eventually(func() bool { return r.subscribers("edge") == 2 })
 			got := r.Ask(c, xds.ClusterType, "")
 			if f := r.Refused(got, tc.status); f.Reason != tc.reason.String() || got.Header.Get("Retry-After") == "" {
 				t.Errorf("%+v %v", f, got.Header)
@@ -253,8 +255,8 @@ func TestP72_NotJSON(t *testing.T) {
 	}
 }
 
-// What was read of incomplete bodies counts against rest_bytes. Of two, the larger one ends, and the
-// other is read to its end.
+// What was read of incomplete bodies counts against rest_bytes. Of two, the larger one ends, and
+// the other is read to its end.
 func TestP72_HalfBodies(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.RESTBytes = 100_000 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
@@ -358,8 +360,8 @@ func (r *restFixture) stall(protocol string) *http.Response {
 	return resp
 }
 
-// A drain ends the polls that are held at once, however long it takes: with 304 those that have what
-// there is, with 503 those that have nothing. Then it takes no more. Connections are closed.
+// A drain ends the polls that are held at once, however long it takes: with 304 those that have
+// what there is, with 503 those that have nothing. Then it takes no more. Connections are closed.
 func TestP71_Drain(t *testing.T) {
 	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {

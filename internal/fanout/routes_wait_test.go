@@ -6,7 +6,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -41,18 +42,18 @@ func (a *ads) part(names ...string) {
 
 type deafWaker struct{}
 
-func (deafWaker) Wake()                {}
-func (deafWaker) Unavailable(*Refusal) {}
-func (deafWaker) End(*Refusal)         {}
+func (deafWaker) Wake()                        {}
+func (deafWaker) Unavailable(*refusal.Refusal) {}
+func (deafWaker) End(*refusal.Refusal)         {}
 
 // waitsElsewhere is another client of the key, whose clusters wait.
-func (a *ads) waitsElsewhere(wait time.Duration) Member {
+func (a *ads) waitsElsewhere(wait time.Duration) subscriber.Subscriber {
 	a.t.Helper()
 	n, err := a.srv.nodes.Intern([]byte("\x12\x04edge")) // cluster
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	m, err := a.groups.Join(member.Join{Node: n, Type: xds.ClusterType, Waker: deafWaker{}})
+	m, err := a.groups.Join(subscriber.Join{Node: n, Type: xds.ClusterType, Waker: deafWaker{}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -60,8 +61,8 @@ func (a *ads) waitsElsewhere(wait time.Duration) Member {
 	return m
 }
 
-// A client that brings state gets its listeners and routes after its clusters, which wait for the rest
-// of the answer to the wildcard.
+// A client that brings state gets its listeners and routes after its clusters, which wait for the
+// rest of the answer to the wildcard.
 func TestP67_RoutesComeAfterClustersThatWait(t *testing.T) {
 	for _, order := range [][]string{{"CDS", "LDS", "RDS"}, {"RDS", "LDS", "CDS"}} {
 		inADS(t, order[0]+" first", adsOptions{}, func(a *ads) {
@@ -162,7 +163,7 @@ func TestP67_ClientsWithoutStateDoNotLookForClusters(t *testing.T) {
 		asked := func() (n int) {
 			a.g.Mu.Lock()
 			defer a.g.Mu.Unlock()
-			for m := range a.g.Members {
+			for m := range a.g.Subscribers {
 				n += m.AskedRoutesWait
 			}
 			return n

@@ -28,7 +28,7 @@ func newScheduler() *scheduler {
 	return &scheduler{shards: make([]shard, n), tokens: make(chan struct{}, n)}
 }
 
-// Wake implements member.Waker.
+// Wake implements subscriber.Waker.
 func (t *streamType) Wake() { t.st.wake(t.bit) }
 
 // wake marks types dirty, and queues the stream if no worker has it.

@@ -93,7 +93,7 @@ func (st *stream) sendType(v *view, i int) bool {
 	unnamed := ty.countNoNames(v.cur[i])
 	st.mu.Unlock()
 	if clusters {
-		ty.member.SetRoutesWait(routesWait)
+		ty.subscriber.SetRoutesWait(routesWait)
 	}
 	if unnamed {
 		ty.reportUnanswered(telemetry.NoNames, errNoNames)
@@ -139,7 +139,7 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 		}
 		st.mu.Unlock()
 		if accepted != nil {
-			ty.member.Acked(accepted.Gen, accepted)
+			ty.subscriber.Acked(accepted.Gen, accepted)
 		}
 		return false, false
 	}
@@ -214,7 +214,7 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 	if framesOf(p.To).reported.Swap(true) {
 		return
 	}
-	st.srv.log.Error("response not sent: it is too large", "key", ty.member.Key().String(), "type", ty.Type.URL,
+	st.srv.log.Error("response not sent: it is too large", "key", ty.subscriber.Key().String(), "type", ty.Type.URL,
 		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
 }
 
@@ -233,7 +233,7 @@ func (st *stream) moment(v *view, i int) session.Moment {
 // routesWait is for how long at most a type that refers to clusters waits for them (P67). Those of
 // this stream may have another key, or an older snapshot than the key's newest.
 func (st *stream) routesWait(v *view, ty *streamType) time.Duration {
-	wait := ty.member.RoutesWait()
+	wait := ty.subscriber.RoutesWait()
 	for i, o := range v.order {
 		if o.Type.URL == xds.ClusterType {
 			wait = max(wait, o.RoutesWait(v.cur[i]))

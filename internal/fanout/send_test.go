@@ -37,12 +37,12 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 		if err := st.req.Scan(v, sessiontest.Request{}.Wire(v), 0); err != nil { // of the wildcard
 			t.Fatal(err)
 		}
-		ty, refusal := st.join(url)
-		if refusal != nil {
-			t.Fatal(refusal)
+		ty, refused := st.join(url)
+		if refused != nil {
+			t.Fatal(refused)
 		}
-		if refusal := st.apply(ty); refusal != nil {
-			t.Fatal(refusal)
+		if refused := st.apply(ty); refused != nil {
+			t.Fatal(refused)
 		}
 	}
 	return st, st.types
@@ -61,8 +61,8 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	if err := st.req.Scan(xds.Delta, sessiontest.Request{Unsubscribe: []string{"*"}}.Wire(xds.Delta), 0); err != nil {
 		t.Fatal(err)
 	}
-	if refusal := st.apply(ty); refusal != nil {
-		t.Fatal(refusal)
+	if refused := st.apply(ty); refused != nil {
+		t.Fatal(refused)
 	}
 	v := st.view()
 	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || ty.SentSnapshot() != nil || ty.PendingACK() {
@@ -151,11 +151,11 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	return func() {
 		ty.Session = sent
 		st.req = requests.Get().(*xds.Request)
-		refusal := st.handle(ack, false)
+		refused := st.handle(ack, false)
 		requests.Put(st.req)
 		st.req = nil
-		if refusal != nil || ty.PendingACK() {
-			t.Fatal(refusal, "no ACK")
+		if refused != nil || ty.PendingACK() {
+			t.Fatal(refused, "no ACK")
 		}
 	}
 }
@@ -172,8 +172,8 @@ func TestP20_ListsOfOtherTypes(t *testing.T) {
 		before := types[1-c.of].Requested()
 		msg := sessiontest.Request{Names: c.names}.Wire(xds.SotW)
 		msg = protowire.AppendString(protowire.AppendTag(msg, 4, protowire.BytesType), string(types[c.of].Type.URL))
-		if refusal := st.handle(msg, false); refusal != nil {
-			t.Fatal(refusal)
+		if refused := st.handle(msg, false); refused != nil {
+			t.Fatal(refused)
 		}
 		if got := slices.Collect(types[c.of].Requested().Names.All()); !slices.Equal(got, c.names) {
 			t.Errorf("%s of %q requests %q", types[c.of].Type.URL, c.names, got)

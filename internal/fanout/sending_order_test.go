@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -27,10 +27,10 @@ func envoy(a *ads) {
 func TestP36_GroupIsTold(t *testing.T) {
 	for _, order := range [][]string{{"CDS", "RDS"}, {"LDS", "CDS"}} {
 		eachADS(t, order[0]+" first", adsOptions{}, func(a *ads) {
-			clusters := func() (m *membertest.Member) {
+			clusters := func() (m *subscribertest.Subscriber) {
 				a.g.Mu.Lock()
 				defer a.g.Mu.Unlock()
-				for o := range a.g.Members {
+				for o := range a.g.Subscribers {
 					if o.Join.Type == xds.ClusterType {
 						m = o
 					}
@@ -106,14 +106,14 @@ func TestP35_AddRepointRemove(t *testing.T) {
 	})
 }
 
-// A group wakes its members one by one: the first to be woken may not be the
+// A group wakes its subscribers one by one: the first to be woken may not be the
 // first to go.
 func TestP35_WokenOneByOne(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
 		envoy(a)
 		a.g.Mu.Lock()
-		all := a.g.Members
-		a.g.Members = nil
+		all := a.g.Subscribers
+		a.g.Subscribers = nil
 		a.g.Mu.Unlock()
 		a.together("CDS y", "RDS r=y")
 		for m := range all {
@@ -123,7 +123,7 @@ func TestP35_WokenOneByOne(t *testing.T) {
 		}
 		a.want("CDS +y", "RDS r=y")
 		a.g.Mu.Lock()
-		a.g.Members = all
+		a.g.Subscribers = all
 		a.g.Mu.Unlock()
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
@@ -31,7 +32,7 @@ import (
 
 // Options of a Server. All are needed but Log and Tracer.
 type Options struct {
-	Source  Source
+	Source  subscriber.Joiner
 	Metrics *telemetry.Metrics
 	Log     *slog.Logger
 	Tracer  *tracing.Tracer // nil: nothing is traced
@@ -60,7 +61,7 @@ type Server struct {
 
 	opts    Options
 	now     atomic.Pointer[Settings] // see settings
-	source  Source
+	source  subscriber.Joiner
 	metrics *telemetry.Metrics
 	log     *slog.Logger
 	nodes   xds.NodeTable
@@ -139,8 +140,9 @@ func identifier(replica string, s *snapshot.Snapshot) string {
 // the origin has not confirmed yet.
 const staleMark = " (last known good)"
 
-// serve serves one stream, of all types if only is empty. It refuses the stream if refused is not nil.
-func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, refused *Refusal) error {
+// serve serves one stream, of all types if only is empty. It refuses the stream if refused is not
+// nil.
+func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, refused *refusal.Refusal) error {
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
 		return status.Error(codes.Internal, "stream: grpc gives no peer")
@@ -158,7 +160,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, re
 	return err
 }
 
-func (s *Server) serveStream(st *stream, refused *Refusal) error {
+func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
 	if refused == nil {
 		refused = s.admission.Enter(st.caller, st.conn)
 	}
@@ -170,7 +172,7 @@ func (s *Server) serveStream(st *stream, refused *Refusal) error {
 	defer s.admission.Leave(st.caller, st.conn)
 	if !s.add(st) {
 		s.metrics.Refuse(telemetry.Draining)
-		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
+		return refusal.New(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
 	s.metrics.Streams[st.variant].Add(1)
 	err := st.receive()
@@ -200,7 +202,7 @@ func (st *stream) client(node string) refusal.Client {
 // hangUp closes the connection of a client that reads nothing. The status that ends the stream
 // would wait for ever behind the data that the client does not read. A connection with other
 // streams stays open, since they may be of other clients (P16).
-func (s *Server) hangUp(st *stream, r *Refusal) {
+func (s *Server) hangUp(st *stream, r *refusal.Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Streams(st.conn) <= 1 {
 		_ = st.conn.Close() // its stream sees it
 	}
@@ -218,7 +220,7 @@ func (s *Server) hangUpLater(st *stream, err error) {
 	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted {
 		return
 	}
-	var r *Refusal
+	var r *refusal.Refusal
 	if errors.As(err, &r) && r.Reason == telemetry.KeyChanged {
 		return // the client comes back for its new key
 	}
@@ -236,7 +238,8 @@ func (s *Server) hangUpLater(st *stream, err error) {
 // most pauses of clients between two attempts.
 const refusingTime = 30 * time.Second
 
-// refusing reports whether the relay lately refused a client for a reason that holds for most clients.
+// refusing reports whether the relay lately refused a client for a reason that holds for most
+// clients.
 func (s *Server) refusing() bool {
 	return time.Now().UnixNano()-s.refusedAt.Load() < int64(refusingTime)
 }

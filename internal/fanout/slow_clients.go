@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds/snapshot"
@@ -91,9 +92,9 @@ func (w *watcher) look(now time.Time) {
 // pingTime is how long a client has to answer a ping before another client may have its place.
 const pingTime = 5 * time.Second
 
-// endLost ends streams whose clients have not answered a ping, because the relay has as many streams
-// as it may have. Their clients may have lost the connections, and be refused on new ones. grpc would
-// wait longer for the answer.
+// endLost ends streams whose clients have not answered a ping, because the relay has as many
+// streams as it may have. Their clients may have lost the connections, and be refused on new ones.
+// grpc would wait longer for the answer.
 func (s *Server) endLost(all []*stream, now time.Time) {
 	after := time.Duration(s.pingAfter.Load())
 	if after == 0 {
@@ -101,7 +102,7 @@ func (s *Server) endLost(all []*stream, now time.Time) {
 	}
 	for _, st := range all {
 		if silent := now.Sub(st.conn.HeardAt()); silent > after+pingTime {
-			st.End(Refuse(codes.Unavailable, telemetry.LimitStreams, "stream: the relay heard nothing of the client for %s, and has as many streams as downstream.limits.streams allows", silent.Round(time.Second)))
+			st.End(refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay heard nothing of the client for %s, and has as many streams as downstream.limits.streams allows", silent.Round(time.Second)))
 			_ = st.conn.Close() // the status would not arrive
 		}
 	}
@@ -120,8 +121,8 @@ type progress struct {
 	all   int64     // bytes of the message that the host received
 }
 
-// minProgress is how many bytes a client's host has to receive in send_timeout. It is more than pings
-// and the ends of messages, and less than one write.
+// minProgress is how many bytes a client's host has to receive in send_timeout. It is more than
+// pings and the ends of messages, and less than one write.
 const minProgress = 64 << 10
 
 // progress is the progress of the message in flight; p is its progress at the last round. Measuring
@@ -141,18 +142,18 @@ func (st *stream) progress(p progress, now time.Time) progress {
 // tooSlow returns why the stream with a message in flight has to end; nil: it stays. Its client's
 // host received less than minProgress in send_timeout. Or the host received so much of the
 // connection's other streams that the client does not read this one: grpc sends them by turns.
-func (s *Server) tooSlow(st *stream, p progress, now time.Time) *Refusal {
+func (s *Server) tooSlow(st *stream, p progress, now time.Time) *refusal.Refusal {
 	limit, size := s.opts.SendTimeout, st.size.Load()
 	if limit == 0 || p.at.IsZero() || now.Sub(time.Unix(0, p.since)) <= limit {
 		return nil
 	}
 	if waited := now.Sub(p.at); waited > limit {
-		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
+		return refusal.New(codes.Unavailable, telemetry.SendTimeout, "stream: the client received %d bytes in %s, and %d of the response's %d bytes in all; the relay requires %d bytes within downstream.send_timeout (%s)",
 			p.more, waited.Round(time.Millisecond), min(p.all, size), size, minProgress, limit)
 	}
 	streams := s.admission.Streams(st.conn)
 	if streams > 1 && p.all > 2*int64(streams)*(size+writeBuffer) {
-		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within downstream.send_timeout (%s), while its connection with %d streams received %d bytes",
+		return refusal.New(codes.Unavailable, telemetry.SendTimeout, "stream: the client did not receive the response's %d bytes within downstream.send_timeout (%s), while its connection with %d streams received %d bytes",
 			size, limit, streams, p.all)
 	}
 	return nil
@@ -191,7 +192,7 @@ type pin struct {
 }
 
 // ender is a stream or a poll. It is comparable.
-type ender interface{ End(r *Refusal) }
+type ender interface{ End(r *refusal.Refusal) }
 
 // pinned adds to pins what the stream's sessions keep alive. For each lineage it is the most that
 // any session keeps of what was replaced since. A session may have an old snapshot only because it
@@ -248,6 +249,6 @@ func (s *Server) unpin(pins map[any]pin) {
 			return
 		}
 		total -= keeps[by]
-		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "client: it keeps %d bytes of memory in use; all clients together keep more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
+		by.End(refusal.New(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "client: it keeps %d bytes of memory in use; all clients together keep more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -60,7 +60,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // until much may be old, or for a minute. A session that waited while it was behind is checked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
-	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
@@ -110,7 +110,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // What a client that takes nothing keeps of old snapshots counts in each round. That also holds if
 // it has nothing to answer: waking it has no effect.
 func TestP16_SlowClientsCountEachTime(t *testing.T) {
-	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
@@ -145,10 +145,10 @@ func (taking) Write(b []byte) (int, error) { return len(b), nil }
 
 // A client that takes a large message slowly is not cut, however long it takes; one that takes less
 // than minProgress in send_timeout is, and pings are less. On a connection that others share, what
-// is taken may be theirs: it counts until it is more than all messages of that size. The refusal says
-// what was measured.
+// is taken may be theirs: it counts until it is more than all messages of that size. The refusal
+// says what was measured.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
-	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
@@ -162,11 +162,11 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		p = st.progress(p, start.Add(after))
-		refusal := r.srv.tooSlow(st, p, start.Add(after))
-		if refusal != nil {
-			text = refusal.Error()
+		refused := r.srv.tooSlow(st, p, start.Add(after))
+		if refused != nil {
+			text = refused.Error()
 		}
-		return refusal != nil
+		return refused != nil
 	}
 	for s := range 60 {
 		took := int64(17)
@@ -184,8 +184,8 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 		t.Errorf("the refusal is %q, want %q", text, want)
 	}
 	for range 2 { // streams
-		if refusal := r.srv.admission.Enter(caller("10.0.0.1:1"), c); refusal != nil {
-			t.Fatal(refusal)
+		if refused := r.srv.admission.Enter(caller("10.0.0.1:1"), c); refused != nil {
+			t.Fatal(refused)
 		}
 	}
 	p = progress{}
@@ -208,7 +208,8 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	}
 }
 
-// What a client has to receive is the part of a response that is in flight, and not all parts (P38).
+// What a client has to receive is the part of a response that is in flight, and not all parts
+// (P38).
 func TestP16_SlowClientsHaveTimeForOnePart(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 10 * time.Second })
 	u := snapshot.Update{Type: blobType, Wildcard: true}
@@ -230,13 +231,13 @@ func TestP16_SlowClientsHaveTimeForOnePart(t *testing.T) {
 	})
 	p := progress{since: slow.since.Load(), all: 4 * (3<<20 + writeBuffer)}
 	p.at = time.Unix(0, p.since).Add(11 * time.Second)
-	if refusal := r.srv.tooSlow(slow, p, p.at); refusal == nil || !strings.Contains(refusal.Error(), "did not receive") {
-		t.Errorf("%v", refusal)
+	if refused := r.srv.tooSlow(slow, p, p.at); refused == nil || !strings.Contains(refused.Error(), "did not receive") {
+		t.Errorf("%v", refused)
 	}
 }
 
-// A message in flight is measured from the second round on. In a push to many clients, most messages
-// are in flight in one round only.
+// A message in flight is measured from the second round on. In a push to many clients, most
+// messages are in flight in one round only.
 func TestP16_AMessageIsMeasuredFromTheSecondRound(t *testing.T) {
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{conn: c}
@@ -344,8 +345,9 @@ func TestP16_HangUp(t *testing.T) {
 	r.counted(telemetry.SendTimeout, 2)
 }
 
-// Clients may lose connections that the relay still has, and open new ones. If the relay has as many
-// streams as it may have, those end whose clients have not answered a ping. Otherwise they stay.
+// Clients may lose connections that the relay still has, and open new ones. If the relay has as
+// many streams as it may have, those end whose clients have not answered a ping. Otherwise they
+// stay.
 func TestP16_LostStreamsMakeRoom(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.Streams = 2 })
 	r.srv.pingAfter.Store(int64(time.Minute))

@@ -14,9 +14,10 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/nonce"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
@@ -45,13 +46,13 @@ type stream struct {
 
 	// Any goroutine's.
 	run      runState
-	inFlight atomic.Pointer[Frame]    // the message in flight; nil: none
-	since    atomic.Int64             // when it was handed over, UnixNano
-	size     atomic.Int64             // its size without the nonce: of a part, if the response has several (P38)
-	before   atomic.Int64             // bytes that were written to the connection before it
-	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
-	left     atomic.Pointer[chan any] // closed when the last worker has left
-	large    atomic.Pointer[large]    // the last large message that the client has not answered; nil: none
+	inFlight atomic.Pointer[Frame]           // the message in flight; nil: none
+	since    atomic.Int64                    // when it was handed over, UnixNano
+	size     atomic.Int64                    // its size without the nonce: of a part, if the response has several (P38)
+	before   atomic.Int64                    // bytes that were written to the connection before it
+	refusal  atomic.Pointer[refusal.Refusal] // why the stream ends; the first counts
+	left     atomic.Pointer[chan any]        // closed when the last worker has left
+	large    atomic.Pointer[large]           // the last large message that the client has not answered; nil: none
 
 	// The worker's that has the stream.
 	unsent  *unsent // nil: none
@@ -73,15 +74,15 @@ func (st *stream) receive() error {
 			return st.status(err)
 		}
 		st.req = requests.Get().(*xds.Request)
-		refusal := st.handle(in.bytes(), first)
+		refused := st.handle(in.bytes(), first)
 		if st.req.Entries() <= maxPooled {
 			requests.Put(st.req)
 		}
 		st.req = nil
 		in.release()
-		if refusal != nil {
-			st.End(refusal)
-			return refusal
+		if refused != nil {
+			st.End(refused)
+			return refused
 		}
 	}
 }
@@ -101,22 +102,22 @@ func (st *stream) status(err error) error {
 		return nil // the client is done
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		st.End(Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows: %s", status.Convert(err).Message()))
+		st.End(refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more bytes than downstream.limits.request_bytes allows: %s", status.Convert(err).Message()))
 		return st.refusal.Load()
 	}
 	return err
 }
 
 // handle applies a request. A refusal ends the stream.
-func (st *stream) handle(msg []byte, first bool) *Refusal {
-	if refusal := st.scan(msg); refusal != nil {
-		return refusal
+func (st *stream) handle(msg []byte, first bool) *refusal.Refusal {
+	if refused := st.scan(msg); refused != nil {
+		return refused
 	}
-	ty, refusal := st.typeOfRequest(first)
-	if refusal != nil {
-		return refusal
+	ty, refused := st.typeOfRequest(first)
+	if refused != nil {
+		return refused
 	}
-	if ty == nil || ty.member == nil {
+	if ty == nil || ty.subscriber == nil {
 		st.wait(1, 0)
 		return nil // P3, P5, P6: no response
 	}
@@ -125,7 +126,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 
 // scan reads a request. The type of a SotW request follows its names on the wire. So the names may
 // be recognised as the list of any type, and are read in full if it is another type's.
-func (st *stream) scan(msg []byte) *Refusal {
+func (st *stream) scan(msg []byte) *refusal.Refusal {
 	r, limits := st.req, &st.srv.settings().Limits
 	var known [8]xds.NameList // not allocated
 	lists := known[:0]
@@ -134,9 +135,9 @@ func (st *stream) scan(msg []byte) *Refusal {
 			lists = append(lists, list)
 		}
 	}
-	refusal := listener.Scan(r, st.variant, msg, limits, lists...)
-	if refusal != nil || r.Known.Empty() {
-		return refusal
+	refused := listener.Scan(r, st.variant, msg, limits, lists...)
+	if refused != nil || r.Known.Empty() {
+		return refused
 	}
 	ty := st.typeOf(r.TypeURL)
 	if st.only != "" && len(r.TypeURL) == 0 {
@@ -150,9 +151,9 @@ func (st *stream) scan(msg []byte) *Refusal {
 
 // typeOfRequest takes the request's node, if it has one, and returns the type of the request; nil:
 // the request is a report.
-func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
-	if refusal := st.identify(first); refusal != nil {
-		return nil, refusal
+func (st *stream) typeOfRequest(first bool) (*streamType, *refusal.Refusal) {
+	if refused := st.identify(first); refused != nil {
+		return nil, refused
 	}
 	if !first {
 		if ty := st.typeOf(st.req.TypeURL); ty != nil {
@@ -163,7 +164,7 @@ func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 }
 
 // newType returns the type of a request whose type_url the stream does not know yet (P2).
-func (st *stream) newType() (*streamType, *Refusal) {
+func (st *stream) newType() (*streamType, *refusal.Refusal) {
 	url := st.req.TypeURL
 	switch {
 	case st.only != "" && len(url) == 0 && len(st.types) > 0:
@@ -171,25 +172,25 @@ func (st *stream) newType() (*streamType, *Refusal) {
 	case st.only != "" && len(url) == 0:
 		return st.join(st.only)
 	case st.only != "" && string(url) != string(st.only):
-		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url must be %s on this stream, but is %s", st.only, url)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url must be %s on this stream, but is %s", st.only, url)
 	case len(url) == 0:
-		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: type_url is missing; an aggregated stream needs it")
+		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMissing, "request: type_url is missing; an aggregated stream needs it")
 	}
 	return st.join(xds.TypeURL(url))
 }
 
 // identify takes the node of the first request. Of a later node only the dynamic parameters count
 // (P1).
-func (st *stream) identify(first bool) *Refusal {
+func (st *stream) identify(first bool) *refusal.Refusal {
 	raw := st.req.Node
 	if raw == nil {
 		if first {
-			return Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: node is missing in the first request")
+			return refusal.New(codes.InvalidArgument, telemetry.NodeMissing, "request: node is missing in the first request")
 		}
 		return nil
 	}
-	if refusal := listener.CheckNode(raw, &st.srv.settings().Limits); refusal != nil {
-		return refusal
+	if refused := listener.CheckNode(raw, &st.srv.settings().Limits); refused != nil {
+		return refused
 	}
 	if !first {
 		if string(raw) == string(st.node.Bytes()) {
@@ -198,13 +199,13 @@ func (st *stream) identify(first bool) *Refusal {
 		st.srv.metrics.Refuse(telemetry.NodeChanged)
 		merged, err := xds.MergeDynamic(st.node.Bytes(), raw)
 		if err != nil {
-			return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+			return refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 		}
 		raw = merged
 	}
 	node, err := st.srv.nodes.Intern(raw)
 	if err != nil {
-		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+		return refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	}
 	if node == st.node {
 		return nil
@@ -242,15 +243,15 @@ func (st *stream) dropReport(url xds.TypeURL) {
 	st.srv.metrics.Refuse(telemetry.Report)
 	said := ""
 	if st.req.IsNACK {
-		said = ": " + member.NackMessage(xds.TypeOf(url), st.req.ErrorMessage, nil, nil)
+		said = ": " + subscriber.NackMessage(xds.TypeOf(url), st.req.ErrorMessage, nil, nil)
 	}
 	st.srv.refusals.Note("client report dropped; the origin does not get it",
-		Refuse(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.client(st.node.ID))
+		refusal.New(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.client(st.node.ID))
 }
 
 // join adds a type at its first request, with the key of the node as it is now (P5). It returns nil
 // if the request is a report.
-func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
+func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 	if st.isReport(url) {
 		st.dropReport(url)
 		return nil, nil
@@ -260,7 +261,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 		limit = maxTypes
 	}
 	if len(st.types) >= limit {
-		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more types than downstream.limits.types_per_stream allows (%d)", url, limit)
+		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more types than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
 	form := st.node.ResourceFormat(st.variant)
@@ -269,51 +270,51 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	if generation != st.generation {
 		// The rekeyer ends a client that is not admitted any more. It gets no further types until
 		// then: the rules of today may map its node to the key of another client.
-		if refusal := st.caller.Admit(st.node); refusal != nil {
-			return nil, refusal
+		if refused := st.caller.Admit(st.node); refused != nil {
+			return nil, refused
 		}
 		st.generation = generation
 	}
 	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), typeMetrics: typeMetrics{metrics: &uncounted}}
-	if refusal := st.caller.MayHave(t); refusal != nil {
+	if refused := st.caller.MayHave(t); refused != nil {
 		if st.only != "" {
-			return nil, refusal
+			return nil, refused
 		}
-		ty.leaveUnanswered(refusal.Reason, refusal.Err) // P6
+		ty.leaveUnanswered(refused.Reason, refused.Err) // P6
 		return st.addChecked(ty, generation)
 	}
-	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
+	joined, err := st.srv.source.Join(subscriber.Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
-		var refusal *Refusal
-		if !errors.As(err, &refusal) {
-			return nil, Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
+		var refused *refusal.Refusal
+		if !errors.As(err, &refused) {
+			return nil, refusal.New(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
 		}
-		first := !slices.ContainsFunc(st.types, func(s *streamType) bool { return s.member != nil })
-		if first || refusal.Code != codes.PermissionDenied {
-			return nil, refusal
+		first := !slices.ContainsFunc(st.types, func(s *streamType) bool { return s.subscriber != nil })
+		if first || refused.Code != codes.PermissionDenied {
+			return nil, refused
 		}
-		ty.leaveUnanswered(telemetry.UnmappedLater, refusal.Err) // P5
+		ty.leaveUnanswered(telemetry.UnmappedLater, refused.Err) // P5
 		return st.addChecked(ty, generation)
 	}
-	ty.member, ty.typeMetrics = member, st.srv.metricsOf(member.Key(), url)
+	ty.subscriber, ty.typeMetrics = joined, st.srv.metricsOf(joined.Key(), url)
 	return st.addChecked(ty, generation)
 }
 
 // tellRouted tells the groups of the stream's clusters and load assignments if the stream has
 // listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.member != nil }) {
+	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.subscriber != nil }) {
 		return
 	}
 	for _, o := range st.types {
-		if o.Type.DelayRemovals && o.member != nil {
-			o.member.Routed()
+		if o.Type.DelayRemovals && o.subscriber != nil {
+			o.subscriber.Routed()
 		}
 	}
 }
 
 // apply changes the type's session by the request.
-func (st *stream) apply(ty *streamType) *Refusal {
+func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	r := st.req
 	first := !ty.Began()
 	want, changed := st.subscribe(ty)
@@ -325,14 +326,14 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	}
 	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long name counts several times), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long name counts several times), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
 	}
 	if changed || first {
-		want = ty.member.Intern(want)
+		want = ty.subscriber.Intern(want)
 	}
 	now := time.Now()
 	if first && st.variant == xds.SotW && ty.Type.URL == xds.ClusterType {
-		ty.member.SetRoutesWait(want.RoutesWait()) // before the types that wait for it begin
+		ty.subscriber.SetRoutesWait(want.RoutesWait()) // before the types that wait for it begin
 	}
 	st.mu.Lock()
 	seq := st.nonces.Number(r.Nonce)
@@ -357,35 +358,35 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		st.large.CompareAndSwap(l, nil)
 	}
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names are unsubscribed or in initial_resource_versions, without a response yet; more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names are unsubscribed or in initial_resource_versions, without a response yet; more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
 	if changed || first {
 		// The group wakes the type once it has indexed the subscription, so that no update
 		// is missed.
-		ty.member.Subscribe(want)
+		ty.subscriber.Subscribe(want)
 	}
 	if len(ask) > 0 {
-		ty.member.Resubscribe(ask)
+		ty.subscriber.Resubscribe(ask)
 	}
 	if out.Wake {
 		st.wake(ty.bit)
 	}
 	if acked {
-		ty.member.Acked(out.Gen, accepted)
+		ty.subscriber.Acked(out.Gen, accepted)
 	}
 	if t := st.srv.opts.Tracer; t != nil && out.Answer == session.Acked && out.Received.After(ty.track.Began()) {
-		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
+		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.subscriber.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	requests := 1
 	if nack != nil {
 		requests = listener.NACKWeight
 		// Not under the lock, since redaction takes time.
-		message := member.NackMessage(ty.Type, r.ErrorMessage, ty.member, out.Rejected)
+		message := subscriber.NackMessage(ty.Type, r.ErrorMessage, ty.subscriber, out.Rejected)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
-		ty.member.Nacked(*nack, out.Rejected)
-		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
+		ty.subscriber.Nacked(*nack, out.Rejected)
+		subscriber.LogNack(st.srv.log, ty.subscriber, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
 		st.wait(requests, newNames)
@@ -393,8 +394,8 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	return nil
 }
 
-// wait delays the stream if it sends too much. requests is as how many its request counts, newNames the
-// weight of the newly requested names.
+// wait delays the stream if it sends too much. requests is as how many its request counts, newNames
+// the weight of the newly requested names.
 func (st *stream) wait(requests, newNames int) {
 	s := st.srv
 	st.throttle.Wait(st.grpc.Context(), requests, newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.client(st.node.ID)})
@@ -422,7 +423,7 @@ func (st *stream) subscribe(ty *streamType) (*snapshot.Subscription, bool) {
 
 // note counts an ACK, a NACK or a stale request. It returns the NACK without its message; nil: the
 // request is none. The lock is held.
-func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
+func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *subscriber.Nack {
 	switch out.Answer {
 	case session.Acked:
 		ty.track.Acked(out, now)
@@ -433,7 +434,7 @@ func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nac
 		}
 	case session.Nacked:
 		ty.metrics.Nacks.Inc()
-		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
+		n := &subscriber.Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
 		ty.track.Nacked(out, n, now)
 		return n
 	case session.Stale, session.UnknownNonce:
@@ -443,7 +444,7 @@ func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nac
 }
 
 // End ends the stream with r, from any goroutine. The first one counts.
-func (st *stream) End(r *Refusal) {
+func (st *stream) End(r *refusal.Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}
@@ -470,8 +471,8 @@ func (st *stream) close() {
 		if ty.unanswered != nil {
 			ty.unanswered.Add(-1)
 		}
-		if ty.member != nil {
-			ty.member.Leave()
+		if ty.subscriber != nil {
+			ty.subscriber.Leave()
 			ty.perKey.Release()
 		}
 	}

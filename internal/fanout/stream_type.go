@@ -5,22 +5,24 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// streamType is one type of one stream: its session, its member, its metrics and its status. bit is
-// its dirty bit.
+// streamType is one type of one stream: its session, its subscriber, its metrics and its status.
+// bit is its dirty bit.
 type streamType struct {
 	session.Session // under the stream's lock, except where Subscribe says otherwise
 
-	st     *stream
-	node   *xds.Node // as it was at the type's first request (P1)
-	bit    uint64
-	member Member // nil: the type gets no response (P5, P6)
-	noKey  string // the reason why member is nil
+	st         *stream
+	node       *xds.Node // as it was at the type's first request (P1)
+	bit        uint64
+	subscriber subscriber.Subscriber // nil: the type gets no response (P5, P6)
+	noKey      string                // the reason why subscriber is nil
 	// unanswered counts the type while it gets no response (P3, P5, P6); nil: it is not counted.
 	unanswered *telemetry.Gauge
 	typeMetrics
@@ -40,8 +42,8 @@ type streamType struct {
 // warmingTypes is one more than the order of the last type that warms.
 const warmingTypes = 2
 
-// typeMetrics are the metrics of a member. The stream looks them up once, when the member joins,
-// and releases them when it has left.
+// typeMetrics are the metrics of a subscriber. The stream looks them up once, when the subscriber
+// joins, and releases them when it has left.
 type typeMetrics struct {
 	perKey  *telemetry.Key
 	metrics *telemetry.Type
@@ -52,7 +54,7 @@ func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
 	return typeMetrics{of, of.Type(url)}
 }
 
-// uncounted are the metrics of types without a member.
+// uncounted are the metrics of types without a subscriber.
 var uncounted telemetry.Type
 
 // leaveUnanswered refuses the type for this reason (P5, P6). The type gets no response, and the
@@ -66,8 +68,8 @@ func (t *streamType) reportUnanswered(r telemetry.Reason, err error) {
 	srv := t.st.srv
 	srv.metrics.Refuse(r)
 	args := append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)
-	if t.member != nil {
-		args = append(args, "key", t.member.Key().String())
+	if t.subscriber != nil {
+		args = append(args, "key", t.subscriber.Key().String())
 	}
 	srv.log.Warn("client type refused; the stream gets no response for it", args...)
 }
@@ -78,7 +80,7 @@ var errNoNames = errors.New("the origin's resources have no names, without which
 // resources have no names (P3). It returns whether that begins. The stream's lock is held.
 func (t *streamType) countNoNames(at *snapshot.Snapshot) (begins bool) {
 	lacks := t.LacksNames(at)
-	if lacks == (t.unanswered != nil) || t.member == nil {
+	if lacks == (t.unanswered != nil) || t.subscriber == nil {
 		return false
 	}
 	gauge := t.st.srv.metrics.Unanswered(telemetry.NoNames)
@@ -92,14 +94,14 @@ func (t *streamType) countNoNames(at *snapshot.Snapshot) (begins bool) {
 	return lacks
 }
 
-// Unavailable implements member.Waker.
-func (t *streamType) Unavailable(r *Refusal) {
+// Unavailable implements subscriber.Waker.
+func (t *streamType) Unavailable(r *refusal.Refusal) {
 	st := t.st
 	st.mu.Lock()
 	t.unavailable = r != nil
 	all := t.unavailable
 	for _, o := range st.types {
-		all = all && (o.unavailable || o.member == nil || o.Requested().Empty())
+		all = all && (o.unavailable || o.subscriber == nil || o.Requested().Empty())
 	}
 	st.mu.Unlock()
 	if all {
@@ -107,8 +109,8 @@ func (t *streamType) Unavailable(r *Refusal) {
 	}
 }
 
-// End implements member.Waker.
-func (t *streamType) End(r *Refusal) { t.st.End(r) }
+// End implements subscriber.Waker.
+func (t *streamType) End(r *refusal.Refusal) { t.st.End(r) }
 
 // wakeAt wakes the type at that time (P19, P67). The stream's lock is held.
 func (t *streamType) wakeAt(at time.Time) {
@@ -128,10 +130,10 @@ func (t *streamType) timerFired() {
 	t.Wake()
 }
 
-// snapshot is the type's snapshot in the member's State; nil: none.
+// snapshot is the type's snapshot in the subscriber's State; nil: none.
 func (t *streamType) snapshot() *snapshot.Snapshot {
-	if t.member == nil {
+	if t.subscriber == nil {
 		return nil
 	}
-	return t.member.State().Snapshot(t.Type.URL)
+	return t.subscriber.State().Snapshot(t.Type.URL)
 }

@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/nonce"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -95,7 +96,7 @@ func TestStreamsEndFromOutside(t *testing.T) {
 			other.ask(xds.ClusterType)
 			other.want("a ")
 			apart := r.opened("edge")
-			st.End(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
+			st.End(refusal.New(codes.PermissionDenied, telemetry.Identity, "why"))
 			want := codes.PermissionDenied
 			if !has {
 				want = codes.Unavailable
@@ -142,8 +143,8 @@ func TestP16_NewNamesAreThrottled(t *testing.T) {
 					url = 2
 				}
 				msg = protowire.AppendString(protowire.AppendTag(msg, url, protowire.BytesType), string(xds.EndpointType))
-				if refusal := st.handle(msg, false); refusal != nil {
-					t.Fatal(refusal)
+				if refused := st.handle(msg, false); refused != nil {
+					t.Fatal(refused)
 				}
 				return time.Since(began).Round(10 * time.Millisecond)
 			}

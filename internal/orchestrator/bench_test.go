@@ -11,14 +11,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// One resource changes among so many under the key. The cost from the update to the woken member
-// follows the change.
+// One resource changes among so many under the key. The cost from the update to the woken
+// subscriber follows the change.
 func BenchmarkChangeOneAmong(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			w := newRegistryFixture(b, options(b))
 			g, all := w.filled(b, n)
-			c, m := w.member(g, cds)
+			c, m := w.subscriber(g, cds)
 			m.Subscribe(m.Intern(subscription("*")))
 			g.step(time.Now())
 			c.wakes = 0
@@ -40,8 +40,8 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 	}
 }
 
-// One name changes that 10 members want. Many others want other names, each a set of its own. They
-// cost nothing and are not woken.
+// One name changes that 10 subscribers want. Many others want other names, each a set of its own.
+// They cost nothing and are not woken.
 func BenchmarkChangeUnwanted(b *testing.B) {
 	const wanted = 10
 	for _, others := range []int{0, 1000, 100_000} {
@@ -50,7 +50,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 			g, _ := w.filled(b, 1000)
 			var want, rest []*client
 			join := func(to *[]*client, names ...string) {
-				c, m := w.member(g, cds)
+				c, m := w.subscriber(g, cds)
 				*to = append(*to, c)
 				m.Subscribe(m.Intern(subscription(names...)))
 			}
@@ -90,7 +90,7 @@ func BenchmarkGrowSet(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			w := newRegistryFixture(b, options(b))
 			g, _ := w.manual(eds)
-			_, m := w.member(g, eds)
+			_, m := w.subscriber(g, eds)
 			set := xds.NewNameSet(names("n", n)...)
 			m.Subscribe(m.Intern(&snapshot.Subscription{Names: set}))
 			g.step(time.Now())
@@ -111,7 +111,7 @@ func BenchmarkGrowSet(b *testing.B) {
 // filled returns a group that holds n clusters by the wildcard, and their names.
 func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	g, _ := w.manual(cds)
-	_, m := w.member(g, cds)
+	_, m := w.subscriber(g, cds)
 	m.Subscribe(m.Intern(subscription("*")))
 	g.step(time.Now())
 	all := names("n", n)

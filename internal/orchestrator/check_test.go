@@ -14,11 +14,11 @@ func (g *Group) check() error {
 	if err := g.audience.Check(); err != nil {
 		return fmt.Errorf("audience: %w", err)
 	}
-	members, unpublished := 0, false
+	subscribers, unpublished := 0, false
 	for _, t := range g.allTypes() {
 		names, wildcard := t.audience.Union()
-		// A part is on a stream of the group if there is anything to request, and the two parts are on
-		// different streams (P50).
+		// A part is on a stream of the group if there is anything to request, and the two parts are
+		// on different streams (P50).
 		requests := t.content.ToRequest().Len() > 0
 		if wildcard != (t.wildcardOn != nil) || requests != (t.namesOn != nil) || t.wildcardOn != nil && t.wildcardOn == t.namesOn {
 			return fmt.Errorf("%s: wildcard %v on %p, names %v on %p", t.Label(), wildcard, t.wildcardOn, requests, t.namesOn)
@@ -32,7 +32,7 @@ func (g *Group) check() error {
 		if changed, _ := t.content.SetSubscribed(names, wildcard, nil); changed {
 			return fmt.Errorf("%s: the content has another subscription than the audience", t.Label())
 		}
-		members += t.audience.Members()
+		subscribers += t.audience.Subscribers()
 		unpublished = unpublished || g.state.Load().Snapshot(t.URL) != t.content.Newest()
 	}
 	// A stream that carries nothing is the only one (P50).
@@ -45,9 +45,9 @@ func (g *Group) check() error {
 	if newer, _ := g.content.Unpublished(); unpublished && !newer || newer == g.publishAt.IsZero() {
 		return fmt.Errorf("unpublished: %v, content says %v, due %v", unpublished, newer, g.publishAt)
 	}
-	// Each member that was not refused is one of its type.
+	// Each subscriber that was not refused is one of its type.
 	joined, represented := 0, 0
-	for m := range g.members {
+	for m := range g.subscribers {
 		if m.joined != nil {
 			joined++
 		}
@@ -55,12 +55,12 @@ func (g *Group) check() error {
 			represented++
 		}
 	}
-	if joined > members {
-		return fmt.Errorf("%d members have types, which have %d", joined, members)
+	if joined > subscribers {
+		return fmt.Errorf("%d subscribers have types, which have %d", joined, subscribers)
 	}
-	// The representative's members are counted (P58).
-	if represented != g.represents.members {
-		return fmt.Errorf("%d members have the representative's node, not %d", represented, g.represents.members)
+	// The representative's subscribers are counted (P58).
+	if represented != g.represents.subscribers {
+		return fmt.Errorf("%d subscribers have the representative's node, not %d", represented, g.represents.subscribers)
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func TestP63_NothingLingers(t *testing.T) {
 		if got := f.requested(eds); got != "a b x" {
 			t.Errorf("requested again: %q", got)
 		}
-		// Without members everything stays subscribed, except this.
+		// Without subscribers everything stays subscribed, except this.
 		f.bring(t, eds, false, uncached(t, eds, "a", "1"))
 		c.leave()
 		stays.leave()

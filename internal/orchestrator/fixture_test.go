@@ -18,7 +18,8 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -43,8 +44,8 @@ type feed struct {
 	excluding atomic.Bool
 }
 
-// feedSink adds to a Status what an upstream.Source says of a stream by itself: its number, when it was
-// opened, and that it had a response.
+// feedSink adds to a Status what an upstream.Source says of a stream by itself: its number, when it
+// was opened, and that it had a response.
 type feedSink struct {
 	*upstreamHandle
 
@@ -317,15 +318,15 @@ func (w *registryFixture) node(n *corev3.Node) *xds.Node {
 	return node
 }
 
-// client is a member with its Waker.
+// client is a subscriber with its Waker.
 type client struct {
 	w *registryFixture
-	fanout.Member
+	subscriber.Subscriber
 
 	mu    sync.Mutex
 	wakes int
 	saw   uint64 // generation of the State when it was last woken
-	ended *fanout.Refusal
+	ended *refusal.Refusal
 	left  bool
 }
 
@@ -347,13 +348,13 @@ func (c *client) Wake() {
 	}
 }
 
-func (c *client) Unavailable(r *fanout.Refusal) {
+func (c *client) Unavailable(r *refusal.Refusal) {
 	if r != nil {
 		c.End(r)
 	}
 }
 
-func (c *client) End(r *fanout.Refusal) {
+func (c *client) End(r *refusal.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left {
@@ -374,7 +375,7 @@ func (c *client) woken() int {
 	return n
 }
 
-func (c *client) refusal() *fanout.Refusal {
+func (c *client) refusal() *refusal.Refusal {
 	c.w.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -396,7 +397,7 @@ func (c *client) leave() {
 	c.left = true
 }
 
-func (c *client) of() *member { return c.Member.(*member) }
+func (c *client) of() *clientType { return c.Subscriber.(*clientType) }
 
 // sees returns what the client may know about a name: its content, "-" for absent and "?" for
 // pending.
@@ -425,8 +426,8 @@ func (w *registryFixture) try(cluster string, typ xds.TypeURL) (*client, error) 
 
 func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
 	c := &client{w: w}
-	m, err := w.reg.Join(fanout.Join{Node: w.node(n), Account: peer, Type: typ, Waker: c})
-	c.Member = m
+	m, err := w.reg.Join(subscriber.Join{Node: w.node(n), Account: peer, Type: typ, Waker: c})
+	c.Subscriber = m
 	if (m == nil) == (err == nil) {
 		w.t.Fatalf("Join returned %v and %v", m, err)
 	}

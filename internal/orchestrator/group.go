@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/orchestrator/content"
 	"xdsrelay/internal/orchestrator/history"
@@ -19,13 +19,14 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Group is one key: what its members want (audience), what origins sent (content), and its upstream
-// streams.
+// Group is one key: what its subscribers want (audience), what origins sent (content), and its
+// upstream streams.
 //
-// One goroutine owns a Group. Its loop waits for one of four events: a member changed, an upstream
-// status changed, an Update arrived, or time passed. An Update is applied to the content at once. Then
-// step brings everything else up to date, in a fixed order: the members' subscriptions, the content,
-// the interest, publication, and refusals. So no event handler has to know its consequences.
+// One goroutine owns a Group. Its loop waits for one of four events: a subscriber changed, an
+// upstream status changed, an Update arrived, or time passed. An Update is applied to the content
+// at once. Then step brings everything else up to date, in a fixed order: the subscribers'
+// subscriptions, the content, the interest, publication, and refusals. So no event handler has to
+// know its consequences.
 type Group struct {
 	// These fields are constant.
 	registry *Registry
@@ -38,7 +39,7 @@ type Group struct {
 	cancel   context.CancelFunc // cancels run's context; set by the registry before the goroutine starts
 
 	// The registry owns the field below, under its lock.
-	joined int // members that have not left
+	joined int // subscribers that have not left
 
 	// The fields below are safe for concurrent use.
 	interned audience.Table
@@ -48,33 +49,33 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
-	state        atomic.Pointer[snapshot.State]    // what members see; nil before the first is published
+	state        atomic.Pointer[snapshot.State]    // what subscribers see; nil before the first is published
 	types        atomic.Pointer[[]*groupType]      // in the order of first use; the slice is never changed
 	handles      atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
-	refusal      atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: no member is refused
+	refusal      atomic.Pointer[refusal.Refusal]   // why subscribers are refused (P53); nil: no subscriber is refused
 	counts       atomic.Pointer[Status]            // without what is published elsewhere
 	wasEverOpen  atomic.Bool                       // a stream has been open at some time
 	everAnswered atomic.Bool                       // the origin has answered a stream at some time
 	// loaded has what the store has of the key. The goroutine that reads the store sets it.
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
-	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
+	// routed counts the subscribers of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
 	// routesWait says whether listeners and routes wait for clusters (P67).
 	routesWait routesWait
 
 	// The group's goroutine owns the fields below.
-	ctx        context.Context // run's; nil before it
-	wg         sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
-	node       *xds.Node       // what the streams send (P58)
-	represents representative
-	metrics    *telemetry.Key
-	members    map[*member]struct{}
-	audience   audience.Audience[*member]
-	content    *content.Content
+	ctx         context.Context // run's; nil before it
+	wg          sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
+	node        *xds.Node       // what the streams send (P58)
+	represents  representative
+	metrics     *telemetry.Key
+	subscribers map[*clientType]struct{}
+	audience    audience.Audience[*clientType]
+	content     *content.Content
 
 	publishAt time.Time // when to publish the content at the latest; zero: it is published
-	idleSince time.Time // zero: there are members, or one is about to join
+	idleSince time.Time // zero: there are subscribers, or one is about to join
 	idleFrom  time.Time // when IdleTTL began to count; zero: it does not count
 
 	// The fields below are for origins that are unreachable or do not respond (P53, P66).
@@ -83,7 +84,7 @@ type Group struct {
 	unreachable   bool             // no origin can be reached, and something is subscribed
 	reported      *upstream.Status // the status that the present refusal is about; nil: none
 	refusalLogged bool             // the log says that clients are refused, and they still are
-	toCheck       []*member        // members with a new subscription since the last updateRefusals
+	toCheck       []*clientType    // subscribers with a new subscription since the last updateRefusals
 
 	loading            bool                          // the store is being read
 	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
@@ -107,18 +108,19 @@ type update struct {
 
 var groups atomic.Uint64
 
-// newGroup makes the group of a key. client is the node of its first client, node what is sent for it.
+// newGroup makes the group of a key. client is the node of its first client, node what is sent for
+// it.
 func newGroup(r *Registry, key xds.Key, client, node *xds.Node) *Group {
 	g := &Group{
 		registry: r, key: key, id: groups.Add(1), node: node, opts: &r.opts,
-		log:     r.log.With("key", key.String()),
-		since:   time.Now(),
-		done:    make(chan struct{}),
-		signals: make(chan struct{}, 1),
-		updates: make(chan update),
-		members: make(map[*member]struct{}),
-		nacks:   r.history.NewNacks(key),
-		content: content.New(r.opts.SotWOrigins),
+		log:         r.log.With("key", key.String()),
+		since:       time.Now(),
+		done:        make(chan struct{}),
+		signals:     make(chan struct{}, 1),
+		updates:     make(chan update),
+		subscribers: make(map[*clientType]struct{}),
+		nacks:       r.history.NewNacks(key),
+		content:     content.New(r.opts.SotWOrigins),
 	}
 	if r.opts.Node == nil { // the representative is the first client's node
 		g.audience.UserAgents.Count(node.UserAgent, 1, g.since)
@@ -192,10 +194,10 @@ func (g *Group) drain() {
 // maxDrain bounds the number of updates that are applied before a step.
 const maxDrain = 64
 
-// step brings everything up to date with the changes of members, the updates and the time. It
+// step brings everything up to date with the changes of subscribers, the updates and the time. It
 // reports whether the group has ended.
 func (g *Group) step(now time.Time) (over bool) {
-	g.applyMembers(now)
+	g.applySubscribers(now)
 	g.takeLoaded()
 	g.mergeSubscriptions(now)
 	g.advanceContent(now)
@@ -307,7 +309,7 @@ func (g *Group) publishIfDue(now time.Time) {
 	}
 }
 
-// publish makes the newest content the State of the group. Then it wakes the members that are
+// publish makes the newest content the State of the group. Then it wakes the subscribers that are
 // affected.
 func (g *Group) publish() {
 	g.publishAt, g.changed = time.Time{}, true
@@ -315,7 +317,7 @@ func (g *Group) publish() {
 	next := g.content.Publish(g.id)
 	prev := g.state.Swap(next)
 	woken := 0
-	wake := func(m *member) {
+	wake := func(m *clientType) {
 		m.waker.Wake()
 		woken++
 	}
@@ -325,7 +327,8 @@ func (g *Group) publish() {
 	g.traces.Published(began, next.Gen, woken)
 }
 
-// dropIfIdle drops the key if it has been without members for long enough. It reports whether it did.
+// dropIfIdle drops the key if it has been without subscribers for long enough. It reports whether
+// it did.
 func (g *Group) dropIfIdle(now time.Time) bool {
 	if !g.idle(now) {
 		return false
@@ -333,12 +336,13 @@ func (g *Group) dropIfIdle(now time.Time) bool {
 	if g.registry.drop(g) {
 		return true
 	}
-	g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is about to join
+	g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a subscriber is about to join
 	return false
 }
 
-// idle reports whether the key has been without members for IdleTTL. The time does not count while
-// the origin could not send the held resources again (P52), and starts again when a stream opens.
+// idle reports whether the key has been without subscribers for IdleTTL. The time does not count
+// while the origin could not send the held resources again (P52), and starts again when a stream
+// opens.
 func (g *Group) idle(now time.Time) bool {
 	switch {
 	case g.idleSince.IsZero() || !g.connected() && g.content.Holds():

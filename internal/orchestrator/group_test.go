@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -60,7 +60,7 @@ func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 	})
 }
 
-// A member neither wakes nor disturbs another member.
+// A subscriber neither wakes nor disturbs another subscriber.
 func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 10 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("a")
@@ -170,7 +170,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	g, _ := w.manual(eds)
 	var clients []*client
 	for _, name := range names("n", 50) {
-		c, m := w.member(g, eds)
+		c, m := w.subscriber(g, eds)
 		clients = append(clients, c)
 		g.post(m, func(l *changes) { l.sub = g.interned.Intern(subscription(name)) })
 	}
@@ -313,11 +313,11 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 	})
 }
 
-// The mailbox has a member at most once, whatever it does, and the last change counts.
+// The mailbox has a subscriber at most once, whatever it does, and the last change counts.
 func TestMailboxIsBounded(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
-	c, m := w.member(g, eds)
+	c, m := w.subscriber(g, eds)
 	for i := range 1000 {
 		m.Subscribe(m.Intern(subscription(names("n", 1000)[i])))
 	}
@@ -347,8 +347,8 @@ func TestNewestBeforeItIsPublished(t *testing.T) {
 func TestP17_NacksGoWithTheirKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a, b := w.join("web", cds), w.join("db", cds)
-		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"}, nil)
-		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"}, nil)
+		a.Nacked(subscriber.Nack{Version: "1", Message: "no", Node: "a"}, nil)
+		b.Nacked(subscriber.Nack{Version: "1", Message: "no", Node: "b"}, nil)
 		rows := func() (out []string) {
 			for n := range w.reg.Nacks(0) {
 				out = append(out, n.Key.String())

@@ -22,7 +22,7 @@ type plain struct {
 	until  map[string]time.Time // of subscribed names; zero: wanted
 }
 
-func (p *plain) step(subs map[*member]*snapshot.Subscription, answered func(name string) bool, now time.Time) {
+func (p *plain) step(subs map[*clientType]*snapshot.Subscription, answered func(name string) bool, now time.Time) {
 	want := make(map[string]bool) // "*" is the wildcard
 	for _, s := range subs {
 		for n := range s.Names.All() {
@@ -53,7 +53,7 @@ func (p *plain) step(subs map[*member]*snapshot.Subscription, answered func(name
 	}
 }
 
-// For any subscriptions and updates, exactly the members that see a difference are woken. The
+// For any subscriptions and updates, exactly the subscribers that see a difference are woken. The
 // interest and the held resources are those of a plain model (P16, P33, P51, P52, P65).
 func TestGroupAgainstModel(t *testing.T) {
 	universe := names("n", 12)
@@ -63,29 +63,29 @@ func TestGroupAgainstModel(t *testing.T) {
 		w := newRegistryFixture(t, o)
 		g, v := w.manual(eds)
 		g.firstUpstream().Status(upstream.Status{Connected: true})
-		anchor, am := w.member(g, eds) // so that the group is never idle
+		anchor, am := w.subscriber(g, eds) // so that the group is never idle
 		g.post(am, func(*changes) {})
-		clients := map[*member]*client{am: anchor}
-		subs := map[*member]*snapshot.Subscription{am: snapshot.Nothing}
+		clients := map[*clientType]*client{am: anchor}
+		subs := map[*clientType]*snapshot.Subscription{am: snapshot.Nothing}
 		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
 		now := time.Now()
 		value := 0
 
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			before := g.state.Load().Snapshot(eds)
-			subscribed := make(map[*member]bool)
+			subscribed := make(map[*clientType]bool)
 			some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
-			anyone := func() *member {
-				all := slices.DeleteFunc(slices.Collect(maps.Keys(clients)), func(m *member) bool { return m == am })
-				slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.peer, b.peer) })
+			anyone := func() *clientType {
+				all := slices.DeleteFunc(slices.Collect(maps.Keys(clients)), func(m *clientType) bool { return m == am })
+				slices.SortFunc(all, func(a, b *clientType) int { return strings.Compare(a.peer, b.peer) })
 				if len(all) == 0 {
 					return nil
 				}
-				return rapid.SampledFrom(all).Draw(rt, "member")
+				return rapid.SampledFrom(all).Draw(rt, "subscriber")
 			}
 			switch rapid.SampledFrom([]string{"join", "subscribe", "subscribe", "leave", "update", "update", "wait"}).Draw(rt, "do") {
 			case "join":
-				c, m := w.member(g, eds)
+				c, m := w.subscriber(g, eds)
 				m.peer = fmt.Sprintf("%04d", value) // to sort by
 				value++
 				clients[m], subs[m] = c, snapshot.Nothing
@@ -127,19 +127,19 @@ func TestGroupAgainstModel(t *testing.T) {
 				rt.Fatal(err)
 			}
 			for _, l := range g.upstreams() {
-				l.Status(upstream.Status{Connected: true}) // otherwise the members would be refused
+				l.Status(upstream.Status{Connected: true}) // otherwise the subscribers would be refused
 			}
 
 			after := g.state.Load().Snapshot(eds)
 			for m, c := range clients {
 				want := subscribed[m] || differs(universe, subs[m], before, after)
 				if (c.wakes > 0) != want {
-					rt.Fatalf("member that wants %v %v: woken %v, want %v", subs[m].Wildcard, slices.Collect(subs[m].Names.All()), c.wakes > 0, want)
+					rt.Fatalf("subscriber that wants %v %v: woken %v, want %v", subs[m].Wildcard, slices.Collect(subs[m].Names.All()), c.wakes > 0, want)
 				}
 				c.wakes = 0
 			}
-			if v.audience.Members() != len(clients)+1 { // and the one of manual
-				rt.Fatalf("%d members, want %d", v.audience.Members(), len(clients)+1)
+			if v.audience.Subscribers() != len(clients)+1 { // and the one of manual
+				rt.Fatalf("%d subscribers, want %d", v.audience.Subscribers(), len(clients)+1)
 			}
 			names, wildcard := v.audience.Union()
 			for _, n := range append(universe, "*") {
@@ -159,16 +159,16 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			held := v.content.Newest()
 			if held != nil && held.Answered && !wildcard {
-				rt.Fatal("answered, though no member has the wildcard")
+				rt.Fatal("answered, though no subscriber has the wildcard")
 			}
 			for _, n := range universe {
 				if held.Known(n) && !wildcard && !names.Has(n) {
-					rt.Fatalf("%s is known, though no member subscribes to it", n)
+					rt.Fatalf("%s is known, though no subscriber subscribes to it", n)
 				}
 			}
 		}
 
-		// After all members have left, the index is empty.
+		// After all subscribers have left, the index is empty.
 		for m := range clients {
 			if m != am {
 				g.post(m, func(l *changes) { l.left = true })

@@ -13,19 +13,19 @@ import (
 )
 
 // groupType is one type of a group: what origins sent, who wants it, and the streams that carry it.
-// The group's goroutine owns it. Other goroutines read its constants, and what content.Type lets any
-// goroutine call.
+// The group's goroutine owns it. Other goroutines read its constants, and what content.Type lets
+// any goroutine call.
 type groupType struct {
 	// These fields are constant.
 	xds.Type
 	content     *content.Type
-	audience    *audience.Type[*member]
+	audience    *audience.Type[*clientType]
 	metrics     *telemetry.Type
 	history     *history.Type
 	storeWriter *storeWriter // nil: nothing is stored
 
-	// wildcardOn and namesOn are the streams that carry the subscription. They differ; nil: nothing is
-	// subscribed (P50).
+	// wildcardOn and namesOn are the streams that carry the subscription. They differ; nil: nothing
+	// is subscribed (P50).
 	wildcardOn, namesOn *upstreamHandle
 	// again has the names to request again from the origin (P18, P25).
 	again []string
@@ -77,7 +77,7 @@ func (g *Group) removeTypes(remove func(*groupType) bool) bool {
 // Any goroutine may call it.
 func (g *Group) allTypes() []*groupType { return *g.types.Load() }
 
-// find returns a type; nil if no member ever wanted it. Any goroutine may call it.
+// find returns a type; nil if no subscriber ever wanted it. Any goroutine may call it.
 func (g *Group) find(typ xds.TypeURL) *groupType {
 	types := g.allTypes()
 	if i := slices.IndexFunc(types, func(t *groupType) bool { return t.URL == typ }); i >= 0 {
@@ -86,11 +86,12 @@ func (g *Group) find(typ xds.TypeURL) *groupType {
 	return nil
 }
 
-// mergeSubscriptions brings the group's subscription up to date with what members want. Names that
-// have lingered long enough are forgotten, with what they brought. So are do_not_cache resources that
-// no member wants any more (P63): they do not linger, not even if all members have left. Their names
-// leave the subscription too, so that the origin answers the next client that subscribes to them. The
-// same holds for the wildcard, with everything that it brought.
+// mergeSubscriptions brings the group's subscription up to date with what subscribers want. Names
+// that have lingered long enough are forgotten, with what they brought. So are do_not_cache
+// resources that no subscriber wants any more (P63): they do not linger, not even if all
+// subscribers have left. Their names leave the subscription too, so that the origin answers the
+// next client that subscribes to them. The same holds for the wildcard, with everything that it
+// brought.
 func (g *Group) mergeSubscriptions(now time.Time) {
 	s := g.settings()
 	g.audience.Merge(now)

@@ -133,11 +133,11 @@ func (g *Group) takeLoaded() {
 		}
 	}
 	g.applyStoredDue = true
-	g.reported = nil // members may have been refused for want of it
+	g.reported = nil // subscribers may have been refused for want of it
 }
 
-// applyStored puts stored resources into the content, for subscribed names that are unknown (P66). It
-// does so while the origin is unreachable, or while the open stream has had no response for
+// applyStored puts stored resources into the content, for subscribed names that are unknown (P66).
+// It does so while the origin is unreachable, or while the open stream has had no response for
 // FirstAnswerTimeout. The origin's answers replace them name by name.
 func (g *Group) applyStored() {
 	if !g.serveStored {

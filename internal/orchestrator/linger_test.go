@@ -219,8 +219,8 @@ func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 	})
 }
 
-// linger counts the total time in which a stream is open and the key has members. Streams and
-// members may change meanwhile.
+// linger counts the total time in which a stream is open and the key has subscribers. Streams and
+// subscribers may change meanwhile.
 func TestP52_LingerCountsInAll(t *testing.T) {
 	const linger = 30 * time.Second
 	t.Run("short streams", func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestP52_LingerCountsInAll(t *testing.T) {
 			equal(t, "requested", f.requested(eds), "x")
 		})
 	})
-	t.Run("short members", func(t *testing.T) {
+	t.Run("short subscribers", func(t *testing.T) {
 		bubble(t, func(o *Options) { o.Linger = linger }, func(w *registryFixture) {
 			f := (*feed)(nil)
 			for i := range 10 {
@@ -260,8 +260,8 @@ func TestP52_LingerCountsInAll(t *testing.T) {
 }
 
 // A name that the origin has not answered is unsubscribed as soon as no client wants it, whether or
-// not a stream is open and the key has other clients. A name that the origin said is absent lingers,
-// as a held one does.
+// not a stream is open and the key has other clients. A name that the origin said is absent
+// lingers, as a held one does.
 func TestP52_UnansweredNamesDoNotLinger(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("held", "absent", "pending")

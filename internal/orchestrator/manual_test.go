@@ -5,7 +5,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -21,22 +22,22 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *groupType) {
 	return g, t
 }
 
-// member makes a member of a group that is unknown to the registry.
-func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
+// subscriber makes a subscriber of a group that is unknown to the registry.
+func (w *registryFixture) subscriber(g *Group, typ xds.TypeURL) (*client, *clientType) {
 	c := &client{w: w}
-	m := &member{group: g, typ: typ, node: g.node, waker: c, sub: snapshot.Nothing}
-	c.Member = m
+	m := &clientType{group: g, typ: typ, node: g.node, waker: c, sub: snapshot.Nothing}
+	c.Subscriber = m
 	return c, m
 }
 
-func nack(version, message string) fanout.Nack {
-	return fanout.Nack{Version: version, Code: 3, Message: message, Node: "node-1"}
+func nack(version, message string) subscriber.Nack {
+	return subscriber.Nack{Version: version, Code: 3, Message: message, Node: "node-1"}
 }
 
 // refusalOf returns err as a refusal, and fails the test if it is none.
-func refusalOf(t testing.TB, err error) *fanout.Refusal {
+func refusalOf(t testing.TB, err error) *refusal.Refusal {
 	t.Helper()
-	r, ok := err.(*fanout.Refusal)
+	r, ok := err.(*refusal.Refusal)
 	if !ok {
 		t.Fatalf("%v is no refusal", err)
 	}

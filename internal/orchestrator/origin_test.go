@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -47,8 +47,8 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 	})
 }
 
-// A failed attempt concerns only clients that want what it carried. If nothing is carried because the
-// origin ends each stream with it, its clients wait (P68).
+// A failed attempt concerns only clients that want what it carried. If nothing is carried because
+// the origin ends each stream with it, its clients wait (P68).
 func TestP53_OnlyWhatTheAttemptCarried(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
@@ -138,10 +138,10 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
-	_, m := w.member(g, eds)
+	_, m := w.subscriber(g, eds)
 	m.Subscribe(m.Intern(subscription("x")))
 	now := time.Now()
-	says := func(why string) *fanout.Refusal {
+	says := func(why string) *refusal.Refusal {
 		t.Helper()
 		g.step(now)
 		r := g.refusal.Load()
@@ -160,14 +160,14 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	says("second")
 }
 
-// A member that joined just before is ended as well, once the group has added it.
+// A subscriber that joined just before is ended as well, once the group has added it.
 func TestP53_MemberOnItsWay(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
-	a, m := w.member(g, eds)
+	a, m := w.subscriber(g, eds)
 	m.Subscribe(m.Intern(subscription("x")))
 	g.step(time.Now())
-	b, late := w.member(g, cds)
+	b, late := w.subscriber(g, cds)
 	g.firstUpstream().Status(upstream.Status{Failed: true})
 	g.step(time.Now())
 	late.Subscribe(late.Intern(subscription("*")))
@@ -320,8 +320,8 @@ func TestP58_RepresentativeNode(t *testing.T) {
 	})
 }
 
-// If the representative leaves before any stream was answered, a connected client replaces it: once in
-// the time for a first answer.
+// If the representative leaves before any stream was answered, a connected client replaces it: once
+// in the time for a first answer.
 func TestP58_RepresentativeThatLeftUnanswered(t *testing.T) {
 	for name, answered := range map[string]bool{"never answered": false, "answered once": true} {
 		t.Run(name, func(t *testing.T) {

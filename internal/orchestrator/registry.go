@@ -19,14 +19,15 @@ import (
 
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Registry has the group of each key in use. It is a fanout.Source.
+// Registry has the group of each key in use. It is a subscriber.Joiner.
 type Registry struct {
 	opts  Options
 	log   *slog.Logger
@@ -41,11 +42,11 @@ type Registry struct {
 	ctx    context.Context // Run's; nil before it and after its end
 	wg     sync.WaitGroup  // of groups; added to only while ctx is not nil
 	groups map[xds.Key]*Group
-	idle   *simplelru.LRU[xds.Key, *Group] // groups without members; the registry bounds it
-	peers  map[string]map[xds.Key]int      // number of members of each peer, by key
+	idle   *simplelru.LRU[xds.Key, *Group] // groups without subscribers; the registry bounds it
+	peers  map[string]map[xds.Key]int      // number of subscribers of each peer, by key
 }
 
-var _ fanout.Source = (*Registry)(nil)
+var _ subscriber.Joiner = (*Registry)(nil)
 
 // Bounds of the keys that are opened, for each core. Opening a key takes about 0.4 ms of a core. If
 // thousands were opened at once, the changes of other keys would wait for all of them (P16).
@@ -96,8 +97,9 @@ func (r *Registry) Running() <-chan struct{} { return r.running }
 // settings returns the settings in force.
 func (r *Registry) settings() *Settings { return r.now.Load() }
 
-// Reconfigure puts other settings in force. They give new members their keys; present members
-// stay where they are. Lower limits end no member, but keys without members are dropped.
+// Reconfigure puts other settings in force. They give new subscribers their keys; present
+// subscribers stay where they are. Lower limits end no subscriber, but keys without subscribers are
+// dropped.
 func (r *Registry) Reconfigure(to Settings) {
 	r.now.Store(&to)
 	r.mu.Lock()
@@ -115,7 +117,7 @@ func (r *Registry) Reconfigure(to Settings) {
 	}
 }
 
-// KeyOf implements fanout.Source.
+// KeyOf implements subscriber.Joiner.
 func (r *Registry) KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 	key, err := r.settings().Keys.Key(node, peer, typ)
 	if err != nil {
@@ -124,26 +126,26 @@ func (r *Registry) KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.K
 	return key, nil
 }
 
-// Join implements fanout.Source.
-func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
+// Join implements subscriber.Joiner.
+func (r *Registry) Join(j subscriber.Join) (subscriber.Subscriber, error) {
 	key, err := r.KeyOf(j.Node, j.Peer, j.Type)
 	if err != nil {
 		return nil, err
 	}
-	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: snapshot.Nothing}
-	g, refusal := r.enter(key, m, nil)
-	if g == nil && refusal == nil {
+	m := &clientType{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: snapshot.Nothing}
+	g, refused := r.enter(key, m, nil)
+	if g == nil && refused == nil {
 		// The first client of its key. Making the group may take a while, so it happens
 		// outside the lock. The group is discarded if another client was faster.
 		time.Sleep(r.opens.Reserve().Delay())
 		node, err := r.representative(j.Node)
 		if err != nil {
-			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
+			return nil, refusal.New(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refusal = r.enter(key, m, newGroup(r, key, j.Node, node))
+		g, refused = r.enter(key, m, newGroup(r, key, j.Node, node))
 	}
-	if refusal != nil {
-		return nil, refusal
+	if refused != nil {
+		return nil, refused
 	}
 	m.group = g
 	g.post(m, func(*changes) {})
@@ -151,12 +153,12 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 }
 
 // unmapped returns the refusal of a node that has no key (P5).
-func unmapped(err error) *fanout.Refusal {
+func unmapped(err error) *refusal.Refusal {
 	reason := telemetry.Unmapped
 	if why := (*aggregator.Error)(nil); errors.As(err, &why) && why.Reason == aggregator.Failed {
 		reason = telemetry.KeyError
 	}
-	return &fanout.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
+	return &refusal.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
 }
 
 // representative returns the node that a key's streams send upstream (P58). Its client features are
@@ -179,9 +181,9 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 
 // enter counts m in and returns the group of its key. If there is none, candidate becomes the
 // group. Without a candidate it returns neither group nor refusal.
-func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fanout.Refusal) {
+func (r *Registry) enter(key xds.Key, m *clientType, candidate *Group) (*Group, *refusal.Refusal) {
 	r.mu.Lock()
-	g, evicted, refusal := r.admit(key, m, candidate)
+	g, evicted, refused := r.admit(key, m, candidate)
 	r.mu.Unlock()
 	if evicted != nil {
 		r.dropped(evicted, "downstream.limits.keys is reached", "limit", r.settings().Limits.Keys)
@@ -190,24 +192,24 @@ func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fan
 		r.opts.Metrics.Keys.Add(1)
 		g.log.Info("key in use", "node", history.ClipName(m.node.ID))
 	}
-	return g, refusal
+	return g, refused
 }
 
 // admit is enter under the lock. The caller has to cancel the evicted group.
-func (r *Registry) admit(key xds.Key, m *member, candidate *Group) (g, evicted *Group, refusal *fanout.Refusal) {
+func (r *Registry) admit(key xds.Key, m *clientType, candidate *Group) (g, evicted *Group, refused *refusal.Refusal) {
 	if r.ctx == nil || r.ctx.Err() != nil {
-		return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.Draining, "the relay is not serving")
+		return nil, nil, refusal.New(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
 	g = r.groups[key]
 	limits := &r.settings().Limits
 	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
-		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
+		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
 	}
 	if g == nil {
 		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
 		if full && r.idle.Len() == 0 {
-			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
+			return nil, nil, refusal.New(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
 		}
 		if candidate == nil {
 			return nil, nil, nil
@@ -247,9 +249,9 @@ func (r *Registry) dropped(g *Group, why string, args ...any) {
 	g.log.Info("key dropped: "+why, args...)
 }
 
-// leave counts m out. A key without members is idle. If there are more than MaxIdle, the one that
-// was used longest ago is dropped.
-func (r *Registry) leave(m *member) {
+// leave counts m out. A key without subscribers is idle. If there are more than MaxIdle, the one
+// that was used longest ago is dropped.
+func (r *Registry) leave(m *clientType) {
 	g := m.group
 	r.mu.Lock()
 	of := r.peers[m.peer]
@@ -273,7 +275,7 @@ func (r *Registry) leave(m *member) {
 	}
 }
 
-// drop removes a group that has been idle for long enough. It reports false if a member has
+// drop removes a group that has been idle for long enough. It reports false if a subscriber has
 // joined.
 func (r *Registry) drop(g *Group) bool {
 	r.mu.Lock()

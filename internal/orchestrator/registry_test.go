@@ -13,7 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -282,7 +282,7 @@ func TestP16_NewKeysArePaced(t *testing.T) {
 		began := time.Now()
 		go func() {
 			for i := range 2 * atOnce {
-				if _, err := w.reg.Join(fanout.Join{Node: w.node(&corev3.Node{Cluster: fmt.Sprint("k", i)}), Type: eds, Waker: &client{w: w}}); err != nil {
+				if _, err := w.reg.Join(subscriber.Join{Node: w.node(&corev3.Node{Cluster: fmt.Sprint("k", i)}), Type: eds, Waker: &client{w: w}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -336,7 +336,7 @@ func TestLimitKeysPerPeer(t *testing.T) {
 		must(join("c", "10.0.0.2"))
 		a.leave()
 		if _, err := join("d", "10.0.0.1"); err == nil {
-			t.Error("a's key is no longer counted, though a member is left")
+			t.Error("a's key is no longer counted, though a subscriber is left")
 		}
 		a2.leave()
 		must(join("d", "10.0.0.1"))
@@ -395,16 +395,16 @@ func TestP16_RefusedNamesChangeNothing(t *testing.T) {
 	o.Limits.NamesPerKey = 4
 	w := newRegistryFixture(t, o)
 	g, _ := w.manual(eds)
-	_, a := w.member(g, eds)
-	g.applyMember(memberChanges{a, changes{sub: subscription("x", "y")}})
+	_, a := w.subscriber(g, eds)
+	g.applySubscriber(subscriberChanges{a, changes{sub: subscription("x", "y")}})
 	g.step(time.Now())
 	said := w.feeds[0].said()
-	_, b := w.member(g, eds)
-	g.applyMember(memberChanges{b, changes{sub: subscription(names("n", 3)...)}})
+	_, b := w.subscriber(g, eds)
+	g.applySubscriber(subscriberChanges{b, changes{sub: subscription(names("n", 3)...)}})
 	equal(t, "refused", b.ended, true)
 	g.step(time.Now())
 	equal(t, "told the origin", w.feeds[0].said(), said)
-	g.removeMember(b)
+	g.removeSubscriber(b)
 	equal(t, "told although it left", b.ending.Stop(), false)
 }
 
@@ -462,17 +462,17 @@ func TestLimitNamesPerKey(t *testing.T) {
 	})
 }
 
-// A group whose last member left is not dropped if another member has joined meanwhile.
+// A group whose last subscriber left is not dropped if another subscriber has joined meanwhile.
 func TestDropOfAKeyThatWasJoined(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds)
 		g := a.of().group
 		if w.reg.drop(g) {
-			t.Fatal("dropped with a member")
+			t.Fatal("dropped with a subscriber")
 		}
 		a.leave()
 		if !w.reg.drop(g) {
-			t.Fatal("not dropped without members")
+			t.Fatal("not dropped without subscribers")
 		}
 		if b := w.join("web", eds); b.of().group == g {
 			t.Error("joined a group that has ended")
@@ -484,11 +484,11 @@ func TestDropOfAKeyThatWasJoined(t *testing.T) {
 func TestConcurrentFirstJoins(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		const n = 20
-		joined := make(chan fanout.Member)
+		joined := make(chan subscriber.Subscriber)
 		for range n {
 			go func() {
 				c := &client{w: w}
-				m, err := w.reg.Join(fanout.Join{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), Type: eds, Waker: c})
+				m, err := w.reg.Join(subscriber.Join{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), Type: eds, Waker: c})
 				if err != nil {
 					t.Error(err)
 				}
@@ -497,12 +497,12 @@ func TestConcurrentFirstJoins(t *testing.T) {
 		}
 		groups := make(map[*Group]bool)
 		for range n {
-			groups[(<-joined).(*member).group] = true
+			groups[(<-joined).(*clientType).group] = true
 		}
 		equal(t, "groups", len(groups), 1)
 		synctest.Wait()
 		st := w.status("web")
-		equal(t, "members", st.Members, n)
+		equal(t, "subscribers", st.Subscribers, n)
 		alive := 0
 		for _, f := range w.feeds {
 			if f.alive() {
@@ -514,8 +514,8 @@ func TestConcurrentFirstJoins(t *testing.T) {
 	})
 }
 
-// Members join, leave and change their subscriptions on many goroutines while updates arrive. At
-// the end nothing is left of them.
+// Subscribers join, leave and change their subscriptions on many goroutines while updates arrive.
+// At the end nothing is left of them.
 func TestChurn(t *testing.T) {
 	edit := func(o *Options) { o.Linger, o.IdleTTL, o.MaxIdle = 0, time.Millisecond, 3 }
 	bubble(t, edit, func(w *registryFixture) {
@@ -543,12 +543,12 @@ func TestChurn(t *testing.T) {
 func (w *registryFixture) churn(cluster string, n int) {
 	c := &client{w: w}
 	node := w.node(&corev3.Node{Id: "n", Cluster: cluster})
-	m, err := w.reg.Join(fanout.Join{Node: node, Type: eds, Waker: c})
+	m, err := w.reg.Join(subscriber.Join{Node: node, Type: eds, Waker: c})
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
-	c.Member = m
+	c.Subscriber = m
 	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // otherwise it would be kept (P52)
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {

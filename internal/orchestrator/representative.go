@@ -7,24 +7,25 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// representative is the client whose node a key's streams send (P58). The group's goroutine owns it.
+// representative is the client whose node a key's streams send (P58). The group's goroutine owns
+// it.
 type representative struct {
-	client  *xds.Node // as the client sent it
-	members int       // how many members have this node
-	until   time.Time // it is not replaced before this time
+	client      *xds.Node // as the client sent it
+	subscribers int       // how many subscribers have this node
+	until       time.Time // it is not replaced before this time
 }
 
 // replaceRepresentative gives the streams the node of a connected client, if the representative has
-// left and no stream of the key was ever answered (P58): the origin may answer nobody with its node.
-// The streams are replaced. That happens at most once in FirstAnswerTimeout, so that clients that
-// come and go do not make the relay open streams all the time.
+// left and no stream of the key was ever answered (P58): the origin may answer nobody with its
+// node. The streams are replaced. That happens at most once in FirstAnswerTimeout, so that clients
+// that come and go do not make the relay open streams all the time.
 func (g *Group) replaceRepresentative(now time.Time) {
 	if !g.lacksRepresentative() || now.Before(g.represents.until) {
 		return
 	}
 	g.represents.until = now.Add(g.opts.FirstAnswerTimeout)
 	var client *xds.Node
-	for m := range g.members {
+	for m := range g.subscribers {
 		client = m.node
 		break
 	}
@@ -32,8 +33,8 @@ func (g *Group) replaceRepresentative(now time.Time) {
 	if err != nil {
 		return // upstream.node fails for this client; the next turn may choose another one
 	}
-	g.represents.client, g.represents.members, g.changed = client, 0, true
-	for m := range g.members {
+	g.represents.client, g.represents.subscribers, g.changed = client, 0, true
+	for m := range g.subscribers {
 		g.represents.count(m, 1)
 	}
 	if node == g.node {
@@ -59,12 +60,12 @@ func (g *Group) replaceRepresentative(now time.Time) {
 
 // lacksRepresentative reports whether the key needs another representative.
 func (g *Group) lacksRepresentative() bool {
-	return g.represents.members == 0 && len(g.members) > 0 && g.subscribes() && !g.everAnswered.Load()
+	return g.represents.subscribers == 0 && len(g.subscribers) > 0 && g.subscribes() && !g.everAnswered.Load()
 }
 
-// count counts a member that joined or left.
-func (r *representative) count(m *member, n int) {
+// count counts a subscriber that joined or left.
+func (r *representative) count(m *clientType, n int) {
 	if m.node == r.client {
-		r.members += n
+		r.subscribers += n
 	}
 }

@@ -9,20 +9,20 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// routesWait has the members whose full-state responses of clusters wait. Listeners and routes wait
-// with them (P67), because they may lead to clusters that their client does not have yet. It is safe
-// for concurrent use.
+// routesWait has the subscribers whose full-state responses of clusters wait. Listeners and routes
+// wait with them (P67), because they may lead to clusters that their client does not have yet. It
+// is safe for concurrent use.
 type routesWait struct {
-	// wildcard and names count the members that wait for the wildcard, and for names alone.
+	// wildcard and names count the subscribers that wait for the wildcard, and for names alone.
 	wildcard, names atomic.Int64
-	// namesUntil is until when members that wait for names count, UnixNano. A client that does not
-	// read would hold up the others for longer.
+	// namesUntil is until when subscribers that wait for names count, UnixNano. A client that does
+	// not read would hold up the others for longer.
 	namesUntil atomic.Int64
 	shorter    atomic.Bool // it has become shorter since the last step
 }
 
-// SetRoutesWait implements fanout.Member.
-func (m *member) SetRoutesWait(wait time.Duration) {
+// SetRoutesWait implements subscriber.Subscriber.
+func (m *clientType) SetRoutesWait(wait time.Duration) {
 	was := time.Duration(m.routesWait.Swap(int64(wait)))
 	if was == wait {
 		return
@@ -49,8 +49,8 @@ func (w *routesWait) count(wait time.Duration, n int64) {
 	}
 }
 
-// RoutesWait implements fanout.Member.
-func (m *member) RoutesWait() time.Duration { return m.group.routesMayWait() }
+// RoutesWait implements subscriber.Subscriber.
+func (m *clientType) RoutesWait() time.Duration { return m.group.routesMayWait() }
 
 // routesMayWait returns for how long at most listeners and routes wait for clusters. Any goroutine
 // may call it.
@@ -65,19 +65,19 @@ func (g *Group) routesMayWait() time.Duration {
 	return 0
 }
 
-// clustersComplete reports whether members see a complete answer to the wildcard of clusters.
+// clustersComplete reports whether subscribers see a complete answer to the wildcard of clusters.
 func (g *Group) clustersComplete() bool {
 	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(audience.EverythingResumed)
 }
 
-// wakeRoutes wakes the members that may wait for clusters, if that has become shorter.
+// wakeRoutes wakes the subscribers that may wait for clusters, if that has become shorter.
 func (g *Group) wakeRoutes() {
 	was := g.hadClusters
 	g.hadClusters = g.clustersComplete()
 	if !g.routesWait.shorter.Swap(false) && (was || !g.hadClusters || g.routesWait.wildcard.Load() == 0) {
 		return
 	}
-	for m := range g.members {
+	for m := range g.subscribers {
 		if m.joined != nil && m.joined.RefersToClusters && m.sub.Resumed && !m.ended {
 			m.waker.Wake()
 		}

@@ -15,8 +15,8 @@ func (c *client) resumes(names ...string) {
 
 const rdsType = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 
-// Members with routes wait until the wildcard of clusters is complete, and are woken then. It does not
-// matter whether the clients of clusters read.
+// Subscribers with routes wait until the wildcard of clusters is complete, and are woken then. It
+// does not matter whether the clients of clusters read.
 func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		clusters := w.join("web", cds)
@@ -49,8 +49,8 @@ func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
 	})
 }
 
-// Clusters requested by name count for 5 s at most, also if their client does not read. A client that
-// leaves counts no more.
+// Clusters requested by name count for 5 s at most, also if their client does not read. A client
+// that leaves counts no more.
 func TestP67_RoutesWaitForNames(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		clusters, routes := w.join("web", cds), w.join("web", rdsType)

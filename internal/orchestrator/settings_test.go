@@ -12,7 +12,7 @@ import (
 
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -30,7 +30,7 @@ type keysBy func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
 
 func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) { return k(n, typ) }
 
-// New rules apply to new clients and to KeyOf. Members keep their keys.
+// New rules apply to new clients and to KeyOf. Subscribers keep their keys.
 func TestP5_OtherRules(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("a", eds).want("x")
@@ -46,13 +46,13 @@ func TestP5_OtherRules(t *testing.T) {
 		equal(t, "error", err, nil)
 		equal(t, "key of a client", key, xds.NewKey("moved", "a"))
 		_, err = w.reg.KeyOf(w.node(&corev3.Node{Cluster: "none"}), expr.Peer{}, eds)
-		if r := (*fanout.Refusal)(nil); !errors.As(err, &r) || r.Code != codes.PermissionDenied || r.Reason != telemetry.Unmapped {
+		if r := (*refusal.Refusal)(nil); !errors.As(err, &r) || r.Code != codes.PermissionDenied || r.Reason != telemetry.Unmapped {
 			t.Errorf("%v", err)
 		}
-		equal(t, "key of the member", a.Key(), xds.NewKey("a"))
+		equal(t, "key of the subscriber", a.Key(), xds.NewKey("a"))
 		equal(t, "key of a newcomer", w.join("a", eds).Key(), xds.NewKey("moved", "a"))
 		w.feed("a").update(t, eds, false, "x=1")
-		equal(t, "the member goes on", a.woken() > 0, true)
+		equal(t, "the subscriber goes on", a.woken() > 0, true)
 	})
 }
 

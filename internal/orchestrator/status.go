@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/upstream"
@@ -31,7 +31,7 @@ func (r *Registry) Groups() []*Group {
 // Nacks yields the kept NACKs of all keys: see history.History.Nacks.
 func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
 
-// MixedUserAgents describes a key whose members differ in their user agent.
+// MixedUserAgents describes a key whose subscribers differ in their user agent.
 type MixedUserAgents = audience.MixedUserAgents
 
 // Status is what a group has published about itself.
@@ -39,28 +39,28 @@ type Status struct {
 	Key   xds.Key
 	Node  *xds.Node // the representative (P58)
 	Since time.Time
-	// Members counts members, OtherUserAgents those with another user agent than the first of
-	// Mixed.
-	Members, OtherUserAgents int
-	Mixed                    *MixedUserAgents // nil: the user agents do not differ (P58)
-	IdleSince                time.Time        // zero: the group has members
-	Types                    []TypeStatus
-	State                    *snapshot.State // nil: nothing is published yet
+	// Subscribers counts subscribers, OtherUserAgents those with another user agent than the first
+	// of Mixed.
+	Subscribers, OtherUserAgents int
+	Mixed                        *MixedUserAgents // nil: the user agents do not differ (P58)
+	IdleSince                    time.Time        // zero: the group has subscribers
+	Types                        []TypeStatus
+	State                        *snapshot.State // nil: nothing is published yet
 	// Upstreams has the first upstream stream, and the second if there is one (P50).
 	Upstreams []upstream.Status
-	// Suspended is what the upstream streams do not carry, because the origin ends each stream with it
-	// (P68).
+	// Suspended is what the upstream streams do not carry, because the origin ends each stream with
+	// it (P68).
 	Suspended []upstream.Suspended
 	// FrequentEnds are those of the upstream streams that end again and again.
 	FrequentEnds []upstream.Ends
 	// Refusal is why clients are refused; nil: no client is refused.
-	Refusal *fanout.Refusal
+	Refusal *refusal.Refusal
 }
 
-// TypeStatus is what members of a group want of one type.
+// TypeStatus is what subscribers of a group want of one type.
 type TypeStatus struct {
-	Type    xds.Type
-	Members int
+	Type        xds.Type
+	Subscribers int
 	// The group's subscription, including lingering names.
 	Wildcard bool
 	Names    *xds.NameSet
@@ -70,11 +70,11 @@ type TypeStatus struct {
 func (g *Group) count() *Status {
 	s := &Status{
 		Key: g.key, Node: g.node, Since: g.since,
-		Members: len(g.members), OtherUserAgents: g.audience.UserAgents.Others(), Mixed: g.audience.UserAgents.Mixed, IdleSince: g.idleSince,
+		Subscribers: len(g.subscribers), OtherUserAgents: g.audience.UserAgents.Others(), Mixed: g.audience.UserAgents.Mixed, IdleSince: g.idleSince,
 	}
 	for _, t := range g.allTypes() {
 		names, wildcard := t.audience.Union()
-		s.Types = append(s.Types, TypeStatus{t.Type, t.audience.Members(), wildcard, names})
+		s.Types = append(s.Types, TypeStatus{t.Type, t.audience.Subscribers(), wildcard, names})
 	}
 	return s
 }
@@ -94,7 +94,7 @@ func (g *Group) Status() Status {
 	return s
 }
 
-// Nacks returns the NACKs of the group's members.
+// Nacks returns the NACKs of the group's subscribers.
 func (g *Group) Nacks() *history.Nacks { return g.nacks }
 
 // Newest returns the newest snapshot of a type, published or not; nil: there is none. Any goroutine

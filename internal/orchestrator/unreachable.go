@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
@@ -38,21 +38,21 @@ func (g *Group) updateReachability(now time.Time) {
 	g.refusalLogged = g.refusalLogged && !g.responded()
 }
 
-// updateRefusals tells members whether the relay has anything that they want while the origin is
-// unreachable (P53).
+// updateRefusals tells subscribers whether the relay has anything that they want while the origin
+// is unreachable (P53).
 func (g *Group) updateRefusals() {
 	changed := g.toCheck
 	g.toCheck = nil
 	if !g.unreachable {
 		g.reported = nil
 		if g.refusal.Swap(nil) != nil {
-			for m := range g.members {
+			for m := range g.subscribers {
 				g.setRefused(m, nil)
 			}
 		}
 		return
 	}
-	// Many members have the same type and subscription: each pair is checked once.
+	// Many subscribers have the same type and subscription: each pair is checked once.
 	type typeSubscription struct {
 		typ *groupType
 		sub *snapshot.Subscription
@@ -61,7 +61,7 @@ func (g *Group) updateRefusals() {
 	if s := g.reachStatus(); s != g.reported {
 		g.reported = s
 		g.refusal.Store(nil) // the reason may have changed
-		changed = slices.Collect(maps.Keys(g.members))
+		changed = slices.Collect(maps.Keys(g.subscribers))
 	}
 	for _, m := range changed {
 		if !m.known || m.ended || m.joined == nil {
@@ -81,9 +81,9 @@ func (g *Group) updateRefusals() {
 	}
 }
 
-// attempted reports whether the failed attempt requested what a member wants. An attempt that could
-// not reach the origin counts for everything.
-func attempted(s *upstream.Status, m *member) bool {
+// attempted reports whether the failed attempt requested what a subscriber wants. An attempt that
+// could not reach the origin counts for everything.
+func attempted(s *upstream.Status, m *clientType) bool {
 	if s.Carried == nil {
 		return true
 	}
@@ -96,9 +96,9 @@ func attempted(s *upstream.Status, m *member) bool {
 	return t.Wildcard || !m.sub.Wildcard
 }
 
-// setRefused tells a member why it is refused. With nil it tells a refused member that it is
-// accepted again.
-func (g *Group) setRefused(m *member, r *fanout.Refusal) {
+// setRefused tells a subscriber why it is refused. With nil it tells a refused subscriber that it
+// is accepted again.
+func (g *Group) setRefused(m *clientType, r *refusal.Refusal) {
 	if r != nil || m.refused {
 		m.refused = r != nil
 		m.waker.Unavailable(r)
@@ -107,7 +107,7 @@ func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 
 // refuse returns the refusal of clients because no origin is reachable. It ends a stream if the
 // relay has nothing for any of the stream's types. typ is a type for which the relay has nothing.
-func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
+func (g *Group) refuse(typ xds.TypeURL) *refusal.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r
 	}
@@ -121,7 +121,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 		of = "origin " + s.Origin + ": "
 	}
 	const problem = "the relay has none of the requested resources, and no origin answers"
-	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable, "key %s: %s: %s%s", g.key, problem, of, why)
+	r := refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "key %s: %s: %s%s", g.key, problem, of, why)
 	r.Key = g.key.String()
 	g.refusal.Store(r)
 	if !g.refusalLogged {

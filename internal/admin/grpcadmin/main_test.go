@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -33,23 +34,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Fakes of the relay's parts.
 var _ Clients = (*fanout.Server)(nil)
 
-// fakeSource is a fanout.Source with one State for all clients.
+// fakeSource is a subscriber.Joiner with one State for all clients.
 type fakeSource struct {
-	mu      sync.Mutex
-	state   *snapshot.State
-	members map[*member]bool
+	mu          sync.Mutex
+	state       *snapshot.State
+	subscribers map[*fakeSubscriber]bool
 }
 
-type member struct {
+type fakeSubscriber struct {
 	h    *fakeSource
-	join fanout.Join
+	join subscriber.Join
 }
 
-func (h *fakeSource) Join(j fanout.Join) (fanout.Member, error) {
+func (h *fakeSource) Join(j subscriber.Join) (subscriber.Subscriber, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := &member{h, j}
-	h.members[m] = true
+	m := &fakeSubscriber{h, j}
+	h.subscribers[m] = true
 	return m, nil
 }
 
@@ -57,26 +58,26 @@ func (h *fakeSource) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
 	return xds.NewKey("all"), nil
 }
 
-func (m *member) Key() xds.Key { return xds.NewKey("all") }
-func (m *member) State() *snapshot.State {
+func (m *fakeSubscriber) Key() xds.Key { return xds.NewKey("all") }
+func (m *fakeSubscriber) State() *snapshot.State {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()
 	return m.h.state
 }
-func (m *member) Newest() *snapshot.Snapshot                             { return m.State().Snapshot(m.join.Type) }
-func (m *member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
-func (m *member) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
-func (m *member) Resubscribe([]string)                                   {}
-func (m *member) Offered(*snapshot.Offer, int) ([]*xds.Resource, bool)   { return nil, true }
-func (m *member) Nacked(fanout.Nack, *snapshot.Offer)                    {}
-func (m *member) Routed()                                                {}
-func (m *member) SetRoutesWait(time.Duration)                            {}
-func (m *member) RoutesWait() time.Duration                              { return 0 }
-func (m *member) Acked(uint64, *snapshot.Snapshot)                       {}
-func (m *member) Leave() {
+func (m *fakeSubscriber) Newest() *snapshot.Snapshot                             { return m.State().Snapshot(m.join.Type) }
+func (m *fakeSubscriber) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
+func (m *fakeSubscriber) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
+func (m *fakeSubscriber) Resubscribe([]string)                                   {}
+func (m *fakeSubscriber) Offered(*snapshot.Offer, int) ([]*xds.Resource, bool)   { return nil, true }
+func (m *fakeSubscriber) Nacked(subscriber.Nack, *snapshot.Offer)                {}
+func (m *fakeSubscriber) Routed()                                                {}
+func (m *fakeSubscriber) SetRoutesWait(time.Duration)                            {}
+func (m *fakeSubscriber) RoutesWait() time.Duration                              { return 0 }
+func (m *fakeSubscriber) Acked(uint64, *snapshot.Snapshot)                       {}
+func (m *fakeSubscriber) Leave() {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()
-	delete(m.h.members, m)
+	delete(m.h.subscribers, m)
 }
 
 // publish replaces all resources; they answer the wildcard.
@@ -108,12 +109,12 @@ func (h *fakeSource) publish(t testing.TB, typ xds.TypeURL, removed []string, al
 	}
 	s, _ := b.Snapshot(nil, gen)
 	h.state = snapshot.NewState(1, gen, []*snapshot.Snapshot{s})
-	var members []*member
-	for m := range h.members {
-		members = append(members, m)
+	var subscribers []*fakeSubscriber
+	for m := range h.subscribers {
+		subscribers = append(subscribers, m)
 	}
 	h.mu.Unlock()
-	for _, m := range members {
+	for _, m := range subscribers {
 		m.join.Waker.Wake()
 	}
 }
@@ -187,7 +188,7 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 		t.Fatal(err)
 	}
 	r := &serverFixture{
-		t: t, fakeSource: &fakeSource{members: map[*member]bool{}}, gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
+		t: t, fakeSource: &fakeSource{subscribers: map[*fakeSubscriber]bool{}}, gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
 	}
 	log := slog.New(slog.DiscardHandler)
 	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})

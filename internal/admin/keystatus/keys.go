@@ -42,10 +42,11 @@ type Key struct {
 	// Refused is why clients are refused (P53: nothing that they request is held, and no origin can
 	// be reached).
 	Refused string `json:"refused,omitempty"`
-	// Suspended is what clients want and the key's stream does not carry, because the origin ends each
-	// stream with it (P68).
+	// Suspended is what clients want and the key's stream does not carry, because the origin ends
+	// each stream with it (P68).
 	Suspended []Suspended `json:"suspended,omitempty"`
-	// FrequentEnds are the upstream streams that end again and again, at an origin that is not away.
+	// FrequentEnds are the upstream streams that end again and again, at an origin that is not
+	// away.
 	FrequentEnds []FrequentEnds `json:"frequent_ends,omitempty"`
 	// NacksTotal counts all NACKs. Nacks are those that are kept, the newest first; a list
 	// of keys does not have them.
@@ -77,8 +78,8 @@ type Type struct {
 	// Stale: some of it is the last known good, which the origin has not confirmed since
 	// the relay started.
 	Stale bool `json:"stale,omitempty"`
-	// Unanswered is what the origin has not answered, although clients have waited for it for more than
-	// 30 s (P57). It is absent if the whole stream is silent or closed.
+	// Unanswered is what the origin has not answered, although clients have waited for it for more
+	// than 30 s (P57). It is absent if the whole stream is silent or closed.
 	Unanswered *Unanswered `json:"unanswered,omitempty"`
 	// States counts the clients in each state: see Count.
 	States map[string]int `json:"states,omitempty"`
@@ -99,7 +100,8 @@ type Upstream struct {
 	Arriving int64 `json:"arriving_bytes,omitempty"`
 }
 
-// Arrived says how much of the first response has arrived; empty: it does not arrive, or not slowly.
+// Arrived says how much of the first response has arrived; empty: it does not arrive, or not
+// slowly.
 func (u *Upstream) Arrived() string {
 	if u.Arriving == 0 {
 		return ""
@@ -167,7 +169,7 @@ func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, n
 	of := g.Status()
 	k := Key{
 		Key: of.Key.String(), Elements: of.Key.Elements(),
-		Members: of.Members, OtherUserAgents: of.OtherUserAgents, Mixed: of.Mixed,
+		Members: of.Subscribers, OtherUserAgents: of.OtherUserAgents, Mixed: of.Mixed,
 		Node: of.Node.ID, UserAgent: of.Node.UserAgent,
 		Since:    of.Since,
 		Types:    make([]Type, 0, len(of.Types)),
@@ -203,7 +205,7 @@ func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, n
 }
 
 func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) Type {
-	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Members, Wildcard: of.Wildcard, Names: of.Names.Len()}
+	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Subscribers, Wildcard: of.Wildcard, Names: of.Names.Len()}
 	s := state.Snapshot(of.Type.URL)
 	if s == nil {
 		return t

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -17,13 +17,13 @@ import (
 func TestP17_NacksAreCountedAndKept(t *testing.T) {
 	bubble(t, func(w *fixture) {
 		a, b := w.join("web", cds), w.join("web", eds)
-		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"}, nil)
+		a.Nacked(subscriber.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"}, nil)
 		time.Sleep(time.Second)
-		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"}, nil)
-		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a2"}, nil)
-		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "another fault", Node: "a"}, nil)
-		a.Nacked(fanout.Nack{Version: "2", Code: 3, Message: "bad cluster", Node: "a"}, nil)
-		b.Nacked(fanout.Nack{Version: "1", Code: 13, Message: "bad cluster", Node: "b"}, nil)
+		a.Nacked(subscriber.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"}, nil)
+		a.Nacked(subscriber.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a2"}, nil)
+		a.Nacked(subscriber.Nack{Version: "1", Code: 3, Message: "another fault", Node: "a"}, nil)
+		a.Nacked(subscriber.Nack{Version: "2", Code: 3, Message: "bad cluster", Node: "a"}, nil)
+		b.Nacked(subscriber.Nack{Version: "1", Code: 13, Message: "bad cluster", Node: "b"}, nil)
 		st, _ := w.Key(xds.NewKey("web"))
 		equal(t, "total", st.NacksTotal, 6)
 		equal(t, "kept", len(st.Nacks), 4)

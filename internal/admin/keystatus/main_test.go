@@ -16,8 +16,9 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -159,12 +160,12 @@ func (x *fixture) feed(key string) *feed {
 // waker ignores all calls.
 type waker struct{}
 
-func (waker) Wake()                       {}
-func (waker) Unavailable(*fanout.Refusal) {}
-func (waker) End(*fanout.Refusal)         {}
+func (waker) Wake()                        {}
+func (waker) Unavailable(*refusal.Refusal) {}
+func (waker) End(*refusal.Refusal)         {}
 
 // join joins as a node of a cluster and subscribes to names; "*" is the wildcard.
-func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.Member {
+func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) subscriber.Subscriber {
 	x.t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster})
 	if err != nil {
@@ -174,7 +175,7 @@ func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	m, err := x.registry.Join(fanout.Join{Node: node, Account: "10.0.0.1", Type: typ, Waker: waker{}})
+	m, err := x.registry.Join(subscriber.Join{Node: node, Account: "10.0.0.1", Type: typ, Waker: waker{}})
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -37,7 +37,7 @@ func await(t *testing.T, f func(a *awaiting)) {
 }
 
 // nowOf returns the state of a client that has the newest version.
-func nowOf(key xds.Key, c fanout.Member) func() inspect.TypeState {
+func nowOf(key xds.Key, c subscriber.Subscriber) func() inspect.TypeState {
 	return func() inspect.TypeState {
 		held := c.Newest()
 		return inspect.TypeState{Key: key, Type: cds, Stream: 1, Node: "now", State: inspect.StateSynced, Lineage: held.Lineage, Has: held.Gen}
@@ -68,7 +68,7 @@ func TestProgressCountsClients(t *testing.T) {
 		at := func(as inspect.TypeState, node string, stream uint64, refused bool) inspect.TypeState {
 			as.Node, as.Stream, as.Since = node, stream, time.Unix(int64(stream), 0)
 			if refused {
-				as.Nack, as.Final = &fanout.Nack{Gen: as.Has + 1}, true
+				as.Nack, as.Final = &subscriber.Nack{Gen: as.Has + 1}, true
 			}
 			return as
 		}
@@ -155,7 +155,7 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 		a.feed.give("v2", "b=2")
 		v2 := a.ask("v2", "").Mark
 		no := a.now()
-		no.State, no.Nack, no.Final = inspect.StateNacked, &fanout.Nack{Gen: no.Has}, true
+		no.State, no.Nack, no.Final = inspect.StateNacked, &subscriber.Nack{Gen: no.Has}, true
 		no.Has -= 2
 		const refused, waits = "0 reached, 1 nacking, 0 pending of 1", "0 reached, 0 nacking, 1 pending of 1"
 		a.want("v2", a.ask("v2", "", no), "known: "+refused)

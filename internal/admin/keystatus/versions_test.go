@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -39,7 +39,7 @@ func TestVersionsOfAKey(t *testing.T) {
 			s := inspect.TypeState{Key: web, Type: cds, Stream: stream, Node: node, State: inspect.StateStale,
 				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has}
 			if refused {
-				s.Nack, s.Final = &fanout.Nack{Gen: has + 1}, true
+				s.Nack, s.Final = &subscriber.Nack{Gen: has + 1}, true
 			}
 			return s
 		}

@@ -3,8 +3,8 @@ package inspect
 import (
 	"iter"
 
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -40,7 +40,7 @@ const (
 type ResourceStatus struct {
 	session.Resource
 	// Nack is the client's NACK of the resource; nil: none.
-	Nack *member.Nack
+	Nack *subscriber.Nack
 }
 
 // TypeConfig is a type that a client requested, at one moment. It keeps alive what it points to.
@@ -51,12 +51,13 @@ type TypeConfig struct {
 	Resources iter.Seq[ResourceStatus]
 }
 
-// Config returns what the client has of the type; false if the type has no member or no request.
+// Config returns what the client has of the type; false if the type has no subscriber or no
+// request.
 func (t Type) Config() (TypeConfig, bool) {
-	if t.Member == nil || !t.Session.Began() {
+	if t.Subscriber == nil || !t.Session.Began() {
 		return TypeConfig{}, false
 	}
-	c := &config{session: t.Session.Copy(), newest: t.Member.Newest(), acked: t.acks > 0, nack: t.lastNack()}
+	c := &config{session: t.Session.Copy(), newest: t.Subscriber.Newest(), acked: t.acks > 0, nack: t.lastNack()}
 	return TypeConfig{URL: t.Session.Type.URL, Resources: c.resources}, true
 }
 
@@ -65,7 +66,7 @@ type config struct {
 	session *session.Session
 	newest  *snapshot.Snapshot // nil: nothing is known
 	acked   bool               // the client acknowledged a response
-	nack    *member.Nack       // the last one; nil: none
+	nack    *subscriber.Nack   // the last one; nil: none
 }
 
 func (c *config) resources(yield func(ResourceStatus) bool) {
@@ -85,13 +86,13 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 }
 
 // nackOf returns the NACK of a resource. Only the last NACK's message is kept.
-func (c *config) nackOf(r *session.Resource) *member.Nack {
-	var n member.Nack
+func (c *config) nackOf(r *session.Resource) *subscriber.Nack {
+	var n subscriber.Nack
 	if c.nack != nil {
 		n = *c.nack
 	}
 	if r.NackedIn != "" && r.NackedIn != n.Version {
-		n = member.Nack{Version: r.NackedIn, Node: n.Node, Message: "(the relay keeps the message of the client's last NACK only)"}
+		n = subscriber.Nack{Version: r.NackedIn, Node: n.Node, Message: "(the relay keeps the message of the client's last NACK only)"}
 	}
 	if r.NackedVersion != "" {
 		n.Version = r.NackedVersion

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -52,23 +52,23 @@ type TypeStatus struct {
 	Type  string `json:"type"`
 	Key   string `json:"key,omitempty"` // empty: the node has no key, and the type gets no response
 	State string `json:"state"`
-	// Since is when the state began. For STALE it is when the oldest response with a pending ACK was
-	// sent, or else when the newest version came.
+	// Since is when the state began. For STALE it is when the oldest response with a pending ACK
+	// was sent, or else when the newest version came.
 	Since time.Time `json:"since"`
-	// Older: a newer stream of the node, on another connection, requests the same. This one may be that
-	// of a connection that the node has lost.
+	// Older: a newer stream of the node, on another connection, requests the same. This one may be
+	// that of a connection that the node has lost.
 	Older    bool `json:"older,omitempty"`
 	Wildcard bool `json:"wildcard"`
 	Names    int  `json:"names"`
 	// Sent is the newest version of which the client was sent all that it requests, and Acked the
-	// newest of which it acknowledged all that. A client that has everything has the newest version,
-	// even if no response had that version.
-	Sent  string       `json:"sent,omitempty"`
-	Acked string       `json:"acked,omitempty"`
-	Sends uint64       `json:"responses"`
-	Acks  uint64       `json:"acks"`
-	Nacks uint64       `json:"nacks"`
-	Nack  *member.Nack `json:"last_nack,omitempty"`
+	// newest of which it acknowledged all that. A client that has everything has the newest
+	// version, even if no response had that version.
+	Sent  string           `json:"sent,omitempty"`
+	Acked string           `json:"acked,omitempty"`
+	Sends uint64           `json:"responses"`
+	Acks  uint64           `json:"acks"`
+	Nacks uint64           `json:"nacks"`
+	Nack  *subscriber.Nack `json:"last_nack,omitempty"`
 	// PendingACKSince is when the oldest response with a pending ACK was sent. PendingACKSeconds is
 	// how long ago that is.
 	PendingACKSince   *time.Time `json:"unanswered_since,omitempty"`
@@ -88,8 +88,8 @@ func (t Type) Status(look *Survey) TypeStatus {
 		Sends: t.sent, Acks: t.acks, Nacks: t.nacks, Nack: t.lastNack(),
 		Acked: s.AckedVersion(), Sent: t.version, Oversized: s.Oversized(),
 	}
-	if t.Member != nil {
-		out.Key = t.Member.Key().String()
+	if t.Subscriber != nil {
+		out.Key = t.Subscriber.Key().String()
 	}
 	if sent := s.PendingACKSince(); !sent.IsZero() {
 		out.PendingACKSince, out.PendingACKSeconds = &sent, look.Now.Sub(sent).Seconds()

@@ -3,8 +3,8 @@ package inspect
 import (
 	"time"
 
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 )
 
 // Tracker records what happens to one type of a stream, for its status: times, counts, and the last
@@ -17,8 +17,8 @@ type Tracker struct {
 	answered  time.Time // when the last ACK or NACK came; zero: none did
 
 	sent, acks, nacks uint64
-	version           string       // that was sent last
-	nack              *member.Nack // the last one; nil: none
+	version           string           // that was sent last
+	nack              *subscriber.Nack // the last one; nil: none
 
 	// counted are the IDs of the versions for which the stream was counted.
 	counted struct{ sent, acked, nacked uint32 }
@@ -33,9 +33,9 @@ func (t *Tracker) Began() time.Time { return t.began }
 // EverSent reports whether a response was sent.
 func (t *Tracker) EverSent() bool { return t.sent > 0 }
 
-// Requested records that the client requests something else from now on. A client that waits for the
-// origin's answer goes on waiting, because the change may have nothing to do with the name that it
-// waits for.
+// Requested records that the client requests something else from now on. A client that waits for
+// the origin's answer goes on waiting, because the change may have nothing to do with the name that
+// it waits for.
 func (t *Tracker) Requested(now time.Time) {
 	if !t.waiting {
 		t.requested = now
@@ -70,7 +70,7 @@ func (t *Tracker) Acked(out *session.Outcome, now time.Time) {
 }
 
 // Nacked records a NACK. The caller may set n's message later, under the same lock.
-func (t *Tracker) Nacked(out *session.Outcome, n *member.Nack, now time.Time) {
+func (t *Tracker) Nacked(out *session.Outcome, n *subscriber.Nack, now time.Time) {
 	t.nacks++
 	t.nack, t.answered = n, now
 	if v := out.Progress; v != nil && t.counted.nacked != v.ID() {
@@ -88,7 +88,7 @@ func (t *Tracker) nackedAt() time.Time {
 }
 
 // lastNack returns a copy of the last NACK; nil: none.
-func (t *Tracker) lastNack() *member.Nack {
+func (t *Tracker) lastNack() *subscriber.Nack {
 	if t.nack == nil {
 		return nil
 	}

@@ -3,8 +3,8 @@ package inspect
 import (
 	"time"
 
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -28,12 +28,12 @@ type TypeState struct {
 	// Oversized: the newest response is not sent because it is too large (P38).
 	Oversized bool
 	// Has is the newest generation of the key's type of which the client has all that it requests;
-	// 0: none. It is older than a generation that the client rejected. Lineage is the lineage of the
-	// generations.
+	// 0: none. It is older than a generation that the client rejected. Lineage is the lineage of
+	// the generations.
 	Lineage, Has uint64
-	// Nack is the NACK that holds; nil: none. Final: no response that could end it is to be sent, or
-	// is in flight.
-	Nack  *member.Nack
+	// Nack is the NACK that holds; nil: none. Final: no response that could end it is to be sent,
+	// or is in flight.
+	Nack  *subscriber.Nack
 	Final bool
 }
 
@@ -50,9 +50,9 @@ func newSurvey() *Survey { return &Survey{Survey: session.NewSurvey(), Now: time
 
 // Type is one type of a stream. It is used under the stream's lock.
 type Type struct {
-	Session *session.Session
-	Member  member.Member // nil: the type gets no response
-	NoKey   string        // the reason why Member is nil; empty: it has no request yet
+	Session    *session.Session
+	Subscriber subscriber.Subscriber // nil: the type gets no response
+	NoKey      string                // the reason why Subscriber is nil; empty: it has no request yet
 	*Tracker
 }
 
@@ -99,10 +99,10 @@ func (t Type) state(look *Survey) typeState {
 
 // newest is the newest snapshot. It may be newer than that of the State that the stream sees.
 func (t Type) newest() *snapshot.Snapshot {
-	if t.Member == nil {
+	if t.Subscriber == nil {
 		return nil
 	}
-	return t.Member.Newest()
+	return t.Subscriber.Newest()
 }
 
 // since is when both the newest snapshot and the client were there.
@@ -113,11 +113,11 @@ func (t Type) since(newest *snapshot.Snapshot) time.Time {
 	return t.began
 }
 
-// TypeState returns the state of the type, without that of its stream. The type has a member.
+// TypeState returns the state of the type, without that of its stream. The type has a subscriber.
 func (t Type) TypeState(look *Survey) TypeState {
 	at := t.state(look)
 	out := TypeState{
-		Key: t.Member.Key(), Type: t.Session.Type.URL, Names: namesOf(t.Session.Requested()),
+		Key: t.Subscriber.Key(), Type: t.Session.Type.URL, Names: namesOf(t.Session.Requested()),
 		State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 		Oversized: t.Session.Oversized() != nil,
 	}

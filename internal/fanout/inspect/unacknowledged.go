@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -24,7 +24,7 @@ type Unacknowledged struct {
 	snapshot.Offer
 	AckedVersion, Version string
 
-	Nack *member.Nack // nil: nothing was rejected
+	Nack *subscriber.Nack // nil: nothing was rejected
 	// Unsent: it was not sent yet. Otherwise, without a Nack, its ACK is pending.
 	Unsent bool
 	// Unanswered are names that the origin has not answered yet, "*" for the wildcard. They are
@@ -46,11 +46,11 @@ func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	if t.NoKey != "" {
 		return Unacknowledged{Type: s.Type, State: at.state, Since: at.since, NoKey: t.NoKey}, true
 	}
-	if t.Member == nil || at.state == StateSynced || !s.Began() {
+	if t.Subscriber == nil || at.state == StateSynced || !s.Began() {
 		return Unacknowledged{}, false
 	}
 	u := Unacknowledged{
-		Key: t.Member.Key(), Type: s.Type, State: at.state, Since: at.since, AckedVersion: s.AckedVersion(),
+		Key: t.Subscriber.Key(), Type: s.Type, State: at.state, Since: at.since, AckedVersion: s.AckedVersion(),
 		Offer: snapshot.Offer{Lineage: at.lineage, Has: at.has, Sub: s.Subscription()},
 	}
 	switch {

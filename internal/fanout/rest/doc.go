@@ -2,9 +2,10 @@
 //
 // The handler (handler.go) reads a request and parses it (request.go). The request is a Poll
 // (poll.go) of a Poller (poller.go): a node that polls one list of names of one type repeatedly.
-// The poller stays a member of its group between its polls. A poll waits until there is a response
-// that its client does not have. The response is a document (document.go), which polls with equal
-// subscriptions share. A type can be polled if the table of types (package xds) has a path for it.
+// The poller stays a subscriber of its group between its polls. A poll waits until there is a
+// response that its client does not have. The response is a document (document.go), which polls
+// with equal subscriptions share. A type can be polled if the table of types (package xds) has a
+// path for it.
 //
 // # Concurrency
 //

@@ -6,8 +6,8 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -37,7 +37,7 @@ func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 
 // AppendTypeStates implements inspect.Client.
 func (p *Poller) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.TypeState) []inspect.TypeState {
-	if !wanted(p.member.Key(), p.typ.URL) {
+	if !wanted(p.subscriber.Key(), p.typ.URL) {
 		return to
 	}
 	return append(to, p.state(look.Now))
@@ -47,7 +47,7 @@ func (p *Poller) AppendTypeStates(look *inspect.Survey, wanted func(xds.Key, xds
 // version.
 func (p *Poller) state(now time.Time) inspect.TypeState {
 	at, ps := p.newest(now), p.srv.pollers
-	out := inspect.TypeState{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.Peer())}
+	out := inspect.TypeState{Key: p.subscriber.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.Peer())}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)
@@ -81,7 +81,7 @@ type pollAnswer struct {
 }
 
 func (p *Poller) newest(now time.Time) pollAnswer {
-	at := pollAnswer{newest: p.member.Newest(), now: now}
+	at := pollAnswer{newest: p.subscriber.Newest(), now: now}
 	if at.newest != nil {
 		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
 		at.ready, at.version, at.unanswered = a.ready, a.version, a.unanswered
@@ -94,7 +94,7 @@ func (p *Poller) newest(now time.Time) pollAnswer {
 // status is called under the table's lock.
 func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	t := inspect.TypeStatus{
-		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
+		Type: string(p.typ.URL), Key: p.subscriber.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
 		Sends: p.given, Acks: p.acks, Nacks: p.nacks, Sent: p.sent, Acked: p.acked,
 		Since: p.stateSince, Unsent: at.ready && at.version != p.sent,
 	}
@@ -129,7 +129,7 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	ps.mu.Lock()
 	t := p.status(&at)
 	u := inspect.Unacknowledged{
-		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since,
+		Stream: p.id, Node: p.node.ID, Key: p.subscriber.Key(), Type: p.typ, State: t.State, Since: t.Since,
 		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Offer: snapshot.Offer{Sub: p.sub, Names: []string{}},
 	}
 	ps.mu.Unlock()
@@ -162,7 +162,7 @@ type pollConfig struct {
 	nacked bool
 	behind bool
 	state  string
-	nack   *member.Nack
+	nack   *subscriber.Nack
 }
 
 // Config implements inspect.Client.

@@ -18,9 +18,9 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -38,7 +38,7 @@ type options struct {
 }
 
 // newServer makes a server and its groups, and starts nothing.
-func newServer(t testing.TB, change func(*options)) (*Server, *membertest.Source) {
+func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.Source) {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
@@ -48,7 +48,7 @@ func newServer(t testing.TB, change func(*options)) (*Server, *membertest.Source
 	if change != nil {
 		change(&o)
 	}
-	groups := new(membertest.Source)
+	groups := new(subscribertest.Source)
 	log := slog.New(slog.DiscardHandler)
 	var ids atomic.Uint64
 	o.Source, o.Metrics, o.Log, o.Refusals = groups, m, log, refusal.NewLog(log, m)
@@ -72,7 +72,7 @@ func documentsOf(s *snapshot.Snapshot) *Documents {
 type restFixture struct {
 	resttest.Client
 	t       testing.TB
-	groups  *membertest.Source
+	groups  *subscribertest.Source
 	srv     *Server
 	metrics *telemetry.Metrics
 }
@@ -89,7 +89,7 @@ func newREST(t *testing.T, change func(*options), policies ...*listener.Policy) 
 	return serve(t, srv, groups, policies...)
 }
 
-func serve(t *testing.T, srv *Server, groups *membertest.Source, policies ...*listener.Policy) *restFixture {
+func serve(t *testing.T, srv *Server, groups *subscribertest.Source, policies ...*listener.Policy) *restFixture {
 	t.Helper()
 	if len(policies) == 0 {
 		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
@@ -136,8 +136,8 @@ func (r *restFixture) eventually(ok func() bool) {
 	})
 }
 
-// members counts those of a group.
-func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
+// subscribers counts those of a group.
+func (r *restFixture) subscribers(cluster string) int { return r.groups.Group(cluster).Count() }
 
 // metric waits until the metrics have this line.
 func (r *restFixture) metric(line string) {
@@ -159,7 +159,7 @@ func (r *restFixture) counted(reason telemetry.Reason, n int) {
 }
 
 // update makes an Update of plain resources.
-var update = membertest.Update
+var update = subscribertest.Update
 
 func names(n int) []string {
 	out := make([]string, n)

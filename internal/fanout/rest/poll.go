@@ -220,7 +220,7 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 				p.resumed = a.version // recorded once, however often the poll tries
 				s.pollers.noteResumed(of, a.version, snap)
 			}
-			of.member.Acked(snap.Gen, snap)
+			of.subscriber.Acked(snap.Gen, snap)
 		}
 		return false, true
 	}

@@ -11,9 +11,9 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -252,12 +252,12 @@ func TestP71_ClientGoes(t *testing.T) {
 			ctx, cancel := context.WithCancel(xdstest.Context(t))
 			held := r.Begin(ctx, r.HTTP(protocol), xds.ClusterType, "")
 			r.waiting(1)
-			r.eventually(func() bool { return r.members("edge") == 1 })
+			r.eventually(func() bool { return r.subscribers("edge") == 1 })
 			cancel()
 			<-held
 			r.waiting(0)
-			if n := r.members("edge"); n != 1 {
-				t.Errorf("%d members", n)
+			if n := r.subscribers("edge"); n != 1 {
+				t.Errorf("%d subscribers", n)
 			}
 			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
@@ -303,7 +303,7 @@ func TestP71_Refusal(t *testing.T) {
 	}
 	r.groups.Mu.Lock()
 	defer r.groups.Mu.Unlock()
-	if len(r.groups.Nacks) != 1 || r.groups.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.groups.Nacks[0].At, Gen: 2}) {
+	if len(r.groups.Nacks) != 1 || r.groups.Nacks[0] != (subscriber.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.groups.Nacks[0].At, Gen: 2}) {
 		t.Errorf("%v", r.groups.Nacks)
 	}
 	if o := r.groups.Offers[0]; o.Has != 1 || o.Of != 2 || o.Lineage == 0 || o.Sub == nil || o.Names != nil {

@@ -13,30 +13,31 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Poller is a node that polls one list of names of one type repeatedly. It is a member of its group
-// from its first poll until twice long_poll after its last one, on whatever connections (P70). One
-// node may be several pollers: Envoy polls the endpoints of each cluster separately. A node that
-// changes its list becomes another poller. So do its polls that resume (see pollers.resumes).
+// Poller is a node that polls one list of names of one type repeatedly. It is a subscriber of its
+// group from its first poll until twice long_poll after its last one, on whatever connections
+// (P70). One node may be several pollers: Envoy polls the endpoints of each cluster separately. A
+// node that changes its list becomes another poller. So do its polls that resume (see
+// pollers.resumes).
 type Poller struct {
 	// Fixed once it is in the table.
-	id      uint64
-	srv     *Server
-	node    *xds.Node
-	caller  *listener.Caller // of its first poll
-	typ     xds.Type
-	sub     *snapshot.Subscription // interned
-	member  member.Member
-	perKey  *telemetry.Key  // released when the member has left
-	metrics *telemetry.Type // of perKey
-	opened  time.Time
+	id         uint64
+	srv        *Server
+	node       *xds.Node
+	caller     *listener.Caller // of its first poll
+	typ        xds.Type
+	sub        *snapshot.Subscription // interned
+	subscriber subscriber.Subscriber
+	perKey     *telemetry.Key  // released when the subscriber has left
+	metrics    *telemetry.Type // of perKey
+	opened     time.Time
 
 	// Any goroutine's.
 	refusal atomic.Pointer[refusal.Refusal] // why it is over; the first counts
@@ -53,25 +54,25 @@ type Poller struct {
 	nacked     bool               // the client rejected what was sent
 	behind     bool               // the client polled without the version sent, and was sent it again
 	stateSince time.Time          // when its state began
-	nack       member.Nack        // the last one
+	nack       subscriber.Nack    // the last one
 	// How many responses it was sent, and how many ACKs and NACKs it sent.
 	given, acks, nacks uint64
 }
 
-// Wake implements member.Waker: all polls that wait look again.
+// Wake implements subscriber.Waker: all polls that wait look again.
 func (p *Poller) Wake() {
 	next := make(chan struct{})
 	close(*p.news.Swap(&next))
 }
 
-// End implements member.Waker.
+// End implements subscriber.Waker.
 func (p *Poller) End(r *refusal.Refusal) {
 	if p.refusal.CompareAndSwap(nil, r) {
 		p.Wake()
 	}
 }
 
-// Unavailable implements member.Waker: a poller requests one type.
+// Unavailable implements subscriber.Waker: a poller requests one type.
 func (p *Poller) Unavailable(r *refusal.Refusal) {
 	if r != nil {
 		p.End(r)
@@ -80,7 +81,7 @@ func (p *Poller) Unavailable(r *refusal.Refusal) {
 
 // document is the document of the newest snapshot; nil: there is no answer yet.
 func (p *Poller) document() (*snapshot.Snapshot, *document) {
-	snap := p.member.State().Snapshot(p.typ.URL)
+	snap := p.subscriber.State().Snapshot(p.typ.URL)
 	if snap == nil {
 		return nil, nil
 	}
@@ -176,7 +177,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	// All of this before another goroutine can find the poller and end it.
-	p.member, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
+	p.subscriber, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
 	p.setRoutesWait(true, nil)
 	m.Subscribe(p.sub)
@@ -194,8 +195,8 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	return have, nil
 }
 
-func (ps *pollers) join(p *Poller) (member.Member, *refusal.Refusal) {
-	m, err := ps.srv.opts.Source.Join(member.Join{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, Type: p.typ.URL, Waker: p})
+func (ps *pollers) join(p *Poller) (subscriber.Subscriber, *refusal.Refusal) {
+	m, err := ps.srv.opts.Source.Join(subscriber.Join{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, Type: p.typ.URL, Waker: p})
 	if err == nil {
 		return m, nil
 	}
@@ -308,7 +309,7 @@ func (ps *pollers) remove(p *Poller) {
 // leaveGroups has pollers that were removed leave their groups.
 func leaveGroups(ps []*Poller) {
 	for _, p := range ps {
-		p.member.Leave()
+		p.subscriber.Leave()
 		p.perKey.Release()
 	}
 }
@@ -375,14 +376,14 @@ func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	rejected := p.offered()
 	ps.mu.Unlock()
 	// Not under the lock, since redaction takes time.
-	nack.Message = member.NackMessage(p.typ, q.said, p.member, rejected)
+	nack.Message = subscriber.NackMessage(p.typ, q.said, p.subscriber, rejected)
 	ps.mu.Lock()
 	if p.nack.At.Equal(nack.At) {
 		p.nack.Message = nack.Message
 	}
 	ps.mu.Unlock()
-	p.member.Nacked(*nack, rejected)
-	member.LogNack(ps.srv.opts.Log, p.member, p.typ.URL, nack, q.nonce)
+	p.subscriber.Nacked(*nack, rejected)
+	subscriber.LogNack(ps.srv.opts.Log, p.subscriber, p.typ.URL, nack, q.nonce)
 }
 
 // offered is what the last response offered. The table's lock is held.
@@ -397,14 +398,14 @@ func (p *Poller) offered() *snapshot.Offer {
 // answered records an ACK or a NACK. It returns the NACK; nil: it is none. Envoy sends no NACKs in
 // polls: it polls again with the version that it had, and is sent the same again. The table's lock
 // is held.
-func (p *Poller) answered(q *request) *member.Nack {
+func (p *Poller) answered(q *request) *subscriber.Nack {
 	switch {
 	case q.isNACK && (q.nonce == "" || q.nonce != p.sent):
 		p.metrics.Stale.Inc() // P13
 	case q.isNACK:
 		p.nacks++
 		p.metrics.Nacks.Inc()
-		n := member.Nack{Version: p.sent, Code: q.code, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
+		n := subscriber.Nack{Version: p.sent, Code: q.code, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
 		p.nacked, p.nack, p.stateSince = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
@@ -450,17 +451,17 @@ func (ps *pollers) waitsForNames(p *Poller) bool {
 	return p.sub.Resumed && p.typ.FullState && p.sent == ""
 }
 
-// setRoutesWait tells the group whether a poll for clusters waits, because the client resumes (P67).
-// a is the answer so far; nil: there is none.
+// setRoutesWait tells the group whether a poll for clusters waits, because the client resumes
+// (P67). a is the answer so far; nil: there is none.
 func (p *Poller) setRoutesWait(waits bool, a *document) {
 	switch {
 	case p.typ.URL != xds.ClusterType || !p.sub.Resumed:
 	case !waits:
-		p.member.SetRoutesWait(0)
+		p.subscriber.SetRoutesWait(0)
 	case a == nil:
-		p.member.SetRoutesWait(p.sub.RoutesWait())
+		p.subscriber.SetRoutesWait(p.sub.RoutesWait())
 	default:
-		p.member.SetRoutesWait(snapshot.NamesWait)
+		p.subscriber.SetRoutesWait(snapshot.NamesWait)
 	}
 }
 
@@ -470,7 +471,7 @@ func (p *Poller) clustersWait(now time.Time) time.Duration {
 	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= snapshot.WildcardWait {
 		return 0
 	}
-	return p.opened.Add(p.member.RoutesWait()).Sub(now)
+	return p.opened.Add(p.subscriber.RoutesWait()).Sub(now)
 }
 
 // noteGiven records that p is sent the answer of this version, which is made from s.
@@ -519,7 +520,7 @@ func (p *Poller) Identity() string { return p.caller.Identity() }
 func (p *Poller) CheckKey() *refusal.Refusal {
 	switch c := p.Change(p.srv.opts.Source.KeyOf); {
 	case c.Refused != nil:
-		return member.AsRefusal(c.Refused)
+		return subscriber.AsRefusal(c.Refused)
 	case c.From != c.To:
 		return c.KeyChanged("poll")
 	}
@@ -527,8 +528,8 @@ func (p *Poller) CheckKey() *refusal.Refusal {
 }
 
 // Change returns the key that the poller would have by these rules.
-func (p *Poller) Change(keyOf member.KeyOf) member.Change {
-	c := member.Change{Type: p.typ.URL, From: p.member.Key()}
+func (p *Poller) Change(keyOf subscriber.KeyOf) subscriber.Change {
+	c := subscriber.Change{Type: p.typ.URL, From: p.subscriber.Key()}
 	c.Apply(keyOf, p.node, p.caller.Peer)
 	return c
 }

@@ -20,9 +20,9 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -42,7 +42,7 @@ func TestP72_Refusals(t *testing.T) {
 		body   string
 		change func(*options)
 		policy *listener.Policy
-		refuse func(member.Join) *refusal.Refusal
+		refuse func(subscriber.Join) *refusal.Refusal
 		status int
 		reason telemetry.Reason
 		again  bool // Retry-After
@@ -99,15 +99,15 @@ func TestP72_Refusals(t *testing.T) {
 			}
 			r.counted(tc.reason, 1)
 			r.waiting(0)
-			if n := r.members("edge"); n != 0 {
-				t.Errorf("%d members", n)
+			if n := r.subscribers("edge"); n != 0 {
+				t.Errorf("%d subscribers", n)
 			}
 		})
 	}
 }
 
-func refuse(code codes.Code, reason telemetry.Reason) func(member.Join) *refusal.Refusal {
-	return func(member.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
+func refuse(code codes.Code, reason telemetry.Reason) func(subscriber.Join) *refusal.Refusal {
+	return func(subscriber.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
 }
 
 // A client that may have Secrets, and that the identity rules of all listeners admit, is not
@@ -162,18 +162,18 @@ func TestP72_NoPoll(t *testing.T) {
 	r.counted(telemetry.HTTPRequest, 6)
 }
 
-// A group that ends its members answers the polls that are held with the reason,
+// A group that ends its subscribers answers the polls that are held with the reason,
 // and the next poll asks anew.
 func TestP72_EndedByTheGroup(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.groups.Group("edge")
 	c := r.HTTP("http1")
 	held := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
-	r.eventually(func() bool { return r.members("edge") == 1 })
+	r.eventually(func() bool { return r.subscribers("edge") == 1 })
 	end := func() {
 		g.Mu.Lock()
-		var wakers []member.Waker
-		for m := range g.Members {
+		var wakers []subscriber.Waker
+		for m := range g.Subscribers {
 			wakers = append(wakers, m.Join.Waker)
 		}
 		g.Mu.Unlock()
@@ -185,7 +185,7 @@ func TestP72_EndedByTheGroup(t *testing.T) {
 	if f := r.Refused(<-held, http.StatusServiceUnavailable); f.Error != "nothing is held" {
 		t.Errorf("%+v", f)
 	}
-	r.eventually(func() bool { return r.members("edge") == 0 })
+	r.eventually(func() bool { return r.subscribers("edge") == 0 })
 	g.Publish(update(t, xds.ClusterType, "a"))
 	if text := r.Holds(r.Ask(c, xds.ClusterType, "")); text != "a " {
 		t.Errorf("holds %q", text)

@@ -14,9 +14,9 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
@@ -156,7 +156,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.IsNACK {
-		q.said = bytes.Clone(r.ErrorMessage[:min(len(r.ErrorMessage), member.MaxRead)])
+		q.said = bytes.Clone(r.ErrorMessage[:min(len(r.ErrorMessage), subscriber.MaxRead)])
 	}
 	return q, nil
 }

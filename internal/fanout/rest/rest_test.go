@@ -21,10 +21,10 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -227,14 +227,14 @@ func TestP70_InterestStays(t *testing.T) {
 		time.Sleep(keep - 1)
 		s.pollers.expire(time.Now())
 		if g.Count() != 1 {
-			t.Fatalf("%d members just before the time", g.Count())
+			t.Fatalf("%d subscribers just before the time", g.Count())
 		}
 		// By another connection, and twice at once.
 		q := s.asked(t, "n", xds.EndpointType, "b", "a")
 		one, _ := s.pollers.enter(q, caller("10.0.0.1:2"))
 		two, _ := s.pollers.enter(q, caller("10.0.0.1:3"))
 		if one != first || two != first || g.Count() != 1 {
-			t.Fatalf("another poller for the same request; %d members", g.Count())
+			t.Fatalf("another poller for the same request; %d subscribers", g.Count())
 		}
 		s.pollers.leave(one, time.Now())
 		time.Sleep(2 * keep)
@@ -246,7 +246,7 @@ func TestP70_InterestStays(t *testing.T) {
 		time.Sleep(keep)
 		s.pollers.expire(time.Now())
 		if g.Count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.accounts) != 0 {
-			t.Fatalf("%d members, %v, %v when the time is over", g.Count(), s.pollers.table, s.pollers.accounts)
+			t.Fatalf("%d subscribers, %v, %v when the time is over", g.Count(), s.pollers.table, s.pollers.accounts)
 		}
 		if n := s.opts.Metrics.Streams[telemetry.REST].Value(); n != 0 {
 			t.Errorf("%d pollers are counted", n)
@@ -270,7 +270,7 @@ func TestP70_OneNodeManyQuestions(t *testing.T) {
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.ClusterType, "*", "a"):  true,
 		}
 		if n := h.Group("edge").Count(); len(all) != 8 || n != 8 {
-			t.Errorf("%d pollers, %d members", len(all), n)
+			t.Errorf("%d pollers, %d subscribers", len(all), n)
 		}
 		if n := len(s.clients()); n != 8 {
 			t.Errorf("%d clients are shown", n)
@@ -295,7 +295,7 @@ func TestP70_KeptIsBounded(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if g.Count() != 4 {
-					t.Fatalf("%d members, want three of one account and one of the other", g.Count())
+					t.Fatalf("%d subscribers, want three of one account and one of the other", g.Count())
 				}
 				p := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "2")
 				if now := time.Now(); p.opened == now {
@@ -303,7 +303,7 @@ func TestP70_KeptIsBounded(t *testing.T) {
 				}
 				s.pollers.close()
 				if g.Count() != 0 || s.pollers.kept != 0 {
-					t.Errorf("%d members, %d kept", g.Count(), s.pollers.kept)
+					t.Errorf("%d subscribers, %d kept", g.Count(), s.pollers.kept)
 				}
 			})
 		})
@@ -316,7 +316,7 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, h := newServer(t, nil)
 			edge := h.Group("edge")
-			h.Refuse = func(member.Join) *refusal.Refusal {
+			h.Refuse = func(subscriber.Join) *refusal.Refusal {
 				if edge.Count() > 0 {
 					return refusal.New(14, reason, "one key at a time")
 				}
@@ -325,7 +325,7 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a")
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.RouteType, "a")
 			if edge.Count() != 1 {
-				t.Errorf("%d members", edge.Count())
+				t.Errorf("%d subscribers", edge.Count())
 			}
 			if _, refusal := s.pollers.enter(s.asked(t, "n", xds.ClusterType), caller("10.0.0.2:1")); refusal == nil || refusal.Reason != reason {
 				t.Errorf("another client's room was taken: %v", refusal)
@@ -354,7 +354,7 @@ func TestP70_MakingRoomLooksAtOneClient(t *testing.T) {
 	}
 }
 
-// Polls of the same request that come at once make one member of the group.
+// Polls of the same request that come at once make one subscriber of the group.
 func TestP70_AtOnce(t *testing.T) {
 	r := newREST(t, nil)
 	const n = 50
@@ -364,15 +364,15 @@ func TestP70_AtOnce(t *testing.T) {
 		replies = append(replies, r.Begin(xdstest.Context(t), c, xds.ClusterType, ""))
 	}
 	r.waiting(n)
-	r.eventually(func() bool { return r.members("edge") == 1 })
+	r.eventually(func() bool { return r.subscribers("edge") == 1 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	for _, got := range replies {
 		if held := r.Holds(<-got); held != "a " {
 			t.Fatalf("holds %q", held)
 		}
 	}
-	if r.members("edge") != 1 {
-		t.Errorf("%d members", r.members("edge"))
+	if r.subscribers("edge") != 1 {
+		t.Errorf("%d subscribers", r.subscribers("edge"))
 	}
 }
 

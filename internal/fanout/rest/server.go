@@ -14,8 +14,8 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -26,7 +26,7 @@ const maxHeader = 64 << 10
 
 // Options of a Server. All are needed.
 type Options struct {
-	Source   member.Source
+	Source   subscriber.Joiner
 	Metrics  *telemetry.Metrics
 	Log      *slog.Logger
 	Refusals *refusal.Log
@@ -38,8 +38,8 @@ type Options struct {
 	// MaxConnectionAge: older connections are closed with the next answer; 0: never.
 	MaxConnectionAge time.Duration
 
-	// LongPoll is how long a poll waits for a change before it is answered with 304 (P71). Limits are
-	// the limits that hold now.
+	// LongPoll is how long a poll waits for a change before it is answered with 304 (P71). Limits
+	// are the limits that hold now.
 	LongPoll func() time.Duration
 	Limits   func() *config.Limits
 	// RESTBytes bounds the bodies that are being read, together.

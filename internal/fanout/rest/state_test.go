@@ -46,11 +46,11 @@ func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	states := make(map[bool]int)
-	for m := range g.Members {
+	for m := range g.Subscribers {
 		states[m.Subscribed.Resumed]++
 	}
-	if states[true] != 1 || states[false] != 1 || len(g.Members) != 2 {
-		t.Errorf("%d pollers, by state: %v", len(g.Members), states)
+	if states[true] != 1 || states[false] != 1 || len(g.Subscribers) != 2 {
+		t.Errorf("%d pollers, by state: %v", len(g.Subscribers), states)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	}
 }
 
-// Polls for listeners and routes with state wait while clusters are withheld from another poll of the
-// key, for 15 s at most. Polls without state do not wait.
+// Polls for listeners and routes with state wait while clusters are withheld from another poll of
+// the key, for 15 s at most. Polls without state do not wait.
 func TestP67_PollsForRoutesWaitForClusters(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = time.Minute })
 	r.partOf(xds.ClusterType, true)

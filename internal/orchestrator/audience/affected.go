@@ -4,10 +4,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// affected calls wake for each member for which next differs from prev. It also does so for each
-// member that subscribes to a resource whose TTL was renewed in between (P62). It calls wake once
-// for each of them. The cost follows the number of changed names and of affected members:
-// subscriptions to other names cost nothing.
+// affected calls wake for each subscriber for which next differs from prev. It also does so for
+// each subscriber that subscribes to a resource whose TTL was renewed in between (P62). It calls
+// wake once for each of them. The cost follows the number of changed names and of affected
+// subscribers: subscriptions to other names cost nothing.
 func (x *index[M]) affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.round++
 	once := func(s *subscribers[M]) {
@@ -15,7 +15,7 @@ func (x *index[M]) affected(prev, next *snapshot.Snapshot, wake func(M)) {
 			return
 		}
 		s.round = x.round
-		for _, m := range s.members.list {
+		for _, m := range s.subscribers.list {
 			wake(m)
 		}
 	}
@@ -23,14 +23,14 @@ func (x *index[M]) affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	x.renewed(prev, next, once)
 }
 
-// changed calls once for the subscriptions whose members see a difference in next.
+// changed calls once for the subscriptions whose subscribers see a difference in next.
 func (x *index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers[M])) {
 	if prev == next {
 		return
 	}
 	// An empty answer to the wildcard is an answer (P11). The names that it left out are absent for
-	// clients that list them as well (P25). A client that resumes waits for the complete answer, and
-	// for what it removes (P67).
+	// clients that list them as well (P25). A client that resumes waits for the complete answer,
+	// and for what it removes (P67).
 	first := answered(prev) != answered(next)
 	if first || prev.AnswersWildcard(EverythingResumed) != next.AnswersWildcard(EverythingResumed) || next.RemovalsDiffer(prev) {
 		for _, s := range x.wild.list {

@@ -11,17 +11,17 @@ import (
 
 // Audience is who wants what of a key. The zero Audience has no types.
 //
-// Names that no member wants any more linger: they stay subscribed for a while (P52). Names that the
-// origin has not answered do not linger. Lingering names of all types are in one list. The clock of
-// their time stops while the key has no members or no stream is open, because the origin could not
-// send their resources again (P53). Under names_per_key, wanted names take the room of lingering
-// names, the oldest first.
+// Names that no subscriber wants any more linger: they stay subscribed for a while (P52). Names
+// that the origin has not answered do not linger. Lingering names of all types are in one list. The
+// clock of their time stops while the key has no subscribers or no stream is open, because the
+// origin could not send their resources again (P53). Under names_per_key, wanted names take the
+// room of lingering names, the oldest first.
 type Audience[M comparable] struct {
 	UserAgents UserAgents
 
 	types     []*Type[M]
 	lingering list.List // of *lingeringName[M], in order of since
-	// frozen: no member is left, or no member that joined since has subscribed yet.
+	// frozen: no subscriber is left, or no subscriber that joined since has subscribed yet.
 	frozen bool
 	// The clock has counted ran, plus the time since from if runs is set.
 	ran  time.Duration
@@ -34,11 +34,11 @@ type Type[M comparable] struct {
 	of     *Audience[M]
 	newest func() *snapshot.Snapshot
 
-	index   index[M]
-	members int            // whatever they subscribe to
-	nacking map[M]struct{} // members whose clients NACK something; nil: none did so far
+	index       index[M]
+	subscribers int            // whatever they subscribe to
+	nacking     map[M]struct{} // subscribers whose clients NACK something; nil: none did so far
 
-	// The union: what members want, and what lingers.
+	// The union: what subscribers want, and what lingers.
 	wildcard bool
 	names    *xds.NameSet
 	// touched has the names that got their first subscriber or lost their last one since names was
@@ -55,7 +55,7 @@ type subscribed struct {
 	name     string
 }
 
-// lingeringName is a name, or the wildcard, that is subscribed although no member wants it.
+// lingeringName is a name, or the wildcard, that is subscribed although no subscriber wants it.
 type lingeringName[M comparable] struct {
 	typ *Type[M]
 	subscribed
@@ -69,7 +69,7 @@ func (a *Audience[M]) Add(newest func() *snapshot.Snapshot) *Type[M] {
 	return t
 }
 
-// Remove removes a type, which has no members.
+// Remove removes a type, which has no subscribers.
 func (a *Audience[M]) Remove(t *Type[M]) {
 	for at := range t.lingering {
 		t.endLinger(at)
@@ -78,25 +78,26 @@ func (a *Audience[M]) Remove(t *Type[M]) {
 }
 
 // Freeze stops the clock of lingering names until the next Subscribe. It is called when the last
-// member has left.
+// subscriber has left.
 func (a *Audience[M]) Freeze() { a.frozen = true }
 
-// Join counts a member in. It subscribes to nothing yet.
-func (t *Type[M]) Join() { t.members++ }
+// Join counts a subscriber in. It subscribes to nothing yet.
+func (t *Type[M]) Join() { t.subscribers++ }
 
-// Leave removes a member, whose subscription is sub.
+// Leave removes a subscriber, whose subscription is sub.
 func (t *Type[M]) Leave(m M, sub *snapshot.Subscription) {
 	t.Withdraw(m, sub)
-	t.members--
+	t.subscribers--
 }
 
-// Withdraw removes what a member, whose subscription is sub, wants and NACKs. It stays a member.
+// Withdraw removes what a subscriber, whose subscription is sub, wants and NACKs. It stays a
+// subscriber.
 func (t *Type[M]) Withdraw(m M, sub *snapshot.Subscription) {
 	t.replace(m, sub, snapshot.Nothing)
 	t.SetNacking(m, false)
 }
 
-// Subscribe replaces the subscription of a member, was, by sub.
+// Subscribe replaces the subscription of a subscriber, was, by sub.
 func (t *Type[M]) Subscribe(m M, was, sub *snapshot.Subscription) {
 	t.replace(m, was, sub)
 	t.of.frozen = false
@@ -108,9 +109,9 @@ func (t *Type[M]) replace(m M, was, sub *snapshot.Subscription) {
 	}
 }
 
-// Exceeds reports whether a member that replaced its subscription was by sub would make the wanted
-// names of all types weigh more than limit (see xds.NameWeight). A member that makes the key no
-// larger does not exceed. limit 0 means no limit.
+// Exceeds reports whether a subscriber that replaced its subscription was by sub would make the
+// wanted names of all types weigh more than limit (see xds.NameWeight). A subscriber that makes the
+// key no larger does not exceed. limit 0 means no limit.
 func (t *Type[M]) Exceeds(limit int, was, sub *snapshot.Subscription) bool {
 	used := 0
 	for _, o := range t.of.types {
@@ -119,7 +120,7 @@ func (t *Type[M]) Exceeds(limit int, was, sub *snapshot.Subscription) bool {
 	return limit > 0 && used+sub.Names.Weight() > limit && t.index.growsBy(was, sub, max(limit-used, 0))
 }
 
-// SetNacking records whether the client of a member NACKs something.
+// SetNacking records whether the client of a subscriber NACKs something.
 func (t *Type[M]) SetNacking(m M, nacks bool) {
 	switch {
 	case !nacks:
@@ -132,10 +133,10 @@ func (t *Type[M]) SetNacking(m M, nacks bool) {
 	}
 }
 
-// Members returns the number of members, whatever they subscribe to.
-func (t *Type[M]) Members() int { return t.members }
+// Subscribers returns the number of subscribers, whatever they subscribe to.
+func (t *Type[M]) Subscribers() int { return t.subscribers }
 
-// Union returns what the key subscribes to at its origin: what members want, and what lingers.
+// Union returns what the key subscribes to at its origin: what subscribers want, and what lingers.
 func (t *Type[M]) Union() (names *xds.NameSet, wildcard bool) { return t.names, t.wildcard }
 
 // TakeForgotten returns the names that have left the union since the last call.
@@ -146,13 +147,14 @@ func (t *Type[M]) TakeForgotten() []string {
 }
 
 // Unused reports whether the type is neither wanted nor subscribed. No type is unused while the
-// clock is frozen, because its members may come back.
+// clock is frozen, because its subscribers may come back.
 func (t *Type[M]) Unused() bool {
-	return t.members == 0 && !t.wildcard && t.names.Len() == 0 && !t.of.frozen
+	return t.subscribers == 0 && !t.wildcard && t.names.Len() == 0 && !t.of.frozen
 }
 
-// Affected calls wake for each member for which next differs from prev. If the origin sent anything
-// again, it also does so for those whose clients NACK something (P15), who may thus be called twice.
+// Affected calls wake for each subscriber for which next differs from prev. If the origin sent
+// anything again, it also does so for those whose clients NACK something (P15), who may thus be
+// called twice.
 func (t *Type[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	t.index.affected(prev, next, wake)
 	if prev != nil && next.PushedSince(prev.Lineage, prev.Gen) {
@@ -162,8 +164,8 @@ func (t *Type[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	}
 }
 
-// Merge brings the unions up to date with what members want. Names that no member wants and that the
-// origin has not answered are forgotten at once, because there is nothing to keep.
+// Merge brings the unions up to date with what subscribers want. Names that no subscriber wants and
+// that the origin has not answered are forgotten at once, because there is nothing to keep.
 func (a *Audience[M]) Merge(now time.Time) {
 	for _, t := range a.types {
 		t.merge(now)
@@ -199,14 +201,14 @@ func (t *Type[M]) merge(now time.Time) {
 	}
 }
 
-// Drop forgets at once the names of one resource, unless a member wants any of them.
+// Drop forgets at once the names of one resource, unless a subscriber wants any of them.
 func (t *Type[M]) Drop(names []string) {
 	if !slices.ContainsFunc(names, t.index.hasName) {
 		t.forget(names)
 	}
 }
 
-// DropWildcard forgets the wildcard at once, unless a member wants or needs it.
+// DropWildcard forgets the wildcard at once, unless a subscriber wants or needs it.
 func (t *Type[M]) DropWildcard() {
 	if t.wildcard && !t.index.hasWildcard() && !t.wildcardServes() {
 		t.forgetWildcard()
@@ -214,8 +216,8 @@ func (t *Type[M]) DropWildcard() {
 }
 
 // Expire forgets names that have lingered for linger, and names that have to make room for wanted
-// ones under limit, which bounds the weight of all unions; 0 is no limit. The clock runs if on is set
-// and the key has members.
+// ones under limit, which bounds the weight of all unions; 0 is no limit. The clock runs if on is
+// set and the key has subscribers.
 func (a *Audience[M]) Expire(now time.Time, on bool, linger time.Duration, limit int) {
 	if on = on && !a.frozen; on != a.runs {
 		a.ran, a.runs, a.from = a.clock(now), on, now
@@ -259,9 +261,9 @@ func (a *Audience[M]) Next(linger time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wildcardServes reports whether a member that subscribes to a name gets the wildcard's copy
-// because there is no other. The wildcard stays until there is one. Otherwise the member would lose
-// the resource, or keep it after the origin deletes it (P50).
+// wildcardServes reports whether a subscriber that subscribes to a name gets the wildcard's copy
+// because there is no other. The wildcard stays until there is one. Otherwise the subscriber would
+// lose the resource, or keep it after the origin deletes it (P50).
 func (t *Type[M]) wildcardServes() bool {
 	wild, named := t.newest().Part(true), t.newest().Part(false)
 	for name := range t.names.All() {
@@ -289,7 +291,7 @@ func (t *Type[M]) forgetWildcard() {
 	t.wildcard = false
 }
 
-// beginLinger records that no member wants a name any more.
+// beginLinger records that no subscriber wants a name any more.
 func (t *Type[M]) beginLinger(at subscribed, now time.Time) {
 	if t.lingering[at] == nil {
 		t.lingering[at] = t.of.lingering.PushBack(&lingeringName[M]{t, at, t.of.clock(now)})

@@ -41,9 +41,9 @@ func union[M comparable](t *Type[M]) string {
 	return strings.Join(all, " ")
 }
 
-// A script is a list of events, each with the union then. "1:a,b" is what member 1 wants, a number the
-// seconds that pass, "closed" and "open" what the stream is from then on. Names linger for 10 s. The
-// origin has answered a, b and the wildcard, with a resource w.
+// A script is a list of events, each with the union then. "1:a,b" is what subscriber 1 wants, a
+// number the seconds that pass, "closed" and "open" what the stream is from then on. Names linger
+// for 10 s. The origin has answered a, b and the wildcard, with a resource w.
 func TestAudienceScripts(t *testing.T) {
 	named, wild := holding(t, false, "a", "b"), holding(t, true, "w")
 	for _, c := range []struct {
@@ -109,7 +109,8 @@ func TestAudienceScripts(t *testing.T) {
 	}
 }
 
-// Whether a member exceeds the limit changes nothing. What it wanted is withdrawn, and it stays a member.
+// Whether a subscriber exceeds the limit changes nothing. What it wanted is withdrawn, and it stays
+// a subscriber.
 func TestExceedsChangesNothing(t *testing.T) {
 	var a Audience[int]
 	ty, other := a.Add(func() *snapshot.Snapshot { return nil }), a.Add(func() *snapshot.Snapshot { return nil })
@@ -134,10 +135,10 @@ func TestExceedsChangesNothing(t *testing.T) {
 	ty.Withdraw(1, two)
 	a.Merge(time.Now())
 	equal(t, "union", union(ty), "")
-	equal(t, "members", ty.Members()*10+len(ty.nacking), 10)
+	equal(t, "subscribers", ty.Subscribers()*10+len(ty.nacking), 10)
 }
 
-// do_not_cache resources that no member wants are forgotten without lingering (P63).
+// do_not_cache resources that no subscriber wants are forgotten without lingering (P63).
 func TestP63_DropForgetsAtOnceWhatNobodyWants(t *testing.T) {
 	var a Audience[int]
 	ty := a.Add(func() *snapshot.Snapshot { return holding(t, false, "a", "b") })
@@ -150,7 +151,7 @@ func TestP63_DropForgetsAtOnceWhatNobodyWants(t *testing.T) {
 	equal(t, "wanted", union(ty), "* a b")
 	ty.Subscribe(1, all, subscription("b"))
 	a.Merge(time.Now())
-	ty.Drop([]string{"a", "b"}) // one resource, which a member wants by another name
+	ty.Drop([]string{"a", "b"}) // one resource, which a subscriber wants by another name
 	equal(t, "wanted by another name", union(ty), "* a b")
 	ty.Drop([]string{"a"})
 	ty.DropWildcard()
@@ -158,8 +159,8 @@ func TestP63_DropForgetsAtOnceWhatNobodyWants(t *testing.T) {
 	equal(t, "lingering", a.lingering.Len(), 0)
 }
 
-// Whatever members do, the invariants hold, and nothing is left of types without members once their
-// names have lingered.
+// Whatever subscribers do, the invariants hold, and nothing is left of types without subscribers
+// once their names have lingered.
 func TestAudienceInvariants(t *testing.T) {
 	universe := names("n", 8)
 	held := holding(t, false, universe[:5]...)
@@ -177,7 +178,7 @@ func TestAudienceInvariants(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			i, m := rapid.IntRange(0, 1).Draw(rt, "type"), rapid.IntRange(0, 3).Draw(rt, "member")
+			i, m := rapid.IntRange(0, 1).Draw(rt, "type"), rapid.IntRange(0, 3).Draw(rt, "subscriber")
 			was := subs[i][m]
 			switch rapid.SampledFrom([]string{"subscribe", "subscribe", "leave", "nack", "wait"}).Draw(rt, "do") {
 			case "subscribe":

@@ -28,8 +28,8 @@ func (a *Audience[M]) Check() error {
 }
 
 func (t *Type[M]) check() error {
-	// Unless Merge has something to do, the union is what members want, and what lingers. A wildcard
-	// may stay between two steps because it serves a name (P50).
+	// Unless Merge has something to do, the union is what subscribers want, and what lingers. A
+	// wildcard may stay between two steps because it serves a name (P50).
 	if len(t.touched) == 0 {
 		for name := range t.names.All() {
 			if t.index.hasName(name) == (t.lingering[subscribed{name: name}] != nil) {
@@ -48,9 +48,9 @@ func (t *Type[M]) check() error {
 			return fmt.Errorf("%+v lingers, but is not subscribed", at)
 		}
 	}
-	// Only members want or NACK something.
-	if t.members < len(t.nacking) || t.members == 0 && len(t.index.names)+len(t.index.chunks)+len(t.index.subs)+t.index.wild.len() > 0 {
-		return fmt.Errorf("%d members, but %d subscriptions and %d that NACK", t.members, len(t.index.subs), len(t.nacking))
+	// Only subscribers want or NACK something.
+	if t.subscribers < len(t.nacking) || t.subscribers == 0 && len(t.index.names)+len(t.index.chunks)+len(t.index.subs)+t.index.wild.len() > 0 {
+		return fmt.Errorf("%d subscribers, but %d subscriptions and %d that NACK", t.subscribers, len(t.index.subs), len(t.nacking))
 	}
 	// The weight is that of the wanted names.
 	weight := 0

@@ -1,9 +1,10 @@
 // Package audience says who wants what of a key. An Audience has a Type for each resource type in
-// use. A Type knows the subscription of each member. It merges them into what the key subscribes to
-// at its origin, with the names that linger, and finds the members that a change affects.
+// use. A Type knows the subscription of each subscriber. It merges them into what the key
+// subscribes to at its origin, with the names that linger, and finds the subscribers that a change
+// affects.
 //
-// A member is any comparable value; the package only hands it back. It starts no goroutine, reads no
-// clock and does no I/O. The time is an argument.
+// A subscriber is any comparable value; the package only hands it back. It starts no goroutine,
+// reads no clock and does no I/O. The time is an argument.
 //
 // # Concurrency
 //

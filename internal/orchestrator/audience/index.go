@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// index finds the members that subscribe to a name. Its path is: name -> chunks that have
-// the name -> subscriptions that have the chunk -> members. Subscriptions are interned and
+// index finds the subscribers that subscribe to a name. Its path is: name -> chunks that have
+// the name -> subscriptions that have the chunk -> subscribers. Subscriptions are interned and
 // share chunks. So a set that grows by one name costs the names of one chunk, and one
 // comparison for each other chunk. Use newIndex.
 type index[M comparable] struct {
@@ -23,11 +23,11 @@ type index[M comparable] struct {
 // chunk is a run of names of at least one subscription.
 type chunk[M comparable] struct{ subs set[*subscribers[M]] }
 
-// subscribers is a subscription with its members, at least one.
+// subscribers is a subscription with its subscribers, at least one.
 type subscribers[M comparable] struct {
-	sub     *snapshot.Subscription
-	members set[M]
-	round   uint64 // the last affected that yielded its members
+	sub         *snapshot.Subscription
+	subscribers set[M]
+	round       uint64 // the last affected that yielded its subscribers
 }
 
 // newIndex makes an empty index.
@@ -48,11 +48,11 @@ func (x *index[M]) hasWildcard() bool { return x.wild.len() > 0 }
 // Weight is the number of different names, by their weight: see xds.NameWeight.
 func (x *index[M]) Weight() int { return x.weight }
 
-// growsBy reports whether the weight would grow by more than room if a member replaced its
+// growsBy reports whether the weight would grow by more than room if a subscriber replaced its
 // subscription was by sub. It looks at no more names than that takes.
 func (x *index[M]) growsBy(was, sub *snapshot.Subscription, room int) bool {
 	for name, added := range was.Names.Diff(sub.Names) {
-		if !added && x.hasOneMember(name) {
+		if !added && x.hasOneSubscriber(name) {
 			room += xds.NameWeight(len(name))
 		}
 	}
@@ -66,27 +66,27 @@ func (x *index[M]) growsBy(was, sub *snapshot.Subscription, room int) bool {
 	return false
 }
 
-// hasOneMember reports whether a single member subscribes to name.
-func (x *index[M]) hasOneMember(name string) bool {
+// hasOneSubscriber reports whether a single subscriber subscribes to name.
+func (x *index[M]) hasOneSubscriber(name string) bool {
 	of := x.names[name]
-	return of.len() == 1 && of.list[0].subs.len() == 1 && of.list[0].subs.list[0].members.len() == 1
+	return of.len() == 1 && of.list[0].subs.len() == 1 && of.list[0].subs.list[0].subscribers.len() == 1
 }
 
-// Empty reports whether no member subscribes to anything.
+// Empty reports whether no subscriber subscribes to anything.
 func (x *index[M]) Empty() bool {
 	return len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() == 0
 }
 
-// replace changes a member's subscription from was to sub. It appends to touched the names that got
-// their first subscriber or lost their last one. Some of them may have done both.
+// replace changes a subscriber's subscription from was to sub. It appends to touched the names that
+// got their first subscriber or lost their last one. Some of them may have done both.
 func (x *index[M]) replace(m M, was, sub *snapshot.Subscription, touched []string) []string {
 	s := x.subs[was]
-	if s == nil || s.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
+	if s == nil || s.subscribers.len() > 1 || x.subs[sub] != nil || sub.Empty() {
 		// In this order, chunks that both have are not removed.
 		touched = x.put(m, sub, touched)
 		return x.remove(m, was, touched)
 	}
-	// The only member of a subscription changes it, for example by one name. Its entry stays,
+	// The only subscriber of a subscription changes it, for example by one name. Its entry stays,
 	// and the chunks that both sets share are not touched.
 	delete(x.subs, was)
 	x.subs[sub] = s
@@ -127,7 +127,7 @@ func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
 	return append(onlyA, a...), append(onlyB, b...)
 }
 
-// put adds a member with a subscription.
+// put adds a subscriber with a subscription.
 func (x *index[M]) put(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -143,11 +143,11 @@ func (x *index[M]) put(m M, sub *snapshot.Subscription, touched []string) []stri
 			touched = x.link(s, of, touched)
 		}
 	}
-	s.members.add(m)
+	s.subscribers.add(m)
 	return touched
 }
 
-// remove removes a member with its subscription.
+// remove removes a subscriber with its subscription.
 func (x *index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -156,8 +156,8 @@ func (x *index[M]) remove(m M, sub *snapshot.Subscription, touched []string) []s
 	if s == nil {
 		return touched
 	}
-	s.members.remove(m)
-	if s.members.len() > 0 {
+	s.subscribers.remove(m)
+	if s.subscribers.len() > 0 {
 		return touched
 	}
 	delete(x.subs, sub)

@@ -81,7 +81,7 @@ func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 	equal(t, "subscriptions", len(x.subs), 1)
 }
 
-// Members with the same subscription are one entry of the index.
+// Subscribers with the same subscription are one entry of the index.
 func TestIndexHasOneEntryForASubscription(t *testing.T) {
 	var table Table
 	x := newIndex[int]()
@@ -96,14 +96,14 @@ func TestIndexHasOneEntryForASubscription(t *testing.T) {
 	}
 }
 
-// GrowsBy foretells how much Replace adds to the weight, whatever members subscribe to.
+// GrowsBy foretells how much Replace adds to the weight, whatever subscribers subscribe to.
 func TestGrowsByAgainstReplace(t *testing.T) {
 	var table Table
 	universe := slices.Concat(names("n", 300), []string{strings.Repeat("x", 3*xds.NameUnit)})
 	rapid.Check(t, func(t *rapid.T) {
 		x, subs := newIndex[int](), make(map[int]*snapshot.Subscription)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			m := rapid.IntRange(0, 3).Draw(t, "member")
+			m := rapid.IntRange(0, 3).Draw(t, "subscriber")
 			was, before := subs[m], x.weight
 			if was == nil {
 				was = snapshot.Nothing

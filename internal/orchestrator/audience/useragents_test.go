@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A script has +name and -name for members that join and leave. After each the state is the number
-// of other members and the two names; "-" means that the names do not differ.
+// A script has +name and -name for subscribers that join and leave. After each the state is the
+// number of other subscribers and the two names; "-" means that the names do not differ.
 func TestUserAgents(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
 		{"one kind", "+envoy +envoy -envoy", "- - -"},

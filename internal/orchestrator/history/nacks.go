@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -107,7 +107,7 @@ var nackSeed = maphash.MakeSeed()
 
 // Note counts a NACK of a client and keeps it. If the resources of its row are not kept, Note calls
 // rejected, which returns them; nil: they must not be kept.
-func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time, rejected func() *Rejected) {
+func (k *Nacks) Note(typ xds.TypeURL, n subscriber.Nack, now time.Time, rejected func() *Rejected) {
 	url, version, node := ClipName(string(typ)), ClipName(n.Version), ClipName(n.Node)
 	message, hash := clip(n.Message, maxNackMessage), maphash.String(nackSeed, n.Node)
 	k.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -54,10 +54,10 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	for round := range 10 {
 		for _, k := range keys {
 			for i := range 3 {
-				k.Note(cds, fanout.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now, none)
+				k.Note(cds, subscriber.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now, none)
 				n++
 			}
-			again.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now, none)
+			again.Note(cds, subscriber.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now, none)
 		}
 	}
 	kept, bytes := 0, int64(0)
@@ -93,7 +93,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 	}
 	for _, k := range append(keys, again) {
 		k.Close()
-		k.Note(cds, fanout.Nack{Version: "late", Node: "n"}, now, none)
+		k.Note(cds, subscriber.Nack{Version: "late", Node: "n"}, now, none)
 	}
 	equal(t, "over", h.nacks.rows.bytes, 0)
 	equal(t, "rows", h.nacks.rows.order.Len(), 0)
@@ -102,10 +102,10 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 func TestP17_NacksAreBounded(t *testing.T) {
 	k := nacksOf(allNackBytes)
 	now := time.Now()
-	k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now, none)
+	k.Note(cds, subscriber.Nack{Version: "again", Node: "n"}, now, none)
 	for i := range 2 * maxNacks {
-		k.Note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now, none)
-		k.Note(cds, fanout.Nack{Version: "again", Node: "n"}, now, none) // stays, since it is repeated
+		k.Note(cds, subscriber.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now, none)
+		k.Note(cds, subscriber.Nack{Version: "again", Node: "n"}, now, none) // stays, since it is repeated
 	}
 	total, kept := k.All()
 	equal(t, "total", total, 4*maxNacks+1)
@@ -124,7 +124,7 @@ func TestP17_ClientsOfANackAreBounded(t *testing.T) {
 	k := nacksOf(allNackBytes)
 	now := time.Now()
 	say := func(i int) {
-		k.Note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now, none)
+		k.Note(cds, subscriber.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now, none)
 	}
 	row := func() Nack {
 		_, all := k.All()

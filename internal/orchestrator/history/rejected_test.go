@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -88,7 +88,7 @@ func TestRejectedOfKeysIsBounded(t *testing.T) {
 	}
 	web, db := h.NewNacks(xds.NewKey("web")), h.NewNacks(xds.NewKey("db"))
 	nack := func(k *Nacks, version, bytes int) {
-		k.Note(cds, fanout.Nack{Version: fmt.Sprint(version), Node: "n"}, time.Now(), resources(bytes))
+		k.Note(cds, subscriber.Nack{Version: fmt.Sprint(version), Node: "n"}, time.Now(), resources(bytes))
 	}
 	with := func(k *Nacks) (rows, kept int) {
 		_, all := k.All()
@@ -134,7 +134,7 @@ func TestRejectedOfKeysIsBounded(t *testing.T) {
 		nack(k, i, 10)
 	}
 	equal(t, "after many rows", h.nacks.rejected.order.Len(), maxRejected)
-	k.Note(cds, fanout.Nack{Version: "s", Node: "n"}, time.Now(), none)
+	k.Note(cds, subscriber.Nack{Version: "s", Node: "n"}, time.Now(), none)
 	if _, all := k.All(); all[0].Rejected != nil {
 		t.Error("a Secret is kept")
 	}

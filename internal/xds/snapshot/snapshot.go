@@ -208,12 +208,12 @@ func (s *Snapshot) AnswersWildcard(sub *Subscription) bool {
 	return s.answered() && (s.Complete || !sub.Resumed)
 }
 
-// RemovedByOrigin reports whether the origin removed a name from the wildcard on its open stream. It
-// is always false once the snapshot is Settled.
+// RemovedByOrigin reports whether the origin removed a name from the wildcard on its open stream.
+// It is always false once the snapshot is Settled.
 func (s *Snapshot) RemovedByOrigin(name string) bool { return s.removed.Has(name) }
 
-// RemovalsDiffer reports whether clients that resume may be told to remove other names than in prev,
-// although no resource changed (P67).
+// RemovalsDiffer reports whether clients that resume may be told to remove other names than in
+// prev, although no resource changed (P67).
 func (s *Snapshot) RemovalsDiffer(prev *Snapshot) bool {
 	return s != nil && prev != nil && (s.Settled != prev.Settled || s.removed != prev.removed)
 }
@@ -370,7 +370,7 @@ func SupersededBytes() int64 { return supersededBytes.Load() }
 func CountDerived(bytes int64) { supersededBytes.Add(bytes) }
 
 // State has a group's snapshots of all types at one generation. It is immutable. A group publishes
-// the State that its members see.
+// the State that its subscribers see.
 type State struct {
 	// Group identifies the group, unique in the process. Gen is the generation in that group.
 	Group, Gen uint64

@@ -1,4 +1,4 @@
-package member
+package subscriber
 
 import (
 	"log/slog"
@@ -46,7 +46,7 @@ var protobufWord = regexp.MustCompile(`goo\.gle/debug\w*\s*`)
 // resources of the response, and what looks like a secret: a cluster may have a key inline. It
 // removes the word with which protobuf begins a printed message, since that differs from process to
 // process: the same fault has the same text for all clients.
-func NackMessage(t xds.Type, said []byte, m Member, offer *snapshot.Offer) string {
+func NackMessage(t xds.Type, said []byte, s Subscriber, offer *snapshot.Offer) string {
 	if t.Secret {
 		return "(not shown: it may contain the Secret)"
 	}
@@ -54,16 +54,16 @@ func NackMessage(t xds.Type, said []byte, m Member, offer *snapshot.Offer) strin
 	text := protobufWord.ReplaceAllLiteralString(string(said[:min(len(said), MaxRead)]), "")
 	var quoted []*anypb.Any
 	all := false
-	if m != nil && text != "" {
-		quoted, all = quotable(text, m, offer)
+	if s != nil && text != "" {
+		quoted, all = quotable(text, s, offer)
 	}
 	return ends(redact.Quoting(text, quoted, all), maxMessage)
 }
 
 // quotable returns the resources of a response that a message may quote, those first that it names,
 // and whether these are all.
-func quotable(text string, m Member, offer *snapshot.Offer) (out []*anypb.Any, all bool) {
-	resources, all := m.Offered(offer, maxQuotedNames)
+func quotable(text string, s Subscriber, offer *snapshot.Offer) (out []*anypb.Any, all bool) {
+	resources, all := s.Offered(offer, maxQuotedNames)
 	left := int64(maxQuotedBytes)
 	for _, named := range []bool{true, false} {
 		for _, r := range resources {
@@ -97,7 +97,7 @@ func ends(text string, n int) string {
 }
 
 // LogNack logs a client's NACK. Its message is redacted already (NackMessage).
-func LogNack(l *slog.Logger, of Member, typ xds.TypeURL, n *Nack, nonce string) {
+func LogNack(l *slog.Logger, of Subscriber, typ xds.TypeURL, n *Nack, nonce string) {
 	l.Warn("client rejected a response", "node", n.Node, "key", of.Key().String(), "type", typ,
 		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
 }

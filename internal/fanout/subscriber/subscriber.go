@@ -1,4 +1,4 @@
-package member
+package subscriber
 
 import (
 	"time"
@@ -9,12 +9,12 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Source says which group a client belongs to. The orchestrator implements it.
-type Source interface {
-	// Join makes a type of a client a member of the group of the node's key. It does
+// Joiner says which group a client belongs to. The orchestrator implements it.
+type Joiner interface {
+	// Join makes a type of a client a subscriber of the group of the node's key. It does
 	// not wait for the origin, but the first client of a key may wait for other new keys. The
 	// error is a *refusal.Refusal.
-	Join(j Join) (Member, error)
+	Join(j Join) (Subscriber, error)
 	// KeyOf returns the key of the group to which a client would belong now. The error
 	// is a *refusal.Refusal.
 	KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
@@ -30,13 +30,13 @@ type Join struct {
 	Waker   Waker
 }
 
-// Member is one type of one client in its group. No method blocks. All but Subscribe,
+// Subscriber is one type of one client in its group. No method blocks. All but Subscribe,
 // Routed and Leave are safe for concurrent use; those three belong to the stream's
 // receiver.
-type Member interface {
+type Subscriber interface {
 	// Key of the group.
 	Key() xds.Key
-	// State is the newest State that the member sees; nil before the group has any.
+	// State is the newest State that the subscriber sees; nil before the group has any.
 	State() *snapshot.State
 	// Newest is the newest snapshot of the type; nil before there is any. It may be newer
 	// than that of State, which waits for further changes (settle). Neither takes a lock.
@@ -51,27 +51,28 @@ type Member interface {
 	// clusters and load assignments wait (P36).
 	Routed()
 	// SetRoutesWait says for how long at most listeners and routes wait for the full-state response
-	// of this member's clusters (P67); 0: it can be sent. It is called with each change, also before
-	// the first request is applied.
+	// of this subscriber's clusters (P67); 0: it can be sent. It is called with each change, also
+	// before the first request is applied.
 	SetRoutesWait(wait time.Duration)
-	// RoutesWait is for how long at most listeners and routes wait for clusters of the key. It takes
-	// no lock. When that becomes shorter, the group calls the Wakers of members that resumed.
+	// RoutesWait is for how long at most listeners and routes wait for clusters of the key. It
+	// takes no lock. When that becomes shorter, the group calls the Wakers of subscribers that
+	// resumed.
 	RoutesWait() time.Duration
-	// Resubscribe says that the client requested names that the origin could not resolve (P18) or that
-	// do not exist (P25). The group requests them at the origin once more.
+	// Resubscribe says that the client requested names that the origin could not resolve (P18) or
+	// that do not exist (P25). The group requests them at the origin once more.
 	Resubscribe(names []string)
-	// Offered returns the resources of an offer that was a response, the first maxNames of them, and
-	// whether these are all.
+	// Offered returns the resources of an offer that was a response, the first maxNames of them,
+	// and whether these are all.
 	Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool)
 	// Nacked reports the client's NACK of a response of this type (P17), and what the response
 	// offered.
 	Nacked(n Nack, rejected *snapshot.Offer)
-	// Acked says that the client acknowledged a generation of this member's type and rejected
+	// Acked says that the client acknowledged a generation of this subscriber's type and rejected
 	// nothing: what came with it may be in use (P36). all is the snapshot of that generation if the
 	// client has all of it, so that it may be stored (P66); otherwise nil. It usually costs two
 	// atomic loads.
 	Acked(gen uint64, all *snapshot.Snapshot)
-	// Leave ends the membership. The Waker is not called once the group has seen it.
+	// Leave ends the subscription. The Waker is not called once the group has seen it.
 	Leave()
 }
 
@@ -80,9 +81,9 @@ type Member interface {
 type Waker interface {
 	// Wake says that there may be something to send.
 	Wake()
-	// Unavailable says that the relay has nothing that the type requests, also not in its store, and
-	// that no origin can be reached; nil: that is over. The stream ends with the refusal once this
-	// holds for all of its types (P53).
+	// Unavailable says that the relay has nothing that the type requests, also not in its store,
+	// and that no origin can be reached; nil: that is over. The stream ends with the refusal once
+	// this holds for all of its types (P53).
 	Unavailable(r *refusal.Refusal)
 	// End ends the whole stream with the refusal.
 	End(r *refusal.Refusal)

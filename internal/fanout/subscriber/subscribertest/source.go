@@ -1,4 +1,4 @@
-package membertest
+package subscribertest
 
 import (
 	"strings"
@@ -11,26 +11,26 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/expr"
-	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Source is a member.Source with one group for each node cluster. It wakes every member
+// Source is a subscriber.Joiner with one group for each node cluster. It wakes every subscriber
 // at every change, which is allowed. The zero value is ready to use.
 type Source struct {
-	Refuse func(member.Join) *refusal.Refusal // why a client may not join; nil: it may
+	Refuse func(subscriber.Join) *refusal.Refusal // why a client may not join; nil: it may
 
 	Mu     sync.Mutex
 	groups map[string]*Group
-	Nacks  []member.Nack
+	Nacks  []subscriber.Nack
 	Offers []*snapshot.Offer // of Nacks
 	// Rules give the key instead of the node's cluster; nil: none.
 	Rules func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
-	// Joined is called, once, before a member is returned; nil: not.
+	// Joined is called, once, before a subscriber is returned; nil: not.
 	Joined func()
 	// Looked is called after a State was read for a type; nil: not.
 	Looked func(xds.TypeURL)
@@ -45,14 +45,14 @@ type Group struct {
 	Builders     map[xds.TypeURL]*snapshot.Builder
 	Snaps        []*snapshot.Snapshot
 	State        *snapshot.State
-	Members      map[*Member]bool
+	Subscribers  map[*Subscriber]bool
 	Subs         []*snapshot.Subscription
-	Resubscribed []string // names of calls of Member.Resubscribe
+	Resubscribed []string // names of calls of Subscriber.Resubscribe
 }
 
-// Member is a member of a Group. Its fields are under the group's lock, but for Join.
-type Member struct {
-	Join      member.Join
+// Subscriber is a subscriber of a Group. Its fields are under the group's lock, but for Join.
+type Subscriber struct {
+	Join      subscriber.Join
 	WasRouted bool     // Routed was called
 	AckedGens []uint64 // with which Acked was called
 	// AskedRoutesWait counts the calls of RoutesWait.
@@ -73,13 +73,13 @@ func (s *Source) Group(name string) *Group {
 		if s.groups == nil {
 			s.groups = make(map[string]*Group)
 		}
-		s.groups[name] = &Group{key: xds.NewKey(name), Builders: map[xds.TypeURL]*snapshot.Builder{}, Members: map[*Member]bool{}}
+		s.groups[name] = &Group{key: xds.NewKey(name), Builders: map[xds.TypeURL]*snapshot.Builder{}, Subscribers: map[*Subscriber]bool{}}
 	}
 	return s.groups[name]
 }
 
-// Join implements member.Source.
-func (s *Source) Join(j member.Join) (member.Member, error) {
+// Join implements subscriber.Joiner.
+func (s *Source) Join(j subscriber.Join) (subscriber.Subscriber, error) {
 	if s.Refuse != nil {
 		if r := s.Refuse(j); r != nil {
 			return nil, r
@@ -90,9 +90,9 @@ func (s *Source) Join(j member.Join) (member.Member, error) {
 		return nil, err
 	}
 	g := s.Group(strings.Join(key.Elements(), "/"))
-	m := &Member{source: s, group: g, Join: j, Subscribed: snapshot.Nothing}
+	m := &Subscriber{source: s, group: g, Join: j, Subscribed: snapshot.Nothing}
 	g.Mu.Lock()
-	g.Members[m] = true
+	g.Subscribers[m] = true
 	g.Mu.Unlock()
 	s.Mu.Lock()
 	joined := s.Joined
@@ -104,7 +104,7 @@ func (s *Source) Join(j member.Join) (member.Member, error) {
 	return m, nil
 }
 
-// KeyOf implements member.Source: by the node's cluster, unless Rules are set.
+// KeyOf implements subscriber.Joiner: by the node's cluster, unless Rules are set.
 func (s *Source) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 	s.Mu.Lock()
 	rules := s.Rules
@@ -137,11 +137,11 @@ func (s *Source) SetRules(rules func(n *corev3.Node, typ xds.TypeURL) (string, e
 	}
 }
 
-// Key implements member.Member.
-func (m *Member) Key() xds.Key { return m.group.key }
+// Key implements subscriber.Subscriber.
+func (m *Subscriber) Key() xds.Key { return m.group.key }
 
-// State implements member.Member.
-func (m *Member) State() *snapshot.State {
+// State implements subscriber.Subscriber.
+func (m *Subscriber) State() *snapshot.State {
 	m.group.Mu.Lock()
 	state := m.group.State
 	m.group.Mu.Unlock()
@@ -154,8 +154,8 @@ func (m *Member) State() *snapshot.State {
 	return state
 }
 
-// Newest implements member.Member.
-func (m *Member) Newest() *snapshot.Snapshot {
+// Newest implements subscriber.Subscriber.
+func (m *Subscriber) Newest() *snapshot.Snapshot {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	for _, s := range m.group.Snaps {
@@ -166,8 +166,10 @@ func (m *Member) Newest() *snapshot.Snapshot {
 	return nil
 }
 
-// Intern implements member.Member.
-func (m *Member) Intern(s *snapshot.Subscription) *snapshot.Subscription { return m.group.Intern(s) }
+// Intern implements subscriber.Subscriber.
+func (m *Subscriber) Intern(s *snapshot.Subscription) *snapshot.Subscription {
+	return m.group.Intern(s)
+}
 
 // Intern returns the group's one value that equals sub.
 func (g *Group) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
@@ -182,26 +184,26 @@ func (g *Group) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 	return sub
 }
 
-// Subscribe implements member.Member.
-func (m *Member) Subscribe(s *snapshot.Subscription) {
+// Subscribe implements subscriber.Subscriber.
+func (m *Subscriber) Subscribe(s *snapshot.Subscription) {
 	m.group.Mu.Lock()
 	m.Subscribed = s
 	m.group.Mu.Unlock()
 	m.Join.Waker.Wake()
 }
 
-// Routed implements member.Member.
-func (m *Member) Routed() {
+// Routed implements subscriber.Subscriber.
+func (m *Subscriber) Routed() {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.WasRouted = true
 }
 
-// SetRoutesWait implements member.Member.
-func (m *Member) SetRoutesWait(wait time.Duration) {
+// SetRoutesWait implements subscriber.Subscriber.
+func (m *Subscriber) SetRoutesWait(wait time.Duration) {
 	m.group.Mu.Lock()
-	var woken []*Member
-	for o := range m.group.Members {
+	var woken []*Subscriber
+	for o := range m.group.Subscribers {
 		if wait < m.routesWait && o.Subscribed != nil && o.Subscribed.Resumed {
 			woken = append(woken, o)
 		}
@@ -213,26 +215,26 @@ func (m *Member) SetRoutesWait(wait time.Duration) {
 	}
 }
 
-// RoutesWait implements member.Member.
-func (m *Member) RoutesWait() (longest time.Duration) {
+// RoutesWait implements subscriber.Subscriber.
+func (m *Subscriber) RoutesWait() (longest time.Duration) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.AskedRoutesWait++
-	for o := range m.group.Members {
+	for o := range m.group.Subscribers {
 		longest = max(longest, o.routesWait)
 	}
 	return longest
 }
 
-// Resubscribe implements member.Member.
-func (m *Member) Resubscribe(names []string) {
+// Resubscribe implements subscriber.Subscriber.
+func (m *Subscriber) Resubscribe(names []string) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.group.Resubscribed = append(m.group.Resubscribed, names...)
 }
 
-// Offered implements member.Member. A response offers what is held.
-func (m *Member) Offered(o *snapshot.Offer, _ int) (out []*xds.Resource, all bool) {
+// Offered implements subscriber.Subscriber. A response offers what is held.
+func (m *Subscriber) Offered(o *snapshot.Offer, _ int) (out []*xds.Resource, all bool) {
 	if s := m.Newest(); s != nil && o != nil {
 		s.Resources(func(r *xds.Resource) bool {
 			out = append(out, r)
@@ -242,32 +244,32 @@ func (m *Member) Offered(o *snapshot.Offer, _ int) (out []*xds.Resource, all boo
 	return out, true
 }
 
-// Nacked implements member.Member.
-func (m *Member) Nacked(n member.Nack, rejected *snapshot.Offer) {
+// Nacked implements subscriber.Subscriber.
+func (m *Subscriber) Nacked(n subscriber.Nack, rejected *snapshot.Offer) {
 	m.source.Mu.Lock()
 	defer m.source.Mu.Unlock()
 	m.source.Nacks, m.source.Offers = append(m.source.Nacks, n), append(m.source.Offers, rejected)
 }
 
-// Acked implements member.Member.
-func (m *Member) Acked(gen uint64, _ *snapshot.Snapshot) {
+// Acked implements subscriber.Subscriber.
+func (m *Subscriber) Acked(gen uint64, _ *snapshot.Snapshot) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.AckedGens = append(m.AckedGens, gen)
 }
 
-// Leave implements member.Member.
-func (m *Member) Leave() {
+// Leave implements subscriber.Subscriber.
+func (m *Subscriber) Leave() {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
-	delete(m.group.Members, m)
+	delete(m.group.Subscribers, m)
 }
 
-// Count returns the number of members.
+// Count returns the number of subscribers.
 func (g *Group) Count() int {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
-	return len(g.Members)
+	return len(g.Subscribers)
 }
 
 // Settle applies updates and publishes nothing.
@@ -282,12 +284,12 @@ func (g *Group) Publish(us ...snapshot.Update) {
 	g.Mu.Lock()
 	g.apply(us)
 	g.State = snapshot.NewState(1, g.Gen, g.Snaps)
-	var members []*Member
-	for m := range g.Members {
-		members = append(members, m)
+	var subscribers []*Subscriber
+	for m := range g.Subscribers {
+		subscribers = append(subscribers, m)
 	}
 	g.Mu.Unlock()
-	for _, m := range members {
+	for _, m := range subscribers {
 		m.Join.Waker.Wake()
 	}
 }

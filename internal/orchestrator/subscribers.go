@@ -9,25 +9,26 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// member is one type of one client stream in its group. The stream's receiver calls its methods;
-// the group's goroutine learns of them through the mailbox.
-type member struct {
+// clientType is one type of one client in its group: a Subscriber. The stream's receiver calls its
+// methods; the group's goroutine learns of them through the mailbox.
+type clientType struct {
 	// These fields are constant once Join has returned.
 	group *Group
 	typ   xds.TypeURL
 	node  *xds.Node
 	peer  string
-	waker fanout.Waker
+	waker subscriber.Waker
 
-	// storeWriter is that of the type. The group's goroutine sets it when it adds the member. Nil:
-	// nothing is stored. Any goroutine reads it.
+	// storeWriter is that of the type. The group's goroutine sets it when it adds the subscriber.
+	// Nil: nothing is stored. Any goroutine reads it.
 	storeWriter atomic.Pointer[storeWriter]
 
 	changes changes     // protected by the mailbox's lock
@@ -50,26 +51,26 @@ type member struct {
 	refused bool                   // it was told that the relay has nothing that it wants (P53)
 }
 
-var _ fanout.Member = (*member)(nil)
+var _ subscriber.Subscriber = (*clientType)(nil)
 
-func (m *member) Key() xds.Key { return m.group.key }
+func (m *clientType) Key() xds.Key { return m.group.key }
 
-func (m *member) State() *snapshot.State { return m.group.state.Load() }
+func (m *clientType) State() *snapshot.State { return m.group.state.Load() }
 
-// Newest implements fanout.Member.
-func (m *member) Newest() *snapshot.Snapshot {
+// Newest implements subscriber.Subscriber.
+func (m *clientType) Newest() *snapshot.Snapshot {
 	return m.group.Newest(m.typ)
 }
 
-func (m *member) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
+func (m *clientType) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 	return m.group.interned.Intern(sub)
 }
 
-func (m *member) Subscribe(sub *snapshot.Subscription) {
+func (m *clientType) Subscribe(sub *snapshot.Subscription) {
 	m.group.post(m, func(c *changes) { c.sub = sub })
 }
 
-func (m *member) Resubscribe(names []string) {
+func (m *clientType) Resubscribe(names []string) {
 	m.group.post(m, func(c *changes) {
 		if c.again == nil {
 			c.again = make(map[string]struct{})
@@ -80,8 +81,8 @@ func (m *member) Resubscribe(names []string) {
 	})
 }
 
-// Offered implements fanout.Member.
-func (m *member) Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool) {
+// Offered implements subscriber.Subscriber.
+func (m *clientType) Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool) {
 	if o == nil {
 		return nil, false
 	}
@@ -98,8 +99,8 @@ func (m *member) Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, 
 	return out, all
 }
 
-// Nacked implements fanout.Member. The relay keeps no Secrets that were replaced.
-func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
+// Nacked implements subscriber.Subscriber. The relay keeps no Secrets that were replaced.
+func (m *clientType) Nacked(n subscriber.Nack, offer *snapshot.Offer) {
 	m.setNacks(true)
 	m.group.nacks.Note(m.typ, n, time.Now(), func() *history.Rejected {
 		if offer == nil || xds.TypeOf(m.typ).Secret {
@@ -110,14 +111,14 @@ func (m *member) Nacked(n fanout.Nack, offer *snapshot.Offer) {
 }
 
 // setNacks tells the group whether the client NACKs something (P15: see audience.Type.Affected).
-func (m *member) setNacks(nacks bool) {
+func (m *clientType) setNacks(nacks bool) {
 	if m.nacks.Swap(nacks) || nacks {
 		m.group.post(m, func(c *changes) { c.nacks = &nacks })
 	}
 }
 
-// Acked implements fanout.Member.
-func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
+// Acked implements subscriber.Subscriber.
+func (m *clientType) Acked(gen uint64, all *snapshot.Snapshot) {
 	m.setNacks(false)
 	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
@@ -127,17 +128,17 @@ func (m *member) Acked(gen uint64, all *snapshot.Snapshot) {
 	}
 }
 
-// Routed implements fanout.Member.
-func (m *member) Routed() {
+// Routed implements subscriber.Subscriber.
+func (m *clientType) Routed() {
 	if !m.routed {
 		m.routed = true
 		m.group.routed.Add(1)
 	}
 }
 
-// Leave implements fanout.Member. It counts the member out of the registry before it posts to the
-// group: see doc.go.
-func (m *member) Leave() {
+// Leave implements subscriber.Subscriber. It counts the subscriber out of the registry before it
+// posts to the group: see doc.go.
+func (m *clientType) Leave() {
 	if !m.leaving.Swap(true) {
 		if m.routed {
 			m.group.routed.Add(-1)
@@ -148,33 +149,33 @@ func (m *member) Leave() {
 	}
 }
 
-// changes are the changes of a member that its group has not applied yet. A newer one replaces
+// changes are the changes of a subscriber that its group has not applied yet. A newer one replaces
 // an older one.
 type changes struct {
 	queued bool
 	left   bool
 	sub    *snapshot.Subscription // nil: no change
 	nacks  *bool                  // whether the client NACKs something; nil: no change
-	// again has the names that the client requested although the origin could not resolve them (P18)
-	// or said that they do not exist (P25). It has no more elements than the subscription.
+	// again has the names that the client requested although the origin could not resolve them
+	// (P18) or said that they do not exist (P25). It has no more elements than the subscription.
 	again map[string]struct{}
 }
 
-// mailbox holds each member with changes once. So it never has more elements than there are
-// members, and posting never blocks.
+// mailbox holds each subscriber with changes once. So it never has more elements than there are
+// subscribers, and posting never blocks.
 type mailbox struct {
 	mu    sync.Mutex
-	queue []*member
-	spare []memberChanges // reused by take
+	queue []*clientType
+	spare []subscriberChanges // reused by take
 }
 
-// memberChanges are the changes of a member, taken out of the mailbox.
-type memberChanges struct {
-	m *member
+// subscriberChanges are the changes of a subscriber, taken out of the mailbox.
+type subscriberChanges struct {
+	m *clientType
 	changes
 }
 
-func (b *mailbox) put(m *member, write func(*changes)) {
+func (b *mailbox) put(m *clientType, write func(*changes)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	write(&m.changes)
@@ -185,11 +186,11 @@ func (b *mailbox) put(m *member, write func(*changes)) {
 }
 
 // take empties the mailbox. The slice is valid until the next call, by the same goroutine.
-func (b *mailbox) take() []memberChanges {
+func (b *mailbox) take() []subscriberChanges {
 	out := b.spare[:0]
 	b.mu.Lock()
 	for _, m := range b.queue {
-		out = append(out, memberChanges{m, m.changes})
+		out = append(out, subscriberChanges{m, m.changes})
 		m.changes = changes{}
 	}
 	clear(b.queue)
@@ -200,46 +201,47 @@ func (b *mailbox) take() []memberChanges {
 }
 
 // post records changes of m for the group to apply.
-func (g *Group) post(m *member, write func(*changes)) {
+func (g *Group) post(m *clientType, write func(*changes)) {
 	g.mailbox.put(m, write)
 	g.signal()
 }
 
-// applyMembers applies the changes that members posted.
-func (g *Group) applyMembers(now time.Time) {
+// applySubscribers applies the changes that subscribers posted.
+func (g *Group) applySubscribers(now time.Time) {
 	posted := g.mailbox.take()
 	for _, c := range posted {
-		g.applyMember(c)
+		g.applySubscriber(c)
 	}
 	if len(posted) > 0 {
-		g.countMembers(now)
+		g.countSubscribers(now)
 		g.changed = true
 	}
-	clear(posted) // the slice is reused, and must keep no member alive
+	clear(posted) // the slice is reused, and must keep no subscriber alive
 }
 
-// applyMember applies the changes of a member. A member with a new subscription or a NACK is woken
-// in any case, because an update that came before the group knew of it has not woken it.
-func (g *Group) applyMember(c memberChanges) {
+// applySubscriber applies the changes of a subscriber. A subscriber with a new subscription or a
+// NACK is woken in any case, because an update that came before the group knew of it has not woken
+// it.
+func (g *Group) applySubscriber(c subscriberChanges) {
 	m := c.m
 	if c.left {
-		g.removeMember(m)
+		g.removeSubscriber(m)
 		return
 	}
 	if !m.known {
-		g.addMember(m)
+		g.addSubscriber(m)
 	}
 	if m.ended {
 		return
 	}
 	if c.sub != nil {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
-		// Nothing is changed before, because a client may come back again and again (P16). If the limit
-		// was lowered, it ends only a client that makes the key larger.
+		// Nothing is changed before, because a client may come back again and again (P16). If the
+		// limit was lowered, it ends only a client that makes the key larger.
 		if limit := g.settings().Limits.NamesPerKey; m.joined.audience.Exceeds(limit, m.sub, c.sub) {
 			m.joined.audience.Withdraw(m, m.sub)
 			m.sub = snapshot.Nothing
-			r := fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
+			r := refusal.New(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit)
 			m.ended, m.ending = true, time.AfterFunc(refuseAfter, func() { m.waker.End(r) })
 			return
@@ -260,21 +262,21 @@ func (g *Group) applyMember(c memberChanges) {
 	}
 }
 
-// refuseAfter is when a client is told that its key has too many names. If it came back at once with
-// those that it had before, they would cost the key and its origin as much again (P16).
+// refuseAfter is when a client is told that its key has too many names. If it came back at once
+// with those that it had before, they would cost the key and its origin as much again (P16).
 const refuseAfter = 5 * time.Second
 
-// addMember adds a member to its type, which it makes if there is none.
-func (g *Group) addMember(m *member) {
+// addSubscriber adds a subscriber to its type, which it makes if there is none.
+func (g *Group) addSubscriber(m *clientType) {
 	m.known = true
-	g.members[m] = struct{}{}
+	g.subscribers[m] = struct{}{}
 	g.represents.count(m, 1)
 	g.countUserAgent(m.node, 1)
 	t := g.find(m.typ)
 	if t == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
 			m.ended = true
-			m.waker.End(fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
+			m.waker.End(refusal.New(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
@@ -285,8 +287,8 @@ func (g *Group) addMember(m *member) {
 	t.audience.Join()
 }
 
-// countUserAgent counts the user agent of a member or of the representative, and shows whether they
-// differ.
+// countUserAgent counts the user agent of a subscriber or of the representative, and shows whether
+// they differ.
 func (g *Group) countUserAgent(of *xds.Node, n int) {
 	switch {
 	case !g.audience.UserAgents.Count(of.UserAgent, n, time.Now()):
@@ -299,16 +301,16 @@ func (g *Group) countUserAgent(of *xds.Node, n int) {
 	}
 }
 
-// makeRoom drops a type without members to make room for a wanted one. It reports false if there is
-// none. The stored content of the type stays on disk.
+// makeRoom drops a type without subscribers to make room for a wanted one. It reports false if
+// there is none. The stored content of the type stays on disk.
 func (g *Group) makeRoom() bool {
 	all := g.allTypes()
-	i := slices.IndexFunc(all, func(t *groupType) bool { return t.audience.Members() == 0 })
+	i := slices.IndexFunc(all, func(t *groupType) bool { return t.audience.Subscribers() == 0 })
 	return i >= 0 && g.removeTypes(func(t *groupType) bool { return t == all[i] })
 }
 
-// removeMember removes a member. Its Waker is not called from here on.
-func (g *Group) removeMember(m *member) {
+// removeSubscriber removes a subscriber. Its Waker is not called from here on.
+func (g *Group) removeSubscriber(m *clientType) {
 	if !m.known {
 		return // it left before the group added it
 	}
@@ -316,7 +318,7 @@ func (g *Group) removeMember(m *member) {
 	if m.ending != nil {
 		m.ending.Stop()
 	}
-	delete(g.members, m)
+	delete(g.subscribers, m)
 	g.represents.count(m, -1)
 	g.countUserAgent(m.node, -1)
 	if m.joined != nil {
@@ -325,15 +327,15 @@ func (g *Group) removeMember(m *member) {
 	}
 }
 
-// countMembers records since when the group has no members, after changes were applied.
-func (g *Group) countMembers(now time.Time) {
-	if len(g.members) == 0 {
-		// The last member left in this step, or left before it was added.
+// countSubscribers records since when the group has no subscribers, after changes were applied.
+func (g *Group) countSubscribers(now time.Time) {
+	if len(g.subscribers) == 0 {
+		// The last subscriber left in this step, or left before it was added.
 		g.idleSince, g.idleFrom = now, time.Time{}
 		g.audience.Freeze()
 		for _, t := range g.allTypes() {
 			if s := t.content.Newest(); s != nil {
-				s.Release() // the next member may come much later
+				s.Release() // the next subscriber may come much later
 			}
 		}
 		return
