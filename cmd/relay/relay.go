@@ -99,7 +99,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	d := &cfg.Downstream
 	r.fanout = fanout.NewServer(fanout.Options{
-		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.metrics, Tracer: r.tracer, Log: log, Replica: cfg.Name,
+		Settings: r.fanoutSettings(first), Joiner: r.registry, Metrics: r.metrics, Tracer: r.tracer, Log: log, Replica: cfg.Name,
 		SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)

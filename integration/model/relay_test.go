@@ -84,7 +84,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay",
+	server := fanout.NewServer(fanout.Options{Joiner: registry, Metrics: m, Log: log, Replica: "relay",
 		Settings: fanout.Settings{AckTimeout: ackTimeout}})
 	g := grpc.NewServer(server.ServerOptions(fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
 	server.Register(g)

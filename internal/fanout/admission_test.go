@@ -14,7 +14,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -47,7 +47,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	var mu sync.Mutex
 	secrets := 0 // that were joined
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		if j.Type == xds.SecretType {
@@ -154,7 +154,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	tenant := r.listen(&listener.Policy{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
 	var mu sync.Mutex
 	joins := 0
-	r.groups.Refuse = func(subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(subscribertest.Join) *refusal.Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		joins++

@@ -37,7 +37,7 @@ type ads struct {
 	t       testing.TB
 	variant xds.Variant
 	srv     *Server
-	groups  *subscribertest.Source
+	groups  *subscribertest.Joiner
 	g       *subscribertest.Group
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
@@ -80,9 +80,9 @@ func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Vari
 
 func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
-		groups := &subscribertest.Source{}
+		groups := &subscribertest.Joiner{}
 		srv := NewServer(Options{
-			Source: groups, Metrics: newMetrics(t), Replica: "replica",
+			Joiner: groups, Metrics: newMetrics(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},
 			Log:      slog.New(slog.DiscardHandler),
 		})

@@ -20,7 +20,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session/sessiontest"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -36,7 +36,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
 	var accounts []string
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		accounts = append(accounts, j.Account)

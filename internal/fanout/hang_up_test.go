@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -27,7 +27,7 @@ func TestRefusalsCloseConnections(t *testing.T) {
 			c.ask(xds.ClusterType)
 			c.want("a ")
 		}
-		r.groups.Refuse = func(subscriber.Join) *refusal.Refusal { return refusal.New(code, reason, "refused") }
+		r.groups.Refuse = func(subscribertest.Join) *refusal.Refusal { return refusal.New(code, reason, "refused") }
 		c := r.delta(conn)
 		c.ask(xds.ClusterType)
 		if s := c.ends(); s.Code() != code || s.Message() != "refused" {
@@ -66,7 +66,7 @@ func TestRefusalsOfTheRelayDelayHandshakes(t *testing.T) {
 		t.Run(reason.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newServerFixture(t, nil)
-			r.groups.Refuse = func(subscriber.Join) *refusal.Refusal { return refusal.New(codes.Unavailable, reason, "refused") }
+			r.groups.Refuse = func(subscribertest.Join) *refusal.Refusal { return refusal.New(codes.Unavailable, reason, "refused") }
 			conn := r.dial()
 			c := r.delta(conn)
 			c.ask(xds.ClusterType)

@@ -25,7 +25,6 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serverFixture is a Server behind a real grpc server on loopback, and its clients.
 type serverFixture struct {
 	t       testing.TB
-	groups  *subscribertest.Source
+	groups  *subscribertest.Joiner
 	srv     *Server
 	metrics *telemetry.Metrics
 	grpc    *grpc.Server
@@ -47,8 +46,8 @@ type serverFixture struct {
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	metrics := newMetrics(t)
-	r := &serverFixture{t: t, groups: &subscribertest.Source{}, metrics: metrics}
-	o := Options{Source: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
+	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}, metrics: metrics}
+	o := Options{Joiner: r.groups, Metrics: metrics, Replica: "replica", Settings: Settings{AckTimeout: time.Minute, RESTBytes: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -65,9 +64,9 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 }
 
 // bubble is a server in a synctest bubble. Nothing of it is started.
-func bubble(t *testing.T, change func(*Options)) (*Server, *subscribertest.Source) {
-	h := new(subscribertest.Source)
-	o := Options{Source: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}}
+func bubble(t *testing.T, change func(*Options)) (*Server, *subscribertest.Joiner) {
+	h := new(subscribertest.Joiner)
+	o := Options{Joiner: h, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second, RESTBytes: 1 << 30}}
 	if change != nil {
 		change(&o)
 	}
@@ -258,8 +257,8 @@ func (r *serverFixture) metric(line string) {
 }
 
 // refuse refuses all clients.
-func refuse(code codes.Code, reason telemetry.Reason) func(subscriber.Join) *refusal.Refusal {
-	return func(subscriber.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
+func refuse(code codes.Code, reason telemetry.Reason) func(subscribertest.Join) *refusal.Refusal {
+	return func(subscribertest.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
 }
 
 func caller(address string) *listener.Caller { return new(listener.Policy).Caller(address, nil) }

@@ -19,7 +19,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
+// Rekey computes the keys of all clients again, by the Joiner and the policies as they are now. It
 // ends the clients that have another key now (P5), evenly over the time. It ends clients that a
 // policy excludes at once; after the call they get nothing more. A call replaces an earlier one
 // that has not finished: a client that has its old key again stays. Rekey returns at once; Run does
@@ -42,7 +42,7 @@ type PolicyChange struct {
 }
 
 // ChangeRules changes rules and policies together, and then calls Rekey. The function rules puts
-// the rules into the Source. A client that connects meanwhile has to pass both the old policies and
+// the rules into the Joiner. A client that connects meanwhile has to pass both the old policies and
 // the new ones. If a client was admitted before the change and gets its key after the change began,
 // the policies check it again at once. One call at a time.
 func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
@@ -117,7 +117,7 @@ func (s *Server) stillOpen(cs []staleClient) []staleClient {
 }
 
 // find checks the keys of all clients. It ends those that a policy excludes, and returns the others
-// that have to end. Those that have no key now come first. It holds no lock meanwhile. The Source
+// that have to end. Those that have no key now come first. It holds no lock meanwhile. The Joiner
 // remembers the keys of equal nodes.
 func (k *rekeyer) find(over time.Duration) []staleClient {
 	s, all, excluded := k.srv, 0, 0
@@ -226,7 +226,7 @@ func (st *stream) checkKeys() *refusal.Refusal {
 	if refused := st.excluded(); refused != nil {
 		return refused
 	}
-	changes, refused := st.changes(st.srv.source.KeyOf)
+	changes, refused := st.changes(st.srv.joiner.KeyOf)
 	switch {
 	case refused != nil:
 		return refused
@@ -270,7 +270,6 @@ func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *r
 	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
 	st.order = slices.Insert(slices.Clone(st.order), at, ty)
 	st.mu.Unlock()
-	st.tellRouted()
 	if st.srv.rekeyer.generation.Load() != generation {
 		return ty, st.checkKeys()
 	}

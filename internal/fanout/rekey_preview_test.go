@@ -38,7 +38,7 @@ func TestP5_PreviewIsWhatRekeyDoes(t *testing.T) {
 		}
 		return n.Cluster, nil
 	}
-	other := &subscribertest.Source{}
+	other := &subscribertest.Joiner{}
 	other.SetRules(rules)
 	keyOf := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 		key, err := other.KeyOf(n, p, typ)
@@ -88,7 +88,7 @@ func TestP5_PreviewOfPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
 	r.Response(r.Ask(r.HTTP("http1"), xds.ClusterType, ""))
-	other := &subscribertest.Source{}
+	other := &subscribertest.Joiner{}
 	other.SetRules(moved)
 	n := 0
 	for m := range r.srv.PreviewRekey(0, other.KeyOf) {

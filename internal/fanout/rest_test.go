@@ -25,7 +25,7 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -99,9 +99,9 @@ func TestP6_PollsProveTheirIdentity(t *testing.T) {
 			secured.NextProtos = []string{"h2", "http/1.1"}
 			policy := &listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id in peer.uri_sans`), Secrets: config.SecretsMTLS}
 			var mu sync.Mutex
-			var joins []subscriber.Join
+			var joins []subscribertest.Join
 			r := newSecuredREST(t, secured, func(o *Options) { o.LongPoll = time.Millisecond }, policy)
-			r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+			r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 				mu.Lock()
 				defer mu.Unlock()
 				joins = append(joins, j)

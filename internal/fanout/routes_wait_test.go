@@ -6,7 +6,6 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -42,9 +41,7 @@ func (a *ads) part(names ...string) {
 
 type deafWaker struct{}
 
-func (deafWaker) Wake()                        {}
-func (deafWaker) Unavailable(*refusal.Refusal) {}
-func (deafWaker) End(*refusal.Refusal)         {}
+func (deafWaker) Wake() {}
 
 // waitsElsewhere is another client of the key, whose clusters wait.
 func (a *ads) waitsElsewhere(wait time.Duration) subscriber.Subscriber {
@@ -53,7 +50,7 @@ func (a *ads) waitsElsewhere(wait time.Duration) subscriber.Subscriber {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	m, err := a.groups.Join(subscriber.Join{Node: n, Type: xds.ClusterType, Waker: deafWaker{}})
+	m, err := a.groups.Join(subscriber.Info{Node: n}).Subscribe(xds.ClusterType, deafWaker{})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -153,7 +150,7 @@ func TestP67_LaterRoutesDoNotWait(t *testing.T) {
 		a.want("RDS r=y")
 		a.origin("RDS r=z")
 		a.want("RDS r=z")
-		m.Leave()
+		m.SetRoutesWait(0)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 )
 
@@ -32,6 +33,7 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 		t.Fatal(err)
 	}
 	st.node = node
+	st.client = r.groups.Join(subscriber.Info{Node: node, End: st.End})
 	for _, url := range types {
 		st.req = new(xds.Request)
 		if err := st.req.Scan(v, sessiontest.Request{}.Wire(v), 0); err != nil { // of the wildcard

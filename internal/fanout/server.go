@@ -32,7 +32,7 @@ import (
 
 // Options of a Server. All are needed but Log and Tracer.
 type Options struct {
-	Source  subscriber.Joiner
+	Joiner  subscriber.Joiner
 	Metrics *telemetry.Metrics
 	Log     *slog.Logger
 	Tracer  *tracing.Tracer // nil: nothing is traced
@@ -61,7 +61,7 @@ type Server struct {
 
 	opts    Options
 	now     atomic.Pointer[Settings] // see settings
-	source  subscriber.Joiner
+	joiner  subscriber.Joiner
 	metrics *telemetry.Metrics
 	log     *slog.Logger
 	nodes   xds.NodeTable
@@ -91,14 +91,14 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = maxResponse
 	}
 	s := &Server{
-		opts: o, source: o.Source, metrics: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
+		opts: o, joiner: o.Joiner, metrics: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
 	s.rekeyer = newRekeyer(s)
 	s.rest = rest.New(rest.Options{
-		Source: o.Source, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,
+		Joiner: o.Joiner, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,
 		SendTimeout: o.SendTimeout, MaxConnectionAge: o.MaxConnectionAge,
 		LongPoll:        func() time.Duration { return s.settings().LongPoll },
 		Limits:          func() *config.Limits { return &s.settings().Limits },
@@ -166,7 +166,7 @@ func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
 	}
 	if refused != nil {
 		s.metrics.Refuse(refused.Reason)
-		s.refusals.Note("client stream refused", refused, st.client(""))
+		s.refusals.Note("client stream refused", refused, st.logClient(""))
 		return refused
 	}
 	defer s.admission.Leave(st.caller, st.conn)
@@ -181,11 +181,11 @@ func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
 	s.remove(st)
 	s.metrics.Streams[st.variant].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.refusals.Note("client stream ended", r, st.client(st.NodeID()))
+		s.refusals.Note("client stream ended", r, st.logClient(st.NodeID()))
 		s.hangUp(st, r)
 	} else if tooLarge != nil {
 		s.metrics.Refuse(tooLarge.Reason)
-		s.refusals.Note("client ended its stream", tooLarge, st.client(st.NodeID()))
+		s.refusals.Note("client ended its stream", tooLarge, st.logClient(st.NodeID()))
 	}
 	return err
 }
@@ -195,7 +195,7 @@ func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
 func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() }
 
 // client identifies the stream's client in a log line.
-func (st *stream) client(node string) refusal.Client {
+func (st *stream) logClient(node string) refusal.Client {
 	return refusal.Client{Node: node, Peer: st.from, Identity: st.caller.Identity()}
 }
 

@@ -60,8 +60,8 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // until much may be old, or for a minute. A session that waited while it was behind is checked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
-	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
+	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}}
+	r.srv = NewServer(Options{Joiner: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, types := still(t, r, xds.ClusterType)
@@ -110,8 +110,8 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // What a client that takes nothing keeps of old snapshots counts in each round. That also holds if
 // it has nothing to answer: waking it has no effect.
 func TestP16_SlowClientsCountEachTime(t *testing.T) {
-	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
+	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}}
+	r.srv = NewServer(Options{Joiner: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, types := still(t, r, xds.ClusterType)
@@ -148,8 +148,8 @@ func (taking) Write(b []byte) (int, error) { return len(b), nil }
 // is taken may be theirs: it counts until it is more than all messages of that size. The refusal
 // says what was measured.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
-	r := &serverFixture{t: t, groups: &subscribertest.Source{}}
-	r.srv = NewServer(Options{Source: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}}
+	r.srv = NewServer(Options{Joiner: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()

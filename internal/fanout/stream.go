@@ -39,9 +39,10 @@ type stream struct {
 	fin     finisher // nil: this grpc version has none
 
 	// The receiver's.
-	req        *xds.Request // while it handles one
-	generation uint64       // of the rules under which the client was admitted last: see rekeyer
-	names      int          // weight of all names that the stream requests
+	client     subscriber.Client // joined at the first request
+	req        *xds.Request      // while it handles one
+	generation uint64            // of the rules under which the client was admitted last: see rekeyer
+	names      int               // weight of all names that the stream requests
 	throttle   listener.Throttle
 
 	// Any goroutine's.
@@ -210,6 +211,11 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 	if node == st.node {
 		return nil
 	}
+	if first {
+		st.client = st.srv.joiner.Join(subscriber.Info{Node: node, Peer: st.caller.Peer, Account: st.caller.Account, End: st.End})
+	} else {
+		st.client.SetNode(node)
+	}
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
@@ -246,7 +252,7 @@ func (st *stream) dropReport(url xds.TypeURL) {
 		said = ": " + subscriber.NackMessage(xds.TypeOf(url), st.req.ErrorMessage, nil, nil)
 	}
 	st.srv.refusals.Note("client report dropped; the origin does not get it",
-		refusal.New(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.client(st.node.ID))
+		refusal.New(codes.Code(st.req.ErrorCode), telemetry.Report, "%s%s", url, said), st.logClient(st.node.ID))
 }
 
 // join adds a type at its first request, with the key of the node as it is now (P5). It returns nil
@@ -283,7 +289,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 		ty.leaveUnanswered(refused.Reason, refused.Err) // P6
 		return st.addChecked(ty, generation)
 	}
-	joined, err := st.srv.source.Join(subscriber.Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
+	sub, err := st.client.Subscribe(url, ty)
 	if err != nil {
 		var refused *refusal.Refusal
 		if !errors.As(err, &refused) {
@@ -296,21 +302,8 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 		ty.leaveUnanswered(telemetry.UnmappedLater, refused.Err) // P5
 		return st.addChecked(ty, generation)
 	}
-	ty.subscriber, ty.typeMetrics = joined, st.srv.metricsOf(joined.Key(), url)
+	ty.subscriber, ty.typeMetrics = sub, st.srv.metricsOf(sub.Key(), url)
 	return st.addChecked(ty, generation)
-}
-
-// tellRouted tells the groups of the stream's clusters and load assignments if the stream has
-// listeners or routes as well (P36). Receiver only.
-func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.RefersToClusters && o.subscriber != nil }) {
-		return
-	}
-	for _, o := range st.types {
-		if o.Type.DelayRemovals && o.subscriber != nil {
-			o.subscriber.Routed()
-		}
-	}
 }
 
 // apply changes the type's session by the request.
@@ -363,7 +356,7 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	if changed || first {
 		// The group wakes the type once it has indexed the subscription, so that no update
 		// is missed.
-		ty.subscriber.Subscribe(want)
+		ty.subscriber.Request(want)
 	}
 	if len(ask) > 0 {
 		ty.subscriber.Resubscribe(ask)
@@ -398,7 +391,7 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 // the weight of the newly requested names.
 func (st *stream) wait(requests, newNames int) {
 	s := st.srv
-	st.throttle.Wait(st.grpc.Context(), requests, newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.client(st.node.ID)})
+	st.throttle.Wait(st.grpc.Context(), requests, newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.logClient(st.node.ID)})
 }
 
 // addedWeight is the weight of the names that are in the subscription now and were not before.
@@ -464,6 +457,9 @@ func (st *stream) close() {
 	if st.run.close() {
 		<-left
 	}
+	if st.client != nil {
+		st.client.Leave()
+	}
 	for _, ty := range st.types {
 		if ty.wakeTimer != nil { // no worker sets it any more
 			ty.wakeTimer.Stop()
@@ -472,7 +468,6 @@ func (st *stream) close() {
 			ty.unanswered.Add(-1)
 		}
 		if ty.subscriber != nil {
-			ty.subscriber.Leave()
 			ty.perKey.Release()
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -34,7 +34,7 @@ func TestP1_Node(t *testing.T) {
 	// A later node counts and changes nothing, but for dynamic parameters, for
 	// types that speak later.
 	var joined []*xds.Node
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal { joined = append(joined, j.Node); return nil }
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal { joined = append(joined, j.Node); return nil }
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
 	c = r.delta(nil)
 	c.ask(xds.ClusterType)
@@ -87,7 +87,7 @@ func TestP3_AnyType(t *testing.T) {
 func TestP3_Reports(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		if j.Type != xds.ClusterType {
 			t.Errorf("%s joined", j.Type)
 		}
@@ -180,7 +180,7 @@ func TestP3_NoNamesForDelta(t *testing.T) {
 func TestP5_Unmapped(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		if j.Type == xds.RouteType {
 			return refusal.New(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
 		}
@@ -534,7 +534,7 @@ func TestManyStreamsOneFrame(t *testing.T) {
 // stream: it does not stay open.
 func TestP5_LaterTypeUnavailable(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.groups.Refuse = func(j subscriber.Join) *refusal.Refusal {
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		if j.Type == xds.RouteType {
 			return refusal.New(codes.Unavailable, telemetry.LimitKeys, "no room")
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
-	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
@@ -31,8 +30,6 @@ type streamType struct {
 	epoch     uint64      // counts requests: a plan that was made before a request is not applied after it
 	wakeTime  time.Time   // when the type is woken; zero: not set
 	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
-	// unavailable: the relay has nothing that the type requests, and reaches no origin (P53).
-	unavailable bool
 	// marks are the snapshots of this type when a type that warms was sent last. The index is that
 	// type's order (P19).
 	marks [warmingTypes]session.SnapshotID
@@ -67,7 +64,7 @@ func (t *streamType) leaveUnanswered(r telemetry.Reason, err error) {
 func (t *streamType) reportUnanswered(r telemetry.Reason, err error) {
 	srv := t.st.srv
 	srv.metrics.Refuse(r)
-	args := append(t.st.client(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)
+	args := append(t.st.logClient(t.node.ID).Attrs(), "type", t.Type.URL, "reason", r.String(), "error", err)
 	if t.subscriber != nil {
 		args = append(args, "key", t.subscriber.Key().String())
 	}
@@ -93,24 +90,6 @@ func (t *streamType) countNoNames(at *snapshot.Snapshot) (begins bool) {
 	}
 	return lacks
 }
-
-// Unavailable implements subscriber.Waker.
-func (t *streamType) Unavailable(r *refusal.Refusal) {
-	st := t.st
-	st.mu.Lock()
-	t.unavailable = r != nil
-	all := t.unavailable
-	for _, o := range st.types {
-		all = all && (o.unavailable || o.subscriber == nil || o.Requested().Empty())
-	}
-	st.mu.Unlock()
-	if all {
-		st.End(r)
-	}
-}
-
-// End implements subscriber.Waker.
-func (t *streamType) End(r *refusal.Refusal) { t.st.End(r) }
 
 // wakeAt wakes the type at that time (P19, P67). The stream's lock is held.
 func (t *streamType) wakeAt(at time.Time) {

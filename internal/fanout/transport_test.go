@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/fanout/nonce"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -131,6 +132,7 @@ func TestP16_NewNamesAreThrottled(t *testing.T) {
 				t.Fatal(err)
 			}
 			st := &stream{srv: s, grpc: waiting{ctx: t.Context()}, variant: v, conn: new(listener.Conn), node: node, nonces: nonce.New(instance, 1), caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+			st.client = groups.Join(subscriber.Info{Node: node, End: st.End})
 			st.run.word.Store(running) // nobody queues it
 			st.req = new(xds.Request)
 			var last []string

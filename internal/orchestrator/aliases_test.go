@@ -71,7 +71,7 @@ func TestP26_WakesClientsThatSubscribeByAlias(t *testing.T) {
 		woken := func(what string, ofA, ofB, ofG bool) {
 			t.Helper()
 			for which, c := range map[string]struct {
-				c    *client
+				c    *testClient
 				want bool
 			}{"a": {a, ofA}, "b": {b, ofB}, "the glob": {g, ofG}} {
 				if n := c.c.woken(); n > 1 || (n == 1) != c.want {

@@ -19,7 +19,7 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 			w := newRegistryFixture(b, options(b))
 			g, all := w.filled(b, n)
 			c, m := w.subscriber(g, cds)
-			m.Subscribe(m.Intern(subscription("*")))
+			m.Request(m.Intern(subscription("*")))
 			g.step(time.Now())
 			c.wakes = 0
 			changes := [2][]*xds.Resource{}
@@ -48,11 +48,11 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
 			w := newRegistryFixture(b, options(b))
 			g, _ := w.filled(b, 1000)
-			var want, rest []*client
-			join := func(to *[]*client, names ...string) {
+			var want, rest []*testClient
+			join := func(to *[]*testClient, names ...string) {
 				c, m := w.subscriber(g, cds)
 				*to = append(*to, c)
-				m.Subscribe(m.Intern(subscription(names...)))
+				m.Request(m.Intern(subscription(names...)))
 			}
 			for range wanted {
 				join(&want, "n-000500", "n-000501")
@@ -92,7 +92,7 @@ func BenchmarkGrowSet(b *testing.B) {
 			g, _ := w.manual(eds)
 			_, m := w.subscriber(g, eds)
 			set := xds.NewNameSet(names("n", n)...)
-			m.Subscribe(m.Intern(&snapshot.Subscription{Names: set}))
+			m.Request(m.Intern(&snapshot.Subscription{Names: set}))
 			g.step(time.Now())
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -101,7 +101,7 @@ func BenchmarkGrowSet(b *testing.B) {
 					set = xds.NewNameSet(names("n", n)...)
 				}
 				set = set.Add(fmt.Sprintf("n-new-%d", i))
-				m.Subscribe(m.Intern(&snapshot.Subscription{Names: set}))
+				m.Request(m.Intern(&snapshot.Subscription{Names: set}))
 				g.step(time.Now())
 			}
 		})
@@ -112,7 +112,7 @@ func BenchmarkGrowSet(b *testing.B) {
 func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	g, _ := w.manual(cds)
 	_, m := w.subscriber(g, cds)
-	m.Subscribe(m.Intern(subscription("*")))
+	m.Request(m.Intern(subscription("*")))
 	g.step(time.Now())
 	all := names("n", n)
 	u := snapshot.Update{Type: cds, Wildcard: true}

@@ -12,9 +12,9 @@ import (
 // The times after which an answer is complete and settled, as in content.
 const completeAfter, settledAfter = time.Second, 15 * time.Second
 
-// A delta origin's answer to a wildcard is complete once no response has added a name for as long as
-// the longest pause so far, 1 s at least, however long that takes. It is settled after 15 s without a
-// new name. Only clients that resume are woken by that.
+// A delta origin's answer to a wildcard is complete once no response has added a name for as long
+// as the longest pause so far, 1 s at least, however long that takes. It is settled after 15 s
+// without a new name. Only clients that resume are woken by that.
 func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, pause time.Duration // before the first response, and between two
@@ -34,7 +34,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 				other := w.join("web", cds).want("*")
 				state := w.join("web", cds)
 				sub := state.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true})
-				state.Subscribe(sub)
+				state.Request(sub)
 				f := w.feed("web")
 				f.reached()
 				pass(c.first)
@@ -76,7 +76,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 				// A later client finds it complete.
 				f.part(t, cds, "later")
 				late := w.join("web", cds)
-				late.Subscribe(late.Intern(sub))
+				late.Request(late.Intern(sub))
 				pass(10 * time.Millisecond)
 				is := late.State().Snapshot(cds)
 				equal(t, "complete to a later client", is.AnswersWildcard(sub) && is.Settled, true)
@@ -85,8 +85,8 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 	}
 }
 
-// The pause before the first response begins when the wildcard is requested. The stream may have been
-// open for long.
+// The pause before the first response begins when the wildcard is requested. The stream may have
+// been open for long.
 func TestP67_TheWildcardIsRequestedLater(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("e")
@@ -103,13 +103,13 @@ func TestP67_TheWildcardIsRequestedLater(t *testing.T) {
 	})
 }
 
-// What the origin removes itself is gone while its stream is open, also if it was never held. Clients
-// that resume are woken.
+// What the origin removes itself is gone while its stream is open, also if it was never held.
+// Clients that resume are woken.
 func TestP67_RemovedByTheOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		sub := c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true})
-		c.Subscribe(sub)
+		c.Request(sub)
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a")
@@ -127,7 +127,7 @@ func TestP67_RemovedByTheOrigin(t *testing.T) {
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a")
@@ -158,9 +158,9 @@ func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		other := w.join("web", cds).want("*")
-		other.Routed()
+		other.alsoRoutes()
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a", "b")
@@ -179,7 +179,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Subscribe(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
 		w.join("web", eds).want("*")
 		f := w.feed("web")
 		f.reached()

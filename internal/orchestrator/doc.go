@@ -3,7 +3,8 @@
 // (audience), what origins sent (content), and its upstream streams. It subscribes at the origin to
 // what its subscribers want, and wakes the subscribers that a change affects.
 //
-// A subscriber is one type of one client stream. It sees the State that its Group published last.
+// A client joins the Registry once. A subscriber is one of its types, and belongs to the group of
+// the type's key. It sees the State that its Group published last.
 //
 // A group has one upstream stream: an upstream.Source, which reconnects as needed, behind an
 // upstreamHandle. The group opens a second one when a type is subscribed both by wildcard and by
@@ -25,15 +26,15 @@
 // it, and only the reader of that upstream stream waits for it.
 //
 // Other goroutines read what the Group published through atomics: its State, the newest snapshot of
-// a type, the refusal of a key without an origin, and the counts of Status. Four tables have locks
-// of their own: the registry's keys, a group's mailbox, its interned subscriptions and its history.
-// No two of these locks are held at once, and none across a channel operation, a callback or a log
-// line.
+// a type, the refusal of a key without an origin, and the counts of Status. Five tables have locks
+// of their own: a client's types, the registry's keys, a group's mailbox, its interned
+// subscriptions and its history. No two of these locks are held at once, and none across a channel
+// operation, a callback or a log line.
 //
-// The order in which a subscriber is counted makes it safe to drop a key. Join counts the
-// subscriber in before it posts to the mailbox, and Leave counts it out before it posts. If the
-// registry does not drop a group whose last subscriber has left, another subscriber's post is on
-// its way.
+// The order in which a subscriber is counted makes it safe to drop a key. Client.Subscribe counts
+// the subscriber in before it posts to the mailbox, and Client.Leave counts it out before it posts.
+// If the registry does not drop a group whose last subscriber has left, another subscriber's post
+// is on its way.
 //
 // Constructors start nothing. Registry.Run owns all goroutines: one for each group, and one for
 // each of its upstream streams. A goroutine of a new group reads the store. The group's upstream

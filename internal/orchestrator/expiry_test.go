@@ -119,14 +119,14 @@ func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 		synctest.Wait()
 		f := w.feed("edge")
 		f.bring(t, eds, false, living(t, eds, "a", "1", time.Minute), resource(t, eds, "b", "1"))
-		for _, c := range []*client{a, b, both} {
+		for _, c := range []*testClient{a, b, both} {
 			c.woken()
 		}
 		before := a.State().Snapshot(eds)
 		time.Sleep(time.Second)
 		f.bring(t, eds, false, before.Held("a").StartTTL(time.Now()))
 		for what, c := range map[string]struct {
-			c    *client
+			c    *testClient
 			want int
 		}{"a": {a, 1}, "b": {b, 0}, "both": {both, 1}} {
 			if n := c.c.woken(); n != c.want {

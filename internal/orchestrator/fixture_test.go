@@ -318,10 +318,11 @@ func (w *registryFixture) node(n *corev3.Node) *xds.Node {
 	return node
 }
 
-// client is a subscriber with its Waker.
-type client struct {
+// testClient is a client with one type.
+type testClient struct {
 	w *registryFixture
 	subscriber.Subscriber
+	joined subscriber.Client
 
 	mu    sync.Mutex
 	wakes int
@@ -331,12 +332,12 @@ type client struct {
 }
 
 // acks acknowledges the newest snapshot of a type.
-func (c *client) acks(typ xds.TypeURL) {
+func (c *testClient) acks(typ xds.TypeURL) {
 	s := c.State().Snapshot(typ)
 	c.Acked(s.Gen, s)
 }
 
-func (c *client) Wake() {
+func (c *testClient) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left {
@@ -348,13 +349,7 @@ func (c *client) Wake() {
 	}
 }
 
-func (c *client) Unavailable(r *refusal.Refusal) {
-	if r != nil {
-		c.End(r)
-	}
-}
-
-func (c *client) End(r *refusal.Refusal) {
+func (c *testClient) End(r *refusal.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left {
@@ -366,7 +361,7 @@ func (c *client) End(r *refusal.Refusal) {
 }
 
 // woken returns how often the client was woken since the last call.
-func (c *client) woken() int {
+func (c *testClient) woken() int {
 	c.w.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -375,7 +370,7 @@ func (c *client) woken() int {
 	return n
 }
 
-func (c *client) refusal() *refusal.Refusal {
+func (c *testClient) refusal() *refusal.Refusal {
 	c.w.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -383,25 +378,32 @@ func (c *client) refusal() *refusal.Refusal {
 }
 
 // want subscribes to names. "*" is the wildcard.
-func (c *client) want(names ...string) *client {
-	c.Subscribe(c.Intern(subscription(names...)))
+func (c *testClient) want(names ...string) *testClient {
+	c.Request(c.Intern(subscription(names...)))
 	return c
 }
 
 // leave leaves. After it nothing may call the Waker.
-func (c *client) leave() {
-	c.Leave()
+func (c *testClient) leave() {
+	c.joined.Leave()
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left = true
 }
 
-func (c *client) of() *clientType { return c.Subscriber.(*clientType) }
+// alsoRoutes has the client subscribe to routes as well, without a name.
+func (c *testClient) alsoRoutes() {
+	if _, err := c.joined.Subscribe(rds, c); err != nil {
+		c.w.t.Error(err)
+	}
+}
+
+func (c *testClient) of() *clientType { return c.Subscriber.(*clientType) }
 
 // sees returns what the client may know about a name: its content, "-" for absent and "?" for
 // pending.
-func (c *client) sees(sub *snapshot.Subscription, name string) string {
+func (c *testClient) sees(sub *snapshot.Subscription, name string) string {
 	c.w.check()
 	r, is := c.State().Snapshot(c.of().typ).Look(sub, name)
 	switch is {
@@ -420,13 +422,14 @@ func subscription(names ...string) *snapshot.Subscription {
 }
 
 // try joins as a node of a cluster.
-func (w *registryFixture) try(cluster string, typ xds.TypeURL) (*client, error) {
+func (w *registryFixture) try(cluster string, typ xds.TypeURL) (*testClient, error) {
 	return w.tryNode(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster}, "10.0.0.1", typ)
 }
 
-func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
-	c := &client{w: w}
-	m, err := w.reg.Join(subscriber.Join{Node: w.node(n), Account: peer, Type: typ, Waker: c})
+func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*testClient, error) {
+	c := &testClient{w: w}
+	c.joined = w.reg.Join(subscriber.Info{Node: w.node(n), Account: peer, End: c.End})
+	m, err := c.joined.Subscribe(typ, c)
 	c.Subscriber = m
 	if (m == nil) == (err == nil) {
 		w.t.Fatalf("Join returned %v and %v", m, err)
@@ -436,7 +439,7 @@ func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) 
 }
 
 // join joins and fails the test if it cannot.
-func (w *registryFixture) join(cluster string, typ xds.TypeURL) *client {
+func (w *registryFixture) join(cluster string, typ xds.TypeURL) *testClient {
 	w.t.Helper()
 	c, err := w.try(cluster, typ)
 	if err != nil {

@@ -49,12 +49,12 @@ func (f *feed) clusters(t testing.TB, all string, gone ...string) {
 
 // withFollowers runs f with a key that has clusters and endpoints. c and e are the clusters and the
 // endpoints of one client, with these names of endpoints, each with the content 1.
-func withFollowers(t *testing.T, sotw bool, clusters, endpoints string, f func(w *registryFixture, c, e *client, origin *feed)) {
+func withFollowers(t *testing.T, sotw bool, clusters, endpoints string, f func(w *registryFixture, c, e *testClient, origin *feed)) {
 	t.Helper()
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay, o.SotWOrigins = 5*time.Second, sotw }, func(w *registryFixture) {
 		c, e := w.join("edge", cds).want("*"), w.join("edge", eds).want(strings.Fields(endpoints)...)
-		c.Routed()
+		c.alsoRoutes()
 		synctest.Wait()
 		origin := w.feed("edge")
 		origin.reached()
@@ -70,7 +70,7 @@ func withFollowers(t *testing.T, sotw bool, clusters, endpoints string, f func(w
 // A SotW origin removes a cluster. The name of its endpoints leaves the subscription at once, while
 // clients keep them for removal_delay. Requests omit it while clients want it.
 func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
-	withFollowers(t, true, "a b s>service", "a b none service", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b s>service", "a b none service", func(w *registryFixture, c, e *testClient, origin *feed) {
 		origin.clusters(t, "a b", "s")
 		equal(t, "requested", origin.requested(eds), "a b none")
 		sub := subscription("service", "b")
@@ -108,7 +108,7 @@ func TestP52_EndpointsOfARemovedCluster(t *testing.T) {
 
 // The cluster returns within removal_delay. Its endpoints are requested again, and were never gone.
 func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
 		origin.clusters(t, "b", "a")
 		equal(t, "requested", origin.requested(eds), "b")
 		pass(3 * time.Second)
@@ -133,7 +133,7 @@ func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
 
 // Another cluster leads to the same endpoints, or the cluster leads to others.
 func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
-	withFollowers(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *testClient, origin *feed) {
 		origin.clusters(t, "b>x c", "a")
 		equal(t, "requested with one cluster left", origin.requested(eds), "x y")
 		origin.clusters(t, "b>y c")
@@ -147,7 +147,7 @@ func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
 
 // A second stream that would carry only names that requests omit closes (P50).
 func TestP52_NoStreamWithoutNames(t *testing.T) {
-	withFollowers(t, true, "a", "", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a", "", func(w *registryFixture, c, e *testClient, origin *feed) {
 		w.join("edge", eds).want("*")
 		synctest.Wait()
 		e.want("a")
@@ -165,7 +165,7 @@ func TestP52_NoStreamWithoutNames(t *testing.T) {
 
 // The removal takes effect at once if nothing delays it.
 func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
 		c.leave()
 		w.join("edge", cds).want("*")
 		synctest.Wait()
@@ -177,7 +177,7 @@ func TestP52_EndpointsWithoutRemovalDelay(t *testing.T) {
 
 // A name that only lingers is omitted too. It is kept for clients that come within removal_delay.
 func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
-	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
 		e.want("b")
 		synctest.Wait()
 		origin.clusters(t, "b", "a")
@@ -193,7 +193,7 @@ func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
 
 // A delta origin gets only the names that change.
 func TestP52_DeltaRequestsOmitNothing(t *testing.T) {
-	withFollowers(t, false, "a b", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, false, "a b", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
 		origin.clusters(t, "b", "a")
 		pass(time.Minute)
 		equal(t, "requested", origin.requested(eds), "a b")
@@ -203,7 +203,7 @@ func TestP52_DeltaRequestsOmitNothing(t *testing.T) {
 // Once no client wants the clusters any more, the origin would not report that a cluster returns.
 // So its endpoints are requested again if a client wants them.
 func TestP52_EndpointsAreRequestedWithoutClusters(t *testing.T) {
-	withFollowers(t, true, "a b c", "a b c", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "a b c", "a b c", func(w *registryFixture, c, e *testClient, origin *feed) {
 		e.want("a", "b")
 		synctest.Wait()
 		origin.clusters(t, "b", "a", "c")
@@ -214,7 +214,7 @@ func TestP52_EndpointsAreRequestedWithoutClusters(t *testing.T) {
 		pass(time.Second)
 		equal(t, "requested after linger", origin.requested(eds), "a b")
 	})
-	withFollowers(t, true, "", "a b", func(w *registryFixture, c, e *client, origin *feed) {
+	withFollowers(t, true, "", "a b", func(w *registryFixture, c, e *testClient, origin *feed) {
 		c.want("a", "b")
 		synctest.Wait()
 		second := w.second("edge")

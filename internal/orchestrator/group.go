@@ -317,8 +317,8 @@ func (g *Group) publish() {
 	next := g.content.Publish(g.id)
 	prev := g.state.Swap(next)
 	woken := 0
-	wake := func(m *clientType) {
-		m.waker.Wake()
+	wake := func(ct *clientType) {
+		ct.waker.Wake()
 		woken++
 	}
 	for _, t := range g.allTypes() {

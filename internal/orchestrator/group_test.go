@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -168,7 +171,7 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 func TestP52_NewNamesAreMerged(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
-	var clients []*client
+	var clients []*testClient
 	for _, name := range names("n", 50) {
 		c, m := w.subscriber(g, eds)
 		clients = append(clients, c)
@@ -250,7 +253,7 @@ func TestStateGenerations(t *testing.T) {
 func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, c := w.join("web", cds).want("*"), w.join("web", cds).want("x"), w.join("web", cds).want()
-		for _, c := range []*client{a, b, c} {
+		for _, c := range []*testClient{a, b, c} {
 			c.woken()
 		}
 		w.feed("web").update(t, cds, true)
@@ -319,7 +322,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	g, _ := w.manual(eds)
 	c, m := w.subscriber(g, eds)
 	for i := range 1000 {
-		m.Subscribe(m.Intern(subscription(names("n", 1000)[i])))
+		m.Request(m.Intern(subscription(names("n", 1000)[i])))
 	}
 	equal(t, "mail", len(g.mailbox.queue), 1)
 	g.step(time.Now())
@@ -359,5 +362,40 @@ func TestP17_NacksGoWithTheirKey(t *testing.T) {
 		a.leave()
 		pass(time.Second)
 		equal(t, "rows of keys in use", fmt.Sprint(rows()), "[db]")
+	})
+}
+
+// A group is told that a client with clusters or endpoints has listeners or routes as well, in
+// whichever order it requests them (P36), and until it leaves.
+func TestP36_ClientsWithRoutesAreCounted(t *testing.T) {
+	for _, types := range [][]xds.TypeURL{{cds, rds}, {xds.ListenerType, cds}, {eds, xds.ListenerType, rds}} {
+		var group *Group
+		bubble(t, nil, func(w *registryFixture) {
+			c := w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Cluster: "web"}), End: func(*refusal.Refusal) {}})
+			for i, typ := range types {
+				s, err := c.Subscribe(typ, &testClient{w: w})
+				if err != nil {
+					t.Fatal(err)
+				}
+				group = s.(*clientType).group
+				equal(t, fmt.Sprint("counted after ", typ), group.routed.Load() > 0, i > 0)
+			}
+			c.Leave()
+			synctest.Wait()
+			equal(t, "counted after Leave", group.routed.Load(), 0)
+		})
+	}
+}
+
+// A client that comes with its key does not go through the rules.
+func TestClientWithItsKey(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		key := xds.NewKey("a", "key")
+		s, err := w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Cluster: "web"}), Key: key}).Subscribe(cds, &testClient{w: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "key", s.Key(), key)
+		equal(t, "keys", keysOf(w), key.String())
 	})
 }

@@ -24,7 +24,7 @@ func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
 		f.update(t, eds, false, "x=1")
 		snaps := map[xds.TypeURL]*snapshot.Snapshot{}
 		var made []weak.Pointer[[]byte]
-		for typ, c := range map[xds.TypeURL]*client{cds: first, eds: last} {
+		for typ, c := range map[xds.TypeURL]*testClient{cds: first, eds: last} {
 			s := c.State().Snapshot(typ)
 			snaps[typ] = s
 			made = append(made, weak.Make(s.Derived(func() any { return &[]byte{1} }).(*[]byte)))
@@ -88,7 +88,7 @@ func TestP52_DroppedKeyIsReleased(t *testing.T) {
 				f.update(t, cds, true, "c=1")
 				groups = append(groups, weak.Make(a.of().group))
 				b.leave()
-				a.Leave() // drops the key
+				a.joined.Leave() // drops the key
 				w.feeds = nil
 			}
 			synctest.Wait()

@@ -65,7 +65,7 @@ func TestGroupAgainstModel(t *testing.T) {
 		g.firstUpstream().Status(upstream.Status{Connected: true})
 		anchor, am := w.subscriber(g, eds) // so that the group is never idle
 		g.post(am, func(*changes) {})
-		clients := map[*clientType]*client{am: anchor}
+		clients := map[*clientType]*testClient{am: anchor}
 		subs := map[*clientType]*snapshot.Subscription{am: snapshot.Nothing}
 		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
 		now := time.Now()
@@ -77,7 +77,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
 			anyone := func() *clientType {
 				all := slices.DeleteFunc(slices.Collect(maps.Keys(clients)), func(m *clientType) bool { return m == am })
-				slices.SortFunc(all, func(a, b *clientType) int { return strings.Compare(a.peer, b.peer) })
+				slices.SortFunc(all, func(a, b *clientType) int { return strings.Compare(a.client.Account, b.client.Account) })
 				if len(all) == 0 {
 					return nil
 				}
@@ -86,7 +86,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			switch rapid.SampledFrom([]string{"join", "subscribe", "subscribe", "leave", "update", "update", "wait"}).Draw(rt, "do") {
 			case "join":
 				c, m := w.subscriber(g, eds)
-				m.peer = fmt.Sprintf("%04d", value) // to sort by
+				m.client.Account = fmt.Sprintf("%04d", value) // to sort by
 				value++
 				clients[m], subs[m] = c, snapshot.Nothing
 				g.post(m, func(*changes) {})
@@ -96,7 +96,7 @@ func TestGroupAgainstModel(t *testing.T) {
 					s.Wildcard = rapid.IntRange(0, 5).Draw(rt, "wildcard") == 0
 					subs[m] = m.Intern(s)
 					subscribed[m] = true
-					m.Subscribe(subs[m])
+					m.Request(subs[m])
 				}
 			case "leave":
 				if m := anyone(); m != nil {

@@ -62,7 +62,7 @@ func (f *feed) failed() {
 }
 
 // takes acknowledges everything that the client sees.
-func (c *client) takes() {
+func (c *testClient) takes() {
 	synctest.Wait()
 	c.acks(c.of().typ)
 }
@@ -218,7 +218,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 		equal(t, "x", second.sees(subscription("x"), "x"), "1")
 		equal(t, "refused though x is stored", second.refusal() != nil, false)
 		stateful := w.join("web", eds)
-		stateful.Subscribe(stateful.Intern(withState("x")))
+		stateful.Request(stateful.Intern(withState("x")))
 		equal(t, "a client with state is refused though x is stored", stateful.refusal() != nil, false)
 		third := w.join("web", xds.RouteType).want("r")
 		equal(t, "another type is refused", third.refusal() != nil, true)
@@ -346,8 +346,8 @@ func (s slowStore) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store
 	return s.Store.Load(ctx, key)
 }
 
-// withSlowStore runs f with a relay whose store has endpoint x=1 of the key "web", and takes a while
-// to read it.
+// withSlowStore runs f with a relay whose store has endpoint x=1 of the key "web", and takes a
+// while to read it.
 func withSlowStore(t *testing.T, takes time.Duration, f func(w *registryFixture)) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
@@ -429,7 +429,7 @@ func TestP53_P66_NobodyIsRefusedWhileTheStoreIsRead(t *testing.T) {
 // other clients want.
 func TestP53_EachTypeCountsByItself(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
-		var a, b []*client
+		var a, b []*testClient
 		for range 10 {
 			a = append(a, w.join("web", cds).want("*"))
 			b = append(b, w.join("web", xds.ListenerType).want("*"))

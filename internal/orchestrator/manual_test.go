@@ -23,9 +23,11 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *groupType) {
 }
 
 // subscriber makes a subscriber of a group that is unknown to the registry.
-func (w *registryFixture) subscriber(g *Group, typ xds.TypeURL) (*client, *clientType) {
-	c := &client{w: w}
-	m := &clientType{group: g, typ: typ, node: g.node, waker: c, sub: snapshot.Nothing}
+func (w *registryFixture) subscriber(g *Group, typ xds.TypeURL) (*testClient, *clientType) {
+	c := &testClient{w: w}
+	joined := &client{Info: subscriber.Info{End: c.End}, registry: w.reg}
+	c.joined = joined
+	m := &clientType{client: joined, group: g, typ: typ, node: g.node, waker: c, sub: snapshot.Nothing}
 	c.Subscriber = m
 	return c, m
 }

@@ -49,10 +49,11 @@ type Source interface {
 	SetInterest(i *snapshot.Interest)
 	// Current returns the origin that the stream uses, for the second stream of the key.
 	Current() *upstream.CurrentOrigin
-	// Suspended returns what the stream does not carry, because the origin ends each stream with it.
+	// Suspended returns what the stream does not carry, because the origin ends each stream with
+	// it.
 	Suspended() []upstream.Suspended
-	// Excluding reports whether the stream goes on without something, for that reason or because the
-	// relay finds out whether it is so (P68).
+	// Excluding reports whether the stream goes on without something, for that reason or because
+	// the relay finds out whether it is so (P68).
 	Excluding() bool
 	// FrequentEnds returns the ends of the stream if it ends again and again; nil: it does not.
 	FrequentEnds() *upstream.Ends

@@ -139,7 +139,7 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	_, m := w.subscriber(g, eds)
-	m.Subscribe(m.Intern(subscription("x")))
+	m.Request(m.Intern(subscription("x")))
 	now := time.Now()
 	says := func(why string) *refusal.Refusal {
 		t.Helper()
@@ -165,12 +165,12 @@ func TestP53_MemberOnItsWay(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	a, m := w.subscriber(g, eds)
-	m.Subscribe(m.Intern(subscription("x")))
+	m.Request(m.Intern(subscription("x")))
 	g.step(time.Now())
 	b, late := w.subscriber(g, cds)
 	g.firstUpstream().Status(upstream.Status{Failed: true})
 	g.step(time.Now())
-	late.Subscribe(late.Intern(subscription("*")))
+	late.Request(late.Intern(subscription("*")))
 	g.step(time.Now())
 	if a.ended == nil || b.ended == nil {
 		t.Errorf("ended: %v and %v", a.ended, b.ended)
@@ -234,7 +234,7 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 // An origin's statement that a name does not exist counts as held too.
 func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
-		join := func(key string, us ...snapshot.Update) *client {
+		join := func(key string, us ...snapshot.Update) *testClient {
 			a := w.join(key, eds).want("x", "y")
 			w.feed(key).sink.Status(upstream.Status{Connected: true})
 			for _, u := range us {
@@ -326,7 +326,7 @@ func TestP58_RepresentativeThatLeftUnanswered(t *testing.T) {
 	for name, answered := range map[string]bool{"never answered": false, "answered once": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, nil, func(w *registryFixture) {
-				join := func(id string) *client {
+				join := func(id string) *testClient {
 					c, err := w.tryNode(&corev3.Node{Id: id, Cluster: "web", UserAgentName: "envoy " + id}, "10.0.0.1", eds)
 					if err != nil {
 						t.Fatal(err)

@@ -24,7 +24,6 @@ import (
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
-	"xdsrelay/internal/xds/snapshot"
 )
 
 // Registry has the group of each key in use. It is a subscriber.Joiner.
@@ -75,8 +74,8 @@ func New(opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// Run owns the groups. When ctx ends, it waits for their goroutines and returns nil. Join refuses
-// clients before Run and after it. Run is called once.
+// Run owns the groups. When ctx ends, it waits for their goroutines and returns nil. Subscribe
+// refuses clients before Run and after it. Run is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -91,7 +90,7 @@ func (r *Registry) Run(ctx context.Context) error {
 }
 
 // Running returns a channel that is closed once Run was called. Wait for it before accepting
-// clients: otherwise Join refuses the first ones.
+// clients: otherwise Subscribe refuses the first ones.
 func (r *Registry) Running() <-chan struct{} { return r.running }
 
 // settings returns the settings in force.
@@ -126,30 +125,25 @@ func (r *Registry) KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.K
 	return key, nil
 }
 
-// Join implements subscriber.Joiner.
-func (r *Registry) Join(j subscriber.Join) (subscriber.Subscriber, error) {
-	key, err := r.KeyOf(j.Node, j.Peer, j.Type)
-	if err != nil {
-		return nil, err
-	}
-	m := &clientType{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: snapshot.Nothing}
-	g, refused := r.enter(key, m, nil)
+// enterGroup counts ct in, and sets its group: that of the key, which it makes if there is none.
+// The error is a *refusal.Refusal.
+func (r *Registry) enterGroup(key xds.Key, ct *clientType) error {
+	g, refused := r.enter(key, ct, nil)
 	if g == nil && refused == nil {
 		// The first client of its key. Making the group may take a while, so it happens
 		// outside the lock. The group is discarded if another client was faster.
 		time.Sleep(r.opens.Reserve().Delay())
-		node, err := r.representative(j.Node)
+		node, err := r.representative(ct.node)
 		if err != nil {
-			return nil, refusal.New(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
+			return refusal.New(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refused = r.enter(key, m, newGroup(r, key, j.Node, node))
+		g, refused = r.enter(key, ct, newGroup(r, key, ct.node, node))
 	}
 	if refused != nil {
-		return nil, refused
+		return refused
 	}
-	m.group = g
-	g.post(m, func(*changes) {})
-	return m, nil
+	ct.group = g
+	return nil
 }
 
 // unmapped returns the refusal of a node that has no key (P5).
@@ -179,32 +173,32 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSupportsResourceInSotW, xds.FeatureTTL))
 }
 
-// enter counts m in and returns the group of its key. If there is none, candidate becomes the
+// enter counts ct in and returns the group of its key. If there is none, candidate becomes the
 // group. Without a candidate it returns neither group nor refusal.
-func (r *Registry) enter(key xds.Key, m *clientType, candidate *Group) (*Group, *refusal.Refusal) {
+func (r *Registry) enter(key xds.Key, ct *clientType, candidate *Group) (*Group, *refusal.Refusal) {
 	r.mu.Lock()
-	g, evicted, refused := r.admit(key, m, candidate)
+	g, evicted, refused := r.admit(key, ct, candidate)
 	r.mu.Unlock()
 	if evicted != nil {
 		r.dropped(evicted, "downstream.limits.keys is reached", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == candidate {
 		r.opts.Metrics.Keys.Add(1)
-		g.log.Info("key in use", "node", history.ClipName(m.node.ID))
+		g.log.Info("key in use", "node", history.ClipName(ct.node.ID))
 	}
 	return g, refused
 }
 
 // admit is enter under the lock. The caller has to cancel the evicted group.
-func (r *Registry) admit(key xds.Key, m *clientType, candidate *Group) (g, evicted *Group, refused *refusal.Refusal) {
+func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evicted *Group, refused *refusal.Refusal) {
 	if r.ctx == nil || r.ctx.Err() != nil {
 		return nil, nil, refusal.New(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
 	g = r.groups[key]
 	limits := &r.settings().Limits
-	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
+	if of := r.peers[ct.client.Account]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
-			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, m.peer, limits.KeysPerPeer)
+			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.Account, limits.KeysPerPeer)
 	}
 	if g == nil {
 		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
@@ -228,10 +222,10 @@ func (r *Registry) admit(key xds.Key, m *clientType, candidate *Group) (g, evict
 	}
 	g.joined++
 	r.idle.Remove(key)
-	if r.peers[m.peer] == nil {
-		r.peers[m.peer] = make(map[xds.Key]int)
+	if r.peers[ct.client.Account] == nil {
+		r.peers[ct.client.Account] = make(map[xds.Key]int)
 	}
-	r.peers[m.peer][key]++
+	r.peers[ct.client.Account][key]++
 	return g, evicted, nil
 }
 
@@ -249,17 +243,17 @@ func (r *Registry) dropped(g *Group, why string, args ...any) {
 	g.log.Info("key dropped: "+why, args...)
 }
 
-// leave counts m out. A key without subscribers is idle. If there are more than MaxIdle, the one
+// leave counts ct out. A key without subscribers is idle. If there are more than MaxIdle, the one
 // that was used longest ago is dropped.
-func (r *Registry) leave(m *clientType) {
-	g := m.group
+func (r *Registry) leave(ct *clientType) {
+	g := ct.group
 	r.mu.Lock()
-	of := r.peers[m.peer]
+	of := r.peers[ct.client.Account]
 	if of[g.key]--; of[g.key] == 0 {
 		delete(of, g.key)
 	}
 	if len(of) == 0 {
-		delete(r.peers, m.peer)
+		delete(r.peers, ct.client.Account)
 	}
 	most := r.settings().MaxIdle
 	var evicted *Group

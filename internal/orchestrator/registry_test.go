@@ -13,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -80,8 +81,8 @@ func TestRunOwnsTheGroups(t *testing.T) {
 		refused("after Run")
 		// A stream that ends later has no effect.
 		a.want("x")
-		a.Leave()
-		a.Leave()
+		a.joined.Leave()
+		a.joined.Leave()
 	})
 }
 
@@ -243,7 +244,7 @@ func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 func TestP52_MaxIdle(t *testing.T) {
 	bubble(t, func(o *Options) { o.MaxIdle = 2 }, func(w *registryFixture) {
 		busy := w.join("busy", eds)
-		var clients []*client
+		var clients []*testClient
 		for i := range 4 {
 			clients = append(clients, w.join(fmt.Sprint("k", i), eds).want("x"))
 			w.feed(fmt.Sprint("k", i)).update(t, eds, false, "x=1")
@@ -282,7 +283,7 @@ func TestP16_NewKeysArePaced(t *testing.T) {
 		began := time.Now()
 		go func() {
 			for i := range 2 * atOnce {
-				if _, err := w.reg.Join(subscriber.Join{Node: w.node(&corev3.Node{Cluster: fmt.Sprint("k", i)}), Type: eds, Waker: &client{w: w}}); err != nil {
+				if _, err := w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Cluster: fmt.Sprint("k", i)}), End: func(*refusal.Refusal) {}}).Subscribe(eds, &testClient{w: w}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -316,10 +317,10 @@ func TestLimitKeys(t *testing.T) {
 
 func TestLimitKeysPerPeer(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.KeysPerPeer = 2 }, func(w *registryFixture) {
-		join := func(cluster, peer string) (*client, error) {
+		join := func(cluster, peer string) (*testClient, error) {
 			return w.tryNode(&corev3.Node{Id: "n", Cluster: cluster}, peer, eds)
 		}
-		must := func(c *client, err error) *client {
+		must := func(c *testClient, err error) *testClient {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
@@ -379,7 +380,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 		c := w.join("web", eds).want("y")
 		a.want("x") // the long one lingers, and makes room
 		d := w.join("web", eds).want("u", "v")
-		for _, other := range []*client{a, c, d} {
+		for _, other := range []*testClient{a, c, d} {
 			if r := other.refusal(); r != nil {
 				t.Errorf("ended: %v", r)
 			}
@@ -426,7 +427,7 @@ func TestLimitNamesPerKey(t *testing.T) {
 		}
 		equal(t, "requested", f.requested(eds), "x y")
 		d.want("x") // too late
-		for _, other := range []*client{a, b, c} {
+		for _, other := range []*testClient{a, b, c} {
 			if other.refusal() != nil {
 				t.Error("another was ended")
 			}
@@ -487,8 +488,8 @@ func TestConcurrentFirstJoins(t *testing.T) {
 		joined := make(chan subscriber.Subscriber)
 		for range n {
 			go func() {
-				c := &client{w: w}
-				m, err := w.reg.Join(subscriber.Join{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), Type: eds, Waker: c})
+				c := &testClient{w: w}
+				m, err := w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), End: func(*refusal.Refusal) {}}).Subscribe(eds, c)
 				if err != nil {
 					t.Error(err)
 				}
@@ -541,9 +542,10 @@ func TestChurn(t *testing.T) {
 
 // churn is a client that joins, changes its subscription and leaves, between updates.
 func (w *registryFixture) churn(cluster string, n int) {
-	c := &client{w: w}
+	c := &testClient{w: w}
 	node := w.node(&corev3.Node{Id: "n", Cluster: cluster})
-	m, err := w.reg.Join(subscriber.Join{Node: node, Type: eds, Waker: c})
+	c.joined = w.reg.Join(subscriber.Info{Node: node, End: c.End})
+	m, err := c.joined.Subscribe(eds, c)
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -562,5 +564,5 @@ func (w *registryFixture) churn(cluster string, n int) {
 		time.Sleep(time.Millisecond)
 	}
 	c.want("other")
-	m.Leave()
+	c.joined.Leave()
 }

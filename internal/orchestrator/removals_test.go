@@ -8,11 +8,11 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// removing runs f with a key whose only client subscribes to clusters, acknowledged a and b, and has
-// routes on its stream.
-func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
+// removing runs f with a key whose only client subscribes to clusters, acknowledged a and b, and
+// has routes on its stream.
+func removing(t *testing.T, f func(w *registryFixture, c *testClient, origin *feed)) {
 	t.Helper()
-	reconnected(t, func(w *registryFixture, c *client, origin *feed) {
+	reconnected(t, func(w *registryFixture, c *testClient, origin *feed) {
 		c.acks(cds)
 		c.woken()
 		f(w, c, origin)
@@ -20,12 +20,12 @@ func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed))
 }
 
 // reconnected is removing before the client has acknowledged anything.
-func reconnected(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
+func reconnected(t *testing.T, f func(w *registryFixture, c *testClient, origin *feed)) {
 	t.Helper()
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		c := w.join("edge", cds).want("*")
-		c.Routed()
+		c.alsoRoutes()
 		c.woken()
 		origin := w.feed("edge")
 		u := snapshot.Update{Type: cds, Origin: "origin", Version: "v1", Wildcard: true, Received: time.Now()}
@@ -42,7 +42,7 @@ func reconnected(t *testing.T, f func(w *registryFixture, c *client, origin *fee
 // A deletion takes effect removal_delay after it was first seen. Other changes meanwhile do not
 // wait, and a repetition does not restart the wait. The version is always the newest (P61).
 func TestP36_DeletionWaits(t *testing.T) {
-	removing(t, func(w *registryFixture, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *testClient, origin *feed) {
 		has := func(name, content, version string) {
 			t.Helper()
 			equal(t, name, c.sees(subscription("*"), name), content)
@@ -77,7 +77,7 @@ func TestP36_DeletionWaits(t *testing.T) {
 // The deletion of a resource that no client has acknowledged does not wait. That also holds if it
 // was changed since, and while another deletion waits.
 func TestP36_RollBackDoesNotWait(t *testing.T) {
-	removing(t, func(w *registryFixture, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *testClient, origin *feed) {
 		origin.update(t, cds, true, "bad=1", "b")
 		origin.update(t, cds, true, "bad=2")
 		origin.update(t, cds, true, "bad")
@@ -96,7 +96,7 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 // After a restart of the relay, a client may use resources that it has not acknowledged yet on its
 // new stream. So all deletions wait until there is an acknowledgement.
 func TestP36_WaitsBeforeTheFirstAck(t *testing.T) {
-	reconnected(t, func(w *registryFixture, c *client, origin *feed) {
+	reconnected(t, func(w *registryFixture, c *testClient, origin *feed) {
 		origin.update(t, cds, true, "b")
 		equal(t, "b", c.sees(subscription("*"), "b"), "1")
 		c.acks(cds)
@@ -111,7 +111,7 @@ func TestP36_WaitsBeforeTheFirstAck(t *testing.T) {
 // A client acknowledged the wildcard's copy. The name's own copy came later and changed nothing for
 // the client, so it is no new resource: its deletion waits.
 func TestP36_BothHoldAName(t *testing.T) {
-	removing(t, func(w *registryFixture, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *testClient, origin *feed) {
 		named := w.join("edge", cds).want("a")
 		pass(time.Second)
 		second := w.second("edge")
@@ -128,7 +128,7 @@ func TestP36_BothHoldAName(t *testing.T) {
 // Deletions wait only while a stream of clusters also has listeners or routes. The delay is the one
 // configured now.
 func TestP36_DeletionDoesNotWait(t *testing.T) {
-	removing(t, func(w *registryFixture, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *testClient, origin *feed) {
 		other := w.join("edge", cds).want("*")
 		origin.update(t, cds, true, "a")
 		equal(t, "a", other.sees(subscription("*"), "a"), "1")
@@ -137,7 +137,7 @@ func TestP36_DeletionDoesNotWait(t *testing.T) {
 		origin.update(t, cds, true, "b")
 		equal(t, "b", other.sees(subscription("*"), "b"), "-")
 	})
-	removing(t, func(w *registryFixture, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *testClient, origin *feed) {
 		origin.update(t, cds, true, "a")
 		equal(t, "a", c.sees(subscription("*"), "a"), "1")
 		now := *w.reg.settings()
@@ -153,7 +153,7 @@ func TestP36_NamesThatWait(t *testing.T) {
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay, o.Linger = 5*time.Second, time.Second }, func(w *registryFixture) {
 		c := w.join("edge", eds).want("x", "y")
-		c.Routed()
+		c.alsoRoutes()
 		c.woken()
 		origin := w.feed("edge")
 		origin.update(t, eds, false, "x=1", "y=1")

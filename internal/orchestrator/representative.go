@@ -25,8 +25,8 @@ func (g *Group) replaceRepresentative(now time.Time) {
 	}
 	g.represents.until = now.Add(g.opts.FirstAnswerTimeout)
 	var client *xds.Node
-	for m := range g.subscribers {
-		client = m.node
+	for ct := range g.subscribers {
+		client = ct.node
 		break
 	}
 	node, err := g.registry.representative(client)
@@ -34,8 +34,8 @@ func (g *Group) replaceRepresentative(now time.Time) {
 		return // upstream.node fails for this client; the next turn may choose another one
 	}
 	g.represents.client, g.represents.subscribers, g.changed = client, 0, true
-	for m := range g.subscribers {
-		g.represents.count(m, 1)
+	for ct := range g.subscribers {
+		g.represents.count(ct, 1)
 	}
 	if node == g.node {
 		return // upstream.node is the same for all clients
@@ -64,8 +64,8 @@ func (g *Group) lacksRepresentative() bool {
 }
 
 // count counts a subscriber that joined or left.
-func (r *representative) count(m *clientType, n int) {
-	if m.node == r.client {
+func (r *representative) count(ct *clientType, n int) {
+	if ct.node == r.client {
 		r.subscribers += n
 	}
 }

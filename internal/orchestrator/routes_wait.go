@@ -22,12 +22,12 @@ type routesWait struct {
 }
 
 // SetRoutesWait implements subscriber.Subscriber.
-func (m *clientType) SetRoutesWait(wait time.Duration) {
-	was := time.Duration(m.routesWait.Swap(int64(wait)))
+func (ct *clientType) SetRoutesWait(wait time.Duration) {
+	was := time.Duration(ct.routesWait.Swap(int64(wait)))
 	if was == wait {
 		return
 	}
-	g := m.group
+	g := ct.group
 	before := g.routesMayWait()
 	if wait == snapshot.NamesWait {
 		g.routesWait.namesUntil.Store(time.Now().Add(wait).UnixNano())
@@ -50,7 +50,7 @@ func (w *routesWait) count(wait time.Duration, n int64) {
 }
 
 // RoutesWait implements subscriber.Subscriber.
-func (m *clientType) RoutesWait() time.Duration { return m.group.routesMayWait() }
+func (ct *clientType) RoutesWait() time.Duration { return ct.group.routesMayWait() }
 
 // routesMayWait returns for how long at most listeners and routes wait for clusters. Any goroutine
 // may call it.
@@ -77,9 +77,9 @@ func (g *Group) wakeRoutes() {
 	if !g.routesWait.shorter.Swap(false) && (was || !g.hadClusters || g.routesWait.wildcard.Load() == 0) {
 		return
 	}
-	for m := range g.subscribers {
-		if m.joined != nil && m.joined.RefersToClusters && m.sub.Resumed && !m.ended {
-			m.waker.Wake()
+	for ct := range g.subscribers {
+		if ct.joined != nil && ct.joined.RefersToClusters && ct.sub.Resumed && !ct.ended {
+			ct.waker.Wake()
 		}
 	}
 }

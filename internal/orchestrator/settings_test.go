@@ -132,7 +132,7 @@ func TestReconfigureNamesEndsOnlyGrowingClients(t *testing.T) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
 		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")
 		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 2 })
-		goesOn := func(what string, c *client, requested string) {
+		goesOn := func(what string, c *testClient, requested string) {
 			t.Helper()
 			synctest.Wait()
 			if r := c.refusal(); r != nil {

@@ -4,150 +4,16 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
-
-// clientType is one type of one client in its group: a Subscriber. The stream's receiver calls its
-// methods; the group's goroutine learns of them through the mailbox.
-type clientType struct {
-	// These fields are constant once Join has returned.
-	group *Group
-	typ   xds.TypeURL
-	node  *xds.Node
-	peer  string
-	waker subscriber.Waker
-
-	// storeWriter is that of the type. The group's goroutine sets it when it adds the subscriber.
-	// Nil: nothing is stored. Any goroutine reads it.
-	storeWriter atomic.Pointer[storeWriter]
-
-	changes changes     // protected by the mailbox's lock
-	leaving atomic.Bool // Leave was called
-
-	routesWait atomic.Int64 // a time.Duration: see SetRoutesWait
-
-	// nacks: the client NACKed something, and has not acknowledged everything since.
-	nacks atomic.Bool
-
-	// The stream's receiver owns the field below.
-	routed bool
-
-	// The group's goroutine owns the fields below.
-	joined  *groupType             // nil: not added yet, or refused for types_per_key
-	sub     *snapshot.Subscription // the one in the index
-	known   bool                   // the group has added it
-	ended   bool                   // the group ended its stream; it has not left yet
-	ending  *time.Timer            // ends its stream; nil: it is not ended, or was ended at once
-	refused bool                   // it was told that the relay has nothing that it wants (P53)
-}
-
-var _ subscriber.Subscriber = (*clientType)(nil)
-
-func (m *clientType) Key() xds.Key { return m.group.key }
-
-func (m *clientType) State() *snapshot.State { return m.group.state.Load() }
-
-// Newest implements subscriber.Subscriber.
-func (m *clientType) Newest() *snapshot.Snapshot {
-	return m.group.Newest(m.typ)
-}
-
-func (m *clientType) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
-	return m.group.interned.Intern(sub)
-}
-
-func (m *clientType) Subscribe(sub *snapshot.Subscription) {
-	m.group.post(m, func(c *changes) { c.sub = sub })
-}
-
-func (m *clientType) Resubscribe(names []string) {
-	m.group.post(m, func(c *changes) {
-		if c.again == nil {
-			c.again = make(map[string]struct{})
-		}
-		for _, n := range names {
-			c.again[n] = struct{}{}
-		}
-	})
-}
-
-// Offered implements subscriber.Subscriber.
-func (m *clientType) Offered(o *snapshot.Offer, maxNames int) (out []*xds.Resource, all bool) {
-	if o == nil {
-		return nil, false
-	}
-	whole := *o
-	whole.Has = 0 // what the client has is in the response too
-	of, more, known := m.group.Differences(m.typ, &whole, maxNames)
-	all = known && more == 0
-	for i := range of {
-		if r := of[i].Offered; r.HasBody() {
-			out = append(out, r)
-		}
-		all = all && !of[i].OfferedGone
-	}
-	return out, all
-}
-
-// Nacked implements subscriber.Subscriber. The relay keeps no Secrets that were replaced.
-func (m *clientType) Nacked(n subscriber.Nack, offer *snapshot.Offer) {
-	m.setNacks(true)
-	m.group.nacks.Note(m.typ, n, time.Now(), func() *history.Rejected {
-		if offer == nil || xds.TypeOf(m.typ).Secret {
-			return nil
-		}
-		return history.NewRejected(m.group.Differences(m.typ, offer, history.MaxRejectedNames))
-	})
-}
-
-// setNacks tells the group whether the client NACKs something (P15: see audience.Type.Affected).
-func (m *clientType) setNacks(nacks bool) {
-	if m.nacks.Swap(nacks) || nacks {
-		m.group.post(m, func(c *changes) { c.nacks = &nacks })
-	}
-}
-
-// Acked implements subscriber.Subscriber.
-func (m *clientType) Acked(gen uint64, all *snapshot.Snapshot) {
-	m.setNacks(false)
-	if k := m.storeWriter.Load(); k != nil && all != nil {
-		k.acked(all)
-	}
-	if t := m.group.find(m.typ); t != nil && t.content.Acked(gen) {
-		m.group.signal()
-	}
-}
-
-// Routed implements subscriber.Subscriber.
-func (m *clientType) Routed() {
-	if !m.routed {
-		m.routed = true
-		m.group.routed.Add(1)
-	}
-}
-
-// Leave implements subscriber.Subscriber. It counts the subscriber out of the registry before it
-// posts to the group: see doc.go.
-func (m *clientType) Leave() {
-	if !m.leaving.Swap(true) {
-		if m.routed {
-			m.group.routed.Add(-1)
-		}
-		m.SetRoutesWait(0)
-		m.group.registry.leave(m)
-		m.group.post(m, func(c *changes) { c.left = true })
-	}
-}
 
 // changes are the changes of a subscriber that its group has not applied yet. A newer one replaces
 // an older one.
@@ -171,17 +37,17 @@ type mailbox struct {
 
 // subscriberChanges are the changes of a subscriber, taken out of the mailbox.
 type subscriberChanges struct {
-	m *clientType
+	ct *clientType
 	changes
 }
 
-func (b *mailbox) put(m *clientType, write func(*changes)) {
+func (b *mailbox) put(ct *clientType, write func(*changes)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	write(&m.changes)
-	if !m.changes.queued {
-		m.changes.queued = true
-		b.queue = append(b.queue, m)
+	write(&ct.changes)
+	if !ct.changes.queued {
+		ct.changes.queued = true
+		b.queue = append(b.queue, ct)
 	}
 }
 
@@ -189,9 +55,9 @@ func (b *mailbox) put(m *clientType, write func(*changes)) {
 func (b *mailbox) take() []subscriberChanges {
 	out := b.spare[:0]
 	b.mu.Lock()
-	for _, m := range b.queue {
-		out = append(out, subscriberChanges{m, m.changes})
-		m.changes = changes{}
+	for _, ct := range b.queue {
+		out = append(out, subscriberChanges{ct, ct.changes})
+		ct.changes = changes{}
 	}
 	clear(b.queue)
 	b.queue = b.queue[:0]
@@ -201,8 +67,8 @@ func (b *mailbox) take() []subscriberChanges {
 }
 
 // post records changes of m for the group to apply.
-func (g *Group) post(m *clientType, write func(*changes)) {
-	g.mailbox.put(m, write)
+func (g *Group) post(ct *clientType, write func(*changes)) {
+	g.mailbox.put(ct, write)
 	g.signal()
 }
 
@@ -223,42 +89,42 @@ func (g *Group) applySubscribers(now time.Time) {
 // NACK is woken in any case, because an update that came before the group knew of it has not woken
 // it.
 func (g *Group) applySubscriber(c subscriberChanges) {
-	m := c.m
+	ct := c.ct
 	if c.left {
-		g.removeSubscriber(m)
+		g.removeSubscriber(ct)
 		return
 	}
-	if !m.known {
-		g.addSubscriber(m)
+	if !ct.known {
+		g.addSubscriber(ct)
 	}
-	if m.ended {
+	if ct.ended {
 		return
 	}
 	if c.sub != nil {
-		g.toCheck, g.applyStoredDue = append(g.toCheck, m), true
+		g.toCheck, g.applyStoredDue = append(g.toCheck, ct), true
 		// Nothing is changed before, because a client may come back again and again (P16). If the
 		// limit was lowered, it ends only a client that makes the key larger.
-		if limit := g.settings().Limits.NamesPerKey; m.joined.audience.Exceeds(limit, m.sub, c.sub) {
-			m.joined.audience.Withdraw(m, m.sub)
-			m.sub = snapshot.Nothing
+		if limit := g.settings().Limits.NamesPerKey; ct.joined.audience.Exceeds(limit, ct.sub, c.sub) {
+			ct.joined.audience.Withdraw(ct, ct.sub)
+			ct.sub = snapshot.Nothing
 			r := refusal.New(codes.Unavailable, telemetry.LimitNamesPerKey,
-				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit)
-			m.ended, m.ending = true, time.AfterFunc(refuseAfter, func() { m.waker.End(r) })
+				"key %s: %s: more names than downstream.limits.names_per_key allows (%d)", g.key, ct.typ, limit)
+			ct.ended, ct.ending = true, time.AfterFunc(refuseAfter, func() { ct.client.End(r) })
 			return
 		}
-		absent := m.joined.content.Absent(m.sub, c.sub)
-		m.joined.audience.Subscribe(m, m.sub, c.sub)
-		m.sub = c.sub
-		g.requestAgain(m.joined, absent)
+		absent := ct.joined.content.Absent(ct.sub, c.sub)
+		ct.joined.audience.Subscribe(ct, ct.sub, c.sub)
+		ct.sub = c.sub
+		g.requestAgain(ct.joined, absent)
 	}
 	if len(c.again) > 0 {
-		g.requestAgain(m.joined, slices.Sorted(maps.Keys(c.again)))
+		g.requestAgain(ct.joined, slices.Sorted(maps.Keys(c.again)))
 	}
 	if c.nacks != nil {
-		m.joined.audience.SetNacking(m, *c.nacks)
+		ct.joined.audience.SetNacking(ct, *c.nacks)
 	}
 	if c.sub != nil || c.nacks != nil && *c.nacks {
-		m.waker.Wake()
+		ct.waker.Wake()
 	}
 }
 
@@ -267,23 +133,23 @@ func (g *Group) applySubscriber(c subscriberChanges) {
 const refuseAfter = 5 * time.Second
 
 // addSubscriber adds a subscriber to its type, which it makes if there is none.
-func (g *Group) addSubscriber(m *clientType) {
-	m.known = true
-	g.subscribers[m] = struct{}{}
-	g.represents.count(m, 1)
-	g.countUserAgent(m.node, 1)
-	t := g.find(m.typ)
+func (g *Group) addSubscriber(ct *clientType) {
+	ct.known = true
+	g.subscribers[ct] = struct{}{}
+	g.represents.count(ct, 1)
+	g.countUserAgent(ct.node, 1)
+	t := g.find(ct.typ)
 	if t == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
-			m.ended = true
-			m.waker.End(refusal.New(codes.Unavailable, telemetry.LimitTypesPerKey,
-				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
+			ct.ended = true
+			ct.client.End(refusal.New(codes.Unavailable, telemetry.LimitTypesPerKey,
+				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, ct.typ, limit))
 			return
 		}
-		t = g.addType(m.typ)
+		t = g.addType(ct.typ)
 	}
-	m.joined = t
-	m.storeWriter.Store(t.storeWriter)
+	ct.joined = t
+	ct.storeWriter.Store(t.storeWriter)
 	t.audience.Join()
 }
 
@@ -310,20 +176,20 @@ func (g *Group) makeRoom() bool {
 }
 
 // removeSubscriber removes a subscriber. Its Waker is not called from here on.
-func (g *Group) removeSubscriber(m *clientType) {
-	if !m.known {
+func (g *Group) removeSubscriber(ct *clientType) {
+	if !ct.known {
 		return // it left before the group added it
 	}
-	m.known = false
-	if m.ending != nil {
-		m.ending.Stop()
+	ct.known = false
+	if ct.ending != nil {
+		ct.ending.Stop()
 	}
-	delete(g.subscribers, m)
-	g.represents.count(m, -1)
-	g.countUserAgent(m.node, -1)
-	if m.joined != nil {
-		m.joined.audience.Leave(m, m.sub)
-		m.sub = snapshot.Nothing
+	delete(g.subscribers, ct)
+	g.represents.count(ct, -1)
+	g.countUserAgent(ct.node, -1)
+	if ct.joined != nil {
+		ct.joined.audience.Leave(ct, ct.sub)
+		ct.sub = snapshot.Nothing
 	}
 }
 

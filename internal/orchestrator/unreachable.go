@@ -46,8 +46,8 @@ func (g *Group) updateRefusals() {
 	if !g.unreachable {
 		g.reported = nil
 		if g.refusal.Swap(nil) != nil {
-			for m := range g.subscribers {
-				g.setRefused(m, nil)
+			for ct := range g.subscribers {
+				g.setRefused(ct, nil)
 			}
 		}
 		return
@@ -63,45 +63,45 @@ func (g *Group) updateRefusals() {
 		g.refusal.Store(nil) // the reason may have changed
 		changed = slices.Collect(maps.Keys(g.subscribers))
 	}
-	for _, m := range changed {
-		if !m.known || m.ended || m.joined == nil {
+	for _, ct := range changed {
+		if !ct.known || ct.ended || ct.joined == nil {
 			continue
 		}
-		of := typeSubscription{m.joined, m.sub}
+		of := typeSubscription{ct.joined, ct.sub}
 		is, known := has[of]
 		if !known {
-			is = m.sub.Empty() || m.joined.content.Has(m.sub) || !attempted(g.reported, m)
+			is = ct.sub.Empty() || ct.joined.content.Has(ct.sub) || !attempted(g.reported, ct)
 			has[of] = is
 		}
 		if is {
-			g.setRefused(m, nil)
+			g.setRefused(ct, nil)
 		} else {
-			g.setRefused(m, g.refuse(m.typ))
+			g.setRefused(ct, g.refuse(ct.typ))
 		}
 	}
 }
 
 // attempted reports whether the failed attempt requested what a subscriber wants. An attempt that
 // could not reach the origin counts for everything.
-func attempted(s *upstream.Status, m *clientType) bool {
+func attempted(s *upstream.Status, ct *clientType) bool {
 	if s.Carried == nil {
 		return true
 	}
-	t := s.Carried.Of(m.typ)
-	for name := range m.sub.Names.All() {
+	t := s.Carried.Of(ct.typ)
+	for name := range ct.sub.Names.All() {
 		if !t.Names.Has(name) {
 			return false
 		}
 	}
-	return t.Wildcard || !m.sub.Wildcard
+	return t.Wildcard || !ct.sub.Wildcard
 }
 
 // setRefused tells a subscriber why it is refused. With nil it tells a refused subscriber that it
 // is accepted again.
-func (g *Group) setRefused(m *clientType, r *refusal.Refusal) {
-	if r != nil || m.refused {
-		m.refused = r != nil
-		m.waker.Unavailable(r)
+func (g *Group) setRefused(ct *clientType, r *refusal.Refusal) {
+	if r != nil || ct.refused {
+		ct.refused = r != nil
+		ct.client.setUnavailable(ct, r)
 	}
 }
 

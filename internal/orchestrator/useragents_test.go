@@ -19,7 +19,7 @@ import (
 func TestP58_MixedUserAgents(t *testing.T) {
 	var log bytes.Buffer
 	bubble(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }, func(w *registryFixture) {
-		join := func(id, agent string) *client {
+		join := func(id, agent string) *testClient {
 			c, err := w.tryNode(&corev3.Node{Id: id, Cluster: "web", UserAgentName: agent}, "10.0.0.1", eds)
 			if err != nil {
 				t.Fatal(err)

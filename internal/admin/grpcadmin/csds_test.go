@@ -67,7 +67,7 @@ func (r *serverFixture) want(req *statusv3.ClientStatusRequest, want string) (go
 // The answer has all that a client asked for, under the client's names, and no secret.
 func TestFetch(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.fakeSource.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
+	r.publish(xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
 	cc := dial(t, r.down)
 	c := r.client(cc, nodeNamed("edge-1", map[string]any{"password": "hunter2"}))
 	c.ask(xds.RouteType, "a", "gone", "later")
@@ -115,7 +115,7 @@ func TestFetch(t *testing.T) {
 // Streams of one node on one connection are one client; on another connection they are another.
 func TestStreamsOfOneClient(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.fakeSource.publish(t, xds.ClusterType, nil, cluster("a"))
+	r.publish(xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for range 2 {
 		c := r.client(cc, nodeNamed("one", nil))
@@ -133,7 +133,7 @@ func TestStreamsOfOneClient(t *testing.T) {
 // A stream gets one answer for each request, and ends with the client's side.
 func TestStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.fakeSource.publish(t, xds.ClusterType, nil, cluster("a"))
+	r.publish(xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for _, id := range []string{"one", "two"} {
 		c := r.client(cc, nodeNamed(id, nil))
@@ -178,7 +178,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	r := newServerFixture(t, nil)
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", maxAnswer/8)
-	r.fakeSource.publish(t, xds.ClusterType, nil, large)
+	r.publish(xds.ClusterType, nil, large)
 	cc := dial(t, r.down)
 	for i := range 3 {
 		c := r.client(cc, nodeNamed(fmt.Sprint("n", i), nil))

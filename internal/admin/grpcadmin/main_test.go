@@ -19,10 +19,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -33,91 +32,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Fakes of the relay's parts.
 var _ Clients = (*fanout.Server)(nil)
-
-// fakeSource is a subscriber.Joiner with one State for all clients.
-type fakeSource struct {
-	mu          sync.Mutex
-	state       *snapshot.State
-	subscribers map[*fakeSubscriber]bool
-}
-
-type fakeSubscriber struct {
-	h    *fakeSource
-	join subscriber.Join
-}
-
-func (h *fakeSource) Join(j subscriber.Join) (subscriber.Subscriber, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	m := &fakeSubscriber{h, j}
-	h.subscribers[m] = true
-	return m, nil
-}
-
-func (h *fakeSource) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
-	return xds.NewKey("all"), nil
-}
-
-func (m *fakeSubscriber) Key() xds.Key { return xds.NewKey("all") }
-func (m *fakeSubscriber) State() *snapshot.State {
-	m.h.mu.Lock()
-	defer m.h.mu.Unlock()
-	return m.h.state
-}
-func (m *fakeSubscriber) Newest() *snapshot.Snapshot                             { return m.State().Snapshot(m.join.Type) }
-func (m *fakeSubscriber) Intern(s *snapshot.Subscription) *snapshot.Subscription { return s }
-func (m *fakeSubscriber) Subscribe(*snapshot.Subscription)                       { m.join.Waker.Wake() }
-func (m *fakeSubscriber) Resubscribe([]string)                                   {}
-func (m *fakeSubscriber) Offered(*snapshot.Offer, int) ([]*xds.Resource, bool)   { return nil, true }
-func (m *fakeSubscriber) Nacked(subscriber.Nack, *snapshot.Offer)                {}
-func (m *fakeSubscriber) Routed()                                                {}
-func (m *fakeSubscriber) SetRoutesWait(time.Duration)                            {}
-func (m *fakeSubscriber) RoutesWait() time.Duration                              { return 0 }
-func (m *fakeSubscriber) Acked(uint64, *snapshot.Snapshot)                       {}
-func (m *fakeSubscriber) Leave() {
-	m.h.mu.Lock()
-	defer m.h.mu.Unlock()
-	delete(m.h.subscribers, m)
-}
-
-// publish replaces all resources; they answer the wildcard.
-func (h *fakeSource) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
-	t.Helper()
-	of := xds.TypeOf(typ)
-	u := snapshot.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
-	for _, m := range all {
-		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wire, err := proto.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := xds.NewResource(of, m.(interface{ GetName() string }).GetName(), wire)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Changed = append(u.Changed, r)
-	}
-	h.mu.Lock()
-	b := snapshot.NewBuilder(of)
-	b.Apply(u)
-	gen := uint64(1)
-	if h.state != nil {
-		gen = h.state.Gen + 1
-	}
-	s, _ := b.Snapshot(nil, gen)
-	h.state = snapshot.NewState(1, gen, []*snapshot.Snapshot{s})
-	var subscribers []*fakeSubscriber
-	for m := range h.subscribers {
-		subscribers = append(subscribers, m)
-	}
-	h.mu.Unlock()
-	for _, m := range subscribers {
-		m.join.Waker.Wake()
-	}
-}
 
 // fakeGuard is a Guard.
 type fakeGuard struct {
@@ -170,15 +84,15 @@ func (g *fakeGuard) Turn(ctx context.Context) (func(), bool) {
 
 // serverFixture is a Server with a real fanout.Server, both on loopback.
 type serverFixture struct {
-	t          testing.TB
-	fakeSource *fakeSource
-	gate       *fakeGuard
-	srv        *Server
-	fanout     *fanout.Server
-	health     *health.Server
-	down       string // for clients
-	addr       string // for operators
-	stop       func() // waits until Run has returned
+	t      testing.TB
+	groups *subscribertest.Joiner // with one key for all clients
+	gate   *fakeGuard
+	srv    *Server
+	fanout *fanout.Server
+	health *health.Server
+	down   string // for clients
+	addr   string // for operators
+	stop   func() // waits until Run has returned
 }
 
 func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
@@ -188,10 +102,11 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 		t.Fatal(err)
 	}
 	r := &serverFixture{
-		t: t, fakeSource: &fakeSource{subscribers: map[*fakeSubscriber]bool{}}, gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
+		t: t, groups: new(subscribertest.Joiner), gate: &fakeGuard{turns: make(chan struct{}, 1)}, health: health.NewServer(),
 	}
+	r.groups.Rules = func(*xds.Node, xds.TypeURL) (xds.Key, error) { return xds.NewKey("all"), nil }
 	log := slog.New(slog.DiscardHandler)
-	r.fanout = fanout.NewServer(fanout.Options{Source: r.fakeSource, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
+	r.fanout = fanout.NewServer(fanout.Options{Joiner: r.groups, Metrics: metrics, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{
@@ -235,6 +150,29 @@ func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// publish replaces all resources; they answer the wildcard.
+func (r *serverFixture) publish(typ xds.TypeURL, removed []string, all ...proto.Message) {
+	r.t.Helper()
+	of := xds.TypeOf(typ)
+	u := snapshot.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
+	for _, m := range all {
+		a, err := anypb.New(m)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		wire, err := proto.Marshal(a)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		resource, err := xds.NewResource(of, m.(interface{ GetName() string }).GetName(), wire)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		u.Changed = append(u.Changed, resource)
+	}
+	r.groups.Group("all").Publish(u)
 }
 
 // client is a delta client of the relay.

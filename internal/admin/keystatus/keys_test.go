@@ -42,9 +42,9 @@ func TestKeys(t *testing.T) {
 	bubble(t, func(w *fixture) {
 		a := w.join("web/1", cds, "*")
 		b := w.join("web/1", eds)
-		b.Subscribe(b.Intern(subscription("x", "y")))
+		b.Request(b.Intern(subscription("x", "y")))
 		synctest.Wait()
-		b.Subscribe(b.Intern(subscription("x"))) // y has no answer, so it does not linger
+		b.Request(b.Intern(subscription("x"))) // y has no answer, so it does not linger
 		w.join("db", eds)
 		f := w.feed(`"web/1"`)
 		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})

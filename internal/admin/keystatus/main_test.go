@@ -157,15 +157,19 @@ func (x *fixture) feed(key string) *feed {
 	return f
 }
 
-// waker ignores all calls.
+// waker ignores calls.
 type waker struct{}
 
-func (waker) Wake()                        {}
-func (waker) Unavailable(*refusal.Refusal) {}
-func (waker) End(*refusal.Refusal)         {}
+func (waker) Wake() {}
+
+// joined is a client with one type.
+type joined struct {
+	subscriber.Client
+	subscriber.Subscriber
+}
 
 // join joins as a node of a cluster and subscribes to names; "*" is the wildcard.
-func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) subscriber.Subscriber {
+func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) joined {
 	x.t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster})
 	if err != nil {
@@ -175,15 +179,16 @@ func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) subscri
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	m, err := x.registry.Join(subscriber.Join{Node: node, Account: "10.0.0.1", Type: typ, Waker: waker{}})
+	client := x.registry.Join(subscriber.Info{Node: node, Account: "10.0.0.1", End: func(*refusal.Refusal) {}})
+	sub, err := client.Subscribe(typ, waker{})
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	if len(names) > 0 {
-		m.Subscribe(m.Intern(subscription(names...)))
+		sub.Request(sub.Intern(subscription(names...)))
 	}
 	synctest.Wait()
-	return m
+	return joined{client, sub}
 }
 
 func subscription(names ...string) *snapshot.Subscription {

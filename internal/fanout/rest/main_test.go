@@ -38,7 +38,7 @@ type options struct {
 }
 
 // newServer makes a server and its groups, and starts nothing.
-func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.Source) {
+func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.Joiner) {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
@@ -48,10 +48,10 @@ func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.So
 	if change != nil {
 		change(&o)
 	}
-	groups := new(subscribertest.Source)
+	groups := new(subscribertest.Joiner)
 	log := slog.New(slog.DiscardHandler)
 	var ids atomic.Uint64
-	o.Source, o.Metrics, o.Log, o.Refusals = groups, m, log, refusal.NewLog(log, m)
+	o.Joiner, o.Metrics, o.Log, o.Refusals = groups, m, log, refusal.NewLog(log, m)
 	o.Admission, o.Nodes = listener.NewAdmission(o.Limits), new(xds.NodeTable)
 	o.Options.LongPoll = func() time.Duration { return o.LongPoll }
 	o.Options.Limits = func() *config.Limits { return &o.Limits }
@@ -72,7 +72,7 @@ func documentsOf(s *snapshot.Snapshot) *Documents {
 type restFixture struct {
 	resttest.Client
 	t       testing.TB
-	groups  *subscribertest.Source
+	groups  *subscribertest.Joiner
 	srv     *Server
 	metrics *telemetry.Metrics
 }
@@ -89,7 +89,7 @@ func newREST(t *testing.T, change func(*options), policies ...*listener.Policy) 
 	return serve(t, srv, groups, policies...)
 }
 
-func serve(t *testing.T, srv *Server, groups *subscribertest.Source, policies ...*listener.Policy) *restFixture {
+func serve(t *testing.T, srv *Server, groups *subscribertest.Joiner, policies ...*listener.Policy) *restFixture {
 	t.Helper()
 	if len(policies) == 0 {
 		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}

@@ -34,6 +34,7 @@ type Poller struct {
 	caller     *listener.Caller // of its first poll
 	typ        xds.Type
 	sub        *snapshot.Subscription // interned
+	client     subscriber.Client
 	subscriber subscriber.Subscriber
 	perKey     *telemetry.Key  // released when the subscriber has left
 	metrics    *telemetry.Type // of perKey
@@ -65,17 +66,10 @@ func (p *Poller) Wake() {
 	close(*p.news.Swap(&next))
 }
 
-// End implements subscriber.Waker.
+// End ends the poller. The first refusal counts.
 func (p *Poller) End(r *refusal.Refusal) {
 	if p.refusal.CompareAndSwap(nil, r) {
 		p.Wake()
-	}
-}
-
-// Unavailable implements subscriber.Waker: a poller requests one type.
-func (p *Poller) Unavailable(r *refusal.Refusal) {
-	if r != nil {
-		p.End(r)
 	}
 }
 
@@ -169,18 +163,19 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	generation := ps.srv.opts.RulesGeneration() // before the rules are read
-	m, refused := ps.join(p)
+	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, End: p.End})
+	sub, refused := ps.subscribe(p)
 	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.Account) {
-		m, refused = ps.join(p)
+		sub, refused = ps.subscribe(p)
 	}
 	if refused != nil {
 		return nil, refused
 	}
 	// All of this before another goroutine can find the poller and end it.
-	p.subscriber, p.sub, p.perKey = m, m.Intern(p.sub), ps.srv.opts.Metrics.Key(m.Key())
+	p.subscriber, p.sub, p.perKey = sub, sub.Intern(p.sub), ps.srv.opts.Metrics.Key(sub.Key())
 	p.metrics = p.perKey.Type(q.typ.URL)
 	p.setRoutesWait(true, nil)
-	m.Subscribe(p.sub)
+	sub.Request(p.sub)
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)
 	if have != p {
@@ -195,10 +190,10 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	return have, nil
 }
 
-func (ps *pollers) join(p *Poller) (subscriber.Subscriber, *refusal.Refusal) {
-	m, err := ps.srv.opts.Source.Join(subscriber.Join{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, Type: p.typ.URL, Waker: p})
+func (ps *pollers) subscribe(p *Poller) (subscriber.Subscriber, *refusal.Refusal) {
+	sub, err := p.client.Subscribe(p.typ.URL, p)
 	if err == nil {
-		return m, nil
+		return sub, nil
 	}
 	var refused *refusal.Refusal
 	if !errors.As(err, &refused) {
@@ -309,7 +304,7 @@ func (ps *pollers) remove(p *Poller) {
 // leaveGroups has pollers that were removed leave their groups.
 func leaveGroups(ps []*Poller) {
 	for _, p := range ps {
-		p.subscriber.Leave()
+		p.client.Leave()
 		p.perKey.Release()
 	}
 }
@@ -518,7 +513,7 @@ func (p *Poller) Identity() string { return p.caller.Identity() }
 // CheckKey returns why the poller has to end by the rules that are in force now; nil: it keeps its
 // key. Each poll itself asks the policies, when it comes and before it is answered.
 func (p *Poller) CheckKey() *refusal.Refusal {
-	switch c := p.Change(p.srv.opts.Source.KeyOf); {
+	switch c := p.Change(p.srv.opts.Joiner.KeyOf); {
 	case c.Refused != nil:
 		return subscriber.AsRefusal(c.Refused)
 	case c.From != c.To:

@@ -22,7 +22,7 @@ import (
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -42,7 +42,7 @@ func TestP72_Refusals(t *testing.T) {
 		body   string
 		change func(*options)
 		policy *listener.Policy
-		refuse func(subscriber.Join) *refusal.Refusal
+		refuse func(subscribertest.Join) *refusal.Refusal
 		status int
 		reason telemetry.Reason
 		again  bool // Retry-After
@@ -106,8 +106,8 @@ func TestP72_Refusals(t *testing.T) {
 	}
 }
 
-func refuse(code codes.Code, reason telemetry.Reason) func(subscriber.Join) *refusal.Refusal {
-	return func(subscriber.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
+func refuse(code codes.Code, reason telemetry.Reason) func(subscribertest.Join) *refusal.Refusal {
+	return func(subscribertest.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
 }
 
 // A client that may have Secrets, and that the identity rules of all listeners admit, is not
@@ -172,13 +172,13 @@ func TestP72_EndedByTheGroup(t *testing.T) {
 	r.eventually(func() bool { return r.subscribers("edge") == 1 })
 	end := func() {
 		g.Mu.Lock()
-		var wakers []subscriber.Waker
+		var clients []subscribertest.Join
 		for m := range g.Subscribers {
-			wakers = append(wakers, m.Join.Waker)
+			clients = append(clients, m.Join)
 		}
 		g.Mu.Unlock()
-		for _, w := range wakers {
-			w.End(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "nothing is held"))
+		for _, c := range clients {
+			c.End(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "nothing is held"))
 		}
 	}
 	end()

@@ -24,7 +24,7 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
-	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/fanout/subscriber/subscribertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -316,7 +316,7 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, h := newServer(t, nil)
 			edge := h.Group("edge")
-			h.Refuse = func(subscriber.Join) *refusal.Refusal {
+			h.Refuse = func(subscribertest.Join) *refusal.Refusal {
 				if edge.Count() > 0 {
 					return refusal.New(14, reason, "one key at a time")
 				}

@@ -26,7 +26,7 @@ const maxHeader = 64 << 10
 
 // Options of a Server. All are needed.
 type Options struct {
-	Source   subscriber.Joiner
+	Joiner   subscriber.Joiner
 	Metrics  *telemetry.Metrics
 	Log      *slog.Logger
 	Refusals *refusal.Log

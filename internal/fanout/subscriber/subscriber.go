@@ -9,30 +9,42 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Joiner says which group a client belongs to. The orchestrator implements it.
+// Joiner says which groups a client belongs to. The orchestrator implements it.
 type Joiner interface {
-	// Join makes a type of a client a subscriber of the group of the node's key. It does
-	// not wait for the origin, but the first client of a key may wait for other new keys. The
-	// error is a *refusal.Refusal.
-	Join(j Join) (Subscriber, error)
+	// Join makes a client known. The client belongs to no group before it subscribes.
+	Join(info Info) Client
 	// KeyOf returns the key of the group to which a client would belong now. The error
 	// is a *refusal.Refusal.
 	KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 }
 
-// Join is what a Source has to know of the client.
-type Join struct {
+// Info is what a Joiner has to know of a client.
+type Info struct {
 	Node *xds.Node
 	Peer expr.Peer
 	// Account is the name by which limits per peer count the client (listener.Caller).
 	Account string
-	Type    xds.TypeURL
-	Waker   Waker
+	// Key is that of all types; zero: the rules give each type its key.
+	Key xds.Key
+	// End ends the client with the refusal. Any goroutine may call it, several times. It neither
+	// blocks nor calls back.
+	End func(*refusal.Refusal)
 }
 
-// Subscriber is one type of one client in its group. No method blocks. All but Subscribe,
-// Routed and Leave are safe for concurrent use; those three belong to the stream's
-// receiver.
+// Client is a client that joined. Its receiver calls the methods, one at a time.
+type Client interface {
+	// SetNode changes the node. Types that subscribed already keep the earlier one (P1).
+	SetNode(node *xds.Node)
+	// Subscribe makes a type of the client a subscriber of the group of its key, once per type. It
+	// does not wait for the origin, but the first client of a key may wait for other new keys. The
+	// error is a *refusal.Refusal.
+	Subscribe(typ xds.TypeURL, w Waker) (Subscriber, error)
+	// Leave ends all subscriptions. No Waker is called once the groups have seen it.
+	Leave()
+}
+
+// Subscriber is one type of one client in its group. No method blocks. All but Request are safe for
+// concurrent use; the client's receiver calls Request.
 type Subscriber interface {
 	// Key of the group.
 	Key() xds.Key
@@ -44,12 +56,9 @@ type Subscriber interface {
 	// Intern returns the group's one value that equals sub. Clients with equal subscriptions share
 	// it.
 	Intern(sub *snapshot.Subscription) *snapshot.Subscription
-	// Subscribe says what the client requests from now on; sub is interned. The group calls the
+	// Request says what the client requests from now on; sub is interned. The group calls the
 	// Waker once it has indexed sub, even if State has not changed. So no update is missed.
-	Subscribe(sub *snapshot.Subscription)
-	// Routed says that the stream also has listeners or routes, so that deletions of
-	// clusters and load assignments wait (P36).
-	Routed()
+	Request(sub *snapshot.Subscription)
 	// SetRoutesWait says for how long at most listeners and routes wait for the full-state response
 	// of this subscriber's clusters (P67); 0: it can be sent. It is called with each change, also
 	// before the first request is applied.
@@ -72,19 +81,10 @@ type Subscriber interface {
 	// client has all of it, so that it may be stored (P66); otherwise nil. It usually costs two
 	// atomic loads.
 	Acked(gen uint64, all *snapshot.Snapshot)
-	// Leave ends the subscription. The Waker is not called once the group has seen it.
-	Leave()
 }
 
-// Waker is how a group reaches one type of a client. Its methods neither block nor call
-// back.
+// Waker is how a group tells one type of a client that something changed.
 type Waker interface {
-	// Wake says that there may be something to send.
+	// Wake says that there may be something to send. It neither blocks nor calls back.
 	Wake()
-	// Unavailable says that the relay has nothing that the type requests, also not in its store,
-	// and that no origin can be reached; nil: that is over. The stream ends with the refusal once
-	// this holds for all of its types (P53).
-	Unavailable(r *refusal.Refusal)
-	// End ends the whole stream with the refusal.
-	End(r *refusal.Refusal)
 }

@@ -19,10 +19,10 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Source is a subscriber.Joiner with one group for each node cluster. It wakes every subscriber
+// Joiner is a subscriber.Joiner with one group for each node cluster. It wakes every subscriber
 // at every change, which is allowed. The zero value is ready to use.
-type Source struct {
-	Refuse func(subscriber.Join) *refusal.Refusal // why a client may not join; nil: it may
+type Joiner struct {
+	Refuse func(Join) *refusal.Refusal // why a client may not join; nil: it may
 
 	Mu     sync.Mutex
 	groups map[string]*Group
@@ -34,6 +34,13 @@ type Source struct {
 	Joined func()
 	// Looked is called after a State was read for a type; nil: not.
 	Looked func(xds.TypeURL)
+}
+
+// Join is what a client says of one type.
+type Join struct {
+	subscriber.Info
+	Type  xds.TypeURL
+	Waker subscriber.Waker
 }
 
 // Group is the group of one key.
@@ -52,8 +59,7 @@ type Group struct {
 
 // Subscriber is a subscriber of a Group. Its fields are under the group's lock, but for Join.
 type Subscriber struct {
-	Join      subscriber.Join
-	WasRouted bool     // Routed was called
+	Join      Join
 	AckedGens []uint64 // with which Acked was called
 	// AskedRoutesWait counts the calls of RoutesWait.
 	AskedRoutesWait int
@@ -61,12 +67,12 @@ type Subscriber struct {
 
 	routesWait time.Duration
 
-	source *Source
+	joiner *Joiner
 	group  *Group
 }
 
 // Group returns the group of the key with this one element.
-func (s *Source) Group(name string) *Group {
+func (s *Joiner) Group(name string) *Group {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.groups[name] == nil {
@@ -78,19 +84,36 @@ func (s *Source) Group(name string) *Group {
 	return s.groups[name]
 }
 
+// client is a client that joined.
+type client struct {
+	subscriber.Info
+	joiner      *Joiner
+	subscribers []*Subscriber
+}
+
 // Join implements subscriber.Joiner.
-func (s *Source) Join(j subscriber.Join) (subscriber.Subscriber, error) {
+func (s *Joiner) Join(info subscriber.Info) subscriber.Client {
+	return &client{Info: info, joiner: s}
+}
+
+// SetNode implements subscriber.Client.
+func (c *client) SetNode(n *xds.Node) { c.Node = n }
+
+// Subscribe implements subscriber.Client.
+func (c *client) Subscribe(typ xds.TypeURL, w subscriber.Waker) (subscriber.Subscriber, error) {
+	s, join := c.joiner, Join{c.Info, typ, w}
 	if s.Refuse != nil {
-		if r := s.Refuse(j); r != nil {
+		if r := s.Refuse(join); r != nil {
 			return nil, r
 		}
 	}
-	key, err := s.KeyOf(j.Node, j.Peer, j.Type)
+	key, err := s.KeyOf(c.Node, c.Peer, typ)
 	if err != nil {
 		return nil, err
 	}
 	g := s.Group(strings.Join(key.Elements(), "/"))
-	m := &Subscriber{source: s, group: g, Join: j, Subscribed: snapshot.Nothing}
+	m := &Subscriber{joiner: s, group: g, Join: join, Subscribed: snapshot.Nothing}
+	c.subscribers = append(c.subscribers, m)
 	g.Mu.Lock()
 	g.Subscribers[m] = true
 	g.Mu.Unlock()
@@ -104,8 +127,17 @@ func (s *Source) Join(j subscriber.Join) (subscriber.Subscriber, error) {
 	return m, nil
 }
 
+// Leave implements subscriber.Client.
+func (c *client) Leave() {
+	for _, m := range c.subscribers {
+		m.group.Mu.Lock()
+		delete(m.group.Subscribers, m)
+		m.group.Mu.Unlock()
+	}
+}
+
 // KeyOf implements subscriber.Joiner: by the node's cluster, unless Rules are set.
-func (s *Source) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+func (s *Joiner) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 	s.Mu.Lock()
 	rules := s.Rules
 	s.Mu.Unlock()
@@ -117,7 +149,7 @@ func (s *Source) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, erro
 
 // SetRules sets Rules that see the decoded node; nil: the key is the cluster. An empty key
 // is none.
-func (s *Source) SetRules(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
+func (s *Joiner) SetRules(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	s.Rules = nil
@@ -145,9 +177,9 @@ func (m *Subscriber) State() *snapshot.State {
 	m.group.Mu.Lock()
 	state := m.group.State
 	m.group.Mu.Unlock()
-	m.source.Mu.Lock()
-	looked := m.source.Looked
-	m.source.Mu.Unlock()
+	m.joiner.Mu.Lock()
+	looked := m.joiner.Looked
+	m.joiner.Mu.Unlock()
 	if looked != nil {
 		looked(m.Join.Type)
 	}
@@ -184,19 +216,12 @@ func (g *Group) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 	return sub
 }
 
-// Subscribe implements subscriber.Subscriber.
-func (m *Subscriber) Subscribe(s *snapshot.Subscription) {
+// Request implements subscriber.Subscriber.
+func (m *Subscriber) Request(s *snapshot.Subscription) {
 	m.group.Mu.Lock()
 	m.Subscribed = s
 	m.group.Mu.Unlock()
 	m.Join.Waker.Wake()
-}
-
-// Routed implements subscriber.Subscriber.
-func (m *Subscriber) Routed() {
-	m.group.Mu.Lock()
-	defer m.group.Mu.Unlock()
-	m.WasRouted = true
 }
 
 // SetRoutesWait implements subscriber.Subscriber.
@@ -246,9 +271,9 @@ func (m *Subscriber) Offered(o *snapshot.Offer, _ int) (out []*xds.Resource, all
 
 // Nacked implements subscriber.Subscriber.
 func (m *Subscriber) Nacked(n subscriber.Nack, rejected *snapshot.Offer) {
-	m.source.Mu.Lock()
-	defer m.source.Mu.Unlock()
-	m.source.Nacks, m.source.Offers = append(m.source.Nacks, n), append(m.source.Offers, rejected)
+	m.joiner.Mu.Lock()
+	defer m.joiner.Mu.Unlock()
+	m.joiner.Nacks, m.joiner.Offers = append(m.joiner.Nacks, n), append(m.joiner.Offers, rejected)
 }
 
 // Acked implements subscriber.Subscriber.
@@ -256,13 +281,6 @@ func (m *Subscriber) Acked(gen uint64, _ *snapshot.Snapshot) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.AckedGens = append(m.AckedGens, gen)
-}
-
-// Leave implements subscriber.Subscriber.
-func (m *Subscriber) Leave() {
-	m.group.Mu.Lock()
-	defer m.group.Mu.Unlock()
-	delete(m.group.Subscribers, m)
 }
 
 // Count returns the number of subscribers.
