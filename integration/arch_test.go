@@ -143,7 +143,7 @@ var house = map[string]place{
 		"what is held follows from Updates and times: it needs no stream, metric or log",
 	},
 	"internal/orchestrator": {
-		[]string{"internal/orchestrator/audience", "internal/orchestrator/content", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/audience", "internal/orchestrator/content", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing",
 			"internal/aggregator", "internal/upstream", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/store"},
 		"it joins the packages of floor 1, and higher floors read it",
 	},

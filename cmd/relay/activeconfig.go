@@ -189,9 +189,10 @@ func (r *relay) fanoutSettings(c *activeConfig) fanout.Settings {
 }
 
 func (r *relay) registrySettings(c *activeConfig) orchestrator.Settings {
-	u := &c.cfg.Upstream
+	u, l := &c.cfg.Upstream, &c.cfg.Downstream.Limits
 	return orchestrator.Settings{
-		Keys: c.rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle, Limits: r.limits(c),
+		Keys: c.rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
+		Limits: orchestrator.Limits{Keys: l.Keys, KeysPerPeer: l.KeysPerPeer, NamesPerKey: l.NamesPerKey, TypesPerKey: l.TypesPerKey},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -78,7 +77,8 @@ type Settings struct {
 	IdleTTL time.Duration
 	// MaxIdle is how many keys without clients are kept.
 	MaxIdle int
-	// Limits has limits of all packages. This one enforces Keys, KeysPerPeer, NamesPerKey and
-	// TypesPerKey; 0: no limit.
-	Limits config.Limits
+	Limits Limits
 }
+
+// Limits are the limits of downstream.limits that concern keys; 0: no limit.
+type Limits struct{ Keys, KeysPerPeer, NamesPerKey, TypesPerKey int }
