@@ -33,10 +33,10 @@ type place struct {
 	why string
 }
 
-// house has every package of the module. Imports only go to lower floors. A new package must be
-// added here first.
-var house = map[string]place{
-	// Floor 0. The other packages of the floor use the types of xds.
+// layers has every package of the module, the lowest layer first. Packages import only packages of
+// lower layers. A new package must be added here first.
+var layers = map[string]place{
+	// Layer 0. The other packages of the layer use the types of xds.
 	"internal/xds":          {nil, "the types of the protocol do not depend on their users"},
 	"internal/xds/snapshot": {[]string{"internal/xds"}, "it is data and how it changes, and does not know where it comes from"},
 	"internal/anytypes":     {nil, "it only links messages"},
@@ -55,10 +55,10 @@ var house = map[string]place{
 		"a trace goes with an update and does not depend on the packages on its way",
 	},
 	"internal/telemetry/tracing/otlptest": {nil, "it receives spans of any program"},
-	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all floors"},
+	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all layers"},
 	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
-	// Floor 1. Packages of the floor do not import each other; the orchestrator joins them.
+	// Layer 1. Packages of the layer do not import each other; the orchestrator joins them.
 	"internal/aggregator": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
 		"a node's key is a pure function, which explain and validate call without a relay",
@@ -129,7 +129,7 @@ var house = map[string]place{
 		"it stores the snapshots that it is given, and does not depend on their source",
 	},
 
-	// Floor 2.
+	// Layer 2.
 	"internal/orchestrator/history": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/fanout/subscriber", "internal/fanout/inspect"},
 		"it records events, and serves nothing to clients",
@@ -145,10 +145,10 @@ var house = map[string]place{
 	"internal/orchestrator": {
 		[]string{"internal/orchestrator/audience", "internal/orchestrator/content", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing",
 			"internal/aggregator", "internal/upstream", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/store"},
-		"it joins the packages of floor 1, and higher floors read it",
+		"it joins the packages of layer 1, and higher layers read it",
 	},
 
-	// Floor 3.
+	// Layer 3.
 	"internal/admin/web": {nil, "it has only files for browsers, which read the relay's other paths"},
 	"internal/admin/keystatus": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
@@ -162,7 +162,7 @@ var house = map[string]place{
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
-		"it reads status as values, through interfaces of its own; lower floors do not depend on it",
+		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},
 
 	"internal/admin/grpcadmin": {
@@ -224,7 +224,7 @@ var house = map[string]place{
 }
 
 // never has the reasons for forbidden imports that a developer may want. They are more specific
-// than those in house.
+// than those in layers.
 var never = map[[2]string]string{
 	{"internal/aggregator", "internal/upstream"}:   "a rule must give the same key whether or not an origin is reachable",
 	{"internal/aggregator", "internal/fanout"}:     "fanout gets a key through subscriber.Joiner; explain gets one without a stream",
@@ -235,7 +235,7 @@ var never = map[[2]string]string{
 	{"internal/fanout", "internal/orchestrator"}:   "the group marks streams dirty, and streams read its States; a callback could hold a lock across both",
 	{"internal/upstream", "internal/orchestrator"}: "the group is behind upstream.Sink: a stream can be tested against a real origin alone",
 	{"internal/orchestrator", "internal/admin"}:    "the relay must run without its status API",
-	{"internal/xds", "internal/telemetry"}:         "floor 0 does no I/O, and its callers count",
+	{"internal/xds", "internal/telemetry"}:         "layer 0 does no I/O, and its callers count",
 	{"internal/fanout", "internal/store"}:          "no client waits for a disk: the group learns what a client acknowledged",
 	{"internal/upstream", "internal/store"}:        "an origin's updates go to the group, which knows what clients accepted",
 	{"internal/fleet", "internal/fanout"}:          "the client must not read with the codec that it tests",
@@ -243,10 +243,10 @@ var never = map[[2]string]string{
 
 // forbidden returns why from may not import to, empty if it may.
 func forbidden(from, to string) string {
-	p, ok := house[from]
+	p, ok := layers[from]
 	switch {
 	case !ok:
-		return fmt.Sprintf("%s has no place in the house yet", from)
+		return fmt.Sprintf("%s is missing in layers", from)
 	case slices.Contains(p.may, to):
 		return ""
 	}
@@ -320,12 +320,12 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-// Imports only go to lower floors, and packages of a floor do not import each other. Test files are
+// Packages import only packages of lower layers, and not each other in one layer. Test files are
 // exempt: their imports are not linked into the relay.
-func TestImportsGoDown(t *testing.T) {
+func TestImportsAreOfLowerLayers(t *testing.T) {
 	for _, s := range sources(t) {
-		if _, ok := house[s.pkg]; !ok {
-			t.Errorf("%s: package %s is missing in house", s.path, s.pkg)
+		if _, ok := layers[s.pkg]; !ok {
+			t.Errorf("%s: package %s is missing in layers", s.path, s.pkg)
 			continue
 		}
 		if s.test() {
@@ -343,15 +343,15 @@ func TestImportsGoDown(t *testing.T) {
 	}
 }
 
-// The table is consistent: each forbidden import has a reason, there is no cycle, and it matches
-// the design.
-func TestHouse(t *testing.T) {
-	for pkg, p := range house {
+// The table of layers is consistent: each forbidden import has a reason, there is no cycle, and it
+// matches the design.
+func TestLayersOfPackages(t *testing.T) {
+	for pkg, p := range layers {
 		if p.why == "" {
 			t.Errorf("%s has no reason", pkg)
 		}
 		for _, to := range p.may {
-			if _, ok := house[to]; !ok {
+			if _, ok := layers[to]; !ok {
 				t.Errorf("%s may import %s, which does not exist", pkg, to)
 			}
 			if forbidden(to, pkg) == "" {
