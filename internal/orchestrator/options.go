@@ -77,7 +77,7 @@ type Settings struct {
 	IdleTTL time.Duration
 	// MaxIdle is how many keys without clients are kept.
 	MaxIdle int
-	Limits Limits
+	Limits  Limits
 }
 
 // Limits are the limits of downstream.limits that concern keys; 0: no limit.
