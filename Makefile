@@ -162,14 +162,17 @@ soak: build ## run churn for SOAK=30m, and check that memory, goroutines and des
 hostile: ## run each attack against the relay and 200 honest clients; writes docs/robustness/hostile.txt
 	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt HOSTILE_BESIDE=$(CURDIR)/docs/robustness/hostile-beside.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
-# docs/performance/README.md describes the cases. AGAINST is the binary of another relay that takes
-# part.
+# docs/performance/README.md describes the cases. benchstat is pinned in tools/benchstat/go.mod. It
+# compares files too: one for each version of the relay.
 BENCH    ?= all
+ROUNDS   ?= 12
+RESULTS  ?= docs/performance/fanout.txt
+LOADTEST := RELAY_BINARY=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 2h -run 'TestLoad$$' ./integration/loadtest
 
 .PHONY: bench
-bench: build ## run the load test, BENCH=all (half an hour), and Go's benchmarks; writes docs/performance
-	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 $(if $(AGAINST),-against $(AGAINST)) -json docs/performance/fanout.json -plots docs/performance > docs/performance/fanout.txt
-	@cat docs/performance/fanout.txt
+bench: build ## run the load test, BENCH=all (half an hour) ROUNDS=12 RESULTS=docs/performance/fanout.txt, and Go's benchmarks
+	BENCH=$(BENCH) ROUNDS=$(ROUNDS) $(LOADTEST) > $(RESULTS)
+	$(GO) tool -modfile=tools/benchstat/go.mod benchstat -col '/server@(raw bare relay snapshot linear)' $(RESULTS)
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
 # docs/performance/README.md says what the profiles show.
@@ -177,13 +180,10 @@ PROFILES ?= .cache/profiles
 
 .PHONY: profile
 profile: build ## write CPU and heap profiles of the main case of the load test to PROFILES=.cache/profiles
-	$(GO) run ./integration/loadtest -relay $(BIN) -case sotw-100k -only relay,"bare gRPC" -rounds 2 -profile $(PROFILES)
-	@cat $(PROFILES)/relay.txt
-
-# ghz is pinned in tools/ghz/go.mod.
-.PHONY: load
-load: ## run ghz against the relay; writes docs/performance/ghz.json
-	$(GO) run ./integration/loadtest ghz -ghz "$$($(GO) tool -modfile=tools/ghz/go.mod -n ghz)" -out docs/performance/ghz.json
+	@mkdir -p $(PROFILES)
+	BENCH=sotw-100k ROUNDS=1 PROFILES=$(abspath $(PROFILES)) $(LOADTEST)
+	$(GO) tool pprof -top -nodecount=25 $(PROFILES)/relay.pprof
+	$(GO) tool pprof -top -nodecount=25 -sample_index=inuse_space $(PROFILES)/relay.heap.pprof
 
 # govulncheck is pinned in tools/vuln/go.mod. Its database is on the network. GOVULNDB names another
 # one.

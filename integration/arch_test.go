@@ -211,7 +211,7 @@ var layers = map[string]place{
 		"a history is checked by itself, without protocol code of the relay or its clients",
 	},
 	"integration/loadtest": {
-		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
+		nil,
 		"it measures the built binary from outside",
 	},
 

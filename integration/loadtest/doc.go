@@ -1,23 +1,24 @@
-// Command loadtest measures how fast one change reaches many clients through the relay. It compares
-// the relay with other servers that serve the same clients: the origin's own server
-// (go-control-plane), a bare gRPC server that sends the same shared bytes without a protocol, and
-// raw TCP. docs/performance/README.md explains how to run it and how to read its table.
+// Package loadtest measures how fast one change reaches many clients through the relay, and what it
+// costs. It compares the relay with other servers for the same clients: go-control-plane with its
+// snapshot cache and with its linear cache, a bare gRPC server that sends the same shared bytes
+// without a protocol, and raw TCP. `make bench` prints lines that benchstat reads.
+// docs/performance/README.md explains the cases and the units. `go test` runs each case once, with
+// few clients.
 //
-// The program starts itself again for each server and for each server's crowd of clients
-// (child.go), so that one process's CPU and memory belong to one part. The clients are cheap
-// (crowd.go); their cost is the same for all servers.
+// Each server is a process of its own, so that its CPU and memory are its own. The relay's origin and
+// the clients are in the process of the test. The clients are cheap; their cost is the same for all
+// servers.
 //
-//	bench.go      the rounds: interleaved, with their measurements
-//	contender.go  the servers that are compared, and how each is started
-//	relay.go      the relay's binary: built, configured, its metrics read
-//	serve_*.go    the other servers, in processes of their own
-//	crowd.go      the clients; h2.go and message.go parse their input
-//	load.go       the messages that are sent
-//	cases.go      the cases of docs/performance
-//	study.go      measurements other than rounds, their table and plot; a file each:
-//	              allocs.go, unwanted.go, idle.go, arrive.go, scale.go,
-//	              slow.go (and sockets.go for the kernel's memory)
-//	ghz.go        the load that ghz makes (make load)
-//	profile.go    a server's CPU and heap profiles
-//	report.go     the table, the JSON, medians and ratios
-package main
+//	load_test.go       the cases, and the lines that are printed
+//	rounds_test.go     rounds of changes, in which the servers take turns
+//	other cases        allocs_test.go, arrive_test.go, memory_test.go, slow_test.go, unwanted_test.go
+//	contender_test.go  a server with its clients: started, changed, measured
+//	servers_test.go    the servers other than the relay
+//	gcp_test.go        the caches of go-control-plane
+//	crowd_test.go      the clients; h2_test.go and message_test.go parse their input
+//	content_test.go    the messages that are sent
+//
+// # Concurrency
+//
+// A test uses a contender from its own goroutine.
+package loadtest
