@@ -105,8 +105,8 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
 	}
 	if n := s.settings().Limits.StreamsPerConnection; n > 0 {
-		// One more, so that it is refused with a reason. Otherwise the client's transport
-		// would let it wait.
+		// One more, so that it is refused with a reason, except on a proxy's connection.
+		// Otherwise the client's transport would let it wait.
 		opts = append(opts, grpc.MaxConcurrentStreams(uint32(n)+1))
 	}
 	return opts

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fanout/inspect"
@@ -238,6 +240,24 @@ func (s *Server) streamsOf(node string) (n int) {
 		}
 	}
 	return n
+}
+
+// A proxy sends the streams of many clients on one connection, and a stream that is tried again too.
+// So HTTP/2 and no refusal limits its streams: the proxy opens another connection.
+func TestStreamsOfProxyAreNotRefused(t *testing.T) {
+	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 2 })
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	conn := r.dial()
+	for _, id := range []string{"a", "b", "c"} { // one more than the limit, as HTTP/2 allows
+		c := r.delta(conn)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(id), TypeUrl: string(xds.ClusterType)})
+		c.want("a ")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("HTTP/2 allows a further stream: %v", err)
+	}
 }
 
 // eventually waits for a state that no event tells.

@@ -219,6 +219,7 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
+	st.conn.Carries(node)
 	st.generation = st.srv.rekeyer.generation.Load() // before the policy is asked
 	// Each node is checked, since dynamic parameters are a part of it.
 	return st.caller.Admit(node)

@@ -52,13 +52,15 @@ func (a *Admission) Reconfigure(l config.Limits) {
 }
 
 // Enter admits a stream or says why not. A limit of the client or peer gives RESOURCE_EXHAUSTED. A
-// limit of the relay gives UNAVAILABLE, so that the client tries another replica.
+// limit of the relay gives UNAVAILABLE, so that the client tries another replica. On a proxy's
+// connection HTTP/2 limits the streams: the proxy then opens another one, but would send the client
+// of a refused stream to the same connection again.
 func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l, peer := &a.limits, c.Account
 	switch {
-	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection:
+	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection && !on.proxied.Load():
 		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection would have more streams than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
 	case l.StreamsPerPeer > 0 && a.perPeer[peer] >= l.StreamsPerPeer:
 		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
 // notSent is how many unsent bytes the kernel holds for a client that does not read. It may hold
@@ -168,6 +169,8 @@ type Conn struct {
 	written atomic.Int64 // bytes that the kernel has taken
 	heardAt atomic.Int64 // when the client last sent something, UnixNano; 0: never
 	closed  atomic.Bool
+	node    atomic.Pointer[xds.Node] // of its first stream
+	proxied atomic.Bool              // it had streams of different nodes, so its peer is a proxy
 }
 
 // Close implements net.Conn.
@@ -177,6 +180,13 @@ func (c *Conn) Close() error {
 		<-room
 	}
 	return err
+}
+
+// Carries notes that a stream of this node is on the connection.
+func (c *Conn) Carries(n *xds.Node) {
+	if !c.node.CompareAndSwap(nil, n) && c.node.Load().ID != n.ID {
+		c.proxied.Store(true)
+	}
 }
 
 // Written is how many bytes the kernel has taken. A write that blocks counts when it has ended.
