@@ -326,7 +326,7 @@ func refusalProblem(r *refusal.Recent) overview.Problem {
 	text := fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "stream"))
 	impact := "Refused clients get nothing from this relay. A client that has a configuration keeps it."
 	switch r.Reason {
-	case telemetry.Handshake.String(), telemetry.Protocol.String():
+	case telemetry.Handshake.String(), telemetry.Protocol.String(), telemetry.Pings.String():
 		text = fmt.Sprintf("the relay refused or ended %s in the last minute", counted(r.Count, "connection"))
 	case telemetry.LimitConnections.String(), telemetry.OpenFiles.String():
 		text, impact = "connections of clients wait", "These clients get nothing from this relay until others leave."

@@ -2,11 +2,13 @@ package fanout
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/listener"
@@ -80,6 +82,36 @@ func (r *serverFixture) recently(reason telemetry.Reason, texts ...string) {
 			return a.Reason == reason.String() && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(a.Error, text) })
 		})
 	})
+}
+
+// A client that pings too often is named, since grpc closes its connection without a trace.
+func TestPingsAreNamed(t *testing.T) {
+	certs := newCerts(t)
+	for name, secured := range map[string]*tls.Config{"plaintext": nil, "TLS": certs.server(false)} {
+		t.Run(name, func(t *testing.T) {
+			r := newServerFixture(t, nil)
+			c, err := net.Dial("tcp", r.listen(&listener.Policy{Key: "downstream", TLS: secured}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			peer := c.LocalAddr().String()
+			if secured != nil {
+				conf := certs.client()
+				conf.ServerName, conf.NextProtos = "127.0.0.1", []string{http2.NextProtoTLS}
+				c = tls.Client(c, conf)
+			}
+			_, _ = c.Write([]byte(http2.ClientPreface))
+			f := http2.NewFramer(c, c)
+			_ = f.WriteSettings()
+			for range 5 {
+				_ = f.WritePing(false, [8]byte{})
+			}
+			_, _ = io.Copy(io.Discard, c) // until it is closed
+			r.counted(telemetry.Pings, 1)
+			r.recently(telemetry.Pings, peer, "downstream.keepalive.min_time")
+		})
+	}
 }
 
 // The REST address takes HTTP/1, and names other protocols.

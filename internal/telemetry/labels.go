@@ -211,6 +211,7 @@ const (
 	Handshake                       // a failed TLS handshake, e.g. with an unknown certificate
 	Protocol                        // the first bytes of a connection are of another protocol
 	Compression                     // compressed requests
+	Pings                           // pings more often than min_time; the connection is closed
 	UnknownMethod                   // a call of a method that the relay does not have
 	OpenFiles                       // no connection can be accepted: too many open files
 	Identity                        // the identity rule refuses
@@ -260,6 +261,7 @@ var reasonNames = [reasons]string{
 	Handshake:         "tls_handshake",
 	Protocol:          "protocol",
 	Compression:       "compression",
+	Pings:             "pings",
 	UnknownMethod:     "unknown_method",
 	OpenFiles:         "open_files",
 	Identity:          "identity",

@@ -66,7 +66,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
-		return raw, authInfo{c, c.in.policy.Caller(from, nil)}, nil
+		return answers{raw, c}, authInfo{c, c.in.policy.Caller(from, nil)}, nil
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
@@ -74,7 +74,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return secured, authInfo{c, c.in.policy.Caller(from, &state)}, nil
+	return answers{secured, c}, authInfo{c, c.in.policy.Caller(from, &state)}, nil
 }
 
 // probed reports whether a TLS handshake that failed with err was a probe of the port, which is no
