@@ -119,7 +119,7 @@ func (st *stream) handle(msg []byte, first bool) *refusal.Refusal {
 		return refused
 	}
 	if ty == nil || ty.subscriber == nil {
-		st.wait(1, 0)
+		st.wait(0)
 		return nil // P3, P5, P6: no response
 	}
 	return st.apply(ty)
@@ -371,9 +371,7 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	if t := st.srv.opts.Tracer; t != nil && out.Answer == session.Acked && out.Received.After(ty.track.Began()) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.subscriber.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
-	requests := 1
 	if nack != nil {
-		requests = listener.NACKWeight
 		// Not under the lock, since redaction takes time.
 		message := subscriber.NackMessage(ty.Type, r.ErrorMessage, ty.subscriber, out.Rejected)
 		st.mu.Lock()
@@ -383,16 +381,15 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 		subscriber.LogNack(st.srv.log, ty.subscriber, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Answer != session.Acked || changed || first {
-		st.wait(requests, newNames)
+		st.wait(newNames)
 	}
 	return nil
 }
 
-// wait delays the stream if it sends too much. requests is as how many its request counts, newNames
-// the weight of the newly requested names.
-func (st *stream) wait(requests, newNames int) {
+// wait delays the stream if it sends too much; newNames is the weight of the newly requested names.
+func (st *stream) wait(newNames int) {
 	s := st.srv
-	st.throttle.Wait(st.grpc.Context(), requests, newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.logClient(st.node.ID)})
+	st.throttle.Wait(st.grpc.Context(), newNames, listener.Limiting{Limits: &s.settings().Limits, Metrics: s.metrics, Log: s.log, Client: st.logClient(st.node.ID)})
 }
 
 // addedWeight is the weight of the names that are in the subscription now and were not before.

@@ -197,20 +197,3 @@ func TestACKsAreNotThrottled(t *testing.T) {
 	}
 	r.eventually(func() bool { return r.count(telemetry.LimitRequestsPerSecond) > 0 })
 }
-
-// A NACK counts as many requests, because its message is searched for secrets.
-func TestNACKsAreThrottled(t *testing.T) {
-	r := newServerFixture(t, func(o *Options) { o.Limits.RequestsPerSecond = 100 })
-	publishAll(r, "a", "edge")
-	c := r.opened("edge")
-	const burst = 2 * 100 * 10 / listener.NACKWeight // in NACKs, with what needs no limiter
-	for i := range burst {
-		publishAll(r, fmt.Sprint("v", i), "edge")
-		got, err := c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: got.Nonce, ErrorDetail: &statuspb.Status{Code: 3, Message: "no"}})
-	}
-	r.eventually(func() bool { return r.count(telemetry.LimitRequestsPerSecond) > 0 })
-}

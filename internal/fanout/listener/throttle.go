@@ -19,9 +19,6 @@ const (
 	// unlimited is how many requests, and how many new names, of a stream need no limiter, so that
 	// an idle stream has none.
 	unlimited = 100
-	// NACKWeight is as how many requests a NACK counts. The relay searches the message for what is
-	// secret in the rejected resources, which may take some tens of milliseconds.
-	NACKWeight = 100
 )
 
 // Throttle delays a stream that sends too many requests or new names. It belongs to the stream's
@@ -46,12 +43,12 @@ type Limiting struct {
 	Client  refusal.Client // for messages
 }
 
-// Wait is called after each request that is not just an ACK, with as how many it counts, and the weight
-// of the names that it newly subscribed to. Above limits.requests_per_second or limits.names_per_second it waits, so that
+// Wait is called after each request that is not just an ACK, with the weight of the names that it
+// newly subscribed to. Above limits.requests_per_second or limits.names_per_second it waits, so that
 // the relay reads the stream's next request later. It returns early if ctx, the stream's, ends.
-func (t *Throttle) Wait(ctx context.Context, requests, newNames int, l Limiting) {
+func (t *Throttle) Wait(ctx context.Context, newNames int, l Limiting) {
 	limits := l.Limits
-	t.requests.wait(ctx, requests, limits.RequestsPerSecond, burstSeconds*limits.RequestsPerSecond, telemetry.LimitRequestsPerSecond, l)
+	t.requests.wait(ctx, 1, limits.RequestsPerSecond, burstSeconds*limits.RequestsPerSecond, telemetry.LimitRequestsPerSecond, l)
 	burst := limits.NamesPerStream / 2
 	if burst <= 0 {
 		burst = burstSeconds * limits.NamesPerSecond

@@ -26,7 +26,7 @@ func TestRequestsAreThrottled(t *testing.T) {
 		took := func(n int) time.Duration {
 			began := time.Now()
 			for range n {
-				throttle.Wait(ctx, 1, 0, Limiting{Limits: limits, Metrics: metrics, Log: slog.New(slog.DiscardHandler)})
+				throttle.Wait(ctx, 0, Limiting{Limits: limits, Metrics: metrics, Log: slog.New(slog.DiscardHandler)})
 			}
 			return time.Since(began).Round(10 * time.Millisecond)
 		}

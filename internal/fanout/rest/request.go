@@ -156,7 +156,7 @@ func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 		isNACK: r.IsNACK, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.IsNACK {
-		q.said = bytes.Clone(r.ErrorMessage[:min(len(r.ErrorMessage), subscriber.MaxRead)])
+		q.said = bytes.Clone(subscriber.MessageRead(r.ErrorMessage))
 	}
 	return q, nil
 }

@@ -1,11 +1,14 @@
 package subscriber
 
 import (
+	"bytes"
+	"hash/maphash"
 	"log/slog"
 	"regexp"
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -33,37 +36,114 @@ const (
 	maxQuotedBytes = 256 << 10
 	maxQuotedNames = 4096
 
-	// MaxRead is what is read of a message.
-	MaxRead = 8 << 10
+	// maxRead is what is read of a message.
+	maxRead = 8 << 10
 )
 
 // protobufWord is what protobuf begins a printed message with, such as "goo.gle/debugproto  ".
 var protobufWord = regexp.MustCompile(`goo\.gle/debug\w*\s*`)
+
+// MessageRead returns what is read of a client's message: of one over 8 KiB, what is before the last
+// blank of these. So no word is cut, since half of a secret would not be recognised.
+func MessageRead(said []byte) []byte {
+	if len(said) <= maxRead {
+		return said
+	}
+	return said[:max(0, bytes.LastIndexAny(said[:maxRead+1], " \t\r\n"))]
+}
 
 // NackMessage returns what is kept and shown of a client's message about a response that m was
 // offered; nil m: about none. Envoy quotes the whole resource that breaks a constraint, so nothing
 // is kept of a message about a Secret. In other messages, NackMessage redacts what is hidden in the
 // resources of the response, and what looks like a secret: a cluster may have a key inline. It
 // removes the word with which protobuf begins a printed message, since that differs from process to
-// process: the same fault has the same text for all clients.
+// process: the same fault has the same text for all clients. It waits while other messages are
+// redacted, for at most maxWait.
 func NackMessage(t xds.Type, said []byte, s Subscriber, offer *snapshot.Offer) string {
 	if t.Secret {
 		return "(not shown: it may contain the Secret)"
 	}
-	// Redacted before it is cut, since half of a secret may not look like one.
-	text := protobufWord.ReplaceAllLiteralString(string(said[:min(len(said), MaxRead)]), "")
-	var quoted []*anypb.Any
+	text := protobufWord.ReplaceAllLiteralString(string(MessageRead(said)), "")
+	var resources []*xds.Resource
 	all := false
 	if s != nil && text != "" {
-		quoted, all = quotable(text, s, offer)
+		resources, all = s.Offered(offer, maxQuotedNames)
 	}
-	return ends(redact.Quoting(text, quoted, all), maxMessage)
+	return messages.redact(text, resources, all)
 }
 
-// quotable returns the resources of a response that a message may quote, those first that it names,
-// and whether these are all.
-func quotable(text string, s Subscriber, offer *snapshot.Offer) (out []*anypb.Any, all bool) {
-	resources, all := s.Offered(offer, maxQuotedNames)
+// redactor redacts messages. One may take some tens of milliseconds of CPU, and clients decide how
+// many there are. So all clients together use at most one core: the redactor redacts one message at
+// a time. Equal messages about equal resources, as a fleet sends them, are redacted once.
+type redactor struct {
+	turn chan struct{} // holds a value while a message is redacted
+	// last are the last maxRedacted results, by redactedKey. Each has at most maxMessage bytes, so
+	// they have 128 KiB in all.
+	last *lru.Cache[uint64, string]
+}
+
+const (
+	maxRedacted = 128
+	// maxWait is how long a message waits for its turn. The stream's next request waits as long.
+	maxWait = 2 * time.Second
+)
+
+// notRedacted replaces a message that had no turn.
+const notRedacted = "(not shown: too many clients reject responses at once)"
+
+var messages = newRedactor()
+
+func newRedactor() *redactor {
+	last, err := lru.New[uint64, string](maxRedacted)
+	if err != nil {
+		panic(err) // maxRedacted is positive
+	}
+	return &redactor{turn: make(chan struct{}, 1), last: last}
+}
+
+// redact redacts and shortens a message that may quote the resources, or others if all is false.
+func (r *redactor) redact(text string, resources []*xds.Resource, all bool) string {
+	key := redactedKey(text, resources, all)
+	if out, ok := r.last.Get(key); ok {
+		return out
+	}
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case r.turn <- struct{}{}:
+	case <-timer.C:
+		return notRedacted
+	}
+	defer func() { <-r.turn }()
+	out, ok := r.last.Get(key) // another client may have sent it meanwhile
+	if !ok {
+		quoted, all := quotable(text, resources, all)
+		// Redacted before it is shortened, since half of a secret may not look like one.
+		out = ends(redact.Quoting(text, quoted, all), maxMessage)
+		r.last.Add(key, out)
+	}
+	return out
+}
+
+var redactedSeed = maphash.MakeSeed()
+
+// redactedKey is a hash of a message, the resources that it may quote, and whether these are all.
+func redactedKey(text string, resources []*xds.Resource, all bool) uint64 {
+	var h maphash.Hash
+	h.SetSeed(redactedSeed)
+	maphash.WriteComparable(&h, all)
+	maphash.WriteComparable(&h, text)
+	for _, r := range resources {
+		maphash.WriteComparable(&h, r.Name)
+		maphash.WriteComparable(&h, r.Version)
+	}
+	return h.Sum64()
+}
+
+// quotable decodes the resources that a message may quote, those first that it names. all is false
+// if some are left out.
+func quotable(text string, resources []*xds.Resource, all bool) ([]*anypb.Any, bool) {
+	var out []*anypb.Any
 	left := int64(maxQuotedBytes)
 	for _, named := range []bool{true, false} {
 		for _, r := range resources {
