@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -8,8 +9,10 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -68,8 +71,21 @@ var ballast = sync.OnceValue(func() *discoveryv3.Resource {
 		FilterMetadata: map[string]*structpb.Struct{"x": {Fields: map[string]*structpb.Value{"y": large}}}}})
 })
 
-func pack(name, version string, c *clusterv3.Cluster) *discoveryv3.Resource {
-	return &discoveryv3.Resource{Name: name, Version: version, Resource: xdstest.Pack(c)}
+// secrets is a listener of the honest clients' key with as many secrets as the relay searches a NACK
+// for: 256 KiB.
+var secrets = sync.OnceValue(func() *discoveryv3.Resource {
+	values := make(map[string]*structpb.Value)
+	for i := range 6500 {
+		values[fmt.Sprint("password-", i)] = structpb.NewStringValue(secretValue(i))
+	}
+	return pack("secrets", "1", &listenerv3.Listener{Name: "secrets", Metadata: &corev3.Metadata{
+		FilterMetadata: map[string]*structpb.Struct{"x": {Fields: values}}}})
+})
+
+func secretValue(i int) string { return fmt.Sprintf("hunter-%x-%d", i*i, i) }
+
+func pack(name, version string, m proto.Message) *discoveryv3.Resource {
+	return &discoveryv3.Resource{Name: name, Version: version, Resource: xdstest.Pack(m)}
 }
 
 func (o *origin) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -109,10 +125,18 @@ func (o *origin) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServi
 			if q.Node != nil {
 				cluster = q.Node.Cluster
 			}
-			if begun[q.TypeUrl] || q.TypeUrl != string(xds.ClusterType) {
+			if begun[q.TypeUrl] {
 				continue
 			}
 			begun[q.TypeUrl] = true
+			if q.TypeUrl == string(xds.ListenerType) {
+				if err := send(q.TypeUrl, secrets()); err != nil {
+					return err
+				}
+			}
+			if q.TypeUrl != string(xds.ClusterType) {
+				continue
+			}
 			o.mu.Lock()
 			gen := o.gen
 			if cluster == honest {

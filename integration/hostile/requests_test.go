@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -297,42 +295,27 @@ func neverReading(a *assault) {
 	})
 }
 
-// nackLoops reject each response with a message of 64 KB, again and again.
+// nackLoops reject a response that is full of secrets, and request it again. Each message differs and
+// quotes as many secrets as the relay reads. After 100 NACKs they open a new stream, so that no limit
+// of a stream slows them down.
 func nackLoops(a *assault) {
-	why := &statuspb.Status{Code: 3, Message: strings.Repeat("no ", 20<<10)}
+	var quoted strings.Builder
+	for i := 0; quoted.Len() < 8<<10; i++ {
+		fmt.Fprintf(&quoted, " %q", secretValue(i))
+	}
 	a.streams(a.size, func(i int, s stream) {
-		if s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("nack-", i), honest), TypeUrl: string(xds.ClusterType)}) != nil {
-			return
-		}
-		var newest atomic.Pointer[string]
-		var reader sync.WaitGroup
-		ended := make(chan struct{})
-		reader.Go(func() {
-			defer close(ended)
-			for {
-				m, err := s.Recv()
-				if err != nil {
-					return
-				}
-				newest.Store(&m.Nonce)
-			}
-		})
-		defer reader.Wait()
-		for {
-			select {
-			case <-ended:
+		q := &discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("nack-", i), honest), TypeUrl: string(xds.ListenerType), ResourceNamesSubscribe: []string{"secrets"}}
+		for range 100 {
+			if s.Send(q) != nil {
 				return
-			default:
 			}
-			nonce := newest.Load()
-			if nonce == nil {
-				a.wait(time.Millisecond)
-				continue
-			}
-			if s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: *nonce, ErrorDetail: why}) != nil {
+			m, err := s.Recv()
+			if err != nil {
 				return
 			}
 			a.hit(1)
+			q.Node, q.ResponseNonce = nil, m.Nonce
+			q.ErrorDetail = &statuspb.Status{Code: 3, Message: fmt.Sprint(i, " ", a.did.Load(), " rejects", quoted.String())}
 		}
 	})
 }
