@@ -56,7 +56,7 @@ func (c *canaries) read(text string, into proto.Message) {
 
 // entries are fields of an object, each with the name of a secret.
 const entries = `"password": "$", "api_key": "$", "client_secret": "$", "authorization_header": "$", "signing_key": "$", "encryption_key": "$", ` +
-	`"hmac_key": "$", "Ocp-Apim-Subscription-Key": "$", "basic_auth": "$", "pwd": "$", "connection_string": "$", "x-auth-token": "$", "deep": [{"api_key": "$"}]`
+	`"hmac_key": "$", "Ocp-Apim-Subscription-Key": "$", "basic_auth": "$", "pwd": "$", "connection_string": "$", "x-auth-token": "$", "json_key": "$", "shared_key": "$", "DB_PASS": "$", "psk": "$", "deep": [{"api_key": "$"}]`
 
 // filters are extension configs by their names.
 var filters = map[string]string{
@@ -67,10 +67,10 @@ var filters = map[string]string{
 		"credential_provider": {"inline_credential": {"access_key_id": "$", "secret_access_key": "$", "session_token": "$"}}}`,
 	"credentials": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector", "credential": {"name": "oauth2",
 		"typed_config": {"@type": "type.googleapis.com/envoy.extensions.http.injected_credentials.oauth2.v3.OAuth2",
-			"token_endpoint": {"uri": "https://user:$@auth.example/token", "cluster": "auth", "timeout": "1s"},
+			"token_endpoint": {"uri": "https://user:$@auth.example/token?api_key=$", "cluster": "auth", "timeout": "1s"},
 			"endpoint_params": [{"name": "client_secret", "value": "$"}, {"name": "password", "value": "$"}]}}}`,
 	"ext-authz": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz", "grpc_service": {
-		"google_grpc": {"target_uri": "auth", "stat_prefix": "auth", "call_credentials": [{"access_token": "$"}, {"google_refresh_token": "$"}],
+		"google_grpc": {"target_uri": "auth", "stat_prefix": "auth", "call_credentials": [{"access_token": "$"}, {"google_refresh_token": "$"}, {"service_account_jwt_access": {"json_key": "$"}}],
 			"channel_credentials": {"ssl_credentials": {"private_key": {"inline_string": "$"}}}},
 		"initial_metadata": [{"key": "authorization", "value": "Basic $"}, {"key": "x-api-key", "raw_value": "Q2FuYXJ5N3hyYXc="}]}}`,
 	"headers": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation", "mutations": {"request_mutations": [
@@ -88,6 +88,11 @@ var filters = map[string]string{
 			"exact_match_map": {"map": {"$": {"action": {"name": "allow", "typed_config": {"@type": "type.googleapis.com/envoy.config.rbac.v3.Action", "name": "allow"}}}}}}}}`,
 	"redis": `{"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "redis",
 		"downstream_auth_passwords": [{"inline_string": "$"}]}`,
+	"state": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.set_filter_state.v3.Config", "on_request_headers": [
+		{"object_key": "x-api-key", "factory_key": "envoy.string", "format_string": {"text_format_source": {"inline_string": "$"}}},
+		{"object_key": "shared_key", "format_string": {"json_format": {"a": "$"}}}, {"object_key": "client_secret", "format_string": {"text_format": "$"}}]}`,
+	"state-of-connections": `{"@type": "type.googleapis.com/envoy.extensions.filters.network.set_filter_state.v3.Config", "on_new_connection": [
+		{"object_key": "api_key", "format_string": {"text_format_source": {"inline_bytes": "Q2FuYXJ5N3hyYXc="}}}]}`,
 	"struct": `{"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/acme.Filter",
 		"value": {"token": {"a": "$", "b": ["$"]}, "headers": [{"name": "authorization", "value": "$"}], ` + entries + `}}`,
 	"wasm": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", "config": {"name": "plugin",

@@ -22,8 +22,8 @@
 // the error of a parser (Parsing), each value is one.
 //
 // In text (Text): PEM blocks, the content of inline_string and inline_bytes, basic and bearer
-// credentials, JSON web tokens, and userinfo in URLs. Text knows these by their form. It does not
-// look for words such as "password" in prose, so a client's message that quotes a password in
+// credentials, JSON web tokens, userinfo in URLs, and query parameters of URLs if their name is that
+// of a secret. Text knows these by their form. It does not look for words such as "password" in prose, so a client's message that quotes a password in
 // another form shows it.
 //
 // # Concurrency

@@ -34,7 +34,7 @@ var secrets = map[protoreflect.FullName]bool{
 // pairNames are the fields with the name in a message that is a pair of a name and content. A
 // message with a field name is a pair only if it has a value (valued): most messages
 // with a name are no pairs.
-var pairNames = []protoreflect.Name{"key", "header_name", "tag", "query_param", "name"}
+var pairNames = []protoreflect.Name{"key", "header_name", "tag", "query_param", "object_key", "name"}
 
 // onMatch are messages that say what follows if a matcher matches: no content of a pair.
 var onMatch = map[protoreflect.FullName]bool{

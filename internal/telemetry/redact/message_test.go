@@ -14,9 +14,11 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
+	setv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/set_filter_state/v3"
 	apikeyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
+	filterstatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/set_filter_state/v3"
 	oauth2v3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/injected_credentials/oauth2/v3"
 	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -54,6 +56,10 @@ func inlined(s string) *corev3.DataSource {
 
 func exact(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+}
+
+func format(s string) *corev3.SubstitutionFormatString {
+	return &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlined(s)}}
 }
 
 func segments(keys ...string) (out []*matcherv3.MetadataMatcher_PathSegment) {
@@ -113,6 +119,15 @@ func contexts(t testing.TB) map[string]proto.Message {
 			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: marker}}}},
 		"credentials of a gRPC service": &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_GoogleGrpc_{GoogleGrpc: &corev3.GrpcService_GoogleGrpc{TargetUri: "shown",
 			CallCredentials: []*corev3.GrpcService_GoogleGrpc_CallCredentials{{CredentialSpecifier: &corev3.GrpcService_GoogleGrpc_CallCredentials_AccessToken{AccessToken: marker}}}}}},
+		"the key of a service account": &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_GoogleGrpc_{GoogleGrpc: &corev3.GrpcService_GoogleGrpc{TargetUri: "shown",
+			CallCredentials: []*corev3.GrpcService_GoogleGrpc_CallCredentials{{CredentialSpecifier: &corev3.GrpcService_GoogleGrpc_CallCredentials_ServiceAccountJwtAccess{
+				ServiceAccountJwtAccess: &corev3.GrpcService_GoogleGrpc_CallCredentials_ServiceAccountJWTAccessCredentials{JsonKey: marker}}}}}}},
+		"filter state": &filterstatev3.Config{OnRequestHeaders: []*setv3.FilterStateValue{
+			{Key: &setv3.FilterStateValue_ObjectKey{ObjectKey: "api_key"}, Value: &setv3.FilterStateValue_FormatString{FormatString: format(marker)}},
+			{Key: &setv3.FilterStateValue_ObjectKey{ObjectKey: "zone"}, Value: &setv3.FilterStateValue_FormatString{FormatString: format("shown")}}}},
+		"filter state in a struct": object(t, map[string]any{"zone": "shown", "a": []any{map[string]any{"object_key": "api_key", "format_string": map[string]any{"text_format": marker}},
+			map[string]any{"objectKey": "api_key", "formatString": map[string]any{"textFormat": marker}}}}),
+		"a parameter of a URL":         &corev3.HttpUri{Uri: "https://shown.test/?zone=a&api_key=" + marker},
 		"a cookie that is matched":     &routev3.RouteMatch{Cookies: []*routev3.CookieMatcher{{Name: "session-token", StringMatch: exact(marker)}}, PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/shown"}},
 		"a parameter of OAuth2":        &oauth2v3.OAuth2{EndpointParams: []*oauth2v3.OAuth2_EndpointParameter{{Name: "client_secret", Value: marker}, {Name: "audience", Value: "shown"}}},
 		"a tag of traces":              &tracingv3.CustomTag{Tag: "shown_token", Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: marker}}},
@@ -264,7 +279,7 @@ func TestEachLinkedPairIsHidden(t *testing.T) {
 		if pkg := string(d.FullName()); strings.HasPrefix(pkg, "google.") || strings.HasPrefix(pkg, "envoy.api.") || strings.HasPrefix(pkg, "envoy.admin.") || strings.HasPrefix(pkg, "envoy.service.") {
 			return true
 		}
-		for _, name := range []protoreflect.Name{"key", "name", "header_name", "tag"} {
+		for _, name := range pairNames {
 			f := d.Fields().ByName(name)
 			if f == nil || f.Kind() != protoreflect.StringKind || f.IsList() || entities[d.FullName()] {
 				continue
@@ -282,6 +297,8 @@ func TestEachLinkedPairIsHidden(t *testing.T) {
 					m.Set(of, text(of))
 				case of.Message() != nil && of.Message().FullName() == "envoy.type.matcher.v3.StringMatcher" && !of.IsList():
 					m.Set(of, protoreflect.ValueOfMessage(exact(marker).ProtoReflect()))
+				case of.Message() != nil && of.Message().FullName() == "envoy.config.core.v3.SubstitutionFormatString" && !of.IsList():
+					m.Set(of, protoreflect.ValueOfMessage(format(marker).ProtoReflect()))
 				case of.Message() != nil && of.Message().FullName() == valueType:
 					m.Set(of, protoreflect.ValueOfMessage(structpb.NewStringValue(marker).ProtoReflect()))
 				default:

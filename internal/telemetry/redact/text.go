@@ -6,15 +6,34 @@ import (
 )
 
 // Text returns s without credentials that it recognises by their form: PEM blocks, basic and bearer
-// credentials, JSON web tokens, userinfo in URLs, and the content of inline_string and inline_bytes. If the end
-// of one is missing, it hides the rest of s. Text knows no other words.
+// credentials, JSON web tokens, userinfo in URLs, the query parameters of URLs that have the name of a
+// secret, and the content of inline_string and inline_bytes. If the end of one is missing, it hides the
+// rest of s. Text knows no other words.
 func Text(s string) string {
 	for _, f := range forms {
 		if f.may(s) {
 			s = f.re.ReplaceAllString(s, f.by)
 		}
 	}
-	return inline(s)
+	return inline(parameters(s))
+}
+
+// parameter matches a query parameter of a URL. JSON may have the & as \u0026.
+var parameter = regexp.MustCompile(`(?:[?&]|\\u0026)([\w.%~-]+)=[^\s&#"'\\]+`)
+
+var hasParameter = having("?", "&", `\u0026`)
+
+// parameters hides the query parameters of URLs that have the name of a secret.
+func parameters(s string) string {
+	if !hasParameter(s) {
+		return s
+	}
+	return parameter.ReplaceAllStringFunc(s, func(p string) string {
+		if !Suspicious(parameter.FindStringSubmatch(p)[1]) {
+			return p
+		}
+		return p[:strings.IndexByte(p, '=')+1] + Hidden
+	})
 }
 
 // forms are the forms of credentials. may is a cheap check: without may(s) the form does not occur

@@ -33,6 +33,8 @@ var secretForms = []string{
 	"eyJhbGciOiJIUzI1NiJ9." + marker + ".c2ln",
 	"https://ghp_1234567890" + marker + "@host.test/x",
 	"https://user:a@" + marker + "@host.test/",
+	"https://host.test/x?zone=a&api_key=" + marker + "&b=c#d",
+	`{"path":"/x?zone=a\u0026psk=` + marker + `"}`,
 }
 
 func TestTextHidesSecrets(t *testing.T) {
@@ -77,6 +79,7 @@ func TestTextLeavesTheRest(t *testing.T) {
 		"authority: web.test:80, image: img:1@sha256:ab",
 		"hmac_algorithm: sha256, dsn_file: /etc/dsn, conn_stream: on",
 		"host web:80 does not take a@b",
+		"https://host.test/x?zone=a&token_type=b&key=c&bypass=d",
 	} {
 		if out := Text(s); out != s {
 			t.Errorf("%q became %q", s, out)
@@ -85,12 +88,12 @@ func TestTextLeavesTheRest(t *testing.T) {
 }
 
 func TestSuspicious(t *testing.T) {
-	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "awsSecretAccessKey"} {
+	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "awsSecretAccessKey", "json_key", "SharedKey", "DB_PASS", "pass", "wifi.psk", "PSK"} {
 		if !Suspicious(name) {
 			t.Errorf("%s is not", name)
 		}
 	}
-	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "routing-key", "envoy.filters.http.basic_auth"} {
+	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "routing-key", "bypass", "pass_through", "compass", "envoy.filters.http.basic_auth"} {
 		if Suspicious(name) {
 			t.Errorf("%s is", name)
 		}
@@ -154,7 +157,7 @@ func TestTextIsLinear(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	// Below 32 KB regular expressions use another, faster algorithm.
 	const short, times = 64 << 10, 8
-	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "host:a:", "host:a:@", "authority=", "@", "aB3", "a", " ", "[:=", `\`, "a.b-"} {
+	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "host:a:", "host:a:@", "authority=", "@", "aB3", "a", " ", "[:=", "?psk=", "&a=b", "?a", `\`, "a.b-"} {
 		took := func(size, times int) time.Duration {
 			text, began := strings.Repeat(s, size/len(s)), busy(t)
 			for range times {
