@@ -69,6 +69,13 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 		if n := r.Metric("downstream_streams", "variant", "delta"); n != 2 {
 			t.Errorf("metric: %v delta streams, want 2", n)
 		}
+
+		outer := serve(t, r.Address, xdstest.Config{"upstream.variant": upstream})
+		edge = append(edge, envoys(t, outer.Address, "edge")...)
+		o.Put("edge", xdstest.Web(3)...)
+		waitAll(t, edge, "a change, also behind a relay in front of the relay", hasAll(xdstest.Web(3)...))
+		o.Remove("edge", resource.ListenerType, "in")
+		waitAll(t, edge, "a removal, likewise", hasNot(resource.ListenerType, "in"))
 	})
 }
 

@@ -1,8 +1,7 @@
 // Package integration tests the built binary from outside, with real origins and real clients on
 // loopback.
 //
-// RELAY_RACE builds the binary with the race detector. RELAY_SEED is the seed of the model tests; a
-// failure prints its seed.
+// RELAY_RACE builds the binary with the race detector.
 package integration
 
 import (
