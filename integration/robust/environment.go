@@ -31,7 +31,6 @@ type settings struct {
 	binary string
 	dir    string
 	out    io.Writer
-	keep   bool // keep the files even if nothing was wrong
 	scale  scale
 	keys   int
 }

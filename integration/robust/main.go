@@ -85,9 +85,6 @@ func (s *environment) over(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w\nseed %d; the files are in %s", err, s.seed, s.dir)
 	}
-	if s.keep {
-		return nil
-	}
 	return os.RemoveAll(s.dir)
 }
 

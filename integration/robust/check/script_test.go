@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -98,8 +97,4 @@ func (h *scriptedStream) holds(typ string, contents ...string) int {
 
 func (h *scriptedStream) close(conn, err string, asked bool) int {
 	return h.s.add(Event{What: Closed, Client: h.client, Stream: h.stream, Conn: conn, Asked: asked, Error: err})
-}
-
-func (h *scriptedStream) String() string {
-	return fmt.Sprintf("client %s, stream %d", h.client, h.stream)
 }
