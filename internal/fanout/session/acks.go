@@ -29,7 +29,7 @@ type pendingACK struct {
 	sub       *snapshot.Subscription    // the effective one when it was sent
 	beforeACK bool                      // it was sent while the ACK of an earlier one was pending (P19)
 	news      bool                      // something in it changed since the responses before
-	of        SnapshotID                // the snapshot that it was made of
+	snapshot  SnapshotID                // the snapshot that it was made of
 	progress  *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 	// partFollows: it is a part of a response, and not the last one (P38).
 	partFollows bool
@@ -39,22 +39,24 @@ type pendingACK struct {
 // was sent before an ACK. A NACK of that response is then only logged.
 const maxPendingACKs = 32
 
-// inFlight are the responses whose ACK is pending, at most maxPendingACKs. Their seq rises. The parts
-// of a response (P38) are consecutive, and count as one.
-type inFlight struct {
+// pendingACKs are the responses whose ACK is pending, at most maxPendingACKs. Their seq rises. The
+// parts of a response (P38) are consecutive, and count as one.
+type pendingACKs struct {
 	responses   []pendingACK // oldest first; nil: none
 	changeWaits bool         // a change waits for an ACK: the ACK or NACK wakes the session
 }
 
 // Planned records whether a change of the plan waits for an ACK.
-func (s *Session) Planned(p *Plan) { s.inFlight.changeWaits = s.inFlight.changeWaits || p.changeWaits }
+func (s *Session) Planned(p *Plan) {
+	s.pendingACKs.changeWaits = s.pendingACKs.changeWaits || p.changeWaits
+}
 
-func (in *inFlight) any() bool { return len(in.responses) > 0 }
+func (p *pendingACKs) any() bool { return len(p.responses) > 0 }
 
 // limit forgets the oldest response if there are too many.
-func (in *inFlight) limit() {
+func (p *pendingACKs) limit() {
 	whole := 0
-	for _, f := range in.responses {
+	for _, f := range p.responses {
 		if !f.partFollows {
 			whole++
 		}
@@ -62,27 +64,27 @@ func (in *inFlight) limit() {
 	if whole <= maxPendingACKs {
 		return
 	}
-	first := max(0, slices.IndexFunc(in.responses, func(f pendingACK) bool { return f.beforeACK }))
-	last := first + slices.IndexFunc(in.responses[first:], func(f pendingACK) bool { return !f.partFollows })
-	in.responses = slices.Delete(in.responses, first, last+1)
+	first := max(0, slices.IndexFunc(p.responses, func(f pendingACK) bool { return f.beforeACK }))
+	last := first + slices.IndexFunc(p.responses[first:], func(f pendingACK) bool { return !f.partFollows })
+	p.responses = slices.Delete(p.responses, first, last+1)
 }
 
 // remove takes out response i, which is answered. A client answers in order, so the responses
 // before it are answered as well. In SotW only the answer to the newest one ends the wait.
-func (in *inFlight) remove(i int, v xds.Variant) {
+func (p *pendingACKs) remove(i int, v xds.Variant) {
 	switch {
-	case i == len(in.responses)-1:
-		in.responses = nil
+	case i == len(p.responses)-1:
+		p.responses = nil
 	case v == xds.SotW:
-		in.responses = slices.Delete(in.responses, i, i+1)
+		p.responses = slices.Delete(p.responses, i, i+1)
 	default:
-		in.responses = slices.Delete(in.responses, 0, i+1)
+		p.responses = slices.Delete(p.responses, 0, i+1)
 	}
 }
 
 // includes reports whether a response with a pending ACK includes the name.
-func (in *inFlight) includes(name string) bool {
-	return slices.ContainsFunc(in.responses, func(f pendingACK) bool {
+func (p *pendingACKs) includes(name string) bool {
+	return slices.ContainsFunc(p.responses, func(f pendingACK) bool {
 		_, includes := f.manifest.version(name)
 		return includes
 	})
@@ -102,7 +104,7 @@ func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
 	if f.beforeACK || f.partFollows {
 		return
 	}
-	a.version, a.snapshot = f.manifest.Version, f.of
+	a.version, a.snapshot = f.manifest.Version, f.snapshot
 	if v == xds.SotW {
 		a.versionInfo = cmp.Or(f.manifest.HeartbeatVersion, f.manifest.Version)
 	}
@@ -112,36 +114,36 @@ func (a *acknowledged) accept(f *pendingACK, v xds.Variant) {
 // (P13). In SotW a request without the newest nonce is stale (P12). Any request with that nonce is
 // an ACK or a NACK, even if it changes the list of names.
 func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
-	i := slices.IndexFunc(s.inFlight.responses, func(f pendingACK) bool { return f.seq == seq }) // never 0
-	newest := i >= 0 && i == len(s.inFlight.responses)-1
+	i := slices.IndexFunc(s.pendingACKs.responses, func(f pendingACK) bool { return f.seq == seq }) // never 0
+	newest := i >= 0 && i == len(s.pendingACKs.responses)-1
 	sotw := s.form.Variant == xds.SotW
 	switch {
 	case i < 0 && r.IsNACK:
 		out.Answer = UnknownNonce
 		return
 	case i < 0:
-		if sotw && s.inFlight.any() {
+		if sotw && s.pendingACKs.any() {
 			out.Answer = Stale
 		}
 		return
 	case r.IsNACK:
 		// P19: a late NACK of an earlier response is recorded as well.
 		out.Answer = Nacked
-		s.nacks.nacked(s.inFlight.responses[i].of)
-		s.recordNACK(&s.inFlight.responses[i], s.inFlight.responses[i+1:])
+		s.nacks.nacked(s.pendingACKs.responses[i].snapshot)
+		s.recordNACK(&s.pendingACKs.responses[i], s.pendingACKs.responses[i+1:])
 	case sotw && !newest:
 		out.Answer = Stale
 		return
 	default:
 		out.Answer = Acked
 		s.nacks.lastWasNACK = false
-		s.acked.accept(&s.inFlight.responses[i], s.form.Variant)
+		s.acked.accept(&s.pendingACKs.responses[i], s.form.Variant)
 	}
-	f := &s.inFlight.responses[i]
+	f := &s.pendingACKs.responses[i]
 	if out.Answer == Nacked {
 		out.Rejected = s.rejected(f)
 	}
-	out.Version, out.Gen, out.News = f.manifest.Version, f.of.Gen, f.news
+	out.Version, out.Gen, out.News = f.manifest.Version, f.snapshot.Gen, f.news
 	if !f.beforeACK {
 		out.Progress = f.progress
 	}
@@ -151,12 +153,12 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	if f.news {
 		out.Received = f.manifest.Received
 	}
-	s.inFlight.remove(i, s.form.Variant)
+	s.pendingACKs.remove(i, s.form.Variant)
 }
 
 // rejected is what the response f offered, which the client rejected.
 func (s *Session) rejected(f *pendingACK) *snapshot.Offer {
-	o := &snapshot.Offer{Lineage: f.of.Lineage, Has: s.acceptedGeneration(f.of.Lineage), Of: f.of.Gen, Sub: f.sub}
+	o := &snapshot.Offer{Lineage: f.snapshot.Lineage, Has: s.acceptedGeneration(f.snapshot.Lineage), Of: f.snapshot.Gen, Sub: f.sub}
 	if !s.fullState() {
 		o.Names = f.manifest.names
 	}
@@ -164,17 +166,17 @@ func (s *Session) rejected(f *pendingACK) *snapshot.Offer {
 }
 
 // PendingACK reports whether the client has yet to answer a response.
-func (s *Session) PendingACK() bool { return s.inFlight.any() }
+func (s *Session) PendingACK() bool { return s.pendingACKs.any() }
 
 // WaitsForACK reports whether the next response has to wait for an ACK at now, and until when at
 // most (P19: for ack_timeout). Responses that were sent before an ACK do not extend the wait.
 // Otherwise a client that keeps subscribing would wait for ever.
 func (s *Session) WaitsForACK(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
-	if !s.inFlight.any() {
+	if !s.pendingACKs.any() {
 		return time.Time{}, false
 	}
-	at := s.inFlight.responses[0].at
-	for _, f := range slices.Backward(s.inFlight.responses) {
+	at := s.pendingACKs.responses[0].at
+	for _, f := range slices.Backward(s.pendingACKs.responses) {
 		if !f.beforeACK {
 			at = f.at
 			break
@@ -186,20 +188,20 @@ func (s *Session) WaitsForACK(now time.Time, ackTimeout time.Duration) (time.Tim
 
 // PendingACKSince is when the oldest response with a pending ACK was sent; zero: there is none.
 func (s *Session) PendingACKSince() time.Time {
-	if !s.inFlight.any() {
+	if !s.pendingACKs.any() {
 		return time.Time{}
 	}
-	return s.inFlight.responses[0].at
+	return s.pendingACKs.responses[0].at
 }
 
 // NewestPendingACK is the generation and the version of the newest response with a pending ACK, and
 // the names in it, which the caller must not change; nil for a full-state response.
 func (s *Session) NewestPendingACK() (gen uint64, version string, names []string) {
-	f := &s.inFlight.responses[len(s.inFlight.responses)-1]
+	f := &s.pendingACKs.responses[len(s.pendingACKs.responses)-1]
 	if !s.fullState() {
 		names = f.manifest.names
 	}
-	return f.of.Gen, f.manifest.Version, names
+	return f.snapshot.Gen, f.manifest.Version, names
 }
 
 // AckedVersion is the version that the client acknowledged last, or with which it is in step.

@@ -16,7 +16,7 @@ func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.T.Helper()
 	s := w.s
 	look := NewSurvey()
-	open := look.Unsent(s, w.Cur) || len(s.inFlight.responses) > 0 || s.NacksSomething()
+	open := look.Unsent(s, w.Cur) || len(s.pendingACKs.responses) > 0 || s.NacksSomething()
 	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.NacksSomething() != refusing {
 		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.NacksSomething(), behind, refusing)
 	}
@@ -295,7 +295,7 @@ func acknowledging(t testing.TB, v xds.Variant) func() {
 	var req xds.Request
 	space, frame := make([]pendingACK, 1), new(Manifest)
 	return func() {
-		w.s.inFlight.responses = append(space[:0], pendingACK{seq: w.seq, at: w.Now, manifest: frame})
+		w.s.pendingACKs.responses = append(space[:0], pendingACK{seq: w.seq, at: w.Now, manifest: frame})
 		if err := req.Scan(v, wire, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,8 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 		bodies = append(bodies, weak.Make(&f.body[0]))
 		snapshots = append(snapshots, weak.Make(w.Cur))
 	}
-	if len(w.s.inFlight.responses) != 20 {
-		t.Fatalf("%d unanswered", len(w.s.inFlight.responses))
+	if len(w.s.pendingACKs.responses) != 20 {
+		t.Fatalf("%d unanswered", len(w.s.pendingACKs.responses))
 	}
 	w.plan, w.frame, *w.frames = Plan{}, nil, frames{} // only the session counts
 	runtime.GC()
@@ -346,7 +346,7 @@ func TestP38_PartsAreNotForgotten(t *testing.T) {
 	w.named(all...)
 	w.sub(all...)
 	w.next()
-	if n := len(w.s.inFlight.responses); n != len(all) {
+	if n := len(w.s.pendingACKs.responses); n != len(all) {
 		t.Fatalf("%d parts are known of %d", n, len(all))
 	}
 	for i := range 2 * maxPendingACKs { // they do not wait for the ACK
@@ -357,7 +357,7 @@ func TestP38_PartsAreNotForgotten(t *testing.T) {
 		t.Errorf("the NACK of a part: %v", out.Answer)
 	}
 	whole := 0
-	for _, f := range w.s.inFlight.responses {
+	for _, f := range w.s.pendingACKs.responses {
 		if !f.partFollows {
 			whole++
 		}

@@ -28,15 +28,15 @@ func (s *Session) check() error {
 	// What the client requests is known, and interned values are never nil. Responses are made for the
 	// newest request, unless that is stale (P12), which needs a pending ACK.
 	must(s.sub.requested != nil && s.sub.effective != nil, "a subscription is nil")
-	must(s.sub.requested == s.sub.effective || s.form.Variant == xds.SotW && s.inFlight.any(), "responses are made for another request than the newest, and no ACK is pending")
-	must(s.sub.began || s.delivered.snapshot == nil && !s.inFlight.any(), "something was sent before the first request")
+	must(s.sub.requested == s.sub.effective || s.form.Variant == xds.SotW && s.pendingACKs.any(), "responses are made for another request than the newest, and no ACK is pending")
+	must(s.sub.began || s.delivered.snapshot == nil && !s.pendingACKs.any(), "something was sent before the first request")
 
 	// Pending ACKs are in the order of their nonces, and bounded. The parts of a response are
 	// consecutive, and the last one ends it.
 	whole, last := 0, uint64(0)
-	for i, f := range s.inFlight.responses {
+	for i, f := range s.pendingACKs.responses {
 		must(f.seq > last, "nonce %d follows nonce %d", f.seq, last)
-		must(!f.partFollows || i+1 < len(s.inFlight.responses) && s.inFlight.responses[i+1].of == f.of, "a part of a response is not followed by the next one")
+		must(!f.partFollows || i+1 < len(s.pendingACKs.responses) && s.pendingACKs.responses[i+1].snapshot == f.snapshot, "a part of a response is not followed by the next one")
 		last = f.seq
 		if !f.partFollows {
 			whole++
@@ -45,7 +45,7 @@ func (s *Session) check() error {
 	must(whole <= maxPendingACKs, "%d responses have no ACK", whole)
 
 	// A change waits only for an ACK that is pending (P19).
-	must(!s.inFlight.changeWaits || s.inFlight.any(), "a change waits although no ACK is pending")
+	must(!s.pendingACKs.changeWaits || s.pendingACKs.any(), "a change waits although no ACK is pending")
 
 	// Empty maps are nil. So inStep is a few comparisons, and a session in step holds no names.
 	for name, empty := range map[string]bool{

@@ -26,7 +26,7 @@
 //	forced_names.go  names that the next response includes although nothing changed
 //	resume.go        what the client already has when its stream begins
 //	delivered.go     what the client was sent
-//	acks.go          responses in flight: whether a request is an ACK, a NACK or stale
+//	acks.go          pending ACKs: whether a request is an ACK, a NACK or stale
 //	nacks.go         what the client rejected, and when it is sent again
 //	compare.go       what the client has against what it is to have: changed, removed, pending
 //	plan.go          Next: what to send now, if anything

@@ -94,12 +94,12 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		was = is // P31: such a response cannot say so, and no other answer will come
 	}
 	r := Resource{Name: name}
-	inFlight, nacked := s.inFlight.includes(name), false
+	pending, nacked := s.pendingACKs.includes(name), false
 	if sent := s.delivered.snapshot; sent != nil && was != snapshot.Pending {
 		r.Updated = sent.Received
 	}
 	if was == snapshot.Present {
-		nacked = s.setNacked(&r, had, inFlight)
+		nacked = s.setNacked(&r, had, pending)
 	}
 	if !unanswered {
 		r.Error = s.delivered.error(s.sub.effective, name)
@@ -109,16 +109,16 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		r.NameStatus = StatusNacked
 	case r.Error != nil && !r.Error.Absent():
 		r.NameStatus = StatusReceivedError
-	case was == snapshot.Present && inFlight && acked:
+	case was == snapshot.Present && pending && acked:
 		r.NameStatus = StatusUnknown
-	case was == snapshot.Present && !inFlight:
+	case was == snapshot.Present && !pending:
 		r.NameStatus = StatusAcked
 	case was == snapshot.Absent, was == snapshot.Unresolvable, r.Error != nil:
 		r.NameStatus = StatusDoesNotExist
 	case was == snapshot.Expired:
 		r.NameStatus = StatusUnknown
 	}
-	if was == snapshot.Present && !inFlight && !nacked {
+	if was == snapshot.Present && !pending && !nacked {
 		r.Has = had
 	}
 	switch {
@@ -128,7 +128,7 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 		r.Version = s.form.Version(had)
 	}
 	switch {
-	case inFlight:
+	case pending:
 		r.State = StateStale
 	case nacked:
 		r.State = StateNacked
@@ -144,9 +144,9 @@ func (s *Session) Resource(name string, newest *snapshot.Snapshot, acked bool) (
 
 // setNacked reports whether the client rejected what it was last sent under a name, and sets what
 // that was. A NACK of a full-state response does not say which resource was at fault.
-func (s *Session) setNacked(r *Resource, had *xds.Resource, inFlight bool) bool {
+func (s *Session) setNacked(r *Resource, had *xds.Resource, pending bool) bool {
 	if s.fullState() {
-		if s.nacks.lastWasNACK && !inFlight {
+		if s.nacks.lastWasNACK && !pending {
 			r.Nacked = had
 		}
 		return s.nacks.lastWasNACK
@@ -161,7 +161,7 @@ func (s *Session) setNacked(r *Resource, had *xds.Resource, inFlight bool) bool 
 			same = included && v == had.Version
 			r.NackedIn = n.manifest.Version
 		}
-		if same && !inFlight {
+		if same && !pending {
 			r.Nacked = had
 			if s.form.Variant == xds.Delta {
 				r.NackedVersion = s.form.Version(had)

@@ -106,7 +106,7 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 	if s.fullState() || len(f.manifest.names) == 0 {
 		return
 	}
-	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.of.Gen}
+	r := nackedResponse{names: f.manifest.names, manifest: f.manifest, gen: f.snapshot.Gen}
 	if !f.sub.Wildcard {
 		if r.byAlias = slices.DeleteFunc(slices.Clone(r.names), f.sub.Names.Has); len(r.byAlias) == 0 {
 			r.byAlias = nil
@@ -262,7 +262,7 @@ func (c comparison) sentAgain(names []string) bool {
 func (c comparison) nackedSentAgain() bool {
 	ns := &c.s.nacks
 	if c.s.fullState() {
-		return ns.lastWasNACK && !c.s.inFlight.any() && c.sentAgain(nil) // else it has been sent again
+		return ns.lastWasNACK && !c.s.pendingACKs.any() && c.sentAgain(nil) // else it has been sent again
 	}
 	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return c.sentAgain(r.names) })
 }

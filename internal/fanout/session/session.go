@@ -25,13 +25,13 @@ type Session struct {
 	form  xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
 	limit int                // of a response in bytes (P38); fixed
 
-	sub       subscription // what the client requests
-	forced    forced       // what the next response includes although nothing changed
-	resumed   *resumed     // what the client already had; nil: nothing, or all is answered
-	delivered delivered    // what the client was sent
-	inFlight  inFlight     // responses whose ACK is pending
-	acked     acknowledged // what the client acknowledged
-	nacks     nacks        // what the client rejected
+	sub         subscription // what the client requests
+	forced      forced       // what the next response includes although nothing changed
+	resumed     *resumed     // what the client already had; nil: nothing, or all is answered
+	delivered   delivered    // what the client was sent
+	pendingACKs pendingACKs  // responses whose ACK is pending
+	acked       acknowledged // what the client acknowledged
+	nacks       nacks        // what the client rejected
 }
 
 // New makes the session of a type that has had no request. limit is the size limit of a
@@ -75,15 +75,15 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 	}
 	s.answer(r, seq, &out)
 	if s.form.Variant == xds.SotW {
-		if out.Answer == Stale || s.inFlight.any() {
+		if out.Answer == Stale || s.pendingACKs.any() {
 			return out // P12: a stale request changes nothing. P22 compares with sub.effective later.
 		}
 		s.followList(want)
 	} else {
 		s.followDelta(r, want)
 	}
-	if s.inFlight.changeWaits || s.forced.names != nil || s.delivered.errors != nil || s.delivered.initialResponsePending {
-		out.Wake, s.inFlight.changeWaits = true, false
+	if s.pendingACKs.changeWaits || s.forced.names != nil || s.delivered.errors != nil || s.delivered.initialResponsePending {
+		out.Wake, s.pendingACKs.changeWaits = true, false
 	}
 	return out
 }
@@ -93,7 +93,7 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	f := pendingACK{
 		at: now, sub: s.sub.effective, beforeACK: p.BeforeACK,
-		news: s.hasNews(p, m), progress: p.To.Progress, of: IDOf(p.To),
+		news: s.hasNews(p, m), progress: p.To.Progress, snapshot: IDOf(p.To),
 	}
 	parts := m.Parts
 	if parts == nil {
@@ -101,9 +101,9 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	}
 	for i, part := range parts {
 		f.manifest, f.seq, f.partFollows = part, seq+uint64(i), i+1 < len(parts)
-		s.inFlight.responses = append(s.inFlight.responses, f)
+		s.pendingACKs.responses = append(s.pendingACKs.responses, f)
 	}
-	s.inFlight.limit()
+	s.pendingACKs.limit()
 	s.nacks.dropResent(s.view(p.To), m, s.form.Variant)
 	if p.BeforeACK {
 		s.deliverBeforeACK(p)
@@ -153,7 +153,7 @@ func (s *Session) NothingToSend(p *Plan) {
 	if s.form.Variant == xds.SotW {
 		s.nacks.dropDeleted(s.view(p.To))
 	}
-	if s.inFlight.any() {
+	if s.pendingACKs.any() {
 		return
 	}
 	if !s.nacks.lastWasNACK && s.acked.version != "" {
@@ -178,7 +178,7 @@ func (s *Session) deliver(p *Plan) {
 	}
 	s.delivered.moveTo(p.To, retained)
 	s.nacks.seen = IDOf(p.To)
-	s.inFlight.changeWaits = false
+	s.pendingACKs.changeWaits = false
 	for name := range s.forced.names {
 		if retained[name] == nil && s.answeredBy(p.To, name) {
 			delete(s.forced.names, name)
@@ -250,7 +250,7 @@ func (s *Session) Resumes() bool { return s.sub.resumes }
 // NamesWeight is the weight of the names that the client stated at first or unsubscribed from, and
 // that the session may still hold. It holds them until the client has acknowledged their answer.
 func (s *Session) NamesWeight() int {
-	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.resumed == nil && s.nacks.list == nil && !s.inFlight.any() {
+	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.resumed == nil && s.nacks.list == nil && !s.pendingACKs.any() {
 		s.forced.weight = 0
 	}
 	return s.forced.weight
@@ -259,7 +259,7 @@ func (s *Session) NamesWeight() int {
 // Accepted is the snapshot that the client has all of and acknowledged, if it rejected nothing; nil
 // otherwise. A client that already had all of it is sent nothing to acknowledge (P27).
 func (s *Session) Accepted() *snapshot.Snapshot {
-	if s.inFlight.any() || !s.RemembersNoNACK() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
+	if s.pendingACKs.any() || !s.RemembersNoNACK() || s.delivered.tooLarge != nil || s.delivered.initialResponsePending {
 		return nil
 	}
 	return s.delivered.snapshot

@@ -74,7 +74,7 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.want("a")
 	// An ACK is pending: this is no ACK and gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
-	if out.Answer != Stale || len(w.s.inFlight.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
+	if out.Answer != Stale || len(w.s.pendingACKs.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
 		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
 	}
 	w.want("")
@@ -105,8 +105,8 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 		if err := req.Scan(w.s.form.Variant, request{nack: 1}.wire(w.s.form.Variant), 0); err != nil {
 			t.Fatal(err)
 		}
-		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Answer != UnknownNonce || len(w.s.inFlight.responses) != 1 {
-			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Answer, len(w.s.inFlight.responses))
+		if out := w.s.Request(&req, w.s.sub.requested, 0); out.Answer != UnknownNonce || len(w.s.pendingACKs.responses) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Answer, len(w.s.pendingACKs.responses))
 		}
 		if out := w.send(request{ack: 2, version: "nonsense"}); out.Answer != Acked {
 			t.Fatalf("an old version without error_detail: %v", out.Answer)
@@ -121,13 +121,13 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 	w.want("a")
 	w.send(request{names: []string{"b"}, nonce: 99})
 	w.want("b")
-	if len(w.s.inFlight.responses) != 2 {
-		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.inFlight.responses))
+	if len(w.s.pendingACKs.responses) != 2 {
+		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.pendingACKs.responses))
 	}
 	w.send(request{names: []string{"c"}, ack: 1})
 	w.want("c")
-	if len(w.s.inFlight.responses) != 2 || w.s.inFlight.responses[0].seq != 2 {
-		t.Fatalf("unanswered: %+v", w.s.inFlight.responses)
+	if len(w.s.pendingACKs.responses) != 2 || w.s.pendingACKs.responses[0].seq != 2 {
+		t.Fatalf("unanswered: %+v", w.s.pendingACKs.responses)
 	}
 }
 

@@ -272,7 +272,7 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 			w.Heartbeat(false, "a")
 			w.want("")
 		}
-		if !w.s.inFlight.changeWaits {
+		if !w.s.pendingACKs.changeWaits {
 			t.Error("the answer would not wake the session")
 		}
 		w.Pass(time.Second)
