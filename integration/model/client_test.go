@@ -67,15 +67,15 @@ type clientType struct {
 	version  string // that it accepted last
 
 	// The fields below belong to this stream.
-	nonce   string // of the response that it answered last
-	open    []response
-	ever    map[string]bool   // names that it subscribed to
-	told    map[string]int    // the last sent content, 0 for a removal
-	cause   map[string]int    // how often names may be sent although they are unchanged
-	answers int               // how often the whole content may be, where a response holds everything
-	parted  map[string]bool   // SotW: unsubscribed, perhaps by stale requests only (P12)
-	unsure  map[string]bool   // SotW: subscribed again since; the relay may not have noticed the change
-	resumed map[string]string // initial_resource_versions that no response has replaced yet
+	nonce           string // of the response that it answered last
+	open            []response
+	ever            map[string]bool   // names that it subscribed to
+	told            map[string]int    // the last sent content, 0 for a removal
+	cause           map[string]int    // how often names may be sent although they are unchanged
+	answers         int               // how often the whole content may be, where a response holds everything
+	parted          map[string]bool   // SotW: unsubscribed, perhaps by stale requests only (P12)
+	unsure          map[string]bool   // SotW: subscribed again since; the relay may not have noticed the change
+	initialVersions map[string]string // initial_resource_versions that no response has replaced yet
 	// narrowed are names that it listed when it unsubscribed from the wildcard. The name's own copy
 	// may have differed then. It is sent once, even if it has become equal to the wildcard's
 	// meanwhile.
@@ -131,7 +131,7 @@ func (c *client) connect(ctx context.Context) error {
 	reader.Go(func() { c.read(ctx, receive) })
 	c.end = func() { cancel(); reader.Wait() }
 	for _, t := range c.types {
-		t.began, t.named, t.nonce, t.open, t.nacks, t.resumed = false, false, "", nil, nil, nil
+		t.began, t.named, t.nonce, t.open, t.nacks, t.initialVersions = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
 		t.accepted, t.narrowed = make(map[string]time.Time), make(map[string]bool)
 		t.answered, t.resumes = false, false
@@ -205,9 +205,9 @@ func (c *client) first(t *clientType) {
 		c.request(t, "", t.version, "")
 		return
 	}
-	t.resumed = maps.Clone(t.versions)
+	t.initialVersions = maps.Clone(t.versions)
 	c.tell(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.resumed,
+		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.initialVersions,
 	})
 }
 

@@ -35,7 +35,7 @@ func (c *client) check(w *relayFixture, t *clientType, r response) error {
 	t.answered = true
 	for n, content := range r.items {
 		t.told[n] = content
-		delete(t.resumed, n)
+		delete(t.initialVersions, n)
 		delete(t.unsure, n)
 	}
 	// A name that is answered by itself may be part of a rejected response: the rest follows (P15).
@@ -123,7 +123,7 @@ func (c *client) checkItem(w *relayFixture, t *clientType, r response, n string,
 	if content == 0 && was != 0 && !caused && c.removedTooSoon(w, t, n) {
 		return fmt.Errorf("P36: %s is said to be gone, and the origin removed it just now", n)
 	}
-	if v, resumed := t.resumed[n]; resumed && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
+	if v, resumed := t.initialVersions[n]; resumed && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
 		return fmt.Errorf("P27: %s is sent, and the client resumed with its version", n)
 	}
 	if !told || was != content {

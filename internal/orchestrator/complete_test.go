@@ -33,7 +33,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 			bubble(t, nil, func(w *registryFixture) {
 				other := w.join("web", cds).want("*")
 				state := w.join("web", cds)
-				sub := state.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true})
+				sub := state.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true})
 				state.Request(sub)
 				f := w.feed("web")
 				f.reached()
@@ -108,7 +108,7 @@ func TestP67_TheWildcardIsRequestedLater(t *testing.T) {
 func TestP67_RemovedByTheOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		sub := c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true})
+		sub := c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true})
 		c.Request(sub)
 		f := w.feed("web")
 		f.reached()
@@ -127,7 +127,7 @@ func TestP67_RemovedByTheOrigin(t *testing.T) {
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a")
@@ -160,7 +160,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 		other := w.join("web", cds).want("*")
 		other.alsoRoutes()
 		c := w.join("web", cds)
-		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
 		f := w.feed("web")
 		f.reached()
 		f.part(t, cds, "a", "b")
@@ -179,7 +179,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
-		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
 		w.join("web", eds).want("*")
 		f := w.feed("web")
 		f.reached()

@@ -98,7 +98,7 @@ func keep(t *testing.T, dir string, what ...string) {
 
 func withState(names ...string) *snapshot.Subscription {
 	s := subscription(names...)
-	s.Resumed = true
+	s.Resumes = true
 	return s
 }
 

@@ -67,7 +67,7 @@ func (g *Group) routesMayWait() time.Duration {
 
 // clustersComplete reports whether subscribers see a complete answer to the wildcard of clusters.
 func (g *Group) clustersComplete() bool {
-	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(audience.EverythingResumed)
+	return g.state.Load().Snapshot(xds.ClusterType).AnswersWildcard(audience.EverythingResuming)
 }
 
 // wakeRoutes wakes the subscribers that may wait for clusters, if that has become shorter.
@@ -78,7 +78,7 @@ func (g *Group) wakeRoutes() {
 		return
 	}
 	for ct := range g.subscribers {
-		if ct.joined != nil && ct.joined.RefersToClusters && ct.sub.Resumed && !ct.ended {
+		if ct.joined != nil && ct.joined.RefersToClusters && ct.sub.Resumes && !ct.ended {
 			ct.waker.Wake()
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // resumes has the client request these names with state.
 func (c *testClient) resumes(names ...string) {
-	c.Request(c.Intern(&snapshot.Subscription{Names: xds.NewNameSet(names...), Resumed: true}))
+	c.Request(c.Intern(&snapshot.Subscription{Names: xds.NewNameSet(names...), Resumes: true}))
 }
 
 const rdsType = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
@@ -21,7 +21,7 @@ func TestP67_RoutesWaitForTheWildcard(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		clusters := w.join("web", cds)
 		clusters.SetRoutesWait(snapshot.WildcardWait)
-		clusters.Request(clusters.Intern(&snapshot.Subscription{Wildcard: true, Resumed: true}))
+		clusters.Request(clusters.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
 		routes, fresh, elsewhere := w.join("web", rdsType), w.join("web", rdsType), w.join("other", rdsType)
 		routes.resumes("r")
 		fresh.want("r")

@@ -20,24 +20,24 @@ import (
 
 // Poll is a request that is being answered.
 type Poll struct {
-	w          http.ResponseWriter
-	ctx        context.Context
-	caller     *listener.Caller
-	from       string                  // remote address, for messages
-	node       string                  // its id, once that was read
-	resumed    string                  // version that the client already had, if it is current and was recorded
-	generation uint64                  // of the rules under which the policies admitted it last
-	admit      func() *refusal.Refusal // asks the policies
-	drain      chan struct{}           // closed when the relay drains
-	cut        chan struct{}           // closed when it has to end at once
+	w            http.ResponseWriter
+	ctx          context.Context
+	caller       *listener.Caller
+	from         string                  // remote address, for messages
+	node         string                  // its id, once that was read
+	notedVersion string                  // version that the client already had, if it is current and was recorded
+	generation   uint64                  // of the rules under which the policies admitted it last
+	admit        func() *refusal.Refusal // asks the policies
+	drain        chan struct{}           // closed when the relay drains
+	cut          chan struct{}           // closed when it has to end at once
 
 	// Any goroutine's.
-	told     atomic.Bool                     // to end
-	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
-	mu       sync.Mutex
-	stop     func()                   // ends the reading of its body; nil: it is not read
-	inFlight atomic.Pointer[document] // what is being written
-	since    atomic.Int64             // when that began, UnixNano
+	told    atomic.Bool                     // to end
+	refusal atomic.Pointer[refusal.Refusal] // why it is cut
+	mu      sync.Mutex
+	stop    func()                   // ends the reading of its body; nil: it is not read
+	writing atomic.Pointer[document] // what is being written
+	since   atomic.Int64             // when that began, UnixNano
 }
 
 // tell ends the poll if it waits. It reports whether this is the first call.
@@ -216,9 +216,9 @@ func (s *Server) try(p *Poll, q *request, of *Poller, all bool) (done, current b
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {
-			if p.resumed != a.version && !(q.isNACK && q.nonce == a.version) {
-				p.resumed = a.version // recorded once, however often the poll tries
-				s.pollers.noteResumed(of, a.version, snap)
+			if p.notedVersion != a.version && !(q.isNACK && q.nonce == a.version) {
+				p.notedVersion = a.version // recorded once, however often the poll tries
+				s.pollers.noteCurrentVersion(of, a.version, snap)
 			}
 			of.subscriber.Acked(snap.Gen, snap)
 		}
@@ -262,9 +262,9 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *snapshot.Snapshot, b
 	s.pollers.noteGiven(of, a.version, at)
 	s.setDeadline(p.w, len(body))
 	p.since.Store(time.Now().UnixNano())
-	p.inFlight.Store(a)
+	p.writing.Store(a)
 	sent, err := p.write(body)
-	p.inFlight.Store(nil)
+	p.writing.Store(nil)
 	if err == nil {
 		of.metrics.Responses[telemetry.REST].Inc()
 		of.metrics.Bytes[telemetry.REST].Add(len(body))

@@ -154,7 +154,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	news := make(chan struct{})
 	p.news.Store(&news)
 	if ps.resumes(p, q) {
-		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, Resumed: true, Names: q.sub.Names}
+		p.sub = &snapshot.Subscription{Wildcard: q.sub.Wildcard, Resumes: true, Names: q.sub.Names}
 	}
 	if have := ps.poll(p, false); have != nil {
 		return have, nil
@@ -416,9 +416,9 @@ func (p *Poller) answered(q *request) *subscriber.Nack {
 	return nil
 }
 
-// noteResumed records that a poll came with the current version, which is the version of s. The
-// client may have it from another replica, or from this one before a restart.
-func (ps *pollers) noteResumed(p *Poller, version string, s *snapshot.Snapshot) {
+// noteCurrentVersion records that a poll came with the current version, which is the version of s.
+// The client may have it from another replica, or from this one before a restart.
+func (ps *pollers) noteCurrentVersion(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
@@ -443,14 +443,14 @@ func (ps *pollers) resumes(p *Poller, q *request) bool {
 func (ps *pollers) waitsForNames(p *Poller) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return p.sub.Resumed && p.typ.FullState && p.sent == ""
+	return p.sub.Resumes && p.typ.FullState && p.sent == ""
 }
 
 // setRoutesWait tells the group whether a poll for clusters waits, because the client resumes
 // (P67). a is the answer so far; nil: there is none.
 func (p *Poller) setRoutesWait(waits bool, a *document) {
 	switch {
-	case p.typ.URL != xds.ClusterType || !p.sub.Resumed:
+	case p.typ.URL != xds.ClusterType || !p.sub.Resumes:
 	case !waits:
 		p.subscriber.SetRoutesWait(0)
 	case a == nil:
@@ -463,7 +463,7 @@ func (p *Poller) setRoutesWait(waits bool, a *document) {
 // clustersWait returns how long at most a poll for listeners or routes waits for clusters, because
 // the client resumes (P67); zero or less: it does not wait.
 func (p *Poller) clustersWait(now time.Time) time.Duration {
-	if !p.typ.RefersToClusters || !p.sub.Resumed || now.Sub(p.opened) >= snapshot.WildcardWait {
+	if !p.typ.RefersToClusters || !p.sub.Resumes || now.Sub(p.opened) >= snapshot.WildcardWait {
 		return 0
 	}
 	return p.opened.Add(p.subscriber.RoutesWait()).Sub(now)

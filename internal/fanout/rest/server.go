@@ -195,7 +195,7 @@ func (s *Server) Expire(now time.Time) { s.pollers.expire(now) }
 func (s *Server) Pinned(now time.Time, slow time.Duration, f func(what any, by *Poll, bytes int64)) {
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
-		if a := p.inFlight.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
+		if a := p.writing.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			f(a, p, int64(len(a.body)))
 		}
 	}

@@ -47,7 +47,7 @@ func TestP67_PollsWithStateSubscribeWithState(t *testing.T) {
 	defer g.Mu.Unlock()
 	states := make(map[bool]int)
 	for m := range g.Subscribers {
-		states[m.Subscribed.Resumed]++
+		states[m.Subscribed.Resumes]++
 	}
 	if states[true] != 1 || states[false] != 1 || len(g.Subscribers) != 2 {
 		t.Errorf("%d pollers, by state: %v", len(g.Subscribers), states)

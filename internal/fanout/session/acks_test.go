@@ -208,7 +208,7 @@ func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
 	}
 }
 
-// A client that resumed is sent nothing that comes from the store, whatever else the
+// A client that resumes is sent nothing that comes from the store, whatever else the
 // type has and the origin says (P66).
 func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	for _, v := range variants {

@@ -243,8 +243,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.delivered.initialResponsePending || w.s.resumed != nil || w.s.delivered.snapshot != w.Cur {
-		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.resumed.initial()))
+	if w.s.delivered.initialResponsePending || w.s.clientVersions != nil || w.s.delivered.snapshot != w.Cur {
+		t.Fatalf("not in step: initial response pending %v, %d brought", w.s.delivered.initialResponsePending, len(w.s.clientVersions.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")
@@ -291,9 +291,9 @@ func TestP27_SubscribedAgainIsSent(t *testing.T) {
 	w.want("late")
 }
 
-// The parts of a large delta response are responses of their own (P10, P13, P15), and one response for
-// P19: nothing else is sent before all of them are acknowledged, and only then the client has the
-// version. A NACK of one concerns that part.
+// The parts of a large delta response are responses of their own (P10, P13, P15), and one response
+// for P19: nothing else is sent before all of them are acknowledged, and only then the client has
+// the version. A NACK of one concerns that part.
 func TestP38_Parts(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.cut = w.roomFor("a=33", 2)

@@ -162,9 +162,9 @@ func (c comparison) pending() bool {
 		anyKey(s.delivered.sentBeforeACK, c.differs) || anyKey(s.delivered.errors, c.differs) || c.nackedSentAgain() {
 		return true
 	}
-	if s.resumed != nil {
+	if s.clientVersions != nil {
 		p := planner{c, new(Plan)}
-		if p.addResumed(); len(p.content.Removed) > 0 {
+		if p.addMissedRemovals(); len(p.content.Removed) > 0 {
 			return true
 		}
 	}

@@ -219,6 +219,6 @@ func (s *Session) Copy() *Session {
 	c.delivered.sentBeforeACK, c.delivered.errors = maps.Clone(s.delivered.sentBeforeACK), maps.Clone(s.delivered.errors)
 	c.forced.names, c.forced.retried = maps.Clone(s.forced.names), maps.Clone(s.forced.retried)
 	c.pendingACKs.responses, c.nacks.list = slices.Clone(s.pendingACKs.responses), slices.Clone(s.nacks.list)
-	c.resumed = nil
+	c.clientVersions = nil
 	return &c
 }

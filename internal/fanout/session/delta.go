@@ -23,7 +23,7 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 		if name := string(n); want.Names.Has(name) {
 			s.delivered.subscribed(name, was)
 			s.forced.add(name, byRequest)
-			s.resumed.forget(name)
+			s.clientVersions.forget(name)
 		}
 	}
 	if len(r.Unsubscribe) > 0 {
@@ -42,9 +42,9 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 				delete(s.forced.names, name)
 			}
 		}
-		for name := range s.resumed.initial() {
+		for name := range s.clientVersions.initial() {
 			if !want.Names.Has(name) {
-				s.resumed.forget(name) // the client drops it, and needs it if it requests it again
+				s.clientVersions.forget(name) // the client drops it, and needs it if it requests it again
 			}
 		}
 		s.wildcardEnded(was)
@@ -65,7 +65,7 @@ func (s *Session) unsubscribed(name string) {
 	}
 	s.forced.remove(name, s.delivered.snapshot.Held(name), s.sub.effective.Names)
 	delete(s.delivered.sentBeforeACK, name)
-	delete(s.resumed.initial(), name)
+	delete(s.clientVersions.initial(), name)
 }
 
 // planDelta plans the next delta response: what changed and what is gone (P32), and the forced
@@ -85,7 +85,7 @@ func (p planner) planDelta() {
 		p.addName(name)
 	}
 	p.content.Changed = withoutDuplicates(p.content.Changed)
-	p.addResumed()
+	p.addMissedRemovals()
 	p.addRenewals(names)
 }
 
@@ -181,7 +181,7 @@ func (p planner) addName(name string) {
 // need not be sent (P27). It is sent if the client requested it by an alias since (P23).
 func (p planner) alreadyHas(name string, r *xds.Resource) bool {
 	s := p.s
-	version, stated := s.resumed.initial()[name]
+	version, stated := s.clientVersions.initial()[name]
 	return stated && version == s.form.Version(r) && !s.Type.AlwaysResend &&
 		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == byRequest })
 }

@@ -21,20 +21,20 @@
 //
 // The files, state first, then decisions:
 //
-//	session.go       Session: its parts, requests in, what the caller did with plans
-//	subscription.go  what the client requests: names, wildcard, unsubscribed names
-//	forced_names.go  names that the next response includes although nothing changed
-//	resume.go        what the client already has when its stream begins
-//	delivered.go     what the client was sent
-//	acks.go          pending ACKs: whether a request is an ACK, a NACK or stale
-//	nacks.go         what the client rejected, and when it is sent again
-//	compare.go       what the client has against what it is to have: changed, removed, pending
-//	plan.go          Next: what to send now, if anything
-//	sotw.go          SotW: changes of the list of names, the next response
-//	delta.go         delta: changes of the subscription, the next response
-//	ttl.go           TTLs and heartbeats
-//	content.go       a response's content, the key of shared responses, the manifest
-//	inspect.go       what the client has, for status, CSDS and metrics
+//	session.go          Session: its parts, requests in, what the caller did with plans
+//	subscription.go     what the client requests: names, wildcard, unsubscribed names
+//	forced_names.go     names that the next response includes although nothing changed
+//	client_versions.go  what the client already has when its stream begins
+//	delivered.go        what the client was sent
+//	acks.go             pending ACKs: whether a request is an ACK, a NACK or stale
+//	nacks.go            what the client rejected, and when it is sent again
+//	compare.go          what the client has against what it is to have: changed, removed, pending
+//	plan.go             Next: what to send now, if anything
+//	sotw.go             SotW: changes of the list of names, the next response
+//	delta.go            delta: changes of the subscription, the next response
+//	ttl.go              TTLs and heartbeats
+//	content.go          a response's content, the key of shared responses, the manifest
+//	inspect.go          what the client has, for status, CSDS and metrics
 //
 // # Concurrency
 //

@@ -283,7 +283,7 @@ func (c *modelClient) toggle() {
 	switch {
 	case c.wild && len(c.names) == 0:
 		return // a list without names is another test
-	case len(c.open) > 0, c.s.resumed != nil:
+	case len(c.open) > 0, c.s.clientVersions != nil:
 		return // the session cannot know whether it keeps what is in flight, or what it already had
 	}
 	c.sent = nil

@@ -67,9 +67,9 @@ func (p *Plan) Sends() bool { return p.do == shared || p.do == own }
 // Shared reports whether other sessions may have an equal Key, and then send the same.
 func (p *Plan) Shared() bool { return p.do == shared && !p.Key.sub.Unshared.Load() }
 
-// Next plans what to send of a snapshot now. It changes nothing but the time until which the session
-// waits for names (P67). The caller passes the plan to Planned, and then to Sent, NothingToSend or
-// TooLarge.
+// Next plans what to send of a snapshot now. It changes nothing but the time until which the
+// session waits for names (P67). The caller passes the plan to Planned, and then to Sent,
+// NothingToSend or TooLarge.
 func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 	if !s.sub.began || to == nil {
 		return plan
@@ -120,7 +120,7 @@ func (s *Session) Pending(to *snapshot.Snapshot) bool { return comparison{s, to}
 // inStep reports whether there is nothing to send except what changed since the snapshot that the
 // client was sent.
 func (s *Session) inStep() bool {
-	return s.forced.names == nil && s.forced.retried == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.resumed == nil
+	return s.forced.names == nil && s.forced.retried == nil && s.delivered.sentBeforeACK == nil && s.delivered.errors == nil && s.clientVersions == nil
 }
 
 // isTooLarge reports whether the plan's response was over the size limit before (P38).

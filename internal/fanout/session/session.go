@@ -16,7 +16,7 @@ import (
 //
 //   - forced.names until the next response,
 //   - delivered.sentBeforeACK until the next regular response, or until the origin answers them,
-//   - resumed until the first answers,
+//   - clientVersions until the first answers,
 //   - forced.retried until the origin answers again,
 //   - nacks until a later response includes the names. P15: a rejected response is sent again once
 //     something in it changes, or the origin sends something in it again.
@@ -25,13 +25,13 @@ type Session struct {
 	form  xds.ResourceFormat // the variant, and how the client reads resources (P62: TTLs); fixed
 	limit int                // of a response in bytes (P38); fixed
 
-	sub         subscription // what the client requests
-	forced      forced       // what the next response includes although nothing changed
-	resumed     *resumed     // what the client already had; nil: nothing, or all is answered
-	delivered   delivered    // what the client was sent
-	pendingACKs pendingACKs  // responses whose ACK is pending
-	acked       acknowledged // what the client acknowledged
-	nacks       nacks        // what the client rejected
+	sub            subscription    // what the client requests
+	forced         forced          // what the next response includes although nothing changed
+	clientVersions *clientVersions // what the client already had; nil: nothing, or all is answered
+	delivered      delivered       // what the client was sent
+	pendingACKs    pendingACKs     // responses whose ACK is pending
+	acked          acknowledged    // what the client acknowledged
+	nacks          nacks           // what the client rejected
 }
 
 // New makes the session of a type that has had no request. limit is the size limit of a
@@ -68,7 +68,7 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 		// P11: the first request is answered, whatever nonce and version it carries.
 		s.delivered.initialResponsePending, out.Wake = true, true
 		if s.sub.resumes {
-			s.resume(r)
+			s.readClientVersions(r)
 		}
 		s.sub.follow(want)
 		return out
@@ -173,8 +173,8 @@ func (s *Session) TooLarge(p *Plan) {
 // deliver moves the session to the plan's snapshot.
 func (s *Session) deliver(p *Plan) {
 	retained := s.retained(p.To)
-	if s.resumed != nil {
-		s.resumed.versions = p.pendingVersions
+	if s.clientVersions != nil {
+		s.clientVersions.byName = p.pendingVersions
 	}
 	s.delivered.moveTo(p.To, retained)
 	s.nacks.seen = IDOf(p.To)
@@ -198,7 +198,7 @@ func (s *Session) deliverBeforeACK(p *Plan) {
 	for n, r := range p.answered {
 		put(&s.delivered.sentBeforeACK, n, r)
 		delete(s.forced.names, n)
-		delete(s.resumed.initial(), n)
+		delete(s.clientVersions.initial(), n)
 		if r != nil && s.delivered.error(s.sub.effective, n) != nil {
 			put(&s.delivered.errors, n, nil) // the resource cleared it (P39)
 		}
@@ -218,8 +218,8 @@ func (s *Session) normalize() {
 	nilIfEmpty(&s.forced.retried)
 	nilIfEmpty(&s.delivered.sentBeforeACK)
 	nilIfEmpty(&s.delivered.errors)
-	if s.delivered.snapshot != nil && len(s.resumed.initial()) == 0 {
-		s.resumed = nil
+	if s.delivered.snapshot != nil && len(s.clientVersions.initial()) == 0 {
+		s.clientVersions = nil
 	}
 }
 
@@ -228,8 +228,8 @@ func (s *Session) fullState() bool {
 	return s.form.Variant == xds.SotW && (s.Type.FullState || s.sub.effective.Wildcard)
 }
 
-// LacksNames reports whether the client gets nothing of a snapshot because it uses delta, and a SotW
-// origin told the resources apart by their place (P3).
+// LacksNames reports whether the client gets nothing of a snapshot because it uses delta, and a
+// SotW origin told the resources apart by their place (P3).
 func (s *Session) LacksNames(at *snapshot.Snapshot) bool {
 	return s.form.Variant == xds.Delta && s.sub.effective.Wildcard && at.HasPlaces()
 }
@@ -250,7 +250,7 @@ func (s *Session) Resumes() bool { return s.sub.resumes }
 // NamesWeight is the weight of the names that the client stated at first or unsubscribed from, and
 // that the session may still hold. It holds them until the client has acknowledged their answer.
 func (s *Session) NamesWeight() int {
-	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.resumed == nil && s.nacks.list == nil && !s.pendingACKs.any() {
+	if s.forced.names == nil && s.delivered.sentBeforeACK == nil && s.clientVersions == nil && s.nacks.list == nil && !s.pendingACKs.any() {
 		s.forced.weight = 0
 	}
 	return s.forced.weight

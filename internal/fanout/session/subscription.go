@@ -79,9 +79,9 @@ func (sub *subscription) fromList(r *xds.Request, t *xds.Type) (*snapshot.Subscr
 		if sub.named || t.NoLegacyWildcard {
 			return snapshot.Nothing, !sub.requested.Empty()
 		}
-		return &snapshot.Subscription{Wildcard: true, Resumed: sub.resumesBy(r, xds.SotW)}, !sub.began
+		return &snapshot.Subscription{Wildcard: true, Resumes: sub.resumesBy(r, xds.SotW)}, !sub.began
 	}
-	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumed: sub.resumesBy(r, xds.SotW)}
+	next := &snapshot.Subscription{Wildcard: contains(r.Names, wildcard), Resumes: sub.resumesBy(r, xds.SotW)}
 	var before *xds.NameSet
 	if !r.Known.Empty() { // the list is that of the request before, with names appended
 		before, next.Wildcard = sub.requested.Names, next.Wildcard || sub.requested.Wildcard
@@ -101,7 +101,7 @@ func (sub *subscription) fromDelta(r *xds.Request, t *xds.Type, d *delivered) (*
 	if sub.began && empty {
 		return sub.requested, false
 	}
-	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumed: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names}
+	next := snapshot.Subscription{Wildcard: sub.requested.Wildcard, Resumes: sub.resumesBy(r, xds.Delta), Names: sub.requested.Names}
 	if empty {
 		next.Wildcard = !t.NoLegacyWildcard
 	}

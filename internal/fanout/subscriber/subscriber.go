@@ -65,7 +65,7 @@ type Subscriber interface {
 	SetRoutesWait(wait time.Duration)
 	// RoutesWait is for how long at most listeners and routes wait for clusters of the key. It
 	// takes no lock. When that becomes shorter, the group calls the Wakers of subscribers that
-	// resumed.
+	// resume.
 	RoutesWait() time.Duration
 	// Resubscribe says that the client requested names that the origin could not resolve (P18) or
 	// that do not exist (P25). The group requests them at the origin once more.

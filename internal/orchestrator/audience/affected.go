@@ -32,9 +32,9 @@ func (x *index[M]) changed(prev, next *snapshot.Snapshot, once func(*subscribers
 	// clients that list them as well (P25). A client that resumes waits for the complete answer,
 	// and for what it removes (P67).
 	first := answered(prev) != answered(next)
-	if first || prev.AnswersWildcard(EverythingResumed) != next.AnswersWildcard(EverythingResumed) || next.RemovalsDiffer(prev) {
+	if first || prev.AnswersWildcard(EverythingResuming) != next.AnswersWildcard(EverythingResuming) || next.RemovalsDiffer(prev) {
 		for _, s := range x.wild.list {
-			if first || s.sub.Resumed {
+			if first || s.sub.Resumes {
 				once(s)
 			}
 		}
@@ -127,7 +127,7 @@ func (d *difference) seenBy(sub *snapshot.Subscription, listed bool) bool {
 	if sub.Wildcard {
 		at |= 2
 	}
-	if sub.Resumed {
+	if sub.Resumes {
 		at |= 4
 	}
 	if !d.computed[at] {

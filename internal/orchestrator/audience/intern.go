@@ -8,8 +8,8 @@ import (
 // Everything is the subscription of a wildcard client that lists no name.
 var Everything = &snapshot.Subscription{Wildcard: true}
 
-// EverythingResumed is the subscription of such a client if it resumes.
-var EverythingResumed = &snapshot.Subscription{Wildcard: true, Resumed: true}
+// EverythingResuming is the subscription of such a client if it resumes.
+var EverythingResuming = &snapshot.Subscription{Wildcard: true, Resumes: true}
 
 // Table has one Subscription for each content that a client of a group has. Its references are
 // weak: a subscription that was interned and never used cannot leak. It is safe for concurrent use;
@@ -25,8 +25,8 @@ func (t *Table) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 		return snapshot.Nothing
 	case sub.Equal(Everything): // the most frequent ones are shared by all groups
 		return Everything
-	case sub.Equal(EverythingResumed):
-		return EverythingResumed
+	case sub.Equal(EverythingResuming):
+		return EverythingResuming
 	}
 	h := sub.Names.Sum() << 1
 	if sub.Wildcard {
@@ -37,7 +37,7 @@ func (t *Table) Intern(sub *snapshot.Subscription) *snapshot.Subscription {
 		return have
 	}
 	// A copy, because the caller's may be in the table of another group.
-	own := &snapshot.Subscription{Wildcard: sub.Wildcard, Resumed: sub.Resumed, Names: sub.Names}
+	own := &snapshot.Subscription{Wildcard: sub.Wildcard, Resumes: sub.Resumes, Names: sub.Names}
 	own.Unshared.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {

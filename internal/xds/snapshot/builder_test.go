@@ -29,7 +29,7 @@ func builderWithStored(t *testing.T) (*Builder, *Snapshot) {
 func TestP66_StoredIsStaleUntilItIsAnswered(t *testing.T) {
 	b, s := builderWithStored(t)
 	names := xds.NewNameSet("c", "d")
-	without, with := &Subscription{Wildcard: true, Names: names}, &Subscription{Wildcard: true, Names: names, Resumed: true}
+	without, with := &Subscription{Wildcard: true, Names: names}, &Subscription{Wildcard: true, Names: names, Resumes: true}
 	sees := func(sub *Subscription, name string) Presence {
 		_, is := s.Look(sub, name)
 		return is

@@ -70,8 +70,8 @@ func (e *entry) resource(wildcard bool) **xds.Resource {
 // visible returns the resource that a client with sub receives; nil if none. listed says that
 // sub.Names has its name. A client that resumes gets nothing from the store (P66).
 func (e entry) visible(sub *Subscription, listed bool) *xds.Resource {
-	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.RequestedByAlias(sub.Names)) && !(sub.Resumed && e.wildcard.IsStored())
-	named := e.named.HasBody() && (listed || e.named.RequestedByAlias(sub.Names)) && !(sub.Resumed && e.named.IsStored())
+	wildcard := e.wildcard.HasBody() && (sub.Wildcard || listed || e.wildcard.RequestedByAlias(sub.Names)) && !(sub.Resumes && e.wildcard.IsStored())
+	named := e.named.HasBody() && (listed || e.named.RequestedByAlias(sub.Names)) && !(sub.Resumes && e.named.IsStored())
 	switch {
 	case wildcard && (sub.Wildcard || !named):
 		return e.wildcard
@@ -171,7 +171,7 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*xds.Resource, Presence
 		return r, Present
 	}
 	switch {
-	case sub.Resumed && (e.wildcard.IsStored() || e.named.IsStored()):
+	case sub.Resumes && (e.wildcard.IsStored() || e.named.IsStored()):
 		return nil, Pending // P66: what is stored may be older than what the client has
 	case e.named.IsExpiredMark() && e.named.RequestedByAlias(sub.Names):
 		return e.named, Expired
@@ -205,7 +205,7 @@ func (s *Snapshot) lookWithoutResource(sub *Subscription, name string, listed bo
 // resumes needs a complete answer (P67) that is not from the store (P66). With less, it would
 // delete what it has.
 func (s *Snapshot) AnswersWildcard(sub *Subscription) bool {
-	return s.answered() && (s.Complete || !sub.Resumed)
+	return s.answered() && (s.Complete || !sub.Resumes)
 }
 
 // RemovedByOrigin reports whether the origin removed a name from the wildcard on its open stream.

@@ -17,9 +17,9 @@ type Subscription struct {
 	// Names are the names that the client subscribes to, with or without the wildcard: names of
 	// resources, aliases and globs.
 	Names *xds.NameSet
-	// Resumed: the client stated the versions that it has from an earlier stream. It gets nothing
+	// Resumes: the client stated the versions that it has from an earlier stream. It gets nothing
 	// from the store (P66).
-	Resumed bool
+	Resumes bool
 	// Unshared is a hint and no part of the content: only one client has this value so far. Nothing
 	// that is made for it can be shared.
 	Unshared atomic.Bool
@@ -28,10 +28,10 @@ type Subscription struct {
 // Nothing is the empty subscription.
 var Nothing = &Subscription{}
 
-// NamesWait is how long at most a client that resumes waits for unanswered names (P67). The time starts
-// when anything that the client requests is answered. Listeners and routes wait for full-state
-// responses of clusters for NamesWait at most, or for WildcardWait if the clusters wait for the
-// wildcard. That time starts with the client's first request for the type.
+// NamesWait is how long at most a client that resumes waits for unanswered names (P67). The time
+// starts when anything that the client requests is answered. Listeners and routes wait for
+// full-state responses of clusters for NamesWait at most, or for WildcardWait if the clusters wait
+// for the wildcard. That time starts with the client's first request for the type.
 const (
 	NamesWait    = 5 * time.Second
 	WildcardWait = 15 * time.Second
@@ -41,7 +41,7 @@ const (
 // clusters to a client with s, before the origin has answered anything (P67).
 func (s *Subscription) RoutesWait() time.Duration {
 	switch {
-	case !s.Resumed || s.Empty():
+	case !s.Resumes || s.Empty():
 		return 0
 	case s.Wildcard:
 		return WildcardWait
@@ -54,7 +54,7 @@ func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
 
 // Equal reports whether both have the same content.
 func (s *Subscription) Equal(o *Subscription) bool {
-	return s == o || s.Wildcard == o.Wildcard && s.Resumed == o.Resumed && s.Names.Equal(o.Names)
+	return s == o || s.Wildcard == o.Wildcard && s.Resumes == o.Resumes && s.Names.Equal(o.Names)
 }
 
 // Covers reports whether s covers name, by its list or by the wildcard. It does not look at the

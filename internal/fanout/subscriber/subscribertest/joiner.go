@@ -229,7 +229,7 @@ func (m *Subscriber) SetRoutesWait(wait time.Duration) {
 	m.group.Mu.Lock()
 	var woken []*Subscriber
 	for o := range m.group.Subscribers {
-		if wait < m.routesWait && o.Subscribed != nil && o.Subscribed.Resumed {
+		if wait < m.routesWait && o.Subscribed != nil && o.Subscribed.Resumes {
 			woken = append(woken, o)
 		}
 	}

@@ -7,21 +7,22 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// resumed is what the client already has when its stream begins: initial_resource_versions in
-// delta, version_info in SotW. The session keeps it until everything that the client requests is
-// answered (P67): a relay that has just started may hold only a part of what the origin has. In
-// delta it is also kept until all its versions are answered (P27). A nil pointer has no versions.
-type resumed struct {
-	versions map[string]string // by name; nil in SotW
-	until    time.Time         // until when to wait for names; zero: nothing is answered yet
-	late     bool              // that time is over
+// clientVersions are those that the client already has when its stream begins:
+// initial_resource_versions in delta, version_info in SotW. The session keeps them until everything
+// that the client requests is answered (P67): a relay that has just started may hold only a part of
+// what the origin has. In delta they are also kept until all are answered (P27). A nil pointer has
+// no versions.
+type clientVersions struct {
+	byName map[string]string // nil in SotW
+	until  time.Time         // until when to wait for names; zero: nothing is answered yet
+	late   bool              // that time is over
 }
 
 // RoutesWait returns for how long at most listeners and routes wait for the full-state response of
 // clusters (P67); 0: it can be sent.
 func (s *Session) RoutesWait(to *snapshot.Snapshot) time.Duration {
 	switch c := (comparison{s, to}); {
-	case s.resumed == nil || !s.fullState() || !c.incomplete():
+	case s.clientVersions == nil || !s.fullState() || !c.incomplete():
 		return 0
 	case to.AnswersWildcard(s.sub.effective):
 		return snapshot.NamesWait
@@ -29,32 +30,32 @@ func (s *Session) RoutesWait(to *snapshot.Snapshot) time.Duration {
 	return s.sub.effective.RoutesWait()
 }
 
-// resume reads the versions in a type's first request. An empty version matches nothing, but a
-// removal of that name is still sent.
-func (s *Session) resume(r *xds.Request) {
-	s.resumed = new(resumed)
+// readClientVersions reads the versions in a type's first request. An empty version matches
+// nothing, but a removal of that name is still sent.
+func (s *Session) readClientVersions(r *xds.Request) {
+	s.clientVersions = new(clientVersions)
 	if len(r.Initial) > 0 {
-		s.resumed.versions = make(map[string]string, len(r.Initial))
+		s.clientVersions.byName = make(map[string]string, len(r.Initial))
 	}
 	for _, e := range r.Initial {
-		s.resumed.versions[string(e.Name)] = string(e.Version)
+		s.clientVersions.byName[string(e.Name)] = string(e.Version)
 		s.forced.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
 	}
 }
 
 // initial are the versions that the client stated and that have no response yet.
-func (b *resumed) initial() map[string]string {
-	if b == nil {
+func (v *clientVersions) initial() map[string]string {
+	if v == nil {
 		return nil
 	}
-	return b.versions
+	return v.byName
 }
 
 // forget makes the version of a name match nothing: the client is sent the resource, whatever it
 // has, or its removal.
-func (b *resumed) forget(name string) {
-	if _, is := b.initial()[name]; is {
-		b.versions[name] = ""
+func (v *clientVersions) forget(name string) {
+	if _, stated := v.initial()[name]; stated {
+		v.byName[name] = ""
 	}
 }
 
@@ -62,14 +63,14 @@ func (b *resumed) forget(name string) {
 // response without them it would conclude that the resources are gone (P67).
 func (c comparison) incomplete() bool {
 	sub := c.s.sub.effective
-	switch b := c.s.resumed; {
-	case b == nil:
+	switch versions := c.s.clientVersions; {
+	case versions == nil:
 		return false
 	case sub.Wildcard && !c.to.AnswersWildcard(sub):
 		return true
 	default:
 		_, all := c.originAnswered()
-		return !all && !b.late
+		return !all && !versions.late
 	}
 }
 
@@ -105,35 +106,35 @@ func (c comparison) anyUnanswered() bool {
 // awaitNames tracks how long a client that resumes waits for names. It returns when the wait ends;
 // zero: it does not wait.
 func (c comparison) awaitNames(now time.Time) time.Time {
-	b := c.s.resumed
-	if b == nil || b.late {
+	versions := c.s.clientVersions
+	if versions == nil || versions.late {
 		return time.Time{}
 	}
 	if any, names := c.originAnswered(); names || !any {
 		return time.Time{}
 	}
-	if b.until.IsZero() {
-		b.until = now.Add(snapshot.NamesWait)
+	if versions.until.IsZero() {
+		versions.until = now.Add(snapshot.NamesWait)
 	}
-	if b.late = !now.Before(b.until); b.late {
+	if versions.late = !now.Before(versions.until); versions.late {
 		return time.Time{}
 	}
-	return b.until
+	return versions.until
 }
 
-// addResumed puts removals into the plan: of what the client already had and what is gone (P27). It
-// sets pendingVersions to the versions that stay unanswered. What the origin did not remove itself
-// counts as gone only once everything that the client requests is answered, and the answer to the
-// wildcard is settled (P67).
-func (p planner) addResumed() {
-	if len(p.s.resumed.initial()) == 0 {
+// addMissedRemovals puts removals into the plan: of what the client already had and what is gone
+// (P27). It sets pendingVersions to the versions that stay unanswered. What the origin did not
+// remove itself counts as gone only once everything that the client requests is answered, and the
+// answer to the wildcard is settled (P67).
+func (p planner) addMissedRemovals() {
+	if len(p.s.clientVersions.initial()) == 0 {
 		return
 	}
 	remove := func(name string) { p.content.Removed = append(p.content.Removed, name) }
 	sub := p.s.sub.effective
 	incomplete := p.incomplete()
 	open := incomplete || p.anyUnanswered()
-	for name, version := range p.s.resumed.initial() {
+	for name, version := range p.s.clientVersions.initial() {
 		_, is := p.to.Look(sub, name)
 		elsewhere := is == snapshot.UnderOtherName
 		if elsewhere {
