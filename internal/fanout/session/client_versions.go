@@ -95,12 +95,10 @@ func (c comparison) originAnswered() (any, names bool) {
 // anyUnanswered reports whether a requested name is unanswered. Its answer may be a resource of
 // another name.
 func (c comparison) anyUnanswered() bool {
-	for n := range c.s.sub.effective.Names.All() {
-		if _, is := c.look(n); is == snapshot.Pending {
-			return true
-		}
-	}
-	return false
+	return anyOf(c.s.sub.effective.Names.All(), func(n string) bool {
+		_, is := c.look(n)
+		return is == snapshot.Pending
+	})
 }
 
 // awaitNames tracks how long a client that resumes waits for names. It returns when the wait ends;
@@ -150,12 +148,10 @@ func (p planner) addMissedRemovals() {
 		case !sub.Covers(name):
 			remove(name)
 		case is == snapshot.Absent && !elsewhere && sub.Names.Has(name): // among the changed names already
-		case is == snapshot.Absent && (incomplete || sub.Wildcard && !p.to.Settled) && !p.to.RemovedByOrigin(name):
+		case is == snapshot.Pending, is == snapshot.Absent && (incomplete || sub.Wildcard && !p.to.Settled) && !p.to.RemovedByOrigin(name):
 			put(&p.pendingVersions, name, version)
 		case is == snapshot.Absent:
 			remove(name)
-		case is == snapshot.Pending:
-			put(&p.pendingVersions, name, version)
 		case is == snapshot.Expired:
 			put(&p.pendingVersions, name, "") // the client may drop it before it returns
 		}

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"iter"
+	"maps"
 	"slices"
 
 	"xdsrelay/internal/xds"
@@ -137,9 +139,9 @@ func (c comparison) nowElsewhere(name string) bool {
 }
 
 // mustWait reports whether nothing can be sent yet. A delta client cannot be told of resources
-// without names (P3). A wildcard has no response before the origin
-// answered it. An empty answer counts (P11). From a full-state response that is not complete, the
-// client would conclude that the rest is gone (P30, P67).
+// without names (P3). A wildcard has no response before the origin answered it. An empty answer
+// counts (P11). From a full-state response that is not complete, the client would conclude that the
+// rest is gone (P30, P67).
 func (c comparison) mustWait() bool {
 	s := c.s
 	full := s.fullState()
@@ -158,8 +160,8 @@ func (c comparison) pending() bool {
 	if s.delivered.initialResponsePending && s.sub.effective.Wildcard && c.to.AnswersWildcard(s.sub.effective) {
 		return true
 	}
-	if anyKey(s.forced.names, c.answers) || slices.ContainsFunc(c.candidates(), c.differs) ||
-		anyKey(s.delivered.sentBeforeACK, c.differs) || anyKey(s.delivered.errors, c.differs) || c.nackedSentAgain() {
+	if anyOf(maps.Keys(s.forced.names), c.answers) || slices.ContainsFunc(c.candidates(), c.differs) ||
+		anyOf(maps.Keys(s.delivered.sentBeforeACK), c.differs) || anyOf(maps.Keys(s.delivered.errors), c.differs) || c.nackedSentAgain() {
 		return true
 	}
 	if s.clientVersions != nil {
@@ -198,10 +200,10 @@ func nilIfEmpty[V any](m *map[string]V) {
 	}
 }
 
-// anyKey reports whether f holds for any key.
-func anyKey[V any](m map[string]V, f func(string) bool) bool {
-	for k := range m {
-		if f(k) {
+// anyOf reports whether f holds for any of the names.
+func anyOf(names iter.Seq[string], f func(string) bool) bool {
+	for n := range names {
+		if f(n) {
 			return true
 		}
 	}

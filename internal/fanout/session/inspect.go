@@ -226,12 +226,10 @@ func once(m map[surveyKey]bool, k surveyKey, compute func() bool) bool {
 
 // anyPresent reports whether there is a resource for any requested name.
 func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
-	for name := range s.sub.effective.Names.All() {
-		if _, is := newest.Look(s.sub.effective, name); is == snapshot.Present || is == snapshot.UnderOtherName {
-			return true
-		}
-	}
-	return false
+	return anyOf(s.sub.effective.Names.All(), func(n string) bool {
+		_, is := newest.Look(s.sub.effective, n)
+		return is == snapshot.Present || is == snapshot.UnderOtherName
+	})
 }
 
 // AnyUnanswered reports whether UnansweredNames yields any names. Once the origin has answered all

@@ -64,7 +64,7 @@ func (p planner) planSotW() {
 	switch {
 	case s.fullState():
 		p.do, p.Key = shared, p.key()
-		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || anyKey(s.forced.names, p.answers) || p.nackedSentAgain()
+		p.Key.force = s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective) || anyOf(maps.Keys(s.forced.names), p.answers) || p.nackedSentAgain()
 		// A client that rejected the last set may have applied none of it. So everything in the
 		// next one is new to it (P37).
 		p.Key.allNew = s.delivered.resendAll || s.nacks.lastWasNACK
