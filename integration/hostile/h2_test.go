@@ -105,45 +105,29 @@ func (c *h2) close() {
 
 func (c *h2) flush() error { return c.out.Flush() }
 
-// headers are the header fields of a gRPC call.
-func (c *h2) headers(path string, more ...hpack.HeaderField) []byte {
-	c.block.Reset()
-	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "relay"},
-		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-	}, more...) {
-		_ = c.enc.WriteField(f) // writes to memory
-	}
-	return c.block.Bytes()
-}
-
-// open opens a stream.
-func (c *h2) open(path string, end bool, more ...hpack.HeaderField) uint32 {
+// open opens a stream for a gRPC call.
+func (c *h2) open(path string) uint32 {
 	id := c.next
 	c.next += 2
-	block := c.headers(path, more...)
-	first := block[:min(len(block), 16<<10)]
-	block = block[len(first):]
-	_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(block) == 0, EndStream: end})
-	for len(block) > 0 {
-		part := block[:min(len(block), 16<<10)]
-		block = block[len(part):]
-		_ = c.fr.WriteContinuation(id, len(block) == 0, part)
+	c.block.Reset()
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "relay"},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	} {
+		_ = c.enc.WriteField(f) // writes to memory
 	}
+	_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true})
 	return id
 }
 
 // message sends a gRPC message.
 func (c *h2) message(id uint32, body []byte) {
-	c.data(id, append(prefix(len(body), false), body...))
+	c.data(id, append(prefix(len(body)), body...))
 }
 
 // prefix is the prefix of a gRPC message.
-func prefix(n int, compressed bool) []byte {
+func prefix(n int) []byte {
 	p := make([]byte, 5)
-	if compressed {
-		p[0] = 1
-	}
 	binary.BigEndian.PutUint32(p[1:], uint32(n))
 	return p
 }
@@ -156,23 +140,15 @@ func (c *h2) data(id uint32, b []byte) {
 	}
 }
 
-// raw appends a frame of any type, with or without a payload.
-func (c *h2) raw(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
-	_ = c.fr.WriteRawFrame(t, flags, id, payload)
-}
-
 // flood opens connections and sends batches of frames as fast as it can. It counts one hit per
 // batch.
-func (a *assault) flood(addr string, conns int, how reading, begin func(c *h2), batch func(c *h2) (hits int)) {
+func (a *assault) flood(addr string, conns int, batch func(c *h2) (hits int)) {
 	a.each(conns, func(int) error {
-		c, err := a.dial(addr, how)
+		c, err := a.dial(addr, discards)
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		if begin != nil {
-			begin(c)
-		}
 		for a.ctx.Err() == nil {
 			n := batch(c)
 			if err := c.flush(); err != nil {

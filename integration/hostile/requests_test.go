@@ -49,9 +49,9 @@ func halfRequests(a *assault) {
 		}
 		defer c.close()
 		for range 10 {
-			id := c.open(deltaPath, false)
+			id := c.open(deltaPath)
 			granted := c.granted.Load()
-			c.data(id, prefix(size+1, false))
+			c.data(id, prefix(size+1))
 			if c.flush() != nil {
 				return nil
 			}
@@ -75,8 +75,8 @@ func halfRequests(a *assault) {
 
 // hugeRequests announce a size over request_bytes.
 func hugeRequests(a *assault) {
-	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
-		c.data(c.open(deltaPath, false), append(prefix(64<<20, false), make([]byte, 10_000)...))
+	a.flood(a.XDS, a.size, func(c *h2) int {
+		c.data(c.open(deltaPath), append(prefix(64<<20), make([]byte, 10_000)...))
 		return 1
 	})
 }
@@ -124,8 +124,8 @@ func slowRequests(a *assault) {
 		defer c.close()
 		var ids []uint32
 		for range 100 {
-			id := c.open(deltaPath, false)
-			c.data(id, prefix(len(body), false))
+			id := c.open(deltaPath)
+			c.data(id, prefix(len(body)))
 			ids = append(ids, id)
 		}
 		for i := 0; i < len(body)-1 && a.ctx.Err() == nil; i++ {
@@ -217,7 +217,7 @@ func (a *assault) requests(each int, request func(i, n int) []byte) {
 		}
 		defer c.close()
 		for n := range each {
-			c.message(c.open(deltaPath, false), request(i, n))
+			c.message(c.open(deltaPath), request(i, n))
 			if c.flush() != nil {
 				return nil
 			}
@@ -279,7 +279,7 @@ func neverReading(a *assault) {
 			if n%2 == 0 {
 				cluster = "hostile"
 			}
-			c.message(c.open(deltaPath, false), ask("stuck", cluster))
+			c.message(c.open(deltaPath), ask("stuck", cluster))
 		}
 		if c.flush() == nil {
 			a.hit(10)
