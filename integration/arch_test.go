@@ -65,7 +65,7 @@ var layers = map[string]place{
 	},
 	"internal/upstream": {
 		[]string{"internal/upstream/adsclient", "internal/upstream/connections", "internal/upstream/filesource",
-			"internal/upstream/suspects",
+			"internal/upstream/suspects", "internal/upstream/timing",
 			"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
 		"it passes Updates to a Sink, and does not depend on their use",
 	},
@@ -73,6 +73,7 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/xds/snapshot"},
 		"a conversation is a function of state, message and time: it needs no transport, metric or log",
 	},
+	"internal/upstream/timing": {nil, "a wait does not depend on what waits"},
 	"internal/upstream/suspects": {
 		[]string{"internal/xds", "internal/xds/snapshot"},
 		"what is excluded is a function of the results of trials",
@@ -144,7 +145,7 @@ var layers = map[string]place{
 	},
 	"internal/orchestrator": {
 		[]string{"internal/orchestrator/audience", "internal/orchestrator/content", "internal/orchestrator/history", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing",
-			"internal/aggregator", "internal/upstream", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/store"},
+			"internal/aggregator", "internal/upstream", "internal/upstream/timing", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/store"},
 		"it joins the packages of layer 1, and higher layers read it",
 	},
 
@@ -217,7 +218,7 @@ var layers = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},

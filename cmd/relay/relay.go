@@ -27,6 +27,7 @@ import (
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/upstream/connections"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -134,7 +135,7 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, lo
 	u := &cfg.Upstream
 	o := upstream.Options{
 		FirstAnswerTimeout: u.FirstAnswerTimeout, SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly,
-		Backoff: upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
+		Backoff: timing.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
 		Metrics: m, Tracer: t, Log: log,
 	}
 	variant := xds.Delta

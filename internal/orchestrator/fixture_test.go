@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -81,7 +82,7 @@ func (s *feedSink) Update(ctx context.Context, u snapshot.Update) (changed bool,
 
 func (f *feed) Suspended() []upstream.Suspended  { return nil }
 func (f *feed) Current() *upstream.CurrentOrigin { return nil }
-func (f *feed) FrequentEnds() *upstream.Ends     { return nil }
+func (f *feed) FrequentEnds() *timing.Ends       { return nil }
 func (f *feed) Excluding() bool                  { return f.excluding.Load() }
 func (f *feed) SetMetrics(*telemetry.Key)        {}
 

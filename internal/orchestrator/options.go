@@ -8,6 +8,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -55,7 +56,7 @@ type Source interface {
 	// the relay finds out whether it is so (P68).
 	Excluding() bool
 	// FrequentEnds returns the ends of the stream if it ends again and again; nil: it does not.
-	FrequentEnds() *upstream.Ends
+	FrequentEnds() *timing.Ends
 	// SetMetrics is called before Run, and k is released after it.
 	SetMetrics(k *telemetry.Key)
 	// Run serves until ctx ends. It returns an error only if the sink did.

@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -52,7 +53,7 @@ type Status struct {
 	// it (P68).
 	Suspended []upstream.Suspended
 	// FrequentEnds are those of the upstream streams that end again and again.
-	FrequentEnds []upstream.Ends
+	FrequentEnds []timing.Ends
 	// Refusal is why clients are refused; nil: no client is refused.
 	Refusal *refusal.Refusal
 }

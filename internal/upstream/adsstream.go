@@ -17,6 +17,7 @@ import (
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/connections"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -56,12 +57,13 @@ func newADSStream(s *stream, cs grpc.ClientStream, c *connections.Connection) *a
 		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: s.at.Variant,
 		conversation: adsclient.New(s.at.Variant, adsclient.Options{
 			Domain:                    s.at.Domain,
+			ContentVersions:           s.at.ContentVersions,
 			Node:                      s.node,
 			SetNodeOnFirstMessageOnly: opts.SetNodeOnFirstMessageOnly,
 			Newest:                    s.Newest,
 			LastVersions:              s.lastVersions,
 			MaxRequestBytes:           s.at.MaxRequestBytes,
-			NACKDelay:                 func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
+			NACKDelay:                 func(repeats int) time.Duration { return opts.Backoff.Delay(repeats, timing.UpTo) },
 			MinNACKDelay:              opts.Backoff.Base,
 		}),
 		written: make(chan struct{}, 1), received: make(chan incoming), decisions: make(chan adsclient.Decision, 1),
@@ -95,7 +97,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 	}
 	a.conversation.SetInterest(interest, again)
 	var merge <-chan time.Time // the changed interest waits until then
-	var pause requestPause
+	var pause timing.RequestPause
 	silent := time.NewTicker(a.stream.client.opts.FirstAnswerTimeout)
 	defer silent.Stop()
 	for writing := false; ; {
@@ -120,7 +122,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 			return context.Cause(ctx)
 		case <-a.stream.InterestChanged():
 			if merge == nil {
-				merge = time.After(pause.next(time.Now()))
+				merge = time.After(pause.Next(time.Now()))
 			}
 		case <-merge:
 			merge = nil

@@ -25,7 +25,8 @@ func (e attemptEnd) reason() telemetry.Reconnect {
 
 // failed reports whether the attempt is a failure, of the key and of the origin (P53, P54, P56). A
 // stream that ended before any response failed, even with status OK. There are two exceptions while
-// the origin responds to other streams: a suspect may be the cause, or the origin had nothing to send.
+// the origin responds to other streams: a suspect may be the cause, or the origin had nothing to
+// send.
 func (e attemptEnd) failed() bool {
 	excused := e.opened && e.others && (e.suspected || !e.held)
 	return !e.responded && !excused

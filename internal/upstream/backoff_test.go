@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -89,7 +90,7 @@ func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
 
 func addressOf(name string) string { return "passthrough:///" + name }
 
-var steep = Backoff{Base: 4 * time.Second, Max: 30 * time.Second}
+var steep = timing.Backoff{Base: 4 * time.Second, Max: 30 * time.Second}
 
 // reopens ends a stream. It returns the next stream and the time until it was opened.
 func (f *fakeOrigin) reopens(s *fakeStream) (*fakeStream, time.Duration) {
@@ -282,8 +283,8 @@ func (n *inMemory) remove(name string) {
 	delete(n.at, name)
 }
 
-// An origin may be behind a proxy that accepts connections and ends all streams, each after a while.
-// From the start one key a second tries, and the first response releases the others.
+// An origin may be behind a proxy that accepts connections and ends all streams, each after a
+// while. From the start one key a second tries, and the first response releases the others.
 func TestP54_AnOriginBehindAProxyThatAccepts(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		const keys = 100
@@ -364,22 +365,4 @@ func TestP54_ProbesOfAKeyBackOff(t *testing.T) {
 		}
 		jittered(t, "probing", steep.Max, waits)
 	})
-}
-
-func TestP54_FullJitterThatGrowsToItsBound(t *testing.T) {
-	b := Backoff{Base: time.Second, Max: 30 * time.Second}
-	most := func(d time.Duration) time.Duration { return d }
-	for failures, want := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 5: 16, 6: 30, 1000: 30} {
-		if got := b.delay(failures, most); got != want*time.Second {
-			t.Errorf("after %d failures at most %v, want %v", failures, got, want*time.Second)
-		}
-	}
-	low, high := time.Hour, time.Duration(0)
-	for range 1000 {
-		d := b.delay(4, upTo)
-		low, high = min(low, d), max(high, d)
-	}
-	if low > time.Second || high < 7*time.Second || high > 8*time.Second {
-		t.Errorf("of 1000 delays up to 8s the least is %v, the largest %v", low, high)
-	}
 }

@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
 	"xdsrelay/internal/telemetry"
@@ -19,19 +21,22 @@ import (
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/filesource"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
 // Options of a Client. A zero value means the default, except for Origins.
 type Options struct {
-	// Origins in the order of preference of all keys; at least one.
+	// Origins in the order of preference; at least one.
 	Origins []OriginOptions
+	// Order of each key, given the Origins; nil: all keys have the order of Origins.
+	Order func(origins []*Origin) Order
 	// FirstAnswerTimeout is how long a stream may be open without any response
 	// before it is counted and shown as silent. 10 s.
 	FirstAnswerTimeout time.Duration
 	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
 	SetNodeOnFirstMessageOnly bool
-	Backoff                   Backoff // 1 s, 30 s
+	Backoff                   timing.Backoff // 1 s, 30 s
 	// Dialer connects to gRPC origins. Nil means over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
@@ -49,6 +54,8 @@ type OriginOptions struct {
 	// Address is a gRPC target, or file: and an absolute directory.
 	Address string
 	TLS     *connections.TLSFiles // nil: plaintext
+	// Credentials replace TLS; nil: they do not.
+	Credentials credentials.TransportCredentials
 	// Balance over what the target resolves to: round_robin (also if empty) or
 	// pick_first.
 	Balance string
@@ -66,6 +73,11 @@ type OriginOptions struct {
 	Keepalive      Keepalive
 	// StreamsPerConnection to a gRPC origin. 100.
 	StreamsPerConnection int
+	// Member says that the origin is another relay of the cluster: see AddMember.
+	Member bool
+	// ContentVersions: the origin makes the versions of resources from their content, as this relay
+	// does (P61). A stream lists all that is held, whoever sent it.
+	ContentVersions bool
 }
 
 // Keepalive configures HTTP/2 pings on connections to gRPC origins: 6 min, 10 s.
@@ -77,6 +89,11 @@ type Client struct {
 	origins []*Origin // in the order of the options
 	order   Order
 	opened  atomic.Uint64 // streams so far
+
+	mu      sync.Mutex
+	start   func(*Origin)                  // starts a member; nil before Run
+	waiting []*Origin                      // the members that Run starts
+	members map[*Origin]context.CancelFunc // those that are started
 }
 
 // New makes a client. It starts nothing. It reads certificates once, and fails if
@@ -96,15 +113,27 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins have the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := newOrigin(o, opts.Metrics.Origin(o.Name), opts.Log.With("origin", o.Name))
-		var err error
-		if s.transport, err = newTransport(o, &c.opts, s); err != nil {
-			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
+		s, err := c.newOrigin(o, opts.Metrics.Origin(o.Name))
+		if err != nil {
+			return nil, err
 		}
 		c.origins = append(c.origins, s)
 	}
 	c.order = fixedOrder(c.origins)
+	if opts.Order != nil {
+		c.order = opts.Order(c.origins)
+	}
 	return c, nil
+}
+
+// newOrigin makes an origin; o is complete.
+func (c *Client) newOrigin(o OriginOptions, metrics *telemetry.Origin) (*Origin, error) {
+	s := newOrigin(o, metrics, c.opts.Log.With("origin", o.Name))
+	var err error
+	if s.transport, err = newTransport(o, &c.opts, s); err != nil {
+		return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
+	}
+	return s, nil
 }
 
 // newTransport makes a directory or a gRPC origin, depending on the address.
@@ -166,6 +195,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	g.Go(func() error { return c.runMembers(ctx) })
 	return g.Wait()
 }
 

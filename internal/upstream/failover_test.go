@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -204,7 +205,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 // A new key starts at an origin that is not away.
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, xds.Delta, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{Backoff: timing.Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
 	r.fail(r.client.origins[0])
 	_, sink := r.stream(named(rds, "a"))
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
@@ -246,8 +247,8 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	sink.Until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
 }
 
-// One key at a time probes an origin, however many prefer it, until a probe succeeds. Then maxProbes
-// keys at a time do. The outage and its end are logged once each.
+// One key at a time probes an origin, however many prefer it, until a probe succeeds. Then
+// timing.MaxProbes keys at a time do. The outage and its end are logged once each.
 func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
@@ -270,10 +271,10 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	}
 	open := []*fakeStream{first.serve(1)}
 	open[0].send(answer)
-	for range maxProbes {
+	for range timing.MaxProbes {
 		open = append(open, first.serve(1))
 	}
-	if n := len(at.probes.places); n != maxProbes {
+	if n := at.probes.Running(); n != timing.MaxProbes {
 		t.Errorf("%d keys probe", n)
 	}
 	for _, s := range open[1:] {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"xdsrelay/internal/upstream/connections"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -159,7 +160,7 @@ type relay struct {
 	wg     sync.WaitGroup
 }
 
-var quick = Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+var quick = timing.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // startRelay runs a client of the origins.
 func startRelay(t *testing.T, v xds.Variant, o Options, addresses ...string) *relay {
@@ -178,7 +179,7 @@ func newRelay(t *testing.T, v xds.Variant, o Options, addresses ...string) *rela
 	for i := range o.Origins {
 		o.Origins[i].Variant = v
 	}
-	if o.Backoff == (Backoff{}) {
+	if o.Backoff == (timing.Backoff{}) {
 		o.Backoff = quick
 	}
 	if o.dialEvery == 0 && o.Dialer == nil {

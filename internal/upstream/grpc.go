@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/upstream/connections"
 	"xdsrelay/internal/upstream/filesource"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -51,6 +52,9 @@ func newGRPCOrigin(o OriginOptions, opts *Options, s *Origin) (*grpcOrigin, erro
 	creds, certs, err := o.TLS.Credentials(o.Name, opts.Metrics, opts.Log)
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
+	}
+	if o.Credentials != nil {
+		creds = o.Credentials
 	}
 	switch o.Balance {
 	case "":
@@ -165,7 +169,7 @@ func (o *grpcOrigin) Faults() []filesource.Fault {
 	return []filesource.Fault{out}
 }
 
-func (o *grpcOrigin) WaitBeforeRetry(ctx context.Context, d time.Duration) { sleep(ctx, d) }
+func (o *grpcOrigin) WaitBeforeRetry(ctx context.Context, d time.Duration) { timing.Sleep(ctx, d) }
 
 // errFull: the origin takes no more streams on this connection.
 var errFull = errors.New("origin accepts no more streams on this connection")
@@ -225,8 +229,8 @@ func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel
 	return cs, err
 }
 
-// endings records in an attempt that the origin ended the stream by its own status: by trailers, not
-// by a lost connection, GOAWAY or RST_STREAM (P68). gRPC tells only a stats handler.
+// endings records in an attempt that the origin ended the stream by its own status: by trailers,
+// not by a lost connection, GOAWAY or RST_STREAM (P68). gRPC tells only a stats handler.
 type endings struct{}
 
 // endedByOrigin is the key of the context value, an *atomic.Bool.

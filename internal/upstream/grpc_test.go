@@ -21,6 +21,7 @@ import (
 
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/connections"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -118,8 +119,8 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
 }
 
-// New names go upstream merged. While they keep coming, the stream sends at most one request in each
-// pause, however many changes there are (P52).
+// New names go upstream merged. While they keep coming, the stream sends at most one request in
+// each pause, however many changes there are (P52).
 func TestP52_NewNamesGoMerged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
@@ -139,8 +140,8 @@ func TestP52_NewNamesGoMerged(t *testing.T) {
 				requests++
 			}
 		}
-		// The first six take less than a pause of maxPause each.
-		if most := 6 + int(time.Since(began)/maxPause); requests > most {
+		// The first six take less than a pause of timing.MaxPause each.
+		if most := 6 + int(time.Since(began)/timing.MaxPause); requests > most {
 			t.Errorf("%d requests in %v, at most %d are allowed", requests, time.Since(began), most)
 		}
 	})
@@ -149,7 +150,7 @@ func TestP52_NewNamesGoMerged(t *testing.T) {
 func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
-		r := startRelay(t, v, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
+		r := startRelay(t, v, Options{Backoff: timing.Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
 		stream, sink := r.stream(named(cds, "a"))
 		f.next().got(ask(v, "CDS", "a"))
 		stream.SetInterest(sink.Want(all(cds)))
@@ -379,7 +380,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		var log levels
-		r := startRelay(t, v, Options{Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
+		r := startRelay(t, v, Options{Backoff: timing.Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
 		r.stream(named(rds, "a"))
 		s := f.next()
 		s.request()

@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Order says which origins a key uses, and which it prefers (P56). Safe for concurrent use; it never
-// blocks.
+// Order says which origins a key uses, and which it prefers (P56). Safe for concurrent use; it
+// never blocks.
 type Order interface {
 	// Origins returns the origins of a key, the most preferred first; at least one. The caller must
 	// not change the slice. changed is closed once the key may have another list; nil: it never has.
@@ -29,8 +29,8 @@ func (s *Source) origins() []*Origin {
 	return order
 }
 
-// firstOrigin is the origin to start with. That is the origin of the key's first Source, or else the
-// most preferred one that is not known to be away.
+// firstOrigin is the origin to start with. That is the origin of the key's first Source, or else
+// the most preferred one that is not known to be away.
 func (s *Source) firstOrigin(ctx context.Context) *Origin {
 	if at := s.first.awaitOther(ctx, nil); at != nil {
 		return at
@@ -53,16 +53,27 @@ func (s *Source) triedOrigins() map[*Origin]bool {
 	return maps.Clone(s.tried)
 }
 
+// failingSince is when the first attempt since the last response failed.
+func (s *Source) failingSince() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing
+}
+
 // nextOrigin is the origin to use after this one failed: the most preferred one where this key has
-// not failed, else the next in the order. Origins that are known to be away do not count. If there is
-// no other, it is the same one. The key's first Source chooses for the second.
-func (s *Source) nextOrigin(at *Origin) *Origin {
+// not failed, else the next in the order. Origins that are known to be away do not count. If there
+// is no other, it is the same one. The key's first Source chooses for the second. If something is
+// held, a key that prefers members keeps to them for directAfter.
+func (s *Source) nextOrigin(at *Origin, holds bool) *Origin {
 	if s.follows() {
 		return at
 	}
 	now, tried, order := time.Now(), s.triedOrigins(), s.origins()
 	i := slices.Index(order, at) // -1: it left the order
-	others := slices.DeleteFunc(slices.Concat(order[i+1:], order[:max(i, 0)]), func(o *Origin) bool { return o.knownAway(now) })
+	keepToMembers := holds && order[0].Member && now.Before(s.failingSince().Add(directAfter))
+	others := slices.DeleteFunc(slices.Concat(order[i+1:], order[:max(i, 0)]), func(o *Origin) bool {
+		return o.knownAway(now) || keepToMembers && !o.Member
+	})
 	for _, o := range order {
 		if !tried[o] && slices.Contains(others, o) {
 			return o
@@ -105,8 +116,8 @@ func (c *CurrentOrigin) get() (at *Origin, ended bool, changed <-chan struct{}) 
 	return c.at, c.ended, c.changed
 }
 
-// awaitOther waits until the origin differs from at, and returns it. It returns nil if the Source or
-// ctx ended first.
+// awaitOther waits until the origin differs from at, and returns it. It returns nil if the Source
+// or ctx ended first.
 func (c *CurrentOrigin) awaitOther(ctx context.Context, at *Origin) *Origin {
 	for {
 		other, ended, changed := c.get()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -19,9 +20,10 @@ type Origin struct {
 	transport     transport
 	metrics       *telemetry.Origin
 	log           *slog.Logger
-	probes        *probeLimiter
+	probes        *timing.Probes
 
-	streams atomic.Int64 // open
+	streams  atomic.Int64 // open
+	draining atomic.Bool  // a member that drains
 
 	// opens paces the streams of keys of which something is held; nil: the origin is a directory.
 	opens *rate.Limiter
@@ -57,7 +59,7 @@ type Origin struct {
 
 func newOrigin(o OriginOptions, metrics *telemetry.Origin, log *slog.Logger) *Origin {
 	return &Origin{
-		OriginOptions: o, metrics: metrics, log: log, probes: newProbeLimiter(), changed: make(chan struct{}),
+		OriginOptions: o, metrics: metrics, log: log, probes: timing.NewProbes(), changed: make(chan struct{}),
 		rejected: make(rejections), unasked: make(map[xds.TypeURL]struct{}),
 	}
 }
@@ -106,8 +108,8 @@ func (s *Origin) disconnected() {
 	s.ready = false
 }
 
-// responded records an attempt's first response. It ends the origin's silence, if no stream is silent.
-// A silent stream that reopens and stays silent continues the same silence.
+// responded records an attempt's first response. It ends the origin's silence, if no stream is
+// silent. A silent stream that reopens and stays silent continues the same silence.
 func (s *Origin) responded() {
 	s.reached(1)
 	s.mu.Lock()
@@ -130,8 +132,8 @@ func (s *Origin) respondedEnded() {
 	s.respondedAt = time.Now()
 }
 
-// responds reports whether the origin responds to streams. Streams that ended just now count, because
-// they are opened again within reopenWithin.
+// responds reports whether the origin responds to streams. Streams that ended just now count,
+// because they are opened again within reopenWithin.
 func (s *Origin) responds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,10 +147,10 @@ const logAwayEvery = time.Minute
 // unreachable records that no connection can be made, or that the directory cannot be read.
 func (s *Origin) unreachable(err error) { s.ended(attemptEnd{}, err, time.Now()) }
 
-// ended records how an attempt or a dial ended. since is when it began, or when its stream was opened.
-// If the origin was reached after that, the failure does not make it away. ended logs the failure if
-// the origin was not away before, or is away for another reason. It returns the number of failures
-// for enter.
+// ended records how an attempt or a dial ended. since is when it began, or when its stream was
+// opened. If the origin was reached after that, the failure does not make it away. ended logs the
+// failure if the origin was not away before, or is away for another reason. It returns the number
+// of failures for enter.
 func (s *Origin) ended(e attemptEnd, err error, since time.Time) (failures uint64) {
 	s.metrics.Reconnect(e.reason())
 	now := time.Now()
@@ -199,14 +201,15 @@ const (
 	opensPerSecond = 200         // of keys of which something is held
 )
 
-// enter waits until a key may open a stream at the origin (P54). Keys do not dial: they wait until the
-// kept connection is ready. One key each second tries an origin that is away although the connection
-// is ready. paced: something of the key is held, so it can wait for its turn among other keys. Then it
-// also waits while no stream has a response, because the origin may be behind a proxy that ends all
-// streams. A silent stream ends this wait.
+// enter waits until a key may open a stream at the origin (P54). Keys do not dial: they wait until
+// the kept connection is ready. One key each second tries an origin that is away although the
+// connection is ready. paced: something of the key is held, so it can wait for its turn among other
+// keys. Then it also waits while no stream has a response, because the origin may be behind a proxy
+// that ends all streams. A silent stream ends this wait.
 //
-// enter returns an error if the origin is away and failed again since the number of failures in seen,
-// which it updates. That counts as a failed attempt of the key. If seen is nil, enter goes on waiting.
+// enter returns an error if the origin is away and failed again since the number of failures in
+// seen, which it updates. That counts as a failed attempt of the key. If seen is nil, enter goes on
+// waiting.
 func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
 	if s.opens == nil {
 		return nil
@@ -245,8 +248,8 @@ func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
 	}
 }
 
-// backSince returns when the origin came back last, zero if it was never away. changed is closed when
-// it comes back, and at each failure.
+// backSince returns when the origin came back last, zero if it was never away. changed is closed
+// when it comes back, and at each failure.
 func (s *Origin) backSince() (at time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,19 +5,19 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// probe asks an origin that the key prefers to the one in use (P56). It sends the key's requests on a
-// stream of its own, and ACKs the responses but keeps them back. Once every type was answered, the
-// stream becomes the key's and the responses are applied. The goroutines of the stream's attempt own
-// it, except the fields that say otherwise.
+// probe asks an origin that the key prefers to the one in use (P56). It sends the key's requests on
+// a stream of its own, and ACKs the responses but keeps them back. Once every type was answered,
+// the stream becomes the key's and the responses are applied. The goroutines of the stream's
+// attempt own it, except the fields that say otherwise.
 type probe struct {
 	end      context.CancelCauseFunc // ends the attempt
 	ended    chan struct{}           // closed when the attempt has ended
@@ -38,14 +38,15 @@ type keptResponse struct {
 }
 
 // probeTimeout ends a probe without progress, because other keys wait for its place. Progress is an
-// answer for a further type, or that bytes of a response arrive: a large one may take long on a slow
-// path.
+// answer for a further type, or that bytes of a response arrive: a large one may take long on a
+// slow path.
 const probeTimeout = 10 * time.Second
 
 var errIncomplete = errors.New("origin did not answer all types of the probe")
 
-// seekPreferred ends the stay at an origin once a preferred one answers a probe, or once the origin is
-// no longer in the key's order. The key's second stream follows the first one to its origin instead.
+// seekPreferred ends the stay at an origin once a preferred one answers a probe, or once the origin
+// is no longer in the key's order. The key's second stream follows the first one to its origin
+// instead.
 func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end context.CancelCauseFunc) {
 	if other := s.first.awaitOther(stay, at); other != nil {
 		end(&move{to: other, reason: telemetry.Switched})
@@ -65,8 +66,8 @@ func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end contex
 	}
 }
 
-// probeAll probes the origins that the key prefers to at, until one answers, the key prefers others,
-// or stay ends.
+// probeAll probes the origins that the key prefers to at, until one answers, the key prefers
+// others, or stay ends.
 func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Origin, changed <-chan struct{}, end context.CancelCauseFunc) {
 	until, stop := context.WithCancel(stay)
 	var probes sync.WaitGroup
@@ -74,6 +75,12 @@ func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Or
 	defer stop()
 	for _, p := range preferred {
 		delay := s.probeDelay(p)
+		if p.Member {
+			delay = settleAfter
+			if at.draining.Load() {
+				delay = 0
+			}
+		}
 		probes.Go(func() {
 			stream, ok := s.probe(ctx, until, p, delay)
 			if !ok {
@@ -103,11 +110,11 @@ func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Or
 func (s *Source) probe(ctx, stay context.Context, at *Origin, delay time.Duration) (*stream, bool) {
 	warned := false
 	for failures, wait := 0, delay; ; {
-		sleep(stay, wait)
+		timing.Sleep(stay, wait)
 		if !s.awaitInterest(stay) {
 			return nil, false
 		}
-		leave, err := at.probes.enter(stay)
+		leave, err := at.probes.Enter(stay)
 		if err != nil {
 			return nil, false
 		}
@@ -124,13 +131,13 @@ func (s *Source) probe(ctx, stay context.Context, at *Origin, delay time.Duratio
 			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.Name, "types", missing)
 		}
 		failures++
-		wait = s.client.opts.Backoff.delay(failures, upTo)
+		wait = s.client.opts.Backoff.Delay(failures, timing.UpTo)
 	}
 }
 
 // probeOnce probes an origin once. It returns the stream once all types were answered; nil if the
-// origin is a directory, which is read again. Otherwise it returns why the probe ended, and the types
-// that were not answered.
+// origin is a directory, which is read again. Otherwise it returns why the probe ended, and the
+// types that were not answered.
 func (s *Source) probeOnce(ctx, stay context.Context, at *Origin) (_ *stream, missing []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	p := &probe{end: end, ended: make(chan struct{}), ready: make(chan struct{}), promoted: make(chan struct{}), covered: make(map[typePart]bool)}
@@ -186,9 +193,9 @@ func (s *stream) run(ctx context.Context, wait time.Duration) error {
 	return p.err
 }
 
-// promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted is
-// true, the stream has to be opened again after that: the other origin added a resource to a wildcard
-// meanwhile, and in delta this origin does not say that it does not have it.
+// promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted
+// is true, the stream has to be opened again after that: the other origin added a resource to a
+// wildcard meanwhile, and in delta this origin does not say that it does not have it.
 func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 	p := s.probing.Swap(nil)
 	s.interest.notify() // the key's stream carries more
@@ -240,9 +247,9 @@ func (p *probe) missing(i *snapshot.Interest) (out []typePart) {
 	return out
 }
 
-// knownOnly is what a probe carries of the interest: what is known of the types of which something is
-// held. What no origin has answered is not among it, because it may end the stream (P68). If nothing
-// is held, the probe carries everything.
+// knownOnly is what a probe carries of the interest: what is known of the types of which something
+// is held. What no origin has answered is not among it, because it may end the stream (P68). If
+// nothing is held, the probe carries everything.
 func (s *Source) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 	out := new(snapshot.Interest)
 	if i == nil {
@@ -306,48 +313,6 @@ func (s *Source) probeDelay(at *Origin) time.Duration {
 		return 0
 	}
 	b := s.client.opts.Backoff
-	bound := Backoff{Base: 8 * b.Base, Max: 20 * b.Max}.delay(n, func(d time.Duration) time.Duration { return d })
-	return bound/2 + upTo(bound/2)
-}
-
-// maxProbes is how many keys at a time probe an origin that answered the last probe. The origin sends
-// each of them all that the key wants.
-const maxProbes = 16
-
-// probeLimiter admits keys to probe an origin, first come, first served: one at a time until a probe
-// succeeds, then maxProbes (P56). Safe for concurrent use.
-type probeLimiter struct {
-	places    chan struct{} // has an element for each probe
-	next      chan struct{} // has an element while a key waits for a place, or probes alone
-	succeeded atomic.Bool   // the last probe did
-}
-
-func newProbeLimiter() *probeLimiter {
-	return &probeLimiter{places: make(chan struct{}, maxProbes), next: make(chan struct{}, 1)}
-}
-
-// enter waits for a place, and returns how to leave it. It returns an error if ctx ended first.
-func (t *probeLimiter) enter(ctx context.Context) (leave func(succeeded bool), err error) {
-	select {
-	case t.next <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	select {
-	case t.places <- struct{}{}:
-	case <-ctx.Done():
-		<-t.next
-		return nil, context.Cause(ctx)
-	}
-	alone := !t.succeeded.Load()
-	if !alone {
-		<-t.next
-	}
-	return func(succeeded bool) {
-		t.succeeded.Store(succeeded)
-		<-t.places
-		if alone {
-			<-t.next
-		}
-	}, nil
+	bound := timing.Backoff{Base: 8 * b.Base, Max: 20 * b.Max}.Delay(n, func(d time.Duration) time.Duration { return d })
+	return bound/2 + timing.UpTo(bound/2)
 }

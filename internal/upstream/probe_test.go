@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -49,8 +49,8 @@ func (s *fakeStream) ends() {
 	}
 }
 
-// A probe sends the key's requests, acknowledges the answers and keeps them back. Once every type is
-// answered, its stream becomes the key's. Clients see only differences.
+// A probe sends the key's requests, acknowledges the answers and keeps them back. Once every type
+// is answered, its stream becomes the key's. Clients see only differences.
 func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -105,8 +105,8 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 	})
 }
 
-// What the other origin added to a wildcard during the probe is not listed by the probe. In delta the
-// stream is opened again, so that the preferred origin can say that it does not have it.
+// What the other origin added to a wildcard during the probe is not listed by the probe. In delta
+// the stream is opened again, so that the preferred origin can say that it does not have it.
 func TestP56_AddedDuringTheProbe(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
@@ -242,7 +242,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 		stream.SetInterest(sink.Want())
 		probe.ends()
 		b.ends()
-		r.until("the end of the probe", func() bool { return len(r.client.origins[0].probes.places) == 0 })
+		r.until("the end of the probe", func() bool { return r.client.origins[0].probes.Running() == 0 })
 		if len(first.streams) > 0 {
 			t.Error("the first origin is probed though nothing is wanted")
 		}
@@ -314,89 +314,10 @@ func (r *relay) counted(series string) (n int) {
 	return n
 }
 
-// Keys are admitted in order of arrival: one at a time until a probe succeeds, then maxProbes.
-func TestP56_ProbesAreLetInInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newProbeLimiter()
-		type admitted struct {
-			key   int
-			leave func(bool)
-		}
-		in := make(chan admitted, 100)
-		for i := range 40 {
-			go func() {
-				if leave, err := q.enter(t.Context()); err == nil {
-					in <- admitted{i, leave}
-				}
-			}()
-			synctest.Wait() // to fix their order
-		}
-		next := 0
-		var open []func(bool)
-		entered := func(n int) {
-			t.Helper()
-			synctest.Wait()
-			var got []int
-			for len(in) > 0 {
-				a := <-in
-				got, open = append(got, a.key), append(open, a.leave)
-			}
-			slices.Sort(got)
-			for i, key := range got {
-				if key != next+i {
-					t.Fatalf("%v were admitted, want %d next", got, next)
-				}
-			}
-			if next += n; len(got) != n {
-				t.Fatalf("%v were admitted, want %d", got, n)
-			}
-		}
-		leave := func(succeeded bool) {
-			open[0](succeeded)
-			open = open[1:]
-		}
-		entered(1)
-		leave(false)
-		entered(1)
-		leave(true)
-		entered(maxProbes)
-		leave(true)
-		leave(true)
-		entered(2)
-		for range maxProbes - 1 { // admitted keys stay
-			leave(false)
-		}
-		entered(1)
-	})
-}
-
-// A key that stops waiting does not take a place from another key.
-func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
-	q := newProbeLimiter()
-	leave, err := q.enter(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 3 {
-		if _, err := q.enter(gone); err == nil {
-			t.Fatal("two probe at a time")
-		}
-	}
-	leave(false)
-	if _, err := q.enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(q.places) != 1 {
-		t.Errorf("%d probe", len(q.places))
-	}
-}
-
 // If an origin answers and fails soon after the return, later probes wait longer. A return that
 // lasts resets that.
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
-	b := Backoff{Base: time.Second, Max: 30 * time.Second}
+	b := timing.Backoff{Base: time.Second, Max: 30 * time.Second}
 	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewSource(testKey, nil, newTestSink(), nil)
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
@@ -429,7 +350,7 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	const base = 50 * time.Millisecond
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, xds.Delta, Options{Backoff: Backoff{Base: base, Max: base}}, first.address, second.address)
+	r := startRelay(t, xds.Delta, Options{Backoff: timing.Backoff{Base: base, Max: base}}, first.address, second.address)
 	_, sink, b := r.failOver(first, second, named(rds, "a"))
 	b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B"}}})
 	sink.from(t, rds, second.address)

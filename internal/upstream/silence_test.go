@@ -76,8 +76,8 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 	})
 }
 
-// A stream is not silent while its answer arrives slowly. The status says how much has arrived. Whole
-// responses to other streams of the connection are no sign of its answer.
+// A stream is not silent while its answer arrives slowly. The status says how much has arrived.
+// Whole responses to other streams of the connection are no sign of its answer.
 func TestP57_AnArrivingAnswerIsNoSilence(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")

@@ -11,6 +11,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/suspects"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -59,6 +60,9 @@ type Status struct {
 	Carried *snapshot.Interest
 }
 
+// reopenWithin bounds the wait after a stream that had a response (P54).
+const reopenWithin = time.Second
+
 // Source keeps one key subscribed at an origin, for as long as the key lives. It chooses the
 // origin, reconnects, and goes to another origin when one fails.
 type Source struct {
@@ -80,13 +84,15 @@ type Source struct {
 	// mu protects the fields below.
 	mu           sync.Mutex
 	newest       *snapshot.Interest
-	cells        []*interestCell  // one for each stream
-	suspects     suspects.List    // at the origin in use (P68)
-	trying       bool             // tryExcluded runs
-	failures     int              // in a row, for the backoff
-	tried        map[*Origin]bool // where an attempt failed since the last response
-	shortReturns map[*Origin]int  // returns in a row that did not last
-	ends         streamEnds       // of the key's streams
+	cells        []*interestCell   // one for each stream
+	suspects     suspects.List     // at the origin in use (P68)
+	trying       bool              // tryExcluded runs
+	failures     int               // in a row, for the backoff
+	tried        map[*Origin]bool  // where an attempt failed since the last response
+	failing      time.Time         // when the first of these attempts failed
+	shortReturns map[*Origin]int   // returns in a row that did not last
+	ends         timing.StreamEnds // of the key's streams
+	endsAt       *Origin           // of the last of them
 
 	// Run's goroutine owns the fields below.
 	lastVersions adsclient.LastVersions // of the origin in use
@@ -94,10 +100,10 @@ type Source struct {
 }
 
 // NewSource makes a Source of a key. The node is the representative's encoded node, including the
-// relay's client features (P58). first is nil for the key's first Source. The second one has a sink of
-// its own, and uses the origin that the first one uses, so that a wildcard and names never come from
-// different origins (P50). Once the first one has ended it chooses its origin itself. NewSource starts
-// nothing.
+// relay's client features (P58). first is nil for the key's first Source. The second one has a sink
+// of its own, and uses the origin that the first one uses, so that a wildcard and names never come
+// from different origins (P50). Once the first one has ended it chooses its origin itself.
+// NewSource starts nothing.
 func (c *Client) NewSource(key xds.Key, node []byte, sink Sink, first *CurrentOrigin) *Source {
 	id := key.String()
 	if first == nil {
@@ -156,8 +162,8 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
-// it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error is
-// the sink's. It ends the Source, as the end of ctx does.
+// it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error
+// is the sink's. It ends the Source, as the end of ctx does.
 func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *move, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
@@ -210,7 +216,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 			inARow++
 		}
 		if inARow >= at.MaxFailures {
-			if to := s.nextOrigin(at); to != at {
+			if to := s.nextOrigin(at, stream.holdsAny()); to != at {
 				level := slog.LevelInfo
 				if at.isAway() { // which is logged once, and not for each key
 					level = slog.LevelDebug
@@ -237,25 +243,28 @@ func (s *Source) succeeded() {
 	clear(s.tried)
 }
 
-// ended counts and logs the end of an attempt. It reports whether that is a failure, and how long to
-// wait before the next attempt.
+// ended counts and logs the end of an attempt. It reports whether that is a failure, and how long
+// to wait before the next attempt.
 func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected bool) (failed bool, wait time.Duration) {
-	wait = upTo(reopenWithin)
+	wait = timing.UpTo(reopenWithin)
 	e, at := stream.ended(err, suspected), stream.at
 	failed = e.failed()
 	first, away, blocked := false, at.isAway(), at.isBlocked()
 	s.mu.Lock()
 	if e.opened && stream.serves() && !away {
-		s.ends.add(at, err, time.Now())
+		s.ends.Add(at.Name, err, time.Now())
+		s.endsAt = at
 	}
 	if failed {
-		first = len(s.tried) == 0
+		if first = len(s.tried) == 0; first {
+			s.failing = time.Now()
+		}
 		s.tried[at] = true
 		if blocked { // the next attempt waits in Origin.enter
-			wait = upTo(s.client.opts.dialEvery / 10)
+			wait = timing.UpTo(s.client.opts.dialEvery / 10)
 		} else {
 			s.failures++
-			wait = s.client.opts.Backoff.delay(s.failures, upTo)
+			wait = s.client.opts.Backoff.Delay(s.failures, timing.UpTo)
 		}
 	}
 	s.mu.Unlock()
@@ -278,4 +287,16 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 func (st *Status) Repeats(was *Status) bool {
 	return st.Err != nil && was.Err != nil && st.Err.Error() == was.Err.Error() &&
 		st.Failed == was.Failed && st.Origin == was.Origin && st.Carried == nil && was.Carried == nil
+}
+
+// FrequentEnds returns the ends of the key's stream if it ended 5 times or more within the last
+// minute. Nil: it did not, or the origin is away. Any goroutine.
+func (s *Source) FrequentEnds() *timing.Ends {
+	s.mu.Lock()
+	at, out := s.endsAt, s.ends.Frequent(time.Now())
+	s.mu.Unlock()
+	if out != nil && at.isAway() {
+		return nil
+	}
+	return out
 }

@@ -15,8 +15,8 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// transport is how an Origin is reached. Its constructors start nothing and check what can be checked
-// without a network.
+// transport is how an Origin is reached. Its constructors start nothing and check what can be
+// checked without a network.
 type transport interface {
 	// Run runs as long as Client.Run. It watches files, or keeps a connection and closes idle
 	// ones. It calls connected and unreachable of the Origin. It returns when all goroutines
@@ -162,8 +162,8 @@ func holds(p snapshot.Part) bool {
 	return p.Answered()
 }
 
-// ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of an
-// attempt that did not reach the origin is counted already: see Origin.unreachable.
+// ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of
+// an attempt that did not reach the origin is counted already: see Origin.unreachable.
 func (s *stream) ended(err error, suspected bool) attemptEnd {
 	e := attemptEnd{opened: s.status.Connected, responded: s.status.Responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
 	if e.opened {
@@ -305,7 +305,8 @@ func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, er
 		p.cover(typePart{u.Type, u.Wildcard}, s.carriedNow())
 		return false, nil
 	}
-	u.Origin, u.Domain = s.at.Name, s.at.Domain
+	u.Origin, u.Domain, u.Relayed = s.at.Name, s.at.Domain, s.at.Member
+	u.Partial = u.Partial && !u.Relayed
 	was := s.sink.Newest(u.Type)
 	changed, err = s.sink.Update(ctx, u)
 	switch {

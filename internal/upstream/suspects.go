@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/upstream/suspects"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds/snapshot"
 )
 
@@ -25,7 +26,7 @@ const (
 // suspected returns the suspects for which the origin may have ended the stream: those of a stream
 // that the origin ended by its own status, soon after a request.
 func (s *stream) suspected() (out []suspects.Suspect) {
-	if !s.status.Connected || !s.endedByOrigin.Load() || time.Since(s.addedAt) > suspectWithin {
+	if s.at.Member || !s.status.Connected || !s.endedByOrigin.Load() || time.Since(s.addedAt) > suspectWithin {
 		return nil
 	}
 	for _, t := range s.carriedNow().Types {
@@ -42,8 +43,8 @@ func (s *stream) suspected() (out []suspects.Suspect) {
 	return slices.DeleteFunc(out, s.suspects.Passed)
 }
 
-// exclude makes the key's stream go on without these suspects. It reports whether tryExcluded has to
-// be started.
+// exclude makes the key's stream go on without these suspects. It reports whether tryExcluded has
+// to be started.
 func (s *Source) exclude(these []suspects.Suspect) (start bool) {
 	s.log.Warn("upstream stream goes on without what the origin has not answered: the origin ended two streams in a row",
 		"subscriptions", len(these))
@@ -84,8 +85,8 @@ func (t *trial) opened() {
 	time.AfterFunc(suspectWithin, func() { t.end(errPassed) }) // no effect once the trial has ended
 }
 
-// nextTrial returns the next trial. If none is due, it returns nil, and for how long. It returns false
-// if nothing is excluded any more.
+// nextTrial returns the next trial. If none is due, it returns nil, and for how long. It returns
+// false if nothing is excluded any more.
 func (s *Source) nextTrial(back time.Time) (next *suspects.Trial, wait time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,14 +133,14 @@ func (s *Source) tryExcluded(ctx context.Context, at *Origin, seen uint64, end c
 		} else if failed, _ := s.ended(ctx, stream, err, false); failed {
 			// Nothing else is left of the key, so trials are its attempts.
 			if inARow++; inARow >= at.MaxFailures {
-				if to := s.nextOrigin(at); to != at {
+				if to := s.nextOrigin(at, true); to != at {
 					end(&move{to: to, reason: telemetry.Switched})
 					return
 				}
 			}
 		}
 		seen = stream.seen
-		sleep(ctx, trialPause)
+		timing.Sleep(ctx, trialPause)
 	}
 }
 
@@ -148,7 +149,7 @@ func (s *Source) settle(stream *stream, err error) {
 	r := suspects.Result{Passed: errors.Is(err, errPassed), Ended: stream.status.Connected && stream.endedByOrigin.Load(), Err: err}
 	s.mu.Lock()
 	left, culprit := s.suspects.Settle(stream.trial.Trial, r, time.Now(), func(failures int) time.Duration {
-		return s.client.opts.Backoff.delay(failures, upTo)
+		return s.client.opts.Backoff.Delay(failures, timing.UpTo)
 	})
 	s.mu.Unlock()
 	if left {

@@ -150,8 +150,9 @@ func (p *pickyOrigin) follows(t *testing.T, sink *testSink, typ xds.TypeURL, nam
 	}
 }
 
-// An origin ends the stream because of a type that it does not know. Who asked first does not matter:
-// clients with other types are served, and the type is the key's problem until no client wants it.
+// An origin ends the stream because of a type that it does not know. Who asked first does not
+// matter: clients with other types are served, and the type is the key's problem until no client
+// wants it.
 func TestP68_AnUnknownType(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		p, other := n.picky("one", "SRDS"), n.origin("two")
@@ -274,8 +275,8 @@ func TestP68_P53_NothingElseIsLeft(t *testing.T) {
 	})
 }
 
-// If the first keys ask only for a type that the origin does not know, the origin counts as away. Keys
-// that come then return soon from the next origin.
+// If the first keys ask only for a type that the origin does not know, the origin counts as away.
+// Keys that come then return soon from the next origin.
 func TestP68_P56_TheFirstKeysAskForAnUnknownType(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		n.picky("one", "SRDS")
@@ -300,8 +301,8 @@ func TestP68_P56_TheFirstKeysAskForAnUnknownType(t *testing.T) {
 	})
 }
 
-// Only a request that adds something makes the end of a stream suspicious. A client that drops names
-// does not.
+// Only a request that adds something makes the end of a stream suspicious. A client that drops
+// names does not.
 func TestP68_DroppedNamesAreNoRequestWithSuspects(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -324,8 +325,8 @@ func TestP68_DroppedNamesAreNoRequestWithSuspects(t *testing.T) {
 	})
 }
 
-// The end of a trial drops no do_not_cache resources: what it brought returns to the key's stream, and
-// the others are that stream's.
+// The end of a trial drops no do_not_cache resources: what it brought returns to the key's stream,
+// and the others are that stream's.
 func TestP68_P63_TrialsDropNothing(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		p := n.picky("one", "bad")

@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 	"xdsrelay/internal/xdstest"
@@ -41,12 +42,12 @@ type feed struct {
 	sink upstream.Sink
 
 	suspended []upstream.Suspended
-	ends      *upstream.Ends
+	ends      *timing.Ends
 }
 
 func (f *feed) Suspended() []upstream.Suspended  { return f.suspended }
 func (f *feed) Current() *upstream.CurrentOrigin { return nil }
-func (f *feed) FrequentEnds() *upstream.Ends     { return f.ends }
+func (f *feed) FrequentEnds() *timing.Ends       { return f.ends }
 func (f *feed) Excluding() bool                  { return false }
 func (f *feed) SetMetrics(*telemetry.Key)        {}
 func (f *feed) SetInterest(*snapshot.Interest)   {}

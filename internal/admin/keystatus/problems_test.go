@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -68,7 +69,7 @@ func TestP68_SuspendedSubscriptionsOfAKey(t *testing.T) {
 			{Type: eds, Names: []string{"a", "b"}, Count: 9, Since: since, Err: errors.New("no a, Bearer abcdefghijkl")},
 			{Type: "acme.Thing", Since: since, Err: errors.New("unknown type")},
 		}
-		f.ends = &upstream.Ends{Origin: "one", Count: 7, Since: since, Err: errors.New("EOF")}
+		f.ends = &timing.Ends{Origin: "one", Count: 7, Since: since, Err: errors.New("EOF")}
 		k := w.Keys()[0]
 		equal(t, "suspended", len(k.Suspended), 2)
 		equal(t, "names", k.Suspended[0].String(), "the origin ends each stream with EDS a, b and more: no a, Bearer [redacted]")

@@ -41,7 +41,10 @@ type Conversation interface {
 // Options of a Conversation.
 type Options struct {
 	Domain string // the origins whose versions count (P55)
-	Node   []byte // the encoded node (P58)
+	// ContentVersions: the origin makes versions from the content (P61), so those of all that is held
+	// count, whoever sent it. Delta only.
+	ContentVersions bool
+	Node            []byte // the encoded node (P58)
 	// SetNodeOnFirstMessageOnly sends the node once per stream instead of in each request (P58).
 	SetNodeOnFirstMessageOnly bool
 	// Newest returns the newest snapshot of a type, nil if none.

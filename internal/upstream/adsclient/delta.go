@@ -87,8 +87,8 @@ func (d *delta) room(t *typeState) int {
 // first encodes a stream's first request for a type. It lists the held versions (P55). A resource
 // without a version of this origin is listed with an empty one, so that the origin still reports
 // its removal. The smallest held resource has an empty version too, so that a working origin
-// answers. Names that do not fit follow in later requests; versions that do not fit are left out
-// (P59).
+// answers; an origin with ContentVersions is a relay, which answers anyway. Names that do not fit
+// follow in later requests; versions that do not fit are left out (P59).
 func (d *delta) first(t *typeState) *Request {
 	snap := d.Newest(t.typ.URL)
 	part := t.wanted.part(snap)
@@ -101,7 +101,10 @@ func (d *delta) first(t *typeState) *Request {
 	}
 	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
-		if last.otherOrigins.Has(res.Name) {
+		switch {
+		case d.ContentVersions:
+			version = res.Version.String()
+		case last.otherOrigins.Has(res.Name):
 			version = ""
 		}
 		list(res.Name, version, res.Size())
@@ -111,7 +114,9 @@ func (d *delta) first(t *typeState) *Request {
 			list(name, "", 0)
 		}
 	}
-	requestSmallest(held)
+	if !d.ContentVersions {
+		requestSmallest(held)
+	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	o := splitFirst(t.wanted, held, d.room(t))
 	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}

@@ -72,8 +72,10 @@ func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part snapsh
 	if last == nil || last.domain != p.Domain || last.wildcard != wildcard || other {
 		last = &lastAccepted{domain: p.Domain, wildcard: wildcard}
 		var names []string
-		for res := range part.Resources {
-			names = append(names, res.Name)
+		if !p.ContentVersions {
+			for res := range part.Resources {
+				names = append(names, res.Name)
+			}
 		}
 		last.otherOrigins = xds.NewNameSet(names...)
 		p.LastVersions[typ] = last

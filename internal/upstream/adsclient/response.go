@@ -30,8 +30,10 @@ type Decision struct {
 	// unasked: the response does not answer a new stream. The relay asked for that answer (P55), and
 	// the origin need not have changed anything. So such an answer sends clients nothing again (P15,
 	// P33).
-	unasked      bool
-	otherOrigins *xds.NameSet // held names for which this origin has sent no version
+	unasked bool
+	// contentVersions are the Options' ContentVersions.
+	contentVersions bool
+	otherOrigins    *xds.NameSet // held names for which this origin has sent no version
 }
 
 // Wanted reports whether anything of the type is still subscribed to. Otherwise an accepted
@@ -55,7 +57,7 @@ func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (De
 	}
 	t.applying = true
 	t.unanswered.answered(r)
-	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0, unasked: t.answered}
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneNACKed: t.nacks == 0, unasked: t.answered, contentVersions: p.ContentVersions}
 	if last := p.LastVersions[r.TypeURL]; last != nil && last.domain == p.Domain {
 		d.otherOrigins = last.otherOrigins
 	}
@@ -196,7 +198,15 @@ func (d Decision) newVersion(v xds.Variant, raw *xds.ParsedResource, r *xds.Resp
 	if v == xds.SotW {
 		return r.Version != d.acceptedVersion
 	}
-	return held == nil || raw.OriginVersion != held.OriginVersion
+	return held == nil || raw.OriginVersion != d.versionOf(held)
+}
+
+// versionOf is the version under which the origin knows a held resource.
+func (d Decision) versionOf(held *xds.Resource) string {
+	if d.contentVersions {
+		return held.Version.String()
+	}
+	return held.OriginVersion
 }
 
 // absence says which held resources a response removes by leaving them out (P65).
@@ -277,7 +287,7 @@ func renews(v xds.Variant, raw *xds.ParsedResource, r *xds.Response, held *xds.R
 		return false
 	}
 	if v == xds.Delta || raw.OriginVersion != "" {
-		return raw.OriginVersion == held.OriginVersion
+		return raw.OriginVersion == d.versionOf(held)
 	}
 	return d.noneNACKed || r.Version == d.acceptedVersion
 }

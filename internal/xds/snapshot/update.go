@@ -14,6 +14,8 @@ type Update struct {
 	Origin string
 	// Domain has the origins that give the same versions (P55). The name of the origin if empty.
 	Domain string
+	// Relayed: another relay of the cluster brought the update, and not an origin.
+	Relayed bool
 	// Version is the origin's newest version for the type, from version_info or
 	// system_version_info. It is "" if the origin filled in none, or if the update is not a
 	// response (P61).

@@ -1,4 +1,4 @@
-package upstream
+package timing
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 // 200 ms. After a second without one it starts again (P52).
 func TestP52_PauseBetweenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p requestPause
+		var p RequestPause
 		var got []time.Duration
 		request := func() {
-			wait := p.next(time.Now())
+			wait := p.Next(time.Now())
 			time.Sleep(wait)
 			got = append(got, wait)
 		}

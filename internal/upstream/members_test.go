@@ -1,0 +1,143 @@
+package upstream
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"xdsrelay/internal/upstream/upstreamtest"
+	"xdsrelay/internal/xds"
+)
+
+// cluster is a relay with one origin and members, in memory.
+type cluster struct {
+	*relay
+	order   *testOrder
+	origin  *fakeOrigin
+	members []*fakeOrigin
+	at      []*Origin // of the members
+}
+
+func withMembers(t *testing.T, n int, test func(t *testing.T, c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		net := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
+		c := &cluster{origin: net.origin("origin")}
+		c.relay = newRelay(t, xds.Delta, Options{Dialer: net.dial}, addressOf("origin"))
+		c.order = c.ordered()
+		for i := range n {
+			name := string(rune('a' + i))
+			c.members = append(c.members, net.origin(name))
+			m, err := c.client.AddMember(OriginOptions{Name: name, Address: addressOf(name), Domain: "members", ContentVersions: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.at = append(c.at, m)
+		}
+		c.launch()
+		test(t, c)
+		synctest.Wait()
+	})
+}
+
+// A key lists to another member all that it holds, by versions made from the content, and changes
+// to a better member only after it was better for a while.
+func TestMembers_Move(t *testing.T) {
+	withMembers(t, 2, func(t *testing.T, c *cluster) {
+		c.order.set(testKey, c.at[0], c.client.origins[0])
+		_, sink := c.stream(upstreamtest.All(cds))
+		a := c.members[0].opens()
+		a.send(resp{Type: cds, Version: "1", Resources: clusters("x", "y")})
+		sink.from(t, cds, "a")
+		if s := sink.Newest(cds); !s.Complete {
+			t.Error("a member's answer to the wildcard is not complete")
+		}
+		began := time.Now()
+		c.order.set(testKey, c.at[1], c.at[0], c.client.origins[0])
+		b := c.members[1].opens()
+		if d := time.Since(began); d < settleAfter || d > settleAfter+time.Second {
+			t.Errorf("the key asked a better member after %v", d)
+		}
+		asked := b.request()
+		for _, r := range []string{"x", "y"} {
+			if want := r + "=" + sink.Newest(cds).Held(r).Version.String(); !strings.Contains(asked, want) {
+				t.Errorf("the request does not list %s: %s", want, asked)
+			}
+		}
+		b.send(resp{Type: cds, Version: "1", Removed: []string{"y"}})
+		sink.from(t, cds, "b")
+		sink.UntilNames(t, cds, "x")
+
+		c.at[1].SetDraining(true)
+		began = time.Now()
+		c.order.set(testKey, c.at[0], c.at[1], c.client.origins[0])
+		c.members[0].opens().send(resp{Type: cds, Version: "1"})
+		sink.from(t, cds, "a")
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("the key left a member that drains after %v", d)
+		}
+	})
+}
+
+// After one failure a key tries the next member. If it holds something, it goes to origins only
+// after a while.
+func TestMembers_Fail(t *testing.T) {
+	for _, holds := range []bool{true, false} {
+		withMembers(t, 2, func(t *testing.T, c *cluster) {
+			c.order.set(testKey, c.at[0], c.at[1], c.client.origins[0])
+			_, sink := c.stream(upstreamtest.All(cds))
+			a := c.members[0].opens()
+			if holds {
+				a.send(resp{Type: cds, Version: "1", Resources: clusters("x")})
+				sink.from(t, cds, "a")
+			}
+			began := time.Now()
+			a.done <- errors.New("refused")
+			refusing := make(chan bool)
+			defer close(refusing)
+			for _, m := range c.members {
+				go func() {
+					for {
+						select {
+						case s := <-m.streams:
+							s.done <- errors.New("refused")
+						case <-refusing:
+							return
+						}
+					}
+				}()
+			}
+			c.origin.opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
+			sink.from(t, cds, addressOf("origin"))
+			if d := time.Since(began); holds && d < directAfter || !holds && d > 5*time.Second || d > 2*directAfter {
+				t.Errorf("holds something: %v; the key asked the origin after %v", holds, d)
+			}
+		})
+	}
+}
+
+// A member that is removed ends its streams.
+func TestMembers_Remove(t *testing.T) {
+	withMembers(t, 1, func(t *testing.T, c *cluster) {
+		c.order.set(testKey, c.at[0], c.client.origins[0])
+		_, sink := c.stream(upstreamtest.All(cds))
+		c.members[0].opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
+		sink.from(t, cds, "a")
+		c.order.set(testKey, c.client.origins[0])
+		c.origin.opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
+		sink.from(t, cds, addressOf("origin"))
+		synctest.Wait()
+		if n := c.at[0].Streams(); n > 0 {
+			t.Errorf("%d streams at the member that the key left", n)
+		}
+		c.client.RemoveMember(c.at[0])
+		synctest.Wait()
+		if slices.Contains(c.client.waiting, c.at[0]) || len(c.client.members) > 0 {
+			t.Error("the member is still there")
+		}
+	})
+}
