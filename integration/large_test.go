@@ -9,7 +9,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
@@ -79,41 +78,6 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 	// follow their clusters, the first time and after changes (P37).
 	if got := sent.Load(); got > n+n/2+n/2+5 {
 		t.Errorf("the client received %d resources", got)
-	}
-}
-
-// P59: a response far over gRPC's default limit passes, up to 256 MiB: in SotW in one piece, in delta
-// cut (P38). (Tests of the two packages check the exact bounds.)
-func TestP59_AResponseOf250MiB(t *testing.T) {
-	var all []types.Resource
-	for i := range 62 {
-		c := xdstest.Cluster(fmt.Sprint(i), 1)
-		c.AltStatName = strings.Repeat("x", fourMiB)
-		all = append(all, c)
-	}
-	for _, upstream := range upstreams {
-		clusters := all
-		if upstream == "delta" {
-			clusters = all[:16] // the same path: one of the two may be shorter
-		}
-		o := origin(t, xdstest.Linear)
-		o.Put("edge", clusters...)
-		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
-		for _, v := range variants {
-			t.Run(upstream+"-"+v.String()+"/ads", func(t *testing.T) {
-				var largest atomic.Int64
-				c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw, DiscardBodies: true,
-					CallOptions: []grpc.CallOption{grpc.MaxCallRecvMsgSize(256 << 20)},
-					Subscribe:   []fleet.Subscription{{Type: resource.ClusterType}},
-					OnResponse: func(_ *fleet.Client, r fleet.Response) {
-						largest.Store(max(largest.Load(), int64(r.Size)))
-					}})
-				waitFor(t, c, "what the origin has", func(c *fleet.Client) bool { return c.Len(resource.ClusterType) == len(clusters) })
-				if one := largest.Load() >= int64(len(clusters)*fourMiB); one != (v == fleet.SotW) {
-					t.Errorf("the largest response had %d bytes", largest.Load())
-				}
-			})
-		}
 	}
 }
 

@@ -25,67 +25,6 @@ func linear(typ xds.TypeURL, resources map[string]types.Resource) *cache.LinearC
 	return cache.NewLinearCache(string(typ), cache.WithInitialResources(resources))
 }
 
-// Raw with go-control-plane's linear cache: names change at run time.
-func TestRawNamesAgainstLinearCache(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			lin := linear(xds.EndpointType, map[string]types.Resource{"a": load("a", 1), "b": load("b", 1), "c": load("c", 1)})
-			o := newOrigin(t, lin)
-			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
-				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
-			wait(t, c, "a", (*Client).Complete)
-			c.Subscribe(xds.EndpointType, "b")
-			wait(t, c, "b", (*Client).Complete)
-			holds(t, c, xds.EndpointType, "a", "b")
-			c.Unsubscribe(xds.EndpointType, "a")
-			holds(t, c, xds.EndpointType, "b")
-			c.SetNames(xds.EndpointType, "b", "c", "later")
-			wait(t, c, "c", func(c *Client) bool { return c.Len(xds.EndpointType) == 2 })
-			if v == Delta {
-				// go-control-plane sends a missing resource only when it comes.
-				holds(t, c, xds.EndpointType, "b", "c")
-			}
-			if err := lin.UpdateResource("later", load("later", 1)); err != nil {
-				t.Fatal(err)
-			}
-			wait(t, c, "later", (*Client).Complete)
-			if v == Delta {
-				if err := lin.DeleteResource("b"); err != nil {
-					t.Fatal(err)
-				}
-				wait(t, c, "removal", func(c *Client) bool { return slices.Equal(c.Absent(xds.EndpointType), []string{"b"}) })
-				holds(t, c, xds.EndpointType, "c", "later")
-			}
-			noViolations(t, c)
-		})
-	}
-}
-
-// Raw with the wildcard: a complete SotW response without a resource removes it; in delta the
-// removal does.
-func TestRawWildcardAgainstLinearCache(t *testing.T) {
-	for _, v := range variants {
-		for _, names := range [][]string{nil, {"*"}} {
-			t.Run(v.String()+strings.Join(names, ""), func(t *testing.T) {
-				lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a"), "b": static("b")})
-				o := newOrigin(t, lin)
-				c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw, DiscardBodies: true,
-					Subscribe: []Subscription{{Type: xds.ClusterType, Names: names}}})
-				wait(t, c, "first", (*Client).Complete)
-				if err := lin.UpdateResources(map[string]types.Resource{"c": static("c")}, []string{"a"}); err != nil {
-					t.Fatal(err)
-				}
-				wait(t, c, "second", func(c *Client) bool { return c.Counters().Removed == 1 })
-				holds(t, c, xds.ClusterType, "b", "c")
-				if r, _ := c.Get(xds.ClusterType, "c"); r.Body != nil || r.Hash == (Hash{}) || r.Version == "" {
-					t.Errorf("discarded body: %+v", r)
-				}
-				noViolations(t, c)
-			})
-		}
-	}
-}
-
 // A rejected response changes no held resource; the next one is accepted.
 func TestRefuse(t *testing.T) {
 	for _, v := range variants {
@@ -234,40 +173,6 @@ func TestAckDelay(t *testing.T) {
 	if c.Counters().Acks != 2 {
 		t.Errorf("ACKs: %+v", c.Counters())
 	}
-}
-
-// A delta client that reconnects with its versions is sent nothing again; without versions,
-// everything.
-func TestReconnectDelta(t *testing.T) {
-	lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a"), "b": static("b")})
-	o := newOrigin(t, lin)
-	c := run(t, ClientConfig{Target: o.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.ClusterType}}})
-	wait(t, c, "first", (*Client).Complete)
-
-	c.Disconnect()
-	if c.Connected() {
-		t.Error("connected after Disconnect")
-	}
-	if err := lin.UpdateResources(map[string]types.Resource{"c": static("c")}, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
-	c.Reconnect(KeepVersions)
-	wait(t, c, "with versions", func(c *Client) bool { return c.Len(xds.ClusterType) == 2 && c.Counters().Removed == 1 })
-	holds(t, c, xds.ClusterType, "b", "c")
-	if n := c.Counters(); n.Resends != 0 || n.Added != 3 || n.Reconnects != 1 {
-		t.Errorf("counters: %+v", n)
-	}
-
-	c.Reconnect(DropVersions)
-	wait(t, c, "without versions", func(c *Client) bool { return c.Counters().Resends == 2 })
-
-	c.Reconnect(Forget)
-	wait(t, c, "forgotten", func(c *Client) bool { return c.Counters().Added == 5 && c.Complete() })
-	holds(t, c, xds.ClusterType, "b", "c")
-	if n := c.Counters(); n.Resends != 2 || n.Streams != 4 {
-		t.Errorf("counters: %+v", n)
-	}
-	noViolations(t, c)
 }
 
 // The first requests of a stream have the node once, the versions that the mode says, and Envoy's
@@ -497,31 +402,5 @@ func TestNoReconnect(t *testing.T) {
 		if err := c.Run(t.Context()); err == nil {
 			t.Error("a second Run")
 		}
-	}
-}
-
-// A client of an unreachable server retries.
-func TestServerComesLater(t *testing.T) {
-	var mu sync.Mutex
-	failed := make(chan struct{})
-	var once sync.Once
-	var errs []error
-	c := run(t, ClientConfig{Target: "127.0.0.1:1", OnStream: func(_ *Client, err error) {
-		mu.Lock()
-		errs = append(errs, err)
-		n := len(errs)
-		mu.Unlock()
-		if n == 3 {
-			once.Do(func() { close(failed) })
-		}
-	}})
-	<-failed
-	if err := c.LastError(); status.Code(err) != codes.Unavailable {
-		t.Errorf("last error: %v", err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if slices.Contains(errs, nil) {
-		t.Errorf("a stream to nowhere opened: %v", errs)
 	}
 }
