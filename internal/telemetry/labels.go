@@ -194,6 +194,24 @@ var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed"}
 
 func (s Span) String() string { return spanNames[s] }
 
+// MemberState is the state of a member of the cluster.
+type MemberState uint8
+
+// The states.
+const (
+	MemberAlive    MemberState = iota
+	MemberUnusable             // alive, but it can own no keys, for example because of another compat
+	MemberLeft
+	MemberDead
+	MemberStates // their number
+)
+
+var memberStateNames = [MemberStates]string{
+	MemberAlive: "alive", MemberUnusable: "unusable", MemberLeft: "left", MemberDead: "dead",
+}
+
+func (s MemberState) String() string { return memberStateNames[s] }
+
 // Reason is why a client was refused, its stream ended, its request ignored, or its request or
 // connection delayed (LimitRequestsPerSecond, LimitNamesPerSecond, LimitConnections).
 type Reason uint8

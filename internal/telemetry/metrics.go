@@ -72,6 +72,9 @@ type Metrics struct {
 	OversizedRequests Counter // requests over max_request_bytes (P59)
 	VersionsLeftOut   Counter // versions for which a request had no room (P59)
 
+	// ClusterMembers are the known members of the cluster, this relay included, by MemberState.
+	ClusterMembers [MemberStates]*Gauge
+
 	Store Store // the last known good on disk
 
 	refused [reasons]Counter
@@ -193,6 +196,9 @@ func (m *Metrics) make() {
 	}
 	for s := range spans {
 		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by result.", tags{"result": s.String()})
+	}
+	for s := range MemberStates {
+		m.ClusterMembers[s] = m.gauge("cluster_members", "Known members of the cluster, this relay included, by state.", tags{"state": s.String()})
 	}
 	m.makeStore()
 	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The previous configuration stays in force.", nil)

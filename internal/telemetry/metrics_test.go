@@ -118,6 +118,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_mixed_user_agent_keys":                "",
 		"xdsrelay_config_age_seconds":                   "",
 		"xdsrelay_certificate_reloads_total":            "result",
+		"xdsrelay_cluster_members":                      "state",
 		"xdsrelay_store_files":                          "",
 		"xdsrelay_store_bytes":                          "",
 		"xdsrelay_store_damaged_total":                  "",
