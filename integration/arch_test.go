@@ -90,6 +90,11 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/xds/snapshot"},
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
+	"internal/cluster": {
+		[]string{"internal/xds", "internal/telemetry", "internal/filewatch"},
+		"it knows members and who owns a key, and not what owners do",
+	},
+	"internal/cluster/clustertest": {nil, "it is a network for the tests of all floors"},
 	"internal/fanout": {
 		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/nonce", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a subscriber's State, and does not depend on the State's source",
@@ -365,7 +370,7 @@ func TestLayersOfPackages(t *testing.T) {
 			t.Errorf("%s may import %s, which must never be: %s", arrow[0], arrow[1], why)
 		}
 	}
-	neighbours := []string{"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"}
+	neighbours := []string{"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/cluster"}
 	for _, from := range neighbours {
 		for _, to := range neighbours {
 			if forbidden(from, to) == "" {

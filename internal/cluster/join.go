@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// joinEvery is about how often Options.Join is resolved, and some of its addresses are joined.
+	joinEvery = 30 * time.Second
+	// joinFirst is the same until another member is known, or maxJoin has passed.
+	joinFirst = time.Second
+	// maxJoin is how long Joined waits for another member.
+	maxJoin = 10 * time.Second
+	// joinsAtOnce bounds the addresses that are joined each time.
+	joinsAtOnce = 3
+	// resolveTimeout is for one name of Options.Join.
+	resolveTimeout = 5 * time.Second
+)
+
+// joiner joins the addresses of Options.Join that are not alive. Only its own goroutine uses it.
+type joiner struct {
+	*Cluster
+	list *memberlist.Memberlist
+	// failing are the names and addresses whose last attempt failed, which is logged once.
+	failing map[string]bool
+}
+
+// run joins periodically until ctx ends.
+func (j *joiner) run(ctx context.Context) {
+	for {
+		j.join(ctx)
+		every := joinEvery
+		if !j.isJoined() {
+			every = joinFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every/2 + rand.N(every)): // spread: not all members join the same one at once
+		}
+	}
+}
+
+// join resolves Options.Join once, and joins some of the addresses that are not alive.
+func (j *joiner) join(ctx context.Context) {
+	var self netip.AddrPort
+	alive := make(map[netip.AddrPort]bool)
+	for _, m := range j.Members() {
+		if m.State == telemetry.MemberAlive || m.State == telemetry.MemberUnusable {
+			alive[m.gossip] = true
+		}
+		if m.Self {
+			self = m.gossip
+		}
+	}
+	current := map[string]bool{self.String(): true}
+	missing := make(map[netip.AddrPort]bool)
+	alone := true // nothing but self was found
+	for _, target := range j.options.Join {
+		addresses, err := j.resolve(ctx, target)
+		j.report(ctx, "cannot resolve a name of cluster.join", target, err)
+		current[target] = true
+		alone = alone && err == nil
+		for _, a := range addresses {
+			alone = alone && a == self
+			if !alive[a] {
+				missing[a], current[a.String()] = true, true
+			}
+		}
+	}
+	var err error
+	if alone && j.isJoined() { // or names of others may come yet
+		err = errors.New("no other address is known")
+	}
+	j.report(ctx, "cluster.join names only this relay", self.String(), err)
+
+	n := 0
+	for a := range missing { // in random order
+		if n++; n > joinsAtOnce || ctx.Err() != nil {
+			break
+		}
+		_, err := j.list.Join([]string{a.String()})
+		if one := errors.Unwrap(err); one != nil { // of the list that err is
+			err = one
+		}
+		if err != nil && faultOf(err.Error()) != "" {
+			err = fmt.Errorf("%s: %w", faultOf(err.Error()), err)
+		}
+		j.report(ctx, "cannot join a member", a.String(), err)
+	}
+	maps.DeleteFunc(j.failing, func(of string, _ bool) bool { return !current[of] })
+}
+
+// report logs an error if the last attempt for the same name or address had none.
+func (j *joiner) report(ctx context.Context, message, of string, err error) {
+	if err != nil && !j.failing[of] && ctx.Err() == nil {
+		j.options.Log.Warn(message, "address", of, "error", err)
+	}
+	j.failing[of] = err != nil
+}
+
+// resolve returns the addresses of a host:port.
+func (j *joiner) resolve(ctx context.Context, target string) ([]netip.AddrPort, error) {
+	host, text, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	ips, err := j.options.Resolve(ctx, host)
+	var out []netip.AddrPort
+	for _, ip := range ips {
+		out = append(out, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return out, err
+}

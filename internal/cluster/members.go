@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+
+	"github.com/zeebo/xxh3"
+)
+
+// keepEnded is how long Members lists a member that left or died.
+const keepEnded = 10 * time.Minute
+
+// Member is a relay of the cluster.
+type Member struct {
+	Name     string
+	Version  string // of the program
+	Address  string // host:port of its member listener
+	Compat   string
+	Ready    bool
+	Draining bool // a candidate after all others
+	Self     bool // this relay
+	// State is MemberLeft only if the member had told that it was draining. A member that memberlist
+	// suspects is alive until the suspicion is confirmed.
+	State   telemetry.MemberState
+	Since   time.Time // when this relay noticed that the member was alive, left or dead
+	Problem string    // why the member is MemberUnusable; "" in other states
+
+	id     string         // its name in gossip
+	gossip netip.AddrPort // where others reach its gossip
+}
+
+// peer is what is known of a member. Several peers may have one name.
+type peer struct {
+	Member        // its State is not MemberUnusable, and its Problem empty: they follow from other peers
+	started int64 // in milliseconds since 1970, by its own clock
+	known   bool  // its metadata is of this protocol version
+}
+
+// newer reports whether p counts and q does not, of two peers of one name.
+func (p *peer) newer(q *peer) bool {
+	if alive := p.State == telemetry.MemberAlive; alive != (q.State == telemetry.MemberAlive) {
+		return alive
+	}
+	return cmp.Or(cmp.Compare(p.started, q.started), strings.Compare(p.id, q.id)) > 0
+}
+
+// view is an immutable state of the cluster.
+type view struct {
+	members    []Member // by name
+	candidates []*Member
+	hashes     []uint64 // of the candidates' names
+}
+
+// update computes the view anew, and announces what has changed. The caller holds mu.
+func (c *Cluster) update() {
+	newest := make(map[string]*peer)
+	for _, p := range c.peers {
+		if q := newest[p.Name]; q == nil || p.newer(q) {
+			newest[p.Name] = p
+		}
+	}
+	var counts [telemetry.MemberStates]int
+	now := new(view)
+	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
+		p := c.peers[id]
+		m := p.Member
+		switch {
+		case m.State != telemetry.MemberAlive:
+			if newest[m.Name] != p || time.Since(m.Since) >= keepEnded {
+				delete(c.peers, id)
+				continue
+			}
+		case newest[m.Name] != p:
+			m.Problem = "a newer start of the same name"
+		case !p.known:
+			m.Problem = "another protocol version"
+		case m.Compat != c.self.Compat:
+			m.Problem = "another compat"
+		}
+		if m.Problem != "" {
+			m.State = telemetry.MemberUnusable
+		}
+		counts[m.State]++
+		now.members = append(now.members, m)
+	}
+	for i := range now.members {
+		if m := &now.members[i]; m.State == telemetry.MemberAlive && m.Ready {
+			now.candidates = append(now.candidates, m)
+			now.hashes = append(now.hashes, xxh3.HashString(m.Name))
+		}
+	}
+	for state, n := range counts {
+		c.options.Metrics.ClusterMembers[state].Set(n)
+	}
+	was := c.view.Swap(now)
+	if was != nil && !slices.EqualFunc(was.candidates, now.candidates, func(a, b *Member) bool { return *a == *b }) {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+	select {
+	case c.notify <- struct{}{}:
+	default: // Run's goroutine has yet to look
+	}
+}
+
+// logChanges logs which members are in another state than before.
+func logChanges(log *slog.Logger, before, now []Member) {
+	known := make(map[string]Member, len(before))
+	for _, m := range before {
+		known[m.id] = m
+	}
+	for _, m := range now {
+		was, ok := known[m.id]
+		if ok && was.State == m.State && was.Problem == m.Problem {
+			continue
+		}
+		level := slog.LevelInfo
+		if m.State == telemetry.MemberDead || m.Self && m.Problem != "" {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, "cluster member is "+m.State.String(),
+			"member", m.Name, "self", m.Self, "address", m.Address, "version", m.Version, "reason", m.Problem)
+	}
+}
+
+// Members returns all known members, this relay included: also members of another compat, and those
+// that left or died within the last minutes. The caller must not modify them.
+func (c *Cluster) Members() []Member { return c.view.Load().members }
+
+// Changed is closed at the next change of what Candidates returns.
+func (c *Cluster) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// Candidates returns the members that may own a key, the best first: members that are alive and
+// ready, and have this relay's compat. Draining ones are last. The caller must not modify the members.
+func (c *Cluster) Candidates(key xds.Key) []*Member {
+	const (
+		draining  = 1 << 63 // above all hashes
+		indexBits = 1<<16 - 1
+	)
+	v := c.view.Load()
+	h := xxh3.HashString(key.String())
+	// A rank holds the hash of key and member, with the member's index in place of the lowest bits.
+	// Numbers are sorted faster than members.
+	var array [128]uint64
+	ranks := array[:0]
+	for i, m := range v.candidates {
+		rank := mix(h^v.hashes[i])>>1&^indexBits | uint64(i)
+		if m.Draining {
+			rank |= draining
+		}
+		ranks = append(ranks, rank)
+	}
+	slices.Sort(ranks)
+	out := make([]*Member, len(ranks))
+	for i, rank := range ranks {
+		out[i] = v.candidates[rank&indexBits]
+	}
+	return out
+}
+
+// mix returns a number of which each bit depends on all bits of x. It is the finalizer of splitmix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
