@@ -50,7 +50,7 @@ func TestManyTargets(t *testing.T) {
 func callTargets(t testing.TB, relay string, targets int) (answered int, failed []string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(xdstest.PythonEnv(t), "bin", "python"), filepath.Join("testdata", "targets.py"), "target", fmt.Sprint(targets))
-	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrap(t, "grpc.json", map[string]string{"127.0.0.1:15010": relay}), "no_grpc_proxy=127.0.0.1")
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrap(t, "grpc.json", map[string]string{"127.0.0.1:15010": relay}), "no_grpc_proxy=127.0.0.1", "GRPC_VERBOSITY=NONE") // its log would be between the lines
 	var mu sync.Mutex
 	p := xdstest.StartProcess(t, "targets.py", cmd, func(line string) {
 		mu.Lock()
