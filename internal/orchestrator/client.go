@@ -55,7 +55,7 @@ func (c *client) Subscribe(typ xds.TypeURL, w subscriber.Waker) (subscriber.Subs
 // countRouted tells the groups of the client's clusters and load assignments if the client has
 // listeners or routes as well (P36).
 func (c *client) countRouted() {
-	if !slices.ContainsFunc(c.types, func(t *clientType) bool { return xds.TypeOf(t.typ).RefersToClusters }) {
+	if c.Relay || !slices.ContainsFunc(c.types, func(t *clientType) bool { return xds.TypeOf(t.typ).RefersToClusters }) {
 		return
 	}
 	for _, t := range c.types {
@@ -132,10 +132,18 @@ var _ subscriber.Subscriber = (*clientType)(nil)
 
 func (ct *clientType) Key() xds.Key { return ct.group.key }
 
-func (ct *clientType) State() *snapshot.State { return ct.group.state.Load() }
+func (ct *clientType) State() *snapshot.State {
+	if ct.client.Relay {
+		return ct.group.relayState.Load()
+	}
+	return ct.group.state.Load()
+}
 
 // Newest implements subscriber.Subscriber.
 func (ct *clientType) Newest() *snapshot.Snapshot {
+	if ct.client.Relay {
+		return ct.State().Snapshot(ct.typ)
+	}
 	return ct.group.Newest(ct.typ)
 }
 
@@ -201,6 +209,9 @@ func (ct *clientType) setNacks(nacks bool) {
 // Acked implements subscriber.Subscriber.
 func (ct *clientType) Acked(gen uint64, all *snapshot.Snapshot) {
 	ct.setNacks(false)
+	if ct.client.Relay {
+		return
+	}
 	if k := ct.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}

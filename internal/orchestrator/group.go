@@ -49,7 +49,8 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// The group's goroutine publishes the fields below. Any goroutine reads them.
-	state        atomic.Pointer[snapshot.State]    // what subscribers see; nil before the first is published
+	state        atomic.Pointer[snapshot.State]    // what clients see; nil before the first is published
+	relayState   atomic.Pointer[snapshot.State]    // what other relays see; nil: there is none yet, or there are no relays
 	types        atomic.Pointer[[]*groupType]      // in the order of first use; the slice is never changed
 	handles      atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
 	refusal      atomic.Pointer[refusal.Refusal]   // why subscribers are refused (P53); nil: no subscriber is refused
@@ -61,6 +62,8 @@ type Group struct {
 	// routed counts the subscribers of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
+	// relays has the other relays among the subscribers (relays.go).
+	relays relays
 	// routesWait says whether listeners and routes wait for clusters (P67).
 	routesWait routesWait
 
@@ -208,6 +211,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.sendInterest()
 	g.startUpstreams(now)
 	g.updateReachability(now)
+	g.updateRelays(now)
 	g.applyStored()
 	g.publishIfDue(now)
 	g.wakeRoutes()
@@ -230,6 +234,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.audience.Next(g.settings().Linger))
 	before(g.content.Next(g.removalDelay()))
 	before(g.publishAt)
+	if g.relays.refusal.Load() == nil {
+		before(g.relays.endAt)
+	}
 	if now.Before(g.answerBy) {
 		before(g.answerBy)
 	}
@@ -304,8 +311,11 @@ func (g *Group) publishIfDue(now time.Time) {
 	if unpublished && g.publishAt.IsZero() {
 		g.publishAt = now.Add(g.settings().Settle)
 	}
-	if urgent || unpublished && !now.Before(g.publishAt) {
+	switch {
+	case urgent || unpublished && !now.Before(g.publishAt):
 		g.publish()
+	case g.content.SourceChanged():
+		g.publishToRelays()
 	}
 }
 
@@ -324,6 +334,7 @@ func (g *Group) publish() {
 	for _, t := range g.allTypes() {
 		t.audience.Affected(prev.Snapshot(t.URL), next.Snapshot(t.URL), wake)
 	}
+	g.publishToRelays()
 	g.traces.Published(began, next.Gen, woken)
 }
 

@@ -133,7 +133,7 @@ func (r *Registry) enterGroup(key xds.Key, ct *clientType) error {
 		// The first client of its key. Making the group may take a while, so it happens
 		// outside the lock. The group is discarded if another client was faster.
 		time.Sleep(r.opens.Reserve().Delay())
-		node, err := r.representative(ct.node)
+		node, err := r.representativeOf(ct)
 		if err != nil {
 			return refusal.New(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
@@ -153,6 +153,14 @@ func unmapped(err error) *refusal.Refusal {
 		reason = telemetry.KeyError
 	}
 	return &refusal.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
+}
+
+// representativeOf returns the node that is sent upstream for a key whose first subscriber is ct.
+func (r *Registry) representativeOf(ct *clientType) (*xds.Node, error) {
+	if ct.client.Relay { // it has computed the node
+		return ct.node, nil
+	}
+	return r.representative(ct.node)
 }
 
 // representative returns the node that a key's streams send upstream (P58). Its client features are
@@ -195,6 +203,11 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		return nil, nil, refusal.New(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
 	g = r.groups[key]
+	if g != nil && ct.client.Relay {
+		if refused := g.relays.refusal.Load(); refused != nil {
+			return nil, nil, refused
+		}
+	}
 	limits := &r.settings().Limits
 	if of := r.peers[ct.client.Account]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,

@@ -138,6 +138,7 @@ func (g *Group) addSubscriber(ct *clientType) {
 	g.subscribers[ct] = struct{}{}
 	g.represents.count(ct, 1)
 	g.countUserAgent(ct.node, 1)
+	g.countRelay(ct, 1)
 	t := g.find(ct.typ)
 	if t == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
@@ -187,6 +188,7 @@ func (g *Group) removeSubscriber(ct *clientType) {
 	delete(g.subscribers, ct)
 	g.represents.count(ct, -1)
 	g.countUserAgent(ct.node, -1)
+	g.countRelay(ct, -1)
 	if ct.joined != nil {
 		ct.joined.audience.Leave(ct, ct.sub)
 		ct.sub = snapshot.Nothing

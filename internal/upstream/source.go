@@ -37,8 +37,9 @@ type Status struct {
 	Connected bool
 	Stream    uint64
 	OpenedAt  time.Time
-	// Origin is the name of the origin that serves or was tried last.
-	Origin string
+	// Origin is the name of the origin that serves or was tried last. Relayed: it is a member.
+	Origin  string
+	Relayed bool
 	// Err is why the last attempt or stream ended. It is nil while connected, and when the stream
 	// was closed because the interest is empty.
 	Err error

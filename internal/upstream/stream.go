@@ -112,7 +112,7 @@ func (s *stream) carriedNow() *snapshot.Interest { return s.carried(s.interestNo
 // attempt waits and then serves the interest, once it is not empty, until the stream or ctx ends.
 // It returns why.
 func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
-	s.status, s.taken = Status{Origin: s.at.Name}, nil
+	s.status, s.taken = Status{Origin: s.at.Name, Relayed: s.at.Member}, nil
 	s.endedByOrigin.Store(false)
 	if wait > 0 {
 		s.at.transport.WaitBeforeRetry(ctx, wait)

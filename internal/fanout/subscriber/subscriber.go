@@ -26,6 +26,9 @@ type Info struct {
 	Account string
 	// Key is that of all types; zero: the rules give each type its key.
 	Key xds.Key
+	// Relay: the client is another relay of the cluster. It sees only what origins said to this relay.
+	// Its node is sent upstream as it is. Its ACKs and types do not count as a client's.
+	Relay bool
 	// End ends the client with the refusal. Any goroutine may call it, several times. It neither
 	// blocks nor calls back.
 	End func(*refusal.Refusal)

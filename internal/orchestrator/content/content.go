@@ -24,7 +24,10 @@ type Content struct {
 	gen   uint64 // the newest State's
 
 	unpublished bool // a type has a snapshot that is newer than the State's
-	urgent      bool // and it must not wait
+	// sourceChanged: what FromOrigins returns may have changed since its last call, although the State
+	// has not.
+	sourceChanged bool
+	urgent        bool // and it must not wait
 }
 
 // Type is what origins sent of one resource type.
@@ -47,6 +50,9 @@ type Type struct {
 
 	removals   removals
 	completion completion
+	// fromOrigin says of the wildcard's part and the names' that an origin brought its newest update,
+	// and not a relay.
+	fromOrigin map[bool]bool
 }
 
 // History learns of each snapshot before other goroutines see it, as history.Type does.
@@ -97,6 +103,30 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 	return snapshot.NewState(key, c.gen, snapshots)
 }
 
+// FromOrigins returns the part of the State s that origins said to this relay: neither what is stored, nor
+// what another relay brought. It is for other relays.
+func (c *Content) FromOrigins(key uint64, s *snapshot.State) *snapshot.State {
+	c.sourceChanged = false
+	if s == nil {
+		return nil
+	}
+	var out []*snapshot.Snapshot
+	for _, t := range c.types {
+		if held := s.Snapshot(t.typ.URL); held != nil && !held.Stale && t.isFromOrigin() {
+			out = append(out, held)
+		}
+	}
+	return snapshot.NewState(key, s.Gen, out)
+}
+
+// isFromOrigin reports whether an origin brought the newest update of each subscribed part.
+func (t *Type) isFromOrigin() bool {
+	return (t.fromOrigin[true] || !t.wildcard) && (t.fromOrigin[false] || t.names.Len() == 0)
+}
+
+// SourceChanged reports whether FromOrigins has to be called although there is no new State.
+func (c *Content) SourceChanged() bool { return c.sourceChanged }
+
 // Next returns when time alone changes something next; zero: never. Deletions wait for delay.
 func (c *Content) Next(delay time.Duration) (first time.Time) {
 	for _, t := range c.types {
@@ -146,7 +176,11 @@ func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.D
 	}
 	all := u
 	dropped := t.dropNotRequested(&u)
-	first := was == nil || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
+	if t.fromOrigin[u.Wildcard] == u.Relayed {
+		put(&t.fromOrigin, u.Wildcard, !u.Relayed)
+		t.of.sourceChanged = true
+	}
+	first := was == nil || u.Relayed || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
 	t.completion.note(t.builder, &u, from, now)
 	t.applyDelayed(u, now, delay)
 	noRoom := t.builder.DroppedErrors()

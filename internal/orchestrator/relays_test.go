@@ -1,0 +1,124 @@
+package orchestrator
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+// relay joins as another relay of the cluster, with a key.
+func (w *registryFixture) relay(key string, typ xds.TypeURL) (*testClient, error) {
+	c := &testClient{w: w}
+	c.joined = w.reg.Join(subscriber.Info{Node: w.node(&corev3.Node{Id: "from-" + key, Cluster: "unmapped"}), Relay: true, Key: xds.NewKey(key), End: c.End})
+	s, err := c.joined.Subscribe(typ, c)
+	c.Subscriber = s
+	synctest.Wait()
+	return c, err
+}
+
+func (w *registryFixture) mustRelay(key string, typ xds.TypeURL) *testClient {
+	w.t.Helper()
+	c, err := w.relay(key, typ)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// relayed hands over an update that another relay brought.
+func (f *feed) relayed(t testing.TB, typ xds.TypeURL, name, value string) {
+	t.Helper()
+	f.hand(t, snapshot.Update{Type: typ, Origin: "member", Relayed: true, Wildcard: true, Received: time.Now(),
+		Changed: []*xds.Resource{resource(t, typ, name, value)}})
+}
+
+// Another relay sees what origins said, and nothing that a relay brought.
+func TestRelays_SeeWhatOriginsSaid(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		c, r := w.join("web", cds).want("*"), w.mustRelay("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.relayed(t, cds, "a", "1")
+		equal(t, "the client", c.sees(subscription("*"), "a"), "1")
+		equal(t, "the relay, of what a relay brought", r.sees(subscription("*"), "a"), "?")
+		r.woken()
+		f.update(t, cds, true, "a=1") // an equal resource
+		equal(t, "the relay, of what the origin said", r.sees(subscription("*"), "a"), "1")
+		equal(t, "the relay is woken", r.woken() > 0, true)
+		f.relayed(t, cds, "a", "2")
+		equal(t, "the client, then", c.sees(subscription("*"), "a"), "2")
+		equal(t, "the relay, then", r.sees(subscription("*"), "a"), "?")
+	})
+}
+
+// What is stored is served to clients, and not to other relays.
+func TestRelays_DoNotSeeWhatIsStored(t *testing.T) {
+	dir := t.TempDir()
+	keep(t, dir, "x=1")
+	withStore(t, dir, func(w *registryFixture) {
+		c, r := w.join("web", eds).want("x"), w.mustRelay("web", eds).want("x")
+		f := w.feed("web")
+		f.failed()
+		equal(t, "the client", c.sees(subscription("x"), "x"), "1")
+		equal(t, "the relay", r.sees(subscription("x"), "x"), "?")
+	})
+}
+
+// A relay's ACK stores nothing, and a relay does not delay deletions.
+func TestRelays_AreNoClients(t *testing.T) {
+	dir := t.TempDir()
+	withStore(t, dir, func(w *registryFixture) {
+		r := w.mustRelay("web", cds).want("*")
+		if _, err := r.joined.Subscribe(rds, r); err != nil {
+			t.Fatal(err)
+		}
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "a=1")
+		r.takes()
+		g := r.of().group
+		equal(t, "stored", g.find(cds).storeWriter.newest.Load() == nil, true)
+		equal(t, "counted as routed", g.routed.Load(), 0)
+		equal(t, "node upstream", g.node.ID, "from-web")
+	})
+}
+
+// Once every origin has failed for a while, the relays of a key are ended with UNAVAILABLE, and others
+// are refused until an origin serves the key. If nothing is held, that happens at once.
+func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
+	for _, holds := range []bool{true, false} {
+		bubble(t, nil, func(w *registryFixture) {
+			c, r := w.join("web", cds).want("*"), w.mustRelay("web", cds).want("*")
+			f := w.feed("web")
+			if holds {
+				f.reached()
+				f.update(t, cds, true, "a=1")
+			}
+			f.failed()
+			equal(t, "ended at once", r.refusal() != nil, !holds)
+			time.Sleep(originsLostFor)
+			synctest.Wait()
+			if got := r.refusal(); got == nil || got.Code != codes.Unavailable {
+				t.Fatalf("the relay is ended with %v", got)
+			}
+			equal(t, "the client is ended", c.refusal() != nil, !holds)
+			r.leave()
+			f.sink.Status(upstream.Status{Connected: true, Relayed: true, Stream: 7, OpenedAt: time.Now()})
+			synctest.Wait()
+			if _, err := w.relay("web", cds); err == nil {
+				t.Error("a relay is served what another relay brings")
+			}
+			f.reached()
+			synctest.Wait()
+			w.mustRelay("web", cds)
+		})
+	}
+}
