@@ -31,7 +31,6 @@ const originsLostFor = 5 * time.Second
 // them.
 func (g *Group) publishToRelays() {
 	if g.relays.count == 0 {
-		g.relayState.Store(nil)
 		return
 	}
 	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load()))
@@ -42,12 +41,16 @@ func (g *Group) publishToRelays() {
 	}
 }
 
-// countRelay counts a relay that subscribed or left.
+// countRelay counts a relay's type that subscribed or left. Without relays there is no State for them.
 func (g *Group) countRelay(ct *clientType, n int) {
-	if ct.client.Relay {
-		if g.relays.count += n; n > 0 {
-			g.publishToRelays()
-		}
+	if !ct.client.Relay {
+		return
+	}
+	switch g.relays.count += n; {
+	case g.relays.count == 0:
+		g.relayState.Store(nil)
+	case n > 0 && g.relays.count == 1: // it is woken once it has requested something
+		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load()))
 	}
 }
 
