@@ -2,16 +2,20 @@ package fanout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/rest/resttest"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 var statusNames = map[inspect.NameStatus]string{inspect.StatusRequested: "requested", inspect.StatusDoesNotExist: "absent", inspect.StatusAcked: "acked", inspect.StatusNacked: "nacked", inspect.StatusReceivedError: "error", inspect.StatusUnknown: "unknown"}
@@ -80,5 +84,290 @@ func TestInspectPolls(t *testing.T) {
 	r.Ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
 	if got, want := stands(), "rest a:acked/SYNCED rest b:absent/SYNCED "; got != want {
 		t.Errorf("taken: %s, want %s", got, want)
+	}
+}
+
+// Clients are counted by the state of each type.
+func TestClientsAreCountedByState(t *testing.T) {
+	r := newServerFixture(t, nil)
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
+	cc := r.dial()
+	var nonces []string
+	for range 4 {
+		c := r.delta(cc)
+		c.ask(xds.ClusterType)
+		m, err := c.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nonces = append(nonces, m.Nonce)
+		switch len(nonces) {
+		case 1, 2:
+			c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce})
+		case 3:
+			c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no"}})
+		}
+	}
+	r.delta(cc).ask(xds.EndpointType, "e") // of which nothing is known
+	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
+	r.eventually(func() bool {
+		all := r.srv.Count()
+		r.metrics.SetClientStates(all)
+		for state, n := range want {
+			if gauge(t, r.metrics, "xdsrelay_downstream_types", "CDS", state) != n {
+				return false
+			}
+		}
+		return gauge(t, r.metrics, "xdsrelay_downstream_types", "EDS", "not_sent") == 1
+	})
+	r.grpc.Stop()
+	r.eventually(func() bool { return len(r.srv.all()) == 0 })
+	r.metrics.SetClientStates(r.srv.Count())
+	for state := range want {
+		if n := gauge(t, r.metrics, "xdsrelay_downstream_types", "CDS", state); n != 0 {
+			t.Errorf("%v clients are %s that are gone", n, state)
+		}
+	}
+}
+
+// Pollers are counted as well.
+func TestPollersAreCountedByState(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.groups.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "a", "b"))
+	c := r.HTTP(resttest.Protocols[0])
+	r.Begin(xdstest.Context(t), c, xds.EndpointType, r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
+	b := r.Response(r.Ask(c, xds.EndpointType, "", "b")).VersionInfo
+	r.Begin(xdstest.Context(t), c, xds.EndpointType, "", "unknown")
+	r.waiting(2)
+	counts := func(want map[string]float64) {
+		t.Helper()
+		r.eventually(func() bool {
+			r.metrics.SetClientStates(r.srv.Count())
+			for state, n := range want {
+				if gauge(t, r.metrics, "xdsrelay_downstream_types", "EDS", state) != n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	counts(map[string]float64{"synced": 1, "stale": 1, "not_sent": 1, "nacked": 0})
+	r.Nack(c, xds.EndpointType, b, "b")
+	r.waiting(3)
+	counts(map[string]float64{"synced": 1, "stale": 0, "not_sent": 1, "nacked": 1})
+}
+
+// gauge reads one of types by their state.
+func gauge(t *testing.T, m *telemetry.Metrics, name, typ, state string) float64 {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, s := range f.Metric {
+			if f.GetName() == name && s.Label[0].GetValue() == state && s.Label[1].GetValue() == typ {
+				return s.Gauge.GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s{%s, %s}", name, typ, state)
+	return 0
+}
+
+// A client that already has everything (P27) is sent nothing. It is in step, and the group is told
+// what it has, as of an ACK (P66).
+func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
+	r := newServerFixture(t, nil)
+	r.groups.Group("edge").Publish(update(t, xds.RouteType, "r"))
+	first := r.delta(nil)
+	first.ask(xds.RouteType, "r")
+	m := first.recv()
+	if err := first.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() bool { return len(r.srv.Clients()) == 0 })
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{
+		Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"r"},
+		InitialResourceVersions: map[string]string{"r": m.Resources[0].Version},
+	})
+	if at := r.is(inspect.StateSynced); at.Sends != 0 {
+		t.Errorf("%+v", at)
+	}
+	if s := r.stands(); s.Has != r.gen() {
+		t.Errorf("has %d of %d", s.Has, r.gen())
+	}
+	want, g := []uint64{r.gen()}, r.groups.Group("edge")
+	r.eventually(func() bool {
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
+		for m := range g.Subscribers {
+			return slices.Equal(m.AckedGens, want)
+		}
+		return false
+	})
+}
+
+// Pages of clients are in order, and whole.
+func TestClientsAfter(t *testing.T) {
+	r := newServerFixture(t, nil)
+	for range 5 {
+		r.delta(nil).ask(xds.ClusterType)
+	}
+	r.eventually(func() bool { return len(r.srv.Clients()) == 5 })
+	var all, paged []uint64
+	for c := range r.srv.ClientsAfter(0) {
+		all = append(all, c.Stream)
+	}
+	after := uint64(0)
+	for range 5 {
+		for c := range r.srv.ClientsAfter(after) {
+			paged, after = append(paged, c.Stream), c.Stream
+			break
+		}
+	}
+	if fmt.Sprint(all) != fmt.Sprint(paged) || len(all) != 5 || all[0] >= all[4] {
+		t.Errorf("%v and page by page %v", all, paged)
+	}
+}
+
+// A client does not have what is too large to be sent, nor a version that includes it.
+func TestWhatIsTooLargeIsNotHad(t *testing.T) {
+	r, _ := smallServer(t, 1, time.Minute)
+	g := r.groups.Group("edge")
+	long := strings.Repeat("l", 100)
+	g.Publish(update(t, xds.EndpointType, "a", long))
+	c := r.delta(nil)
+	c.ask(xds.EndpointType, "a", long)
+	r.eventually(func() bool {
+		all := r.srv.Clients()
+		return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].State == inspect.StateNotSent && all[0].Types[0].Unsent && all[0].Types[0].Oversized != nil
+	})
+	if s := r.stands(); s.Has != 0 {
+		t.Errorf("it has generation %d of %d, without what is too large", s.Has, r.gen())
+	}
+}
+
+// A stream whose names a newer stream of its node requests on another connection is marked as
+// older. The node has often lost its connection.
+func TestOlderStreamsAreMarked(t *testing.T) {
+	r := newServerFixture(t, nil)
+	first, second := r.dial(), r.dial()
+	opened := 0
+	open := func(on *grpc.ClientConn, name string) {
+		r.delta(on).ask(xds.ClusterType, name)
+		opened++
+		r.eventually(func() bool {
+			all := r.srv.Clients()
+			return len(all) == opened && len(all[opened-1].Types) == 1 && all[opened-1].Types[0].Names == 1
+		})
+	}
+	open(first, "a")
+	open(first, "b")
+	open(first, "b")
+	open(second, "a")
+	open(second, "c")
+	var older []bool
+	for c := range r.srv.ClientsAfter(0) {
+		older = append(older, c.Types[0].Older)
+	}
+	if want := []bool{true, false, false, false, false}; !slices.Equal(older, want) {
+		t.Errorf("%v, want %v", older, want)
+	}
+}
+
+// A client waits from when it subscribed to a name that the origin does not answer. Other changes
+// of its subscription do not begin the wait again, and an answer ends it.
+func TestP57_SinceWhenAClientWaits(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newServerFixture(t, nil)
+			g := r.groups.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b"))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			var names []string
+			add := func(name string) {
+				if names = append(names, name); v == xds.Delta {
+					c.say("", name)
+				} else {
+					c.say("", names...)
+				}
+			}
+			ack := func() {
+				if c.recv(); v == xds.Delta {
+					c.say("")
+				} else {
+					c.say("", names...)
+				}
+			}
+			add("a")
+			ack()
+			r.is(inspect.StateSynced)
+			if at := r.stands(); !at.WaitingSince.IsZero() {
+				t.Errorf("it waits: %+v", at)
+			}
+			add("pending")
+			since := r.is(inspect.StateNotSent).Since
+			if at := r.stands(); !at.WaitingSince.Equal(since) || time.Since(since) > time.Minute {
+				t.Errorf("%+v, want since %v", at, since)
+			}
+			add("b")
+			ack()
+			r.eventually(func() bool {
+				all := r.srv.Clients()
+				return all[0].Types[0].Names == 3 && all[0].Types[0].State == inspect.StateNotSent
+			})
+			if at := r.stands(); !at.WaitingSince.Equal(since) {
+				t.Errorf("after another change: %+v, want since %v", at, since)
+			}
+			g.Publish(update(t, xds.EndpointType, "a", "b", "pending"))
+			ack()
+			r.is(inspect.StateSynced)
+			if at := r.stands(); !at.WaitingSince.IsZero() {
+				t.Errorf("after the answer: %+v", at)
+			}
+		})
+	}
+}
+
+// A client that polls waits from when it began.
+func TestP57_SinceWhenAPollerWaits(t *testing.T) {
+	r := newREST(t, nil)
+	r.Begin(xdstest.Context(t), r.HTTP(resttest.Protocols[0]), xds.EndpointType, "", "pending")
+	r.waiting(1)
+	if at := r.stands(); at.State != inspect.StateNotSent || at.WaitingSince.IsZero() || !at.WaitingSince.Equal(at.Since) {
+		t.Errorf("%+v", at)
+	}
+}
+
+// P27: a client that brings names of which the relay knows nothing was sent nothing, and is not in
+// step.
+func TestP27_UnknownNamesAreNotSynced(t *testing.T) {
+	for _, brings := range []bool{false, true} {
+		r := newServerFixture(t, nil)
+		g := r.groups.Group("edge")
+		g.Publish(update(t, xds.RouteType, "other"))
+		c := r.delta(nil)
+		req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"x", "y"}}
+		if brings {
+			req.InitialResourceVersions = map[string]string{"x": "1234"}
+		}
+		c.must(req)
+		r.eventually(func() bool { // it was looked at
+			for _, st := range r.srv.all() {
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				return len(st.order) == 1 && st.order[0].SentSnapshot() != nil
+			}
+			return false
+		})
+		const want = "NOT SENT, 0 behind; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]"
+		if got := r.shown(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
