@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,16 +39,9 @@ import (
 //	wait 15s                time passes
 //	later yes               a type that is sent after this one has something newer to send (P19)
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/scripts/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			s := new(script)
-			datadriven.RunTest(t, file, s.run)
-		})
-	}
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, file string) {
+		datadriven.RunTest(t, file, new(script).run)
+	})
 }
 
 // script is a sessionFixture that reads and writes text.

@@ -2,7 +2,6 @@ package adsclient
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,16 +28,9 @@ import (
 //	reconnect [ORIGIN]      the stream broke; the next one, at another origin
 //	wait 15s                time goes by
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/scripts/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			s := new(script)
-			datadriven.RunTest(t, file, s.run)
-		})
-	}
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, file string) {
+		datadriven.RunTest(t, file, new(script).run)
+	})
 }
 
 // script is a protocolFixture with text as input and output.
