@@ -270,7 +270,11 @@ func (fc *frameCache) build(p *session.Plan, replica string) built {
 		return built{frame: emptyFrame}
 	}
 	body := p.Body(&c, identifier(replica, p.To))
-	parts := body.Split(min(maxPart, p.Limit) - nonce.Size)
+	part := min(maxPart, p.Limit)
+	if body.Relay {
+		part = p.Limit
+	}
+	parts := body.Split(part - nonce.Size)
 	for _, part := range parts {
 		if size := part.Size() + nonce.Size; size > p.Limit {
 			return built{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}

@@ -224,7 +224,7 @@ func (st *stream) moment(v *view, i int) session.Moment {
 	ty := v.order[i]
 	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
-	if ty.Type.RefersToClusters && ty.Resumes() && v.now.Sub(ty.track.Began()) < snapshot.WildcardWait {
+	if ty.Type.RefersToClusters && ty.Resumes() && st.srv.opts.RelayKey == nil && v.now.Sub(ty.track.Began()) < snapshot.WildcardWait {
 		m.ClustersUntil = ty.track.Began().Add(st.routesWait(v, ty))
 	}
 	return m
@@ -245,7 +245,7 @@ func (st *stream) routesWait(v *view, ty *streamType) time.Duration {
 // refreshFollowers has the type that follows ty send these names again (P37), such as the endpoints
 // of clusters that are sent. It returns that type's dirty bit. The stream's lock is held.
 func (st *stream) refreshFollowers(ty *streamType, names []string) uint64 {
-	if len(names) == 0 {
+	if len(names) == 0 || st.srv.opts.RelayKey != nil {
 		return 0
 	}
 	for _, o := range st.types {

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -50,6 +51,9 @@ type Options struct {
 	SeveralOrigins bool
 	// Settings are the first ones.
 	Settings
+	// RelayKey makes the server one for other relays of the cluster. It returns the key of a stream from
+	// its metadata. Nil: the clients are no relays, and the rules give the keys.
+	RelayKey func(metadata.MD) (xds.Key, *refusal.Refusal)
 	// MaxResponse is the largest response that is sent, in bytes; 0: listener.MaxMessage. It
 	// is for tests.
 	MaxResponse int

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fanout/inspect"
@@ -212,7 +213,16 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 		return nil
 	}
 	if first {
-		st.client = st.srv.joiner.Join(subscriber.Info{Node: node, Peer: st.caller.Peer, Account: st.caller.Account, End: st.End})
+		info := subscriber.Info{Node: node, Peer: st.caller.Peer, Account: st.caller.Account, End: st.End}
+		if st.srv.opts.RelayKey != nil {
+			md, _ := metadata.FromIncomingContext(st.grpc.Context())
+			var refused *refusal.Refusal
+			if info.Key, refused = st.srv.opts.RelayKey(md); refused != nil {
+				return refused
+			}
+			info.Relay = true
+		}
+		st.client = st.srv.joiner.Join(info)
 	} else {
 		st.client.SetNode(node)
 	}
@@ -273,6 +283,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 	t := xds.TypeOf(url)
 	form := st.node.ResourceFormat(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
+	form.Relay = st.srv.opts.RelayKey != nil
 	generation := st.srv.rekeyer.generation.Load() // before rules and policy are read: see addChecked
 	if generation != st.generation {
 		// The rekeyer ends a client that is not admitted any more. It gets no further types until

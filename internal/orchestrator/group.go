@@ -234,9 +234,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.audience.Next(g.settings().Linger))
 	before(g.content.Next(g.removalDelay()))
 	before(g.publishAt)
-	if g.relays.refusal.Load() == nil {
-		before(g.relays.endAt)
-	}
+	before(g.relays.next())
 	if now.Before(g.answerBy) {
 		before(g.answerBy)
 	}

@@ -16,6 +16,12 @@ import (
 type relays struct {
 	count int // of subscribers; the group's goroutine owns it
 
+	// opened is when the stream to the origin that serves the key was opened; zero: no origin serves it.
+	// The group's goroutine owns it.
+	opened time.Time
+	// late: that stream has been open for namesAnsweredBy.
+	late bool
+
 	// endAt is when the relays are refused, because the last attempt at every origin failed; zero: an
 	// origin serves the key. The group's goroutine owns it.
 	endAt time.Time
@@ -27,13 +33,17 @@ type relays struct {
 // source. If nothing is held, they do at once.
 const originsLostFor = 5 * time.Second
 
+// namesAnsweredBy is how long after the origin's stream was opened names without an answer count as
+// answered for other relays.
+const namesAnsweredBy = 5 * time.Second
+
 // publishToRelays makes the part of the State that origins said the State for other relays, and wakes
 // them.
 func (g *Group) publishToRelays() {
 	if g.relays.count == 0 {
 		return
 	}
-	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load()))
+	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.relays.late))
 	for ct := range g.subscribers {
 		if ct.client.Relay && !ct.ended {
 			ct.waker.Wake()
@@ -50,8 +60,22 @@ func (g *Group) countRelay(ct *clientType, n int) {
 	case g.relays.count == 0:
 		g.relayState.Store(nil)
 	case n > 0 && g.relays.count == 1: // it is woken once it has requested something
-		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load()))
+		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.relays.late))
 	}
+}
+
+// lateAt is when names without an answer count as answered.
+func (r *relays) lateAt() time.Time { return r.opened.Add(namesAnsweredBy) }
+
+// next is when time alone changes something; zero: never.
+func (r *relays) next() time.Time {
+	switch {
+	case !r.endAt.IsZero() && r.refusal.Load() == nil:
+		return r.endAt
+	case r.count > 0 && !r.late && !r.opened.IsZero():
+		return r.lateAt()
+	}
+	return time.Time{}
 }
 
 // updateRelays refuses other relays once no origin has served the key for originsLostFor, until an
@@ -62,6 +86,11 @@ func (g *Group) updateRelays(now time.Time) {
 	case s.Connected && !s.Relayed:
 		r.endAt = time.Time{}
 		r.refusal.Store(nil)
+		r.opened = s.OpenedAt
+		if late := !now.Before(r.lateAt()); late != r.late {
+			r.late = late
+			g.publishToRelays()
+		}
 		return
 	case !s.Failed:
 	case !g.content.Holds():
@@ -69,6 +98,7 @@ func (g *Group) updateRelays(now time.Time) {
 	case r.endAt.IsZero():
 		r.endAt = now.Add(originsLostFor)
 	}
+	r.opened, r.late = time.Time{}, false
 	if r.endAt.IsZero() || now.Before(r.endAt) || r.refusal.Load() != nil {
 		return
 	}

@@ -122,3 +122,22 @@ func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
 		})
 	}
 }
+
+// Names that the origin does not answer count as answered after a while, so that another relay gets a
+// response.
+func TestRelays_NamesWithoutAnAnswer(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		r := w.mustRelay("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		time.Sleep(namesAnsweredBy - time.Second)
+		synctest.Wait()
+		equal(t, "a snapshot before", r.State().Snapshot(eds) != nil, false)
+		r.woken()
+		time.Sleep(time.Second)
+		equal(t, "woken", r.woken(), 1)
+		equal(t, "a snapshot then", r.State().Snapshot(eds) != nil, true)
+		f.update(t, eds, false, "x=1")
+		equal(t, "x", r.sees(subscription("x"), "x"), "1")
+	})
+}

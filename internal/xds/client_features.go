@@ -40,6 +40,10 @@ type ResourceFormat struct {
 	// SeveralOrigins: there is more than one origin, and different origins may use one version for
 	// different contents. The content's version is added to the origin's.
 	SeveralOrigins bool
+	// Relay: the client is another relay of the cluster, in delta. Responses are not cut (P38). The first
+	// response of a type is sent once the answer is complete (P67), even if it is empty. What the relay
+	// has is not sent again (P27, P37).
+	Relay bool
 }
 
 // ResourceFormat returns the format in which this node receives resources in variant v (P62).

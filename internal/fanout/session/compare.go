@@ -148,6 +148,9 @@ func (c comparison) mustWait() bool {
 	if full && c.incomplete() || s.LacksNames(c.to) {
 		return true
 	}
+	if s.form.Relay && s.delivered.initialResponsePending && s.sub.effective.Wildcard && !c.to.AnswersWildcard(s.sub.effective) {
+		return true
+	}
 	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.delivered.initialResponsePending && s.sub.effective.Names.Len() == 0)
 }
 

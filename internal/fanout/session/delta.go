@@ -73,7 +73,8 @@ func (s *Session) unsubscribed(name string) {
 func (p planner) planDelta() {
 	s := p.s
 	// P11: the wildcard's first response is sent even if it is empty.
-	force := s.delivered.initialResponsePending && s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective)
+	// So is the first response to names to another relay.
+	force := s.delivered.initialResponsePending && (s.form.Relay || s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective))
 	if s.inStep() && s.nacks.list == nil {
 		p.do, p.Key = shared, p.key()
 		p.Key.allNew, p.Key.force = s.delivered.resendAll, force
@@ -182,7 +183,7 @@ func (p planner) addName(name string) {
 func (p planner) alreadyHas(name string, r *xds.Resource) bool {
 	s := p.s
 	version, stated := s.clientVersions.initial()[name]
-	return stated && version == s.form.Version(r) && !s.Type.AlwaysResend &&
+	return stated && version == s.form.Version(r) && (!s.Type.AlwaysResend || s.form.Relay) &&
 		!slices.ContainsFunc(r.AliasesAndGlob(), func(h string) bool { return s.forced.names[h] == byRequest })
 }
 

@@ -37,7 +37,7 @@ type Session struct {
 // New makes the session of a type that has had no request. limit is the size limit of a
 // response in bytes.
 func New(t xds.Type, form xds.ResourceFormat, limit int) *Session {
-	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing}}
+	return &Session{Type: t, form: form, limit: limit, sub: subscription{requested: snapshot.Nothing, effective: snapshot.Nothing, relay: form.Relay}}
 }
 
 // Outcome is what a request did.

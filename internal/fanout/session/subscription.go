@@ -18,6 +18,7 @@ type subscription struct {
 	list      xds.NameList           // SotW: the newest request's, to recognise it in the next one
 	began     bool                   // the type has had a request (P11)
 	named     bool                   // a request has named a resource (P21)
+	relay     bool                   // the client is another relay, which always resumes; fixed
 	resumes   bool                   // the first request stated what the client has (P27, P66)
 	knownIn   uint64                 // lineage in which the origin answered all of it, as Survey found; 0: none
 }
@@ -60,6 +61,8 @@ func (sub *subscription) update(r *xds.Request, want *snapshot.Subscription, v x
 // in delta, version_info in SotW. r may be the first request.
 func (sub *subscription) resumesBy(r *xds.Request, v xds.Variant) bool {
 	switch {
+	case sub.relay:
+		return true
 	case sub.began:
 		return sub.resumes
 	case v == xds.SotW:

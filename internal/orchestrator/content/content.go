@@ -53,6 +53,7 @@ type Type struct {
 	// fromOrigin says of the wildcard's part and the names' that an origin brought its newest update,
 	// and not a relay.
 	fromOrigin map[bool]bool
+	empty      *snapshot.Snapshot // see nothing
 }
 
 // History learns of each snapshot before other goroutines see it, as history.Type does.
@@ -104,24 +105,39 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 }
 
 // FromOrigins returns the part of the State s that origins said to this relay: neither what is stored, nor
-// what another relay brought. It is for other relays.
-func (c *Content) FromOrigins(key uint64, s *snapshot.State) *snapshot.State {
+// what another relay brought. It is for other relays. late: the origin's stream has been open for so long
+// that names which it has not answered count as answered. A type of which nothing is held is then there
+// too, so that a relay gets a response for its names.
+func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapshot.State {
 	c.sourceChanged = false
-	if s == nil {
-		return nil
-	}
 	var out []*snapshot.Snapshot
+	gen := uint64(0)
+	if s != nil {
+		gen = s.Gen
+	}
 	for _, t := range c.types {
-		if held := s.Snapshot(t.typ.URL); held != nil && !held.Stale && t.isFromOrigin() {
+		held := s.Snapshot(t.typ.URL)
+		if held == nil && !t.wildcard && late {
+			held = t.nothing()
+		}
+		if held != nil && !held.Stale && t.isFromOrigin(late) {
 			out = append(out, held)
 		}
 	}
-	return snapshot.NewState(key, s.Gen, out)
+	return snapshot.NewState(key, gen, out)
 }
 
 // isFromOrigin reports whether an origin brought the newest update of each subscribed part.
-func (t *Type) isFromOrigin() bool {
-	return (t.fromOrigin[true] || !t.wildcard) && (t.fromOrigin[false] || t.names.Len() == 0)
+func (t *Type) isFromOrigin(late bool) bool {
+	return (t.fromOrigin[true] || !t.wildcard) && (t.fromOrigin[false] || late || t.names.Len() == 0)
+}
+
+// nothing returns the type's snapshot without content; always the same.
+func (t *Type) nothing() *snapshot.Snapshot {
+	if t.empty == nil {
+		t.empty, _ = snapshot.NewBuilder(t.typ).Snapshot(nil, 0)
+	}
+	return t.empty
 }
 
 // SourceChanged reports whether FromOrigins has to be called although there is no new State.
