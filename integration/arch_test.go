@@ -136,6 +136,10 @@ var layers = map[string]place{
 	},
 
 	// Layer 2.
+	"internal/ownership": {
+		[]string{"internal/xds", "internal/telemetry", "internal/cluster", "internal/upstream", "internal/fanout/subscriber", "internal/fanout/refusal"},
+		"it chooses the source of a key, and does not depend on what the key holds",
+	},
 	"internal/orchestrator/history": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/fanout/subscriber", "internal/fanout/inspect"},
 		"it records events, and serves nothing to clients",

@@ -247,6 +247,7 @@ const (
 	SendTimeout                     // the client read too little in send_timeout
 	Draining                        // the relay is shutting down
 	MessageLimit                    // the client ended its stream right after a large response (P38)
+	Compat                          // a member of the cluster with another configuration
 
 	LimitConnections
 	LimitStreams
@@ -297,6 +298,7 @@ var reasonNames = [reasons]string{
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
 	MessageLimit:      "client_message_limit",
+	Compat:            "compat",
 
 	LimitConnections:          "connections",
 	LimitStreams:              "streams",

@@ -143,12 +143,9 @@ func (c comparison) nowElsewhere(name string) bool {
 // counts (P11). From a full-state response that is not complete, the client would conclude that the
 // rest is gone (P30, P67).
 func (c comparison) mustWait() bool {
-	s := c.s
-	full := s.fullState()
-	if full && c.incomplete() || s.LacksNames(c.to) {
-		return true
-	}
-	if s.form.Relay && s.delivered.initialResponsePending && s.sub.effective.Wildcard && !c.to.AnswersWildcard(s.sub.effective) {
+	s, full := c.s, c.s.fullState()
+	first := s.delivered.initialResponsePending && s.sub.effective.Wildcard
+	if full && c.incomplete() || s.form.Relay && first && !c.to.AnswersWildcard(s.sub.effective) || s.LacksNames(c.to) {
 		return true
 	}
 	return s.sub.effective.Wildcard && !c.to.Answered && (full || s.delivered.initialResponsePending && s.sub.effective.Names.Len() == 0)

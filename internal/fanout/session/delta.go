@@ -72,8 +72,7 @@ func (s *Session) unsubscribed(name string) {
 // names, without what the client already had.
 func (p planner) planDelta() {
 	s := p.s
-	// P11: the wildcard's first response is sent even if it is empty.
-	// So is the first response to names to another relay.
+	// P11: the wildcard's first response is sent even if it is empty, and so is any to a relay.
 	force := s.delivered.initialResponsePending && (s.form.Relay || s.sub.effective.Wildcard && p.to.AnswersWildcard(s.sub.effective))
 	if s.inStep() && s.nacks.list == nil {
 		p.do, p.Key = shared, p.key()

@@ -255,14 +255,12 @@ func (v *Survey) AnyUnanswered(s *Session, newest *snapshot.Snapshot) bool {
 func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range Unanswered(s.sub.effective, newest) {
+			_, was := s.delivered.look(s.sub.effective, name)
+			answered := was != snapshot.Pending && was != snapshot.Expired
 			if name == wildcard {
-				if s.delivered.snapshot.AnswersWildcard(s.sub.effective) {
-					continue
-				}
-			} else if _, was := s.delivered.look(s.sub.effective, name); was != snapshot.Pending && was != snapshot.Expired {
-				continue
+				answered = s.delivered.snapshot.AnswersWildcard(s.sub.effective)
 			}
-			if !yield(name) {
+			if !answered && !yield(name) {
 				return
 			}
 		}
