@@ -30,10 +30,11 @@ type network struct {
 	clustertest.Network
 
 	mu        sync.Mutex
+	made      byte // relays
 	addresses []netip.Addr
 }
 
-// resolve returns the addresses of all relays.
+// resolve returns the addresses of the relays that run.
 func (n *network) resolve(context.Context, string) ([]netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,8 +68,9 @@ func sleep(d time.Duration) {
 // new makes a relay, which is not started.
 func (n *network) new(name string, change ...func(*Options)) *relay {
 	n.t.Helper()
-	ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(len(n.addresses) + 1)})
 	n.mu.Lock()
+	n.made++
+	ip := netip.AddrFrom4([4]byte{10, 0, 0, n.made})
 	n.addresses = append(n.addresses, ip)
 	n.mu.Unlock()
 	r := &relay{address: netip.AddrPortFrom(ip, 7946).String(), log: new(xdstest.Log)}
@@ -98,7 +100,14 @@ func (n *network) new(name string, change ...func(*Options)) *relay {
 func (n *network) start(name string, change ...func(*Options)) *relay {
 	n.t.Helper()
 	r := n.new(name, change...)
-	r.stop = xdstest.Run(n.t, r.Run)
+	stop := xdstest.Run(n.t, r.Run)
+	r.stop = func() {
+		stop()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		ip := netip.MustParseAddrPort(r.address).Addr()
+		n.addresses = slices.DeleteFunc(n.addresses, func(a netip.Addr) bool { return a == ip })
+	}
 	return r
 }
 
@@ -168,8 +177,16 @@ func TestJoin(t *testing.T) {
 		if !closed(a.Joined()) || !closed(b.Joined()) {
 			t.Error("not joined")
 		}
-		c := n.start("c")
-		sleep(3 * time.Second)
+		start := time.Now()
+		c := n.start("c", func(o *Options) {
+			o.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+				if time.Since(start) < 3*time.Second {
+					return nil, nil // not yet in DNS
+				}
+				return n.resolve(ctx, host)
+			}
+		})
+		sleep(6 * time.Second)
 		expect(t, "a alive, b alive, c alive", a, b, c)
 		for _, m := range c.Members() {
 			if m.Version != "v1" || !m.Ready || m.Draining || m.Compat != "rules" || m.Self != (m.Name == "c") {
@@ -198,8 +215,12 @@ func TestLeaveAndDeath(t *testing.T) {
 		sleep(5 * time.Second)
 		changed := a.Changed()
 		c.stop()
+		left := time.Now()
 		sleep(time.Second)
 		expect(t, "a alive, b alive, c left, d alive", a, b, d)
+		if since := a.Members()[2].Since; left.Sub(since).Abs() > time.Second {
+			t.Errorf("left since %s, not %s", since, left)
+		}
 		if !closed(changed) {
 			t.Error("no change")
 		}
@@ -207,7 +228,7 @@ func TestLeaveAndDeath(t *testing.T) {
 		sleep(30 * time.Second) // memberlist counts the member that left: it waits for its opinion too
 		expect(t, "a alive, b alive, c left, d dead", a, b)
 		for _, r := range []*relay{a, b} {
-			if r.log.Count(`msg="cluster member is left" member=c`) != 1 || r.log.Count(`msg="cluster member is dead" member=d`) != 1 {
+			if r.log.Count(`msg="cluster member is left" member=c`) != 1 || r.log.Count(`level=WARN msg="cluster member is dead" member=d`) != 1 {
 				t.Errorf("log of %s:\n%s", r.options.Name, r.log)
 			}
 		}
@@ -419,7 +440,7 @@ func TestStrangers(t *testing.T) {
 					t.Error("waits for ever")
 				}
 				for _, r := range []*relay{a, b} {
-					if r.log.Count(line) != 1 || r.log.Count("cannot join a member") != 1 || !strings.Contains(r.log.String(), test.reasons) {
+					if r.log.Count(line) != 1 || r.log.Count("cannot join a member") != 1 || r.log.Count(test.reasons) != 2 {
 						t.Errorf("log of %s:\n%s", r.options.Name, r.log)
 					}
 				}
@@ -494,6 +515,10 @@ func TestJoinsThatCannotWork(t *testing.T) {
 				a := n.start("a", func(o *Options) {
 					o.Resolve = func(context.Context, string) ([]netip.Addr, error) { return test.resolve(n) }
 				})
+				sleep(maxJoin - time.Second)
+				if name == "only itself" && a.log.Count(test.line) != 0 {
+					t.Error("logged before others had time to come")
+				}
 				<-a.Joined()
 				if d := time.Since(start); d != maxJoin {
 					t.Errorf("joined after %s", d)
@@ -505,6 +530,30 @@ func TestJoinsThatCannotWork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Only some of many addresses are joined at a time.
+func TestJoinsAreFew(t *testing.T) {
+	run(t, func(t *testing.T, n *network) {
+		a := n.start("a", func(o *Options) {
+			o.Resolve = func(context.Context, string) (out []netip.Addr, err error) {
+				for i := range 100 {
+					out = append(out, netip.AddrFrom4([4]byte{10, 9, 9, byte(i)}))
+				}
+				return out, nil
+			}
+		})
+		sleep(joinFirst / 4)
+		if got := a.log.Count("cannot join a member"); got != joinsAtOnce {
+			t.Errorf("%d joins at the start", got)
+		}
+		sleep(maxJoin)
+		before := a.log.Count("cannot join a member")
+		sleep(2 * joinEvery)
+		if got := a.log.Count("cannot join a member") - before; got == 0 || got > 4*joinsAtOnce {
+			t.Errorf("%d more in a minute", got)
+		}
+	})
 }
 
 // Without names to join, and before Run, a relay is alone and owns everything.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -48,7 +49,7 @@ func (j *joiner) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(every/2 + rand.N(every)): // spread: not all members join the same one at once
+		case <-time.After(every*3/4 + rand.N(every/2)): // spread: not all members join the same one at once
 		}
 	}
 }
@@ -92,15 +93,27 @@ func (j *joiner) join(ctx context.Context) {
 			break
 		}
 		_, err := j.list.Join([]string{a.String()})
-		if one := errors.Unwrap(err); one != nil { // of the list that err is
-			err = one
-		}
-		if err != nil && faultOf(err.Error()) != "" {
-			err = fmt.Errorf("%s: %w", faultOf(err.Error()), err)
+		if err != nil {
+			err = explain(err)
 		}
 		j.report(ctx, "cannot join a member", a.String(), err)
 	}
 	maps.DeleteFunc(j.failing, func(of string, _ bool) bool { return !current[of] })
+}
+
+// explain adds the reason to an error of memberlist's Join, if it is a peer's fault.
+func explain(err error) error {
+	if one := errors.Unwrap(err); one != nil { // of the list that err is
+		err = one
+	}
+	fault := faultOf(err.Error())
+	switch {
+	case strings.Contains(err.Error(), "dial "):
+		return err // it was not reached
+	case fault == "":
+		fault = "it closed the connection: it has another cluster.name, or speaks another protocol"
+	}
+	return fmt.Errorf("%s: %w", fault, err)
 }
 
 // report logs an error if the last attempt for the same name or address had none.

@@ -73,7 +73,6 @@ func faultOf(text string) string {
 		{`label ""`, stranger},
 		{"label", "it has another cluster.name"},
 		{"crypt", "it has another gossip key or none, or speaks another protocol"},
-		{": EOF", "it has another cluster.name, or speaks another protocol"},
 		{"msgType", stranger}, {"msg type", stranger}, {"decode", stranger}, {"receive", stranger},
 		{"decompress", stranger}, {"read remote state", stranger}, {"checksum", stranger},
 	} {
