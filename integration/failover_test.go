@@ -124,7 +124,7 @@ func TestP56_ADirectoryToTurnTo(t *testing.T) {
 			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 		names := func(names ...string) func(c *fleet.Client) bool {
 			return func(c *fleet.Client) bool {
-				held := c.Held(resource.ClusterType)
+				held := c.Resources(resource.ClusterType)
 				for _, n := range names {
 					if _, ok := held[n]; !ok {
 						return false

@@ -164,7 +164,7 @@ func (c *client) holds(kind string) typeState {
 	c.mu.Lock()
 	h.Received = maps.Clone(c.received[kind])
 	c.mu.Unlock()
-	for name, r := range c.Held(typ) {
+	for name, r := range c.Resources(typ) {
 		h.has[name] = content(r.Body)
 	}
 	return h

@@ -53,7 +53,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 	case !given:
 		return fail(http.StatusBadRequest, "key: must be a key of /keys")
 	}
-	held, ok := s.opts.Keys.Resources(key)
+	held, ok := s.opts.Keys.Snapshots(key)
 	if !ok {
 		return fail(http.StatusNotFound, s.notUsed(key))
 	}
@@ -72,7 +72,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 		if name == "" {
 			return fail(http.StatusBadRequest, "name: must not be empty")
 		}
-		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Held(name) == nil })
+		held = slices.DeleteFunc(held, func(s *snapshot.Snapshot) bool { return s.Resource(name) == nil })
 		if len(held) == 0 {
 			return fail(http.StatusNotFound, fmt.Sprintf("key %s: the relay has no resource with the name %q", key, name))
 		}
@@ -103,7 +103,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 func each(snap *snapshot.Snapshot, name string, f func(*xds.Resource) bool) {
 	if name == "" {
 		snap.Resources(f)
-	} else if r := snap.Held(name); r != nil {
+	} else if r := snap.Resource(name); r != nil {
 		f(r)
 	}
 }

@@ -95,7 +95,7 @@ func (f *fakeRelay) Unacknowledged(node string, after uint64) iter.Seq2[uint64, 
 	}
 }
 
-func (f *fakeRelay) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
+func (f *fakeRelay) Snapshots(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	held, ok := f.held[key]
 	return slices.Clone(held), ok
 }

@@ -68,7 +68,7 @@ type Keys interface {
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
 	Nacks(before uint64) iter.Seq[history.KeyNack]
-	Resources(xds.Key) ([]*snapshot.Snapshot, bool)
+	Snapshots(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
 	Progress(of keystatus.Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress
 }

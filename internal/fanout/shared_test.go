@@ -112,7 +112,7 @@ type saying struct {
 
 // everyPart is a response that has something of everything, of what w holds.
 func everyPart(w *frameFixture) *saying {
-	a, b := w.Cur.Held("a"), w.Cur.Held("b")
+	a, b := w.Cur.Resource("a"), w.Cur.Resource("b")
 	s := &saying{ttls: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
 	s.c = session.Content{Changed: []*xds.Resource{a}, Heartbeats: []*xds.Resource{b}, Removed: []string{"c"},
@@ -178,7 +178,7 @@ func TestP62_SharedBytesBearOneTTL(t *testing.T) {
 		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
 		"quiet":   func(s *saying, _ *frameFixture) { s.c.OnlyRenewals = true },
 		"form":    func(s *saying, _ *frameFixture) { s.body.WithTTL = false },
-		"beats":   func(s *saying, w *frameFixture) { s.c.Heartbeats = []*xds.Resource{w.Cur.Held("z")} },
+		"beats":   func(s *saying, w *frameFixture) { s.c.Heartbeats = []*xds.Resource{w.Cur.Resource("z")} },
 	})
 }
 
@@ -187,8 +187,8 @@ func TestP51_SharedBytesAreOfOneContent(t *testing.T) {
 	apart(t, map[string]func(*saying, *frameFixture){
 		"type":    func(s *saying, _ *frameFixture) { s.body.Type = xds.ClusterType },
 		"variant": func(s *saying, _ *frameFixture) { s.body.Variant = xds.SotW },
-		"changed": func(s *saying, w *frameFixture) { s.c.Changed = []*xds.Resource{w.Cur.Held("z")} },
-		"more":    func(s *saying, w *frameFixture) { s.c.Changed = append(s.c.Changed, w.Cur.Held("z")) },
+		"changed": func(s *saying, w *frameFixture) { s.c.Changed = []*xds.Resource{w.Cur.Resource("z")} },
+		"more":    func(s *saying, w *frameFixture) { s.c.Changed = append(s.c.Changed, w.Cur.Resource("z")) },
 		"removed": func(s *saying, _ *frameFixture) { s.c.Removed = []string{"z"} },
 		"follows": func(s *saying, _ *frameFixture) { s.c.Follows = []string{"z"} },
 	})

@@ -74,7 +74,7 @@ func TestCheckerSeesViolations(t *testing.T) {
 					t.Errorf("violations: %q, want one with %q", got, tc.want)
 				}
 				if tc.nack && c.Len(eds) > 0 {
-					t.Errorf("held after a NACK: %v", c.Held(eds))
+					t.Errorf("held after a NACK: %v", c.Resources(eds))
 				}
 			})
 		}

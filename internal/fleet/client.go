@@ -247,8 +247,8 @@ func (c *Client) LastError() error {
 	return c.lastErr
 }
 
-// Held returns the resources of a type that the client holds, by name.
-func (c *Client) Held(t xds.TypeURL) map[string]Resource {
+// Resources returns the resources of a type that the client holds, by name.
+func (c *Client) Resources(t xds.TypeURL) map[string]Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.types[t]

@@ -294,7 +294,7 @@ func TestRawRequests(t *testing.T) {
 		p.send(t, xds.EndpointType, "1", "1", load("a", 1))
 		p.expect(t, xds.EndpointType)
 		if n := none.Violations(); len(n) != 1 || none.Len(xds.EndpointType) > 0 {
-			t.Errorf("violations: %q, held %v", n, none.Held(xds.EndpointType))
+			t.Errorf("violations: %q, held %v", n, none.Resources(xds.EndpointType))
 		}
 	}
 }

@@ -100,7 +100,7 @@ func noViolations(t *testing.T, c *Client) {
 func holds(t *testing.T, c *Client, typ xds.TypeURL, want ...string) {
 	t.Helper()
 	var got []string
-	for name := range c.Held(typ) {
+	for name := range c.Resources(typ) {
 		got = append(got, name)
 	}
 	slices.Sort(got)

@@ -78,7 +78,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 			f, sub := w.feed("edge"), subscription(names...)
 			f.bring(t, cds, wild, living(t, cds, "a", "1", 10*time.Second), living(t, cds, "b", "1", 10*time.Second))
 			time.Sleep(9 * time.Second)
-			f.bring(t, cds, wild, f.sink.Newest(cds).Held("b").StartTTL(time.Now()))
+			f.bring(t, cds, wild, f.sink.Newest(cds).Resource("b").StartTTL(time.Now()))
 			time.Sleep(time.Second - 1)
 			if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "1" || b != "1" {
 				t.Errorf("before it expires: %s %s", a, b)
@@ -124,7 +124,7 @@ func TestP62_HeartbeatWakesClientsWithTheName(t *testing.T) {
 		}
 		before := a.State().Snapshot(eds)
 		time.Sleep(time.Second)
-		f.bring(t, eds, false, before.Held("a").StartTTL(time.Now()))
+		f.bring(t, eds, false, before.Resource("a").StartTTL(time.Now()))
 		for what, c := range map[string]struct {
 			c    *testClient
 			want int
@@ -147,7 +147,7 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 		f.bring(t, cds, true, living(t, cds, "a", "1", time.Minute))
 		c.woken()
 		time.Sleep(time.Second)
-		f.bring(t, cds, true, f.sink.Newest(cds).Held("a").StartTTL(time.Now()))
+		f.bring(t, cds, true, f.sink.Newest(cds).Resource("a").StartTTL(time.Now()))
 		if n := c.woken(); n != 1 {
 			t.Errorf("woken %d times", n)
 		}
@@ -171,7 +171,7 @@ func TestP63_NothingLingers(t *testing.T) {
 		if got := f.requested(eds); got != "b x" {
 			t.Errorf("the stream requests %q", got)
 		}
-		if f.sink.Newest(eds).Held("a") != nil || f.sink.Newest(eds).Held("b") == nil {
+		if f.sink.Newest(eds).Resource("a") != nil || f.sink.Newest(eds).Resource("b") == nil {
 			t.Error("the wrong one is held")
 		}
 		w.counted(`xdsrelay_dropped_resources_total{reason="unwanted",type="EDS"} 1`)
@@ -190,7 +190,7 @@ func TestP63_NothingLingers(t *testing.T) {
 		if got := f.requested(eds); got != "b x" {
 			t.Errorf("a key without clients requests %q", got)
 		}
-		if f.sink.Newest(eds).Held("a") != nil {
+		if f.sink.Newest(eds).Resource("a") != nil {
 			t.Error("it is held without a client")
 		}
 	})

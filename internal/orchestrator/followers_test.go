@@ -124,10 +124,10 @@ func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
 		origin.clusters(t, "a b")
 		synctest.Wait()
 		equal(t, "requested", origin.requested(eds), "a b")
-		equal(t, "kept", origin.sink.Newest(eds).Held("a") != nil, true)
+		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, true)
 		pass(10 * time.Second)
 		equal(t, "requested after linger", origin.requested(eds), "b")
-		equal(t, "kept", origin.sink.Newest(eds).Held("a") != nil, false)
+		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, false)
 	})
 }
 
@@ -187,7 +187,7 @@ func TestP52_LingeringEndpointsOfARemovedCluster(t *testing.T) {
 		late.leave()
 		pass(time.Minute)
 		w.check()
-		equal(t, "kept", origin.sink.Newest(eds).Held("a") != nil, false)
+		equal(t, "kept", origin.sink.Newest(eds).Resource("a") != nil, false)
 	})
 }
 

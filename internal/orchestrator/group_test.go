@@ -88,7 +88,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 		if a.refusal() != nil {
 			t.Errorf("a is ended: %v", a.refusal())
 		}
-		if a.State().Snapshot(eds).Held("a") != state.Snapshot(eds).Held("a") {
+		if a.State().Snapshot(eds).Resource("a") != state.Snapshot(eds).Resource("a") {
 			t.Error("a's resource is another one")
 		}
 	})
@@ -243,7 +243,7 @@ func TestStateGenerations(t *testing.T) {
 		equal(t, "b", b.woken(), 0)
 		// Content that equals the held one makes no State.
 		s = b.State()
-		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7", Changed: []*xds.Resource{s.Snapshot(eds).Held("x")}})
+		f.hand(t, snapshot.Update{Type: eds, Origin: "origin", Version: "v7", Changed: []*xds.Resource{s.Snapshot(eds).Resource("x")}})
 		equal(t, "nothing new", b.State(), s)
 	})
 }
@@ -281,7 +281,7 @@ func TestSettle(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		time.Sleep(600 * time.Millisecond)
 		f.update(t, eds, false, "y=2")
-		equal(t, "held", contentOf(f.sink.Newest(eds).Held("y")), "2")
+		equal(t, "held", contentOf(f.sink.Newest(eds).Resource("y")), "2")
 		equal(t, "before it settled", a.sees(sub, "x")+a.sees(sub, "y"), "11")
 		equal(t, "woken before", a.woken(), 0)
 		time.Sleep(400 * time.Millisecond) // from the first change

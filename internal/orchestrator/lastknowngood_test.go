@@ -369,7 +369,7 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 		pass(200 * time.Millisecond)
 		for _, f := range w.streams("web") {
 			equal(t, "a stream runs", f.alive(), true)
-			equal(t, "the stream lists x", f.sink.Newest(eds).Held("x") != nil, true)
+			equal(t, "the stream lists x", f.sink.Newest(eds).Resource("x") != nil, true)
 		}
 	})
 }
@@ -516,7 +516,7 @@ func TestP66_HeartbeatsAreNotStored(t *testing.T) {
 		first := c.State().Snapshot(eds)
 		for range 3 {
 			pass(time.Second)
-			f.bring(t, eds, false, first.Held("a").StartTTL(time.Now()))
+			f.bring(t, eds, false, first.Resource("a").StartTTL(time.Now()))
 			c.takes()
 		}
 		if gen := c.State().Snapshot(eds).Gen; p.n != 1 || gen == first.Gen {

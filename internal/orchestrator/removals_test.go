@@ -56,8 +56,8 @@ func TestP36_DeletionWaits(t *testing.T) {
 		has("b", "1", "v2")
 		has("c", "1", "v2")
 		held := origin.sink.Newest(cds).Part(true)
-		equal(t, "origin version that a new stream names of b", held.Held("b").OriginVersion, "")
-		equal(t, "that of a", held.Held("a").OriginVersion, "1")
+		equal(t, "origin version that a new stream names of b", held.Resource("b").OriginVersion, "")
+		equal(t, "that of a", held.Resource("a").OriginVersion, "1")
 		pass(3 * time.Second)
 		hand("v3", nil, "b") // again, as a SotW origin repeats it
 		pass(2*time.Second - 1)

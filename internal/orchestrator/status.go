@@ -125,9 +125,9 @@ func (g *Group) Differences(typ xds.TypeURL, o *snapshot.Offer, most int) (out [
 	return t.history.Past(t.content.Newest()).Differences(o, most)
 }
 
-// Held returns the newest snapshot of each type, in the order in which the types were first used.
-// It copies nothing.
-func (g *Group) Held() (out []*snapshot.Snapshot) {
+// Snapshots returns the newest snapshot of each type, in the order in which the types were first
+// used. It copies nothing.
+func (g *Group) Snapshots() (out []*snapshot.Snapshot) {
 	for _, t := range g.allTypes() {
 		if s := t.content.Newest(); s != nil {
 			out = append(out, s)

@@ -111,7 +111,7 @@ func TestP56_TheOrderChanges(t *testing.T) {
 		b.send(resp{Type: rds, Version: "2", Resources: []res{{Name: "a", Content: "2", Version: "2"}}})
 		sink.from(t, rds, addressOf("two"))
 		a.ends()
-		held := sink.Newest(rds).Held("a")
+		held := sink.Newest(rds).Resource("a")
 		quiet("the preferred origin answered", b, one, two)
 
 		o.set(testKey, at[2], at[0]) // two left the order
@@ -119,7 +119,7 @@ func TestP56_TheOrderChanges(t *testing.T) {
 		c := three.opens()
 		c.send(resp{Type: rds, Version: "2", Resources: []res{{Name: "a", Content: "2", Version: "2"}}})
 		sink.from(t, rds, addressOf("three"))
-		if sink.Newest(rds).Held("a") != held {
+		if sink.Newest(rds).Resource("a") != held {
 			t.Error("an unchanged resource was replaced")
 		}
 		source.mu.Lock()

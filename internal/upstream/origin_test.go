@@ -22,9 +22,9 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 		sink.UntilNames(t, eds, "b", "c")
 		o.Put(noCluster, xdstest.Endpoints("new", 1))
 		sink.UntilNames(t, eds, "b", "c", "new")
-		was := sink.Newest(eds).Held("b")
+		was := sink.Newest(eds).Resource("b")
 		o.Put(noCluster, xdstest.Endpoints("b", 7))
-		sink.Until(t, "change", func() bool { return !sink.Snapshots[eds].Held("b").Same(was) })
+		sink.Until(t, "change", func() bool { return !sink.Snapshots[eds].Resource("b").Same(was) })
 		stream.SetInterest(sink.Want(named(eds, "a", "b", "c", "new"))) // unsubscribed and subscribed again
 		sink.UntilNames(t, eds, "a", "b", "c", "new")
 		o.Remove(noCluster, string(eds), "c")
@@ -69,7 +69,7 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		if v == xds.Delta && len(o.Requests(func(r xdstest.Request) bool { return r.Versions == 2 })) != 1 {
 			t.Error("the relay did not list two versions")
 		}
-		if sink.Newest(cds).Held("b") != held.Held("b") {
+		if sink.Newest(cds).Resource("b") != held.Resource("b") {
 			t.Error("an unchanged resource was rebuilt")
 		}
 	})

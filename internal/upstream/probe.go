@@ -203,7 +203,7 @@ func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 	s.report()
 	for typ, before := range p.before {
 		for r := range s.sink.Newest(typ).Part(true).Resources {
-			unlisted = unlisted || before.Part(true).Held(r.Name) == nil
+			unlisted = unlisted || before.Part(true).Resource(r.Name) == nil
 		}
 	}
 	return p.kept, unlisted && s.at.Variant == xds.Delta

@@ -224,7 +224,7 @@ func (r *relay) keyed(second *fakeOrigin, name string) (*Source, *testSink) {
 func (s *testSink) heldAs(typ xds.TypeURL, name string) *xds.Resource {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return s.Snapshots[typ].Held(name)
+	return s.Snapshots[typ].Resource(name)
 }
 
 // A key with an empty interest probes nothing. A running probe ends without counting as a failure.

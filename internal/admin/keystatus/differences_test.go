@@ -63,9 +63,9 @@ func TestDifferences(t *testing.T) {
 		equal(t, "of another view", text(other, 10), " +0 false")
 		other.Key = xds.NewKey("nobody")
 		equal(t, "of no key", text(other, 10), " +0 false")
-		held, ok := w.Resources(web)
+		held, ok := w.Snapshots(web)
 		equal(t, "resources", fmt.Sprint(len(held), held[0].Len(), ok), "1 4 true")
-		if _, ok := w.Resources(xds.NewKey("nobody")); ok {
+		if _, ok := w.Snapshots(xds.NewKey("nobody")); ok {
 			t.Error("an unknown key has resources")
 		}
 	})

@@ -155,14 +155,14 @@ func (r *Reader) Used(key xds.Key) bool { return r.registry.Group(key) != nil }
 // Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
 func (r *Reader) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.registry.Nacks(before) }
 
-// Resources returns what is held of a key, type by type in the order of their first use;
+// Snapshots returns what is held of a key, type by type in the order of their first use;
 // false: the key is not in use.
-func (r *Reader) Resources(key xds.Key) ([]*snapshot.Snapshot, bool) {
+func (r *Reader) Snapshots(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	g := r.registry.Group(key)
 	if g == nil {
 		return nil, false
 	}
-	return g.Held(), true
+	return g.Snapshots(), true
 }
 
 func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, now time.Time) Key {

@@ -226,9 +226,9 @@ func (s *Session) acceptedGeneration(lineage uint64) uint64 {
 		return 0
 	}
 	gen := s.acked.snapshot.Gen
-	now := s.view(s.delivered.snapshot)
+	state := s.stateAt(s.delivered.snapshot)
 	for i := range s.nacks.list {
-		if r := &s.nacks.list[i]; now.requestsAny(r) {
+		if r := &s.nacks.list[i]; state.requestsAny(r) {
 			gen = min(gen, r.gen-1)
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 			was = s.delivered.cancelRestart(want)
 		}
 		for name := range s.forced.names {
-			if r := s.delivered.snapshot.Held(name); !want.Names.Has(name) && (r == nil || !r.RequestedBy(want.Names)) {
+			if r := s.delivered.snapshot.Resource(name); !want.Names.Has(name) && (r == nil || !r.RequestedBy(want.Names)) {
 				delete(s.forced.names, name)
 			}
 		}
@@ -63,7 +63,7 @@ func (s *Session) unsubscribed(name string) {
 		}
 		return
 	}
-	s.forced.remove(name, s.delivered.snapshot.Held(name), s.sub.effective.Names)
+	s.forced.remove(name, s.delivered.snapshot.Resource(name), s.sub.effective.Names)
 	delete(s.delivered.sentBeforeACK, name)
 	delete(s.clientVersions.initial(), name)
 }
@@ -194,7 +194,7 @@ func (p planner) leftBehind(name string) bool {
 	if _, is := p.to.LookOwnName(s.sub.effective, name); is != snapshot.Absent {
 		return false
 	}
-	if s.forced.names[name] == byRequest && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Held(name) != nil {
+	if s.forced.names[name] == byRequest && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Resource(name) != nil {
 		return true
 	}
 	return slices.ContainsFunc(p.resent, func(r nackedResponse) bool {

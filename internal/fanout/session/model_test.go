@@ -148,7 +148,7 @@ func (c *modelClient) work() {
 	for range 50 {
 		if c.s.form.Variant == xds.SotW && !c.s.fullState() {
 			// A deletion sends nothing (P31). The resource is new when it returns.
-			maps.DeleteFunc(c.sent, func(n string, _ aliased) bool { return c.Cur.Held(n) == nil })
+			maps.DeleteFunc(c.sent, func(n string, _ aliased) bool { return c.Cur.Resource(n) == nil })
 		}
 		text := c.next()
 		if text == "" {

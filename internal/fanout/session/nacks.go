@@ -31,44 +31,44 @@ type nackedResponse struct {
 // over time these names have no other bound.
 const maxNackedNames = 1 << 16
 
-// clientView decides whether a client still requests what it rejected. It has the client's
+// clientState decides whether a client still requests what it rejected. It has the client's
 // subscription and what the client has at a snapshot.
-type clientView struct {
+type clientState struct {
 	sub       *snapshot.Subscription
 	delivered *delivered
 	at        *snapshot.Snapshot
 }
 
-func (s *Session) view(at *snapshot.Snapshot) clientView {
-	return clientView{s.sub.effective, &s.delivered, at}
+func (s *Session) stateAt(at *snapshot.Snapshot) clientState {
+	return clientState{s.sub.effective, &s.delivered, at}
 }
 
 // requests reports whether the client still requests a name of a rejected response, by the name or
 // by an alias. Once a resource is gone, its aliases are not known. Then there is nothing to send,
 // unless the client rejected the removal.
-func (v clientView) requests(r *nackedResponse, name string) bool {
-	if v.sub.Covers(name) {
+func (c clientState) requests(r *nackedResponse, name string) bool {
+	if c.sub.Covers(name) {
 		return true
 	}
-	had := v.delivered.sentBeforeACK[name]
+	had := c.delivered.sentBeforeACK[name]
 	if had == nil {
-		had = v.at.Held(name)
+		had = c.at.Resource(name)
 	}
 	if had != nil {
-		return had.RequestedBy(v.sub.Names)
+		return had.RequestedBy(c.sub.Names)
 	}
-	return r.cameByAlias(name) && r.removed(name) && !v.sub.Empty()
+	return r.cameByAlias(name) && r.removed(name) && !c.sub.Empty()
 }
 
 // requestsAny reports whether the client still requests any name of a rejected response.
-func (v clientView) requestsAny(r *nackedResponse) bool {
-	return slices.ContainsFunc(r.names, func(n string) bool { return v.requests(r, n) })
+func (c clientState) requestsAny(r *nackedResponse) bool {
+	return slices.ContainsFunc(r.names, func(n string) bool { return c.requests(r, n) })
 }
 
 // requestedNames are the names of a rejected response that the client still requests, or may
 // request. It returns r.names itself if these are all.
-func (v clientView) requestedNames(r *nackedResponse) []string {
-	dropped := func(n string) bool { return !v.requests(r, n) && (v.sub.Empty() || !r.cameByAlias(n)) }
+func (c clientState) requestedNames(r *nackedResponse) []string {
+	dropped := func(n string) bool { return !c.requests(r, n) && (c.sub.Empty() || !r.cameByAlias(n)) }
 	if !slices.ContainsFunc(r.names, dropped) {
 		return r.names
 	}
@@ -112,8 +112,8 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 			r.byAlias = nil
 		}
 	}
-	now := s.view(s.delivered.snapshot)
-	names := now.requestedNames(&r)
+	state := s.stateAt(s.delivered.snapshot)
+	names := state.requestedNames(&r)
 	if len(names) == 0 {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 		return
 	}
 	r.names = names
-	s.nacks.add(r, now)
+	s.nacks.add(r, state)
 }
 
 // sentSince reports whether a later response had another version of any of the names. It also
@@ -148,7 +148,7 @@ func sentSince(nacked *Manifest, names []string, later []pendingACK) (changed bo
 
 // add remembers a NACK. If there are too many, it merges the two oldest: a change in either then
 // sends both again.
-func (ns *nacks) add(r nackedResponse, now clientView) {
+func (ns *nacks) add(r nackedResponse, state clientState) {
 	ns.list = append(ns.list, r)
 	if len(ns.list) <= maxPendingACKs {
 		return
@@ -157,15 +157,16 @@ func (ns *nacks) add(r nackedResponse, now clientView) {
 	both := nackedResponse{names: slices.Concat(a.names, b.names), byAlias: slices.Concat(a.byAlias, b.byAlias), gen: min(a.gen, b.gen)}
 	sortUnique(&both.names)
 	sortUnique(&both.byAlias)
-	both.names = now.requestedNames(&both)
+	both.names = state.requestedNames(&both)
 	both.names = both.names[:min(len(both.names), maxNackedNames)]
 	both.byAlias = both.byAlias[:min(len(both.byAlias), maxNackedNames)]
 	ns.list = slices.Delete(ns.list, 0, 1)
 	ns.list[0] = both
 }
 
-// nacked records that the client rejected a response of this snapshot. What the origin has sent again
-// since counts. A response that was sent before an ACK is newer than what the session has looked for.
+// nacked records that the client rejected a response of this snapshot. What the origin has sent
+// again since counts. A response that was sent before an ACK is newer than what the session has
+// looked for.
 func (ns *nacks) nacked(of SnapshotID) {
 	ns.lastWasNACK = true
 	if of.Lineage == ns.seen.Lineage {
@@ -181,16 +182,16 @@ func (ns *nacks) drop(done func(nackedResponse) bool) {
 	}
 }
 
-// dropResent forgets the rejected responses whose whole content a new response m includes. now is
-// at the snapshot of m. Two kinds of names may be missing in m: names that the client does not
+// dropResent forgets the rejected responses whose whole content a new response m includes. state
+// is at the snapshot of m. Two kinds of names may be missing in m: names that the client does not
 // request any more, and in SotW deleted names, since a SotW response cannot remove them.
-func (ns *nacks) dropResent(now clientView, m *Manifest, v xds.Variant) {
+func (ns *nacks) dropResent(state clientState, m *Manifest, v xds.Variant) {
 	ns.drop(func(r nackedResponse) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
-			if _, again := m.version(n); again || !now.requests(&r, n) {
+			if _, again := m.version(n); again || !state.requests(&r, n) {
 				return false
 			}
-			_, is := now.at.Look(now.sub, n)
+			_, is := state.at.Look(state.sub, n)
 			return v == xds.Delta || is == snapshot.Present
 		})
 	})
@@ -199,7 +200,7 @@ func (ns *nacks) dropResent(now clientView, m *Manifest, v xds.Variant) {
 // repeatRest forgets the rejected responses of which m includes a new version of one name but not
 // all names: m answers single names (P19, P22–P24). It forces the other names into the next
 // response, because no further change may come to send them (P15).
-func (ns *nacks) repeatRest(now clientView, p *Plan, m *Manifest, force *forced) {
+func (ns *nacks) repeatRest(state clientState, p *Plan, m *Manifest, force *forced) {
 	ns.drop(func(r nackedResponse) bool {
 		if r.manifest == nil || slices.ContainsFunc(p.resent, func(a nackedResponse) bool { return a.manifest == r.manifest }) {
 			return false
@@ -213,7 +214,7 @@ func (ns *nacks) repeatRest(now clientView, p *Plan, m *Manifest, force *forced)
 			return false
 		}
 		for _, n := range r.names {
-			if _, includes := m.version(n); !includes && now.requests(&r, n) {
+			if _, includes := m.version(n); !includes && state.requests(&r, n) {
 				force.add(n, repeated)
 			}
 		}
@@ -223,14 +224,14 @@ func (ns *nacks) repeatRest(now clientView, p *Plan, m *Manifest, force *forced)
 
 // dropDeleted forgets the rejected responses of which nothing is left to send to a SotW client. A
 // SotW response cannot say that a resource is gone (P31).
-func (ns *nacks) dropDeleted(now clientView) {
+func (ns *nacks) dropDeleted(state clientState) {
 	if len(ns.list) == 0 {
 		return
 	}
 	ns.drop(func(r nackedResponse) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
-			_, is := now.at.Look(now.sub, n)
-			return is == snapshot.Present && now.requests(&r, n)
+			_, is := state.at.Look(state.sub, n)
+			return is == snapshot.Present && state.requests(&r, n)
 		})
 	})
 	if ns.list == nil {
@@ -269,23 +270,24 @@ func (c comparison) nackedSentAgain() bool {
 
 // NacksSomething reports whether the client rejected something that it still requests.
 func (s *Session) NacksSomething() bool {
-	now := s.view(s.delivered.snapshot)
+	state := s.stateAt(s.delivered.snapshot)
 	return !s.sub.effective.Empty() && (s.nacks.lastWasNACK && s.fullState() ||
-		slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return now.requestsAny(&r) }))
+		slices.ContainsFunc(s.nacks.list, func(r nackedResponse) bool { return state.requestsAny(&r) }))
 }
 
-// RemembersNoNACK reports whether the client's last answer was an ACK and the session remembers no NACK.
+// RemembersNoNACK reports whether the client's last answer was an ACK and the session remembers no
+// NACK.
 func (s *Session) RemembersNoNACK() bool { return !s.nacks.lastWasNACK && s.nacks.list == nil }
 
 // NackedNames returns the newest generation of which the client rejected something, and the
 // rejected names that it still requests, sorted. It collects at most limit names, before it removes
 // duplicates.
 func (s *Session) NackedNames(limit int) (gen uint64, names []string) {
-	now := s.view(s.delivered.snapshot)
+	state := s.stateAt(s.delivered.snapshot)
 	for _, r := range s.nacks.list {
 		gen = max(gen, r.gen)
 		for _, name := range r.names {
-			if now.requests(&r, name) && len(names) < limit {
+			if state.requests(&r, name) && len(names) < limit {
 				names = append(names, name)
 			}
 		}

@@ -174,10 +174,10 @@ func (p planner) changedNames() []string {
 	slices.Sort(changed)
 	names := changed
 	p.resent = p.toResend(changed)
-	now := s.view(s.delivered.snapshot)
+	state := s.stateAt(s.delivered.snapshot)
 	for i := range p.resent {
 		for _, n := range p.resent[i].names {
-			if now.requests(&p.resent[i], n) {
+			if state.requests(&p.resent[i], n) {
 				names = append(names, n)
 			}
 		}

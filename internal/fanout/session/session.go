@@ -104,7 +104,7 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 		s.pendingACKs.responses = append(s.pendingACKs.responses, f)
 	}
 	s.pendingACKs.limit()
-	s.nacks.dropResent(s.view(p.To), m, s.form.Variant)
+	s.nacks.dropResent(s.stateAt(p.To), m, s.form.Variant)
 	if p.BeforeACK {
 		s.deliverBeforeACK(p)
 	} else {
@@ -114,7 +114,7 @@ func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	for _, name := range m.LaterErrors {
 		put(&s.delivered.errors, name, nil) // so that the error is sent with the next response (P39)
 	}
-	s.nacks.repeatRest(s.view(s.delivered.snapshot), p, m, &s.forced)
+	s.nacks.repeatRest(s.stateAt(s.delivered.snapshot), p, m, &s.forced)
 	s.normalize()
 }
 
@@ -151,7 +151,7 @@ func (s *Session) NothingToSend(p *Plan) {
 	s.delivered.initialResponsePending = false
 	s.deliver(p)
 	if s.form.Variant == xds.SotW {
-		s.nacks.dropDeleted(s.view(p.To))
+		s.nacks.dropDeleted(s.stateAt(p.To))
 	}
 	if s.pendingACKs.any() {
 		return

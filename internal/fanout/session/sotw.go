@@ -35,7 +35,7 @@ func (s *Session) followList(want *snapshot.Subscription) {
 		case want.Wildcard && s.mayKeep(name, was):
 			s.answerUnsubscribed(name)
 		default:
-			s.forced.remove(name, s.delivered.snapshot.Held(name), want.Names)
+			s.forced.remove(name, s.delivered.snapshot.Resource(name), want.Names)
 		}
 	}
 	if !want.Wildcard {

@@ -67,7 +67,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 			}
 			w.wantWire(sent{"a", "v1", ttl, false, true})
 		} else {
-			w.wantWire(sent{"a", w.Cur.Held("a").Version.String(), ttl, false, true})
+			w.wantWire(sent{"a", w.Cur.Resource("a").Version.String(), ttl, false, true})
 		}
 		w.ack("a")
 		if w.s.acked.version != "v2" {
@@ -118,7 +118,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 				w.Living(wild, ttl, "a")
 				list := w.ask(wild, "a")
 				w.want("a")
-				want := sent{"a", w.Cur.Held("a").Version.String(), 0, true, true}
+				want := sent{"a", w.Cur.Resource("a").Version.String(), 0, true, true}
 				if w.s.form.Variant == xds.SotW {
 					want = sent{body: true}
 				}
@@ -455,7 +455,7 @@ func TestP62_HeartbeatAfterReconnect(t *testing.T) {
 	w.Living(true, ttl, "a", "b")
 	w.wild("c")
 	w.Pass(5 * time.Second)
-	version := func(n string) string { return w.Cur.Held(n).Version.String() }
+	version := func(n string) string { return w.Cur.Resource(n).Version.String() }
 	w.send(request{names: []string{"*"}, initial: map[string]string{"a": version("a"), "b": "other", "c": version("c")}})
 	w.want("b ~a")
 	if _, got := w.wire(); got[1].ttl != 25*time.Second || got[1].body {
@@ -471,7 +471,7 @@ func TestP27_BroughtAndExpired(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
 	w.Living(true, ttl, "a", "b")
-	version := w.Cur.Held("a").Version.String()
+	version := w.Cur.Resource("a").Version.String()
 	w.Pass(ttl)
 	w.lapse()
 	w.send(request{names: []string{"*"}, initial: map[string]string{"a": version, "b": version}})

@@ -44,7 +44,7 @@ func TestP3_TheEmptyName(t *testing.T) {
 func TestP3_P27_TheEmptyName(t *testing.T) {
 	w := newSessionFixture(t, thing, xds.Delta)
 	w.wild("=2")
-	w.send(request{initial: map[string]string{"": w.Cur.Held("").Version.String(), "b": "1"}})
+	w.send(request{initial: map[string]string{"": w.Cur.Resource("").Version.String(), "b": "1"}})
 	w.want("-b")
 	w.ack()
 	w.wild("=33")

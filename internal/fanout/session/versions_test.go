@@ -21,7 +21,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", ttl), w.With("b", "", 0)}})
 	w.sub("*")
 	w.want("a b")
-	w.wantWire(sent{"a", "7", ttl, true, true}, sent{"b", w.Cur.Held("b").Version.String(), 0, true, true})
+	w.wantWire(sent{"a", "7", ttl, true, true}, sent{"b", w.Cur.Resource("b").Version.String(), 0, true, true})
 	w.ack()
 
 	// Equal content under another version is no change, also if another origin gave it. A
@@ -45,7 +45,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	w.ack()
 
 	// What a client already has is compared with what was sent (P27).
-	for version, want := range map[string]string{"9": "b ~a", "8": "a=2 b", w.Cur.Held("a").Version.String(): "a=2 b"} {
+	for version, want := range map[string]string{"9": "b ~a", "8": "a=2 b", w.Cur.Resource("a").Version.String(): "a=2 b"} {
 		w.s = newSession(w.Type, xds.Delta)
 		w.theirs()
 		w.send(request{names: []string{"*"}, initial: map[string]string{"a": version}})
@@ -67,8 +67,8 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 	w.Apply(snapshot.Update{Origin: "b", Wildcard: true, Changed: []*xds.Resource{w.With("a", "5", 0), w.With("b", "", 0)}})
 	start("")
 	w.want("a b")
-	took := "5/" + w.Cur.Held("a").Version.String()
-	w.wantWire(sent{"a", took, 0, true, true}, sent{"b", w.Cur.Held("b").Version.String(), 0, true, true})
+	took := "5/" + w.Cur.Resource("a").Version.String()
+	w.wantWire(sent{"a", took, 0, true, true}, sent{"b", w.Cur.Resource("b").Version.String(), 0, true, true})
 	start(took)
 	w.want("b")
 	w.Apply(snapshot.Update{Origin: "a", Wildcard: true, Changed: []*xds.Resource{w.With("a=2", "5", 0)}})

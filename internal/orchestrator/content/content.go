@@ -11,13 +11,13 @@ import (
 
 // Content is what origins sent for a key. Use New.
 //
-// Every held resource was sent for a subscription. Names that leave the subscription are forgotten at
-// once, and an update for them that arrives later is dropped (P65). Otherwise a resource could stay
-// that no removal would ever reach. What is held of names that requests omit is forgotten later
-// (omitted.go).
+// Every held resource was sent for a subscription. Names that leave the subscription are forgotten
+// at once, and an update for them that arrives later is dropped (P65). Otherwise a resource could
+// stay that no removal would ever reach. What is held of names that requests omit is forgotten
+// later (omitted.go).
 //
-// A key subscribes by name, by alias (P26) and by glob (P28). A resource is held under its own name,
-// for as long as any name, alias or glob that stands for it is subscribed.
+// A key subscribes by name, by alias (P26) and by glob (P28). A resource is held under its own
+// name, for as long as any name, alias or glob that stands for it is subscribed.
 type Content struct {
 	sotw  bool // origins speak SotW
 	types []*Type
@@ -85,8 +85,8 @@ func (c *Content) Remove(t *Type) {
 	c.types = slices.DeleteFunc(c.types, func(o *Type) bool { return o == t })
 }
 
-// Unpublished reports whether anything is newer than the State, and whether it must not wait, because
-// a client may be waiting for a first answer, or must not get something any more.
+// Unpublished reports whether anything is newer than the State, and whether it must not wait,
+// because a client may be waiting for a first answer, or must not get something any more.
 func (c *Content) Unpublished() (unpublished, urgent bool) {
 	return c.unpublished, c.unpublished && c.urgent
 }
@@ -155,8 +155,8 @@ func (c *Content) Next(delay time.Duration) (first time.Time) {
 	return first
 }
 
-// Holds reports whether there is anything to serve: a resource, or the origin's statement that there
-// is none.
+// Holds reports whether there is anything to serve: a resource, or the origin's statement that
+// there is none.
 func (c *Content) Holds() bool {
 	return slices.ContainsFunc(c.types, func(t *Type) bool {
 		s := t.Newest()
@@ -269,10 +269,10 @@ func (t *Type) snapshot() bool {
 	return true
 }
 
-// SetSubscribed sets what the key subscribes to. The names of forgotten are those that leave. They, and
-// the wildcard if it leaves, are forgotten with the resources that they brought (P65). changed says
-// that the subscription was another one. uncacheable is the number of forgotten do_not_cache resources, which is published at once
-// (P63).
+// SetSubscribed sets what the key subscribes to. The names of forgotten are those that leave. They,
+// and the wildcard if it leaves, are forgotten with the resources that they brought (P65). changed
+// says that the subscription was another one. uncacheable is the number of forgotten do_not_cache
+// resources, which is published at once (P63).
 func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []string) (changed bool, uncacheable int) {
 	if names == t.names && wildcard == t.wildcard {
 		return false, 0
@@ -315,7 +315,7 @@ func (t *Type) Uncacheable() (all [][]string) {
 		return nil
 	}
 	for _, name := range t.builder.Uncacheable(false) {
-		all = append(all, append(slices.Clone(t.part(false).Held(name).AliasesAndGlob()), name))
+		all = append(all, append(slices.Clone(t.part(false).Resource(name).AliasesAndGlob()), name))
 	}
 	return all
 }
@@ -383,7 +383,7 @@ func (t *Type) Has(sub *snapshot.Subscription) bool {
 // serves reports whether a client that subscribes to name gets a resource, even if it is the
 // wildcard's (P50).
 func serves(s *snapshot.Snapshot, name string) bool {
-	return s.Held(name) != nil || len(s.NamesByAlias(name)) > 0
+	return s.Resource(name) != nil || len(s.NamesByAlias(name)) > 0
 }
 
 // answered reports whether the origin has answered the wildcard.

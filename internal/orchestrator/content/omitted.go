@@ -8,15 +8,16 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Requests to a SotW origin omit the name of a ClusterLoadAssignment once the origin has removed the
-// last cluster that leads to it (P37), even if clients still want the name (P52). Some origins answer
-// no request with a name that they do not have (java-control-plane in ADS mode), so the name would
-// hold up all others. Clients keep what is held until the removal of the cluster takes effect (P36).
+// Requests to a SotW origin omit the name of a ClusterLoadAssignment once the origin has removed
+// the last cluster that leads to it (P37), even if clients still want the name (P52). Some origins
+// answer no request with a name that they do not have (java-control-plane in ADS mode), so the name
+// would hold up all others. Clients keep what is held until the removal of the cluster takes effect
+// (P36).
 //
 // A request to a delta origin has only the names that change, so nothing is omitted there.
 
-// omitFollowers decides, after update u, which names requests for the following type omit. was is the
-// snapshot before u.
+// omitFollowers decides, after update u, which names requests for the following type omit. was is
+// the snapshot before u.
 func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now time.Time) {
 	i := slices.IndexFunc(t.of.types, func(o *Type) bool { return o.typ.URL == t.typ.Follower })
 	if !t.of.sotw || i < 0 {
@@ -24,12 +25,12 @@ func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now tim
 	}
 	removed := make(map[string]partName) // names to which u may have removed the last cluster, with that
 	for _, name := range u.Removed {
-		if had := was.Part(u.Wildcard).Held(name); had != nil {
+		if had := was.Part(u.Wildcard).Resource(name); had != nil {
 			removed[had.Follows] = partName{u.Wildcard, name}
 		}
 	}
 	for _, r := range u.Changed {
-		if had := was.Part(u.Wildcard).Held(r.Name); had != nil && had.Follows != r.Follows {
+		if had := was.Part(u.Wildcard).Resource(r.Name); had != nil && had.Follows != r.Follows {
 			removed[had.Follows] = partName{u.Wildcard, r.Name}
 		}
 	}
@@ -74,7 +75,8 @@ func (t *Type) omits(at partName) bool {
 }
 
 // ToRequest returns the subscribed names without those that are omitted. Once the last cluster of a
-// name is not subscribed any more, the origin would not report its return, so the name is requested.
+// name is not subscribed any more, the origin would not report its return, so the name is
+// requested.
 func (t *Type) ToRequest() *xds.NameSet {
 	var omit []string
 	for name, by := range t.omitted {

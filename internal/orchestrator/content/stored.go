@@ -14,11 +14,11 @@ func (t *Type) Stored() *snapshot.Snapshot { return t.stored.Load() }
 // SetStored sets the snapshot in the store that may still be served; nil: none.
 func (t *Type) SetStored(s *snapshot.Snapshot) { t.stored.Store(s) }
 
-// ApplyStored puts stored resources in the place of unknown ones that are subscribed, as updates of the
-// origin that sent them (P66). The origin's answers replace them name by name. If only the wildcard
-// brought a resource, a client that subscribes to its name gets it too. ApplyStored returns the number
-// of resources, and whether there was anything, perhaps an empty answer to the wildcard. It is
-// published at once.
+// ApplyStored puts stored resources in the place of unknown ones that are subscribed, as updates of
+// the origin that sent them (P66). The origin's answers replace them name by name. If only the
+// wildcard brought a resource, a client that subscribes to its name gets it too. ApplyStored
+// returns the number of resources, and whether there was anything, perhaps an empty answer to the
+// wildcard. It is published at once.
 func (t *Type) ApplyStored() (resources int, applied bool) {
 	stored, held := t.Stored(), t.Newest()
 	if stored == nil {
@@ -36,13 +36,13 @@ func (t *Type) ApplyStored() (resources int, applied bool) {
 	var named []*xds.Resource
 	taken := make(map[string]bool)
 	for name := range t.names.All() {
-		if held.Part(false).Known(name) || held.Part(true).Held(name) != nil {
+		if held.Part(false).Known(name) || held.Part(true).Resource(name) != nil {
 			continue
 		}
 		for _, n := range append(stored.NamesByAlias(name), name) {
-			r := stored.Part(false).Held(n)
+			r := stored.Part(false).Resource(n)
 			if r == nil && !wild {
-				r = stored.Part(true).Held(n)
+				r = stored.Part(true).Resource(n)
 			}
 			if r.Storable() && !taken[n] {
 				taken[n] = true

@@ -259,7 +259,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 		u := snapshot.Update{Type: rds, Origin: "files", Version: "1"}
 		for _, name := range []string{"a", "b"} {
-			u.Changed = append(u.Changed, r.sink.Newest(rds).Held(name))
+			u.Changed = append(u.Changed, r.sink.Newest(rds).Resource(name))
 		}
 		r.apply(u)
 		for range 2 {

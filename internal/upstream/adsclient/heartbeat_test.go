@@ -14,7 +14,7 @@ import (
 // expires is when the resource held under name expires, as time since the fixture began.
 func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	r.t.Helper()
-	held := r.sink.Newest(typ).Held(name)
+	held := r.sink.Newest(typ).Resource(name)
 	if held == nil {
 		r.t.Fatalf("%s is not held", name)
 	}

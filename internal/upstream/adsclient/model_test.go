@@ -303,7 +303,7 @@ func (m *modelOrigin) part() snapshot.Part { return m.sink.Newest(m.typ).Part(m.
 // compare compares the group with the origin, once all messages are exchanged.
 func (m *modelOrigin) compare(names []string) {
 	for _, n := range names {
-		change, got := m.has[n], m.part().Held(n)
+		change, got := m.has[n], m.part().Resource(n)
 		switch {
 		case !m.wants(n):
 		case change > 0:
@@ -349,7 +349,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 		var kept []string
 		for _, n := range names[3:] {
-			if m.part().Held(n) != nil {
+			if m.part().Resource(n) != nil {
 				kept = append(kept, n)
 			}
 		}
@@ -401,7 +401,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 			m.pass(time.Minute)
 		}
 		for _, n := range kept {
-			if m.part().Held(n) == nil {
+			if m.part().Resource(n) == nil {
 				rt.Fatalf("P65: %s is deleted, and the origin did not delete it", n)
 			}
 		}

@@ -145,7 +145,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 		switch {
 		case !raw.HasBody():
 			n.bodyless++
-			held := sub.part(snap).Held(raw.Name)
+			held := sub.part(snap).Resource(raw.Name)
 			if raw.Unresolved(held) {
 				if answer, requested := raw.TakeUnresolved(sub.names); counted(raw.Name, requested) {
 					u.Unresolved = append(u.Unresolved, answer)
@@ -163,7 +163,7 @@ func BuildUpdate(v xds.Variant, d Decision, r *xds.Response, snap *snapshot.Snap
 				n.Stale++
 			}
 		case counted(raw.Name, sub.wildcard || raw.RequestedBy(sub.names)):
-			res, held := raw.Take(t, sub.part(snap).SharedWith(raw.Name)), sub.part(snap).Held(raw.Name)
+			res, held := raw.Take(t, sub.part(snap).SharedWith(raw.Name)), sub.part(snap).Resource(raw.Name)
 			if d.unasked && !d.otherOrigins.Has(raw.Name) {
 				newVersion := d.newVersion(v, raw, r, held)
 				if newVersion {
@@ -220,9 +220,9 @@ const (
 )
 
 // absenceIn returns what absence from a response means. Only a SotW response can remove by absence.
-// Of an unknown type it removes resources without names of their own, under the wildcard. A response
-// with such resources in it is the full state of the type (P3). A delta response ends what a SotW
-// origin told apart by place.
+// Of an unknown type it removes resources without names of their own, under the wildcard. A
+// response with such resources in it is the full state of the type (P3). A delta response ends what
+// a SotW origin told apart by place.
 func absenceIn(v xds.Variant, t xds.Type, sub subscription, r *xds.Response, snap *snapshot.Snapshot) absence {
 	unknown := !t.Known() && sub.wildcard
 	switch {

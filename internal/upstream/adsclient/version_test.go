@@ -49,8 +49,8 @@ func TestP15_Pushed(t *testing.T) {
 	})
 }
 
-// Equal resources are sent to clients again if the origin renews a lease, or if a delta origin sends
-// a resource under a new version whose subscriber in the client may be new (P33).
+// Equal resources are sent to clients again if the origin renews a lease, or if a delta origin
+// sends a resource under a new version whose subscriber in the client may be new (P33).
 func TestP33_SentAgain(t *testing.T) {
 	lease, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Policy: &endpointv3.ClusterLoadAssignment_Policy{EndpointStaleAfter: durationpb.New(time.Minute)}})
 	if err != nil {
@@ -79,9 +79,9 @@ func TestP33_SentAgain(t *testing.T) {
 			r.flush()
 			again := func(want bool, version string) {
 				t.Helper()
-				before := r.sink.Newest(c.typ).Held("a")
+				before := r.sink.Newest(c.typ).Resource("a")
 				r.respond(resp{Type: c.typ, Version: version, Resources: []res{{Name: "a", Version: version, Any: c.any}}})
-				now := r.sink.Newest(c.typ).Held("a")
+				now := r.sink.Newest(c.typ).Resource("a")
 				if before.Same(now) == want {
 					t.Errorf("%s: version %s is sent again: %v, want %v", what, version, !want, want)
 				}

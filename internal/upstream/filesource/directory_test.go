@@ -382,7 +382,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 	}
 	// All keys share one copy of the resource.
 	for _, s := range sinks[1:] {
-		if s.Newest(cds).Held("a") != sinks[0].Newest(cds).Held("a") {
+		if s.Newest(cds).Resource("a") != sinks[0].Newest(cds).Resource("a") {
 			t.Error("keys have copies of their own")
 		}
 	}

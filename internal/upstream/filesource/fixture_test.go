@@ -226,7 +226,7 @@ func holds(t *testing.T, s *testSink, names ...string) {
 		if snap.Len() != len(want) || snap == nil {
 			return false
 		}
-		return !slices.ContainsFunc(want, func(r *xds.Resource) bool { return !r.Same(snap.Held(r.Name)) })
+		return !slices.ContainsFunc(want, func(r *xds.Resource) bool { return !r.Same(snap.Resource(r.Name)) })
 	})
 }
 

@@ -41,8 +41,8 @@ var ErrNothingWanted = errors.New("no resources are requested any more")
 // mergeFor is how long interest changes are gathered (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// session is one call of Serve. It needs no goroutine, because the content is complete and available
-// at once.
+// session is one call of Serve. It needs no goroutine, because the content is complete and
+// available at once.
 type session struct {
 	directory *Directory
 	stream    Stream
@@ -225,7 +225,7 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 		switch r := now.resources[name]; {
 		case requested(r):
 			u.Changed = append(u.Changed, r.StartTTL(at))
-		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(false).Held(name) != nil:
+		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(false).Resource(name) != nil:
 			u.Removed = append(u.Removed, name)
 		}
 	}

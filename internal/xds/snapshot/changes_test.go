@@ -42,7 +42,7 @@ func TestChangesBeyondTheLog(t *testing.T) {
 					at = (at + 1) % len(names)
 					r := newRes(t, xds.EndpointType, names[at], fmt.Sprint(gen))
 					if c.beats {
-						r = s.Held(names[at]).RenewTTL(time.Hour, time.Unix(int64(gen), 0))
+						r = s.Resource(names[at]).RenewTTL(time.Hour, time.Unix(int64(gen), 0))
 					}
 					u.Changed = append(u.Changed, r)
 				}
@@ -103,7 +103,7 @@ func TestP62_RenewedNames(t *testing.T) {
 	beat := func(s *Snapshot, names ...string) *Snapshot {
 		u := Update{Wildcard: true}
 		for _, n := range names {
-			u.Changed = append(u.Changed, s.Held(n).StartTTL(noon.Add(time.Duration(s.Gen)*time.Second)))
+			u.Changed = append(u.Changed, s.Resource(n).StartTTL(noon.Add(time.Duration(s.Gen)*time.Second)))
 		}
 		b.Apply(u)
 		next, changed := b.Snapshot(s, s.Gen+1)

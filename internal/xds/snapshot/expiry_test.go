@@ -29,7 +29,7 @@ func TestP62_Expiry(t *testing.T) {
 				t.Fatalf("next %v", b.NextExpiry())
 			}
 			// a heartbeat for b and none for a
-			if b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{s.Held("b").StartTTL(noon.Add(4 * time.Second))}}) {
+			if b.Apply(Update{Wildcard: wild, Changed: []*xds.Resource{s.Resource("b").StartTTL(noon.Add(4 * time.Second))}}) {
 				t.Error("a heartbeat is a change")
 			}
 			if got := b.NextExpiry(); got != noon.Add(9*time.Second) {
@@ -46,7 +46,7 @@ func TestP62_Expiry(t *testing.T) {
 				t.Errorf("changed %v, %d left, next %v", names, s.Len(), b.NextExpiry())
 			}
 			r, is := s.Look(sub, "a")
-			if is != Expired || s.Held("a") != nil || !r.ExpiresBefore(newRes(t, xds.EndpointType, "a", "")) ||
+			if is != Expired || s.Resource("a") != nil || !r.ExpiresBefore(newRes(t, xds.EndpointType, "a", "")) ||
 				!r.ExpiresBefore(timed(t, "a", "", 11*time.Second, noon)) || r.ExpiresBefore(timed(t, "a", "", 10*time.Second, noon)) {
 				t.Errorf("a is %d", is)
 			}

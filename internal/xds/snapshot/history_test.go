@@ -180,7 +180,7 @@ func (hs *Histories) held() int64 {
 func TestHistoryWithoutResent(t *testing.T) {
 	c := newHistoryRecorder(t, NewHistories(1<<20, 1<<20, nil))
 	c.step("a=1", "b=1")
-	u := Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{c.current.Held("a").Resent()}}
+	u := Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{c.current.Resource("a").Resent()}}
 	c.b.Apply(u)
 	next, names := c.b.Snapshot(c.current, 1)
 	if len(names) != 1 {

@@ -241,7 +241,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		} else if m.withoutResource[n] != "" {
 			unresolved++
 		}
-		is("what is held of "+n, s.Held(n).Same(r), true)
+		is("what is held of "+n, s.Resource(n).Same(r), true)
 		is("what is known of "+n, s.Known(n), r != nil || m.withoutResource[n] != "")
 		linked := m.namesWithAlias(n)
 		is("what goes by "+n, s.NamesByAlias(n), linked)

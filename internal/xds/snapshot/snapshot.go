@@ -220,8 +220,8 @@ func (s *Snapshot) RemovalsDiffer(prev *Snapshot) bool {
 
 func (s *Snapshot) answered() bool { return s != nil && s.Answered }
 
-// Held returns the resource of this name, whichever part has it; nil if none.
-func (s *Snapshot) Held(name string) *xds.Resource {
+// Resource returns the resource of this name, whichever part has it; nil if none.
+func (s *Snapshot) Resource(name string) *xds.Resource {
 	if s == nil {
 		return nil
 	}

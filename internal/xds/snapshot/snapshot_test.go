@@ -88,7 +88,7 @@ func TestP33_EqualContentIsNoChange(t *testing.T) {
 	}
 	// A resource that is removed and comes back between two snapshots did not change.
 	b.Apply(Update{Wildcard: true, Version: "2", Removed: []string{"c"}})
-	b.Apply(Update{Wildcard: true, Version: "2", Changed: []*xds.Resource{next.Held("c")}})
+	b.Apply(Update{Wildcard: true, Version: "2", Changed: []*xds.Resource{next.Resource("c")}})
 	if last, names := b.Snapshot(next, 3); last != next || len(names) != 0 {
 		t.Errorf("removed and back: %+v, changed %v", last, names)
 	}

@@ -76,7 +76,7 @@ func NoteVersion(prev, s *Snapshot, names []string, now time.Time) *VersionProgr
 		v.changed.Add(int64(s.Len()))
 	} else {
 		for _, n := range names {
-			switch had, has := prev.Held(n), s.Held(n); {
+			switch had, has := prev.Resource(n), s.Resource(n); {
 			case has != nil:
 				v.changed.Add(1)
 			case had != nil:
@@ -156,9 +156,9 @@ func (v *VersionProgress) Counts() VersionCounts {
 	return c
 }
 
-// QuantileBound returns a time within which the fraction q (0 to 1) of the ACKs came: the upper bound
-// of a bucket, so the exact time may be half of it. It is 0 without ACKs. It is twice the last bound if
-// they took longer than that, and then it is no bound.
+// QuantileBound returns a time within which the fraction q (0 to 1) of the ACKs came: the upper
+// bound of a bucket, so the exact time may be half of it. It is 0 without ACKs. It is twice the
+// last bound if they took longer than that, and then it is no bound.
 func (c *VersionCounts) QuantileBound(q float64) time.Duration {
 	total := 0.0
 	for _, n := range c.AckTimes {

@@ -17,16 +17,16 @@ type Part struct {
 // Part returns the wildcard's part or the named part. It is empty if s is nil.
 func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
 
-func (p Part) resource(e entry) *xds.Resource {
+func (p Part) ofEntry(e entry) *xds.Resource {
 	if p.wildcard {
 		return e.wildcard
 	}
 	return e.named
 }
 
-// Held returns the part's resource of this name; nil if none.
-func (p Part) Held(name string) *xds.Resource {
-	if r := p.resource(p.snap.get(name)); r.HasBody() {
+// Resource returns the part's resource of this name; nil if none.
+func (p Part) Resource(name string) *xds.Resource {
+	if r := p.ofEntry(p.snap.get(name)); r.HasBody() {
 		return r
 	}
 	return nil
@@ -36,16 +36,16 @@ func (p Part) Held(name string) *xds.Resource {
 // absence, a mark or an error.
 func (p Part) Known(name string) bool {
 	e := p.snap.get(name)
-	return p.resource(e) != nil || p.Error(name) != nil || p.isAlias(name)
+	return p.ofEntry(e) != nil || p.Error(name) != nil || p.isAlias(name)
 }
 
 // Answers reports whether the part has a resource with name as its name or alias.
-func (p Part) Answers(name string) bool { return p.Held(name) != nil || p.isAlias(name) }
+func (p Part) Answers(name string) bool { return p.Resource(name) != nil || p.isAlias(name) }
 
 // isAlias reports whether name is an alias of a resource or mark in the part.
 func (p Part) isAlias(name string) (leads bool) {
 	eachAliasEntry(p.snap.aliasIndex(), name, func(l aliasEntry) bool {
-		leads = l.wildcard == p.wildcard && p.resource(p.snap.get(l.name)) != nil
+		leads = l.wildcard == p.wildcard && p.ofEntry(p.snap.get(l.name)) != nil
 		return !leads
 	})
 	return leads
@@ -54,7 +54,7 @@ func (p Part) isAlias(name string) (leads bool) {
 // Unanswered reports whether the origin still has to answer for name. The part knows nothing of
 // it, or the relay has requested it again since the origin could not resolve it (P18).
 func (p Part) Unanswered(name string) bool {
-	if r := p.resource(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
+	if r := p.ofEntry(p.snap.get(name)); r.Unresolved() && r.RequestedAgain() {
 		return true
 	}
 	return !p.Known(name)
@@ -63,7 +63,7 @@ func (p Part) Unanswered(name string) bool {
 // HasNoAnswer reports whether no answer of the origin is in effect for name. The origin still has
 // to answer (Unanswered), or the resource is no longer held (P62, P63).
 func (p Part) HasNoAnswer(name string) bool {
-	r := p.resource(p.snap.get(name))
+	r := p.ofEntry(p.snap.get(name))
 	return r.IsExpiredMark() || p.Unanswered(name)
 }
 
@@ -72,7 +72,7 @@ func (p Part) Requested(name string, names *xds.NameSet) bool {
 	if names.Has(name) {
 		return true
 	}
-	r := p.resource(p.snap.get(name))
+	r := p.ofEntry(p.snap.get(name))
 	return r != nil && r.RequestedByAlias(names)
 }
 
@@ -82,7 +82,7 @@ func (p Part) RequestedAs(name string, names *xds.NameSet) string {
 	if names.Has(name) {
 		return name
 	}
-	for _, alias := range p.resource(p.snap.get(name)).AliasesAndGlob() {
+	for _, alias := range p.ofEntry(p.snap.get(name)).AliasesAndGlob() {
 		if names.Has(alias) {
 			return alias
 		}
@@ -95,7 +95,7 @@ func (p Part) RequestedAs(name string, names *xds.NameSet) string {
 func (p Part) Covered(names *xds.NameSet, yield func(*xds.Resource) bool) {
 	if p.snap.aliasIndex() == nil {
 		for name := range names.All() {
-			if r := p.Held(name); r != nil && !yield(r) {
+			if r := p.Resource(name); r != nil && !yield(r) {
 				return
 			}
 		}
@@ -113,7 +113,7 @@ func (p Part) Covered(names *xds.NameSet, yield func(*xds.Resource) bool) {
 	}
 	slices.Sort(all)
 	for _, name := range slices.Compact(all) {
-		if r := p.Held(name); r != nil && !yield(r) {
+		if r := p.Resource(name); r != nil && !yield(r) {
 			return
 		}
 	}
@@ -125,7 +125,7 @@ func (p Part) Resources(yield func(*xds.Resource) bool) {
 		return
 	}
 	p.snap.entries.Scan(func(_ string, e entry) bool {
-		r := p.resource(e)
+		r := p.ofEntry(e)
 		return !r.HasBody() || yield(r)
 	})
 }
@@ -133,10 +133,10 @@ func (p Part) Resources(yield func(*xds.Resource) bool) {
 // SharedWith returns a resource with which an equal new one may share memory: the one of this name
 // in the part, or else in the other part; nil if none.
 func (p Part) SharedWith(name string) *xds.Resource {
-	if r := p.Held(name); r != nil {
+	if r := p.Resource(name); r != nil {
 		return r
 	}
-	return p.snap.Held(name)
+	return p.snap.Resource(name)
 }
 
 // Error returns the error that the origin gave the part for name; nil if none.
@@ -162,7 +162,7 @@ func (p Part) ExpiredNames(yield func(name string) bool) {
 	if p.snap == nil || p.snap.expired == 0 {
 		return
 	}
-	p.snap.entries.Scan(func(name string, e entry) bool { return !p.resource(e).IsExpiredMark() || yield(name) })
+	p.snap.entries.Scan(func(name string, e entry) bool { return !p.ofEntry(e).IsExpiredMark() || yield(name) })
 }
 
 // Answered reports whether the origin has answered the wildcard. It is false for the named part.
@@ -171,7 +171,8 @@ func (p Part) Answered() bool { return p.wildcard && p.snap.answered() }
 // partOrigin is the origin of a part's newest update, with its domain (P55).
 type partOrigin struct{ name, domain string }
 
-// Origin returns the origin of the part's newest update, and its domain (P55); "" if there was none.
+// Origin returns the origin of the part's newest update, and its domain (P55); "" if there was
+// none.
 func (p Part) Origin() (name, domain string) {
 	if p.snap == nil {
 		return "", ""

@@ -154,7 +154,7 @@ func (o *Origin) With(spec, version string, ttl time.Duration, aliases ...string
 		m.Ttl = durationpb.New(ttl)
 	}
 	r := o.Parse(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(o.Type.URL), Resources: []*discoveryv3.Resource{m}})
-	return r.Resources[0].Take(o.Type, o.Cur.Held(plain.Name)).StartTTL(o.Now)
+	return r.Resources[0].Take(o.Type, o.Cur.Resource(plain.Name)).StartTTL(o.Now)
 }
 
 func (o *Origin) Parse(m proto.Message) *xds.Response {
@@ -185,7 +185,7 @@ func (o *Origin) Heartbeat(wild bool, names ...string) {
 	o.T.Helper()
 	u := snapshot.Update{Origin: "o", Wildcard: wild, Received: o.Now, Version: o.Cur.Version}
 	for _, n := range names {
-		u.Changed = append(u.Changed, o.Cur.Held(n).StartTTL(o.Now))
+		u.Changed = append(u.Changed, o.Cur.Resource(n).StartTTL(o.Now))
 	}
 	o.Apply(u)
 }
