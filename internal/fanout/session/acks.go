@@ -129,7 +129,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.IsNACK:
 		// P19: a late NACK of an earlier response is recorded as well.
 		out.Answer = Nacked
-		s.nacks.nacked(s.pendingACKs.responses[i].snapshot)
+		s.nacks.markNACK(s.pendingACKs.responses[i].snapshot)
 		s.recordNACK(&s.pendingACKs.responses[i], s.pendingACKs.responses[i+1:])
 	case sotw && !newest:
 		out.Answer = Stale

@@ -81,12 +81,12 @@ func (c comparison) difference(name string) (resource, err bool) {
 	sub := c.s.sub.effective
 	had, was := c.had(name)
 	has, is := c.see(name, had, was)
-	sent, now := c.s.delivered.error(sub, name), c.to.Error(sub, name)
+	sentErr, newErr := c.s.delivered.error(sub, name), c.to.Error(sub, name)
 	if c.baseline().ignores(was, is) {
-		had, was, sent = nil, snapshot.Pending, nil
+		had, was, sentErr = nil, snapshot.Pending, nil
 	}
-	resource = clearsError(sent, now, is) || differs(c.s.form, c.s.fullState(), sub.Names.Has(name), had, was, has, is)
-	return resource, now != nil && now != sent
+	resource = clearsError(sentErr, newErr, is) || differs(c.s.form, c.s.fullState(), sub.Names.Has(name), had, was, has, is)
+	return resource, newErr != nil && newErr != sentErr
 }
 
 // differs reports whether what a client of this form has under a name differs, for the client, from
@@ -123,8 +123,8 @@ func differs(form xds.ResourceFormat, full, named bool, had *xds.Resource, was s
 
 // clearsError reports whether a resource, changed or not, is sent because it ends the error that
 // the client was sent in its place (P39).
-func clearsError(sent, now *xds.ResourceError, is snapshot.Presence) bool {
-	return sent != nil && now == nil && is == snapshot.Present
+func clearsError(sentErr, newErr *xds.ResourceError, is snapshot.Presence) bool {
+	return sentErr != nil && newErr == nil && is == snapshot.Present
 }
 
 // nowElsewhere reports whether a name has become the alias of another resource. The client may have

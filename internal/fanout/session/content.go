@@ -37,7 +37,7 @@ type FrameKey struct {
 	form         xds.ResourceFormat
 	full, force  bool
 	allNew       bool // everything in it is new to the client, so all followers are sent too (P37)
-	sub, by      *snapshot.Subscription
+	sub, sentBy      *snapshot.Subscription
 	lineage, gen uint64
 	renewals     renewalKey
 }
@@ -186,14 +186,14 @@ type Manifest struct {
 func (c *Content) Manifest(to *snapshot.Snapshot) *Manifest {
 	m := &Manifest{Summary: c.Summary, Version: to.Version, Received: to.Received}
 	m.names = make([]string, 0, len(c.Changed)+len(c.Heartbeats)+len(c.Removed)+len(c.Errors))
-	of := make(map[string]xds.Version, len(c.Changed)+len(c.Heartbeats))
+	versions := make(map[string]xds.Version, len(c.Changed)+len(c.Heartbeats))
 	for _, rs := range [...][]*xds.Resource{c.Changed, c.Heartbeats} {
 		for _, r := range rs {
 			if r.Unresolved() {
 				continue // it is sent once, and a NACK of it changes nothing
 			}
 			m.names = append(m.names, r.Name)
-			of[r.Name] = r.Version
+			versions[r.Name] = r.Version
 		}
 	}
 	m.names = append(m.names, c.Removed...)
@@ -203,7 +203,7 @@ func (c *Content) Manifest(to *snapshot.Snapshot) *Manifest {
 	sortUnique(&m.names)
 	m.versions = make([]xds.Version, len(m.names))
 	for i, n := range m.names {
-		m.versions[i] = of[n]
+		m.versions[i] = versions[n]
 	}
 	return m
 }

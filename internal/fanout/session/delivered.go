@@ -29,7 +29,7 @@ func (b baseline) sentBy(sub *snapshot.Subscription) *snapshot.Subscription {
 func (b baseline) look(sub *snapshot.Subscription, name string) (*xds.Resource, snapshot.Presence) {
 	r, is := b.snapshot.Look(b.sentBy(sub), name)
 	if is == snapshot.UnderOtherName {
-		if own, of := b.snapshot.LookOwnName(b.sentBy(sub), name); of == snapshot.Expired {
+		if own, ownIs := b.snapshot.LookOwnName(b.sentBy(sub), name); ownIs == snapshot.Expired {
 			return own, snapshot.Expired
 		}
 	}
@@ -117,27 +117,27 @@ func (d *delivered) moveTo(to *snapshot.Snapshot, retained map[string]*xds.Resou
 }
 
 // restart has everything answered, as after a first request, because the client subscribed to the
-// wildcard. Removals of what the client has are still sent. was is the subscription before.
-func (d *delivered) restart(was *snapshot.Subscription) {
+// wildcard. Removals of what the client has are still sent. before is the old subscription.
+func (d *delivered) restart(before *snapshot.Subscription) {
 	if !d.resendAll {
-		d.sub = was
+		d.sub = before
 	}
 	d.initialResponsePending, d.resendAll = true, true
 }
 
 // cancelRestart undoes restart: the client unsubscribed from the wildcard before it was answered.
 // It returns the subscription by which the snapshot was sent; sub is the effective one.
-func (d *delivered) cancelRestart(sub *snapshot.Subscription) (was *snapshot.Subscription) {
-	was = d.sentBy(sub)
+func (d *delivered) cancelRestart(sub *snapshot.Subscription) (before *snapshot.Subscription) {
+	before = d.sentBy(sub)
 	d.initialResponsePending, d.resendAll, d.sub = d.snapshot == nil, false, nil
-	return was
+	return before
 }
 
-// subscribed applies a new subscription to a name; was is the subscription before. The client may
+// subscribed applies a new subscription to a name; before is the old one. The client may
 // not have the resources to which the name leads in the snapshot that it was sent. By the time the
 // name is answered, it may lead to other resources, or to none.
-func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
-	if was.Names.Has(name) {
+func (d *delivered) subscribed(name string, before *snapshot.Subscription) {
+	if before.Names.Has(name) {
 		return
 	}
 	at := d.snapshot
@@ -145,7 +145,7 @@ func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 		if _, newer := d.sentBeforeACK[n]; newer {
 			continue
 		}
-		if _, is := at.Look(was, n); is != snapshot.Present {
+		if _, is := at.Look(before, n); is != snapshot.Present {
 			put(&d.sentBeforeACK, n, nil)
 		}
 	}
@@ -154,21 +154,21 @@ func (d *delivered) subscribed(name string, was *snapshot.Subscription) {
 // namesBeforeACK maps the names and aliases of resources that were sent before an ACK to the
 // resource's name, or to "" where an alias leads to several resources.
 func (d *delivered) namesBeforeACK() map[string]string {
-	of := make(map[string]string)
+	nameFor := make(map[string]string)
 	for name, r := range d.sentBeforeACK {
 		if r == nil || r.Unresolved() {
 			continue
 		}
-		of[name] = name
+		nameFor[name] = name
 		for _, h := range r.AliasesAndGlob() {
-			if _, twice := of[h]; twice {
-				of[h] = ""
+			if _, twice := nameFor[h]; twice {
+				nameFor[h] = ""
 			} else {
-				of[h] = name
+				nameFor[h] = name
 			}
 		}
 	}
-	return of
+	return nameFor
 }
 
 // retained are resources that the client has, and that the new snapshot says nothing about. So a
@@ -202,9 +202,9 @@ func (s *Session) retained(to *snapshot.Snapshot) (retained map[string]*xds.Reso
 		}
 	}
 	if sub.Wildcard && !to.AnswersWildcard(sub) {
-		by := s.delivered.sentBy(sub)
+		sentBy := s.delivered.sentBy(sub)
 		for _, name := range (comparison{s, to}).candidates() {
-			if had, _ := s.delivered.look(sub, name); had != nil && (by.Covers(name) || had.RequestedBy(by.Names)) {
+			if had, _ := s.delivered.look(sub, name); had != nil && (sentBy.Covers(name) || had.RequestedBy(sentBy.Names)) {
 				add(name)
 			}
 		}

@@ -14,28 +14,28 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 	if want == s.sub.effective && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return // an ACK
 	}
-	was := s.sub.effective
+	before := s.sub.effective
 	s.sub.follow(want)
 	if want.Wildcard && contains(r.Names, wildcard) {
-		s.delivered.restart(was)
+		s.delivered.restart(before)
 	}
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
-			s.delivered.subscribed(name, was)
+			s.delivered.subscribed(name, before)
 			s.forced.add(name, byRequest)
 			s.clientVersions.forget(name)
 		}
 	}
 	if len(r.Unsubscribe) > 0 {
-		for name, added := range was.Names.Diff(want.Names) {
+		for name, added := range before.Names.Diff(want.Names) {
 			if !added {
 				s.unsubscribed(name)
 			}
 		}
 	}
-	if was.Wildcard && !want.Wildcard {
+	if before.Wildcard && !want.Wildcard {
 		if s.delivered.resendAll {
-			was = s.delivered.cancelRestart(want)
+			before = s.delivered.cancelRestart(want)
 		}
 		for name := range s.forced.names {
 			if r := s.delivered.snapshot.Resource(name); !want.Names.Has(name) && (r == nil || !r.RequestedBy(want.Names)) {
@@ -47,7 +47,7 @@ func (s *Session) followDelta(r *xds.Request, want *snapshot.Subscription) {
 				s.clientVersions.forget(name) // the client drops it, and needs it if it requests it again
 			}
 		}
-		s.wildcardEnded(was)
+		s.wildcardEnded(before)
 	}
 	s.normalize()
 }

@@ -152,7 +152,7 @@ func (s *Session) setNacked(r *Resource, had *xds.Resource, pending bool) bool {
 		return s.nacks.lastWasNACK
 	}
 	for _, n := range slices.Backward(s.nacks.list) {
-		if _, is := slices.BinarySearch(n.names, r.Name); !is {
+		if _, found := slices.BinarySearch(n.names, r.Name); !found {
 			continue
 		}
 		same := n.manifest == nil
@@ -215,13 +215,13 @@ func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 
 // once computes the result for k, unless m has it.
 func once(m map[surveyKey]bool, k surveyKey, compute func() bool) bool {
-	is, ok := m[k]
+	result, ok := m[k]
 	if !ok {
-		if is = compute(); len(m) < maxSurveyed {
-			m[k] = is
+		if result = compute(); len(m) < maxSurveyed {
+			m[k] = result
 		}
 	}
-	return is
+	return result
 }
 
 // anyPresent reports whether there is a resource for any requested name.

@@ -77,8 +77,8 @@ func (c clientState) requestedNames(r *nackedResponse) []string {
 
 // cameByAlias reports whether the client requested the resource of this name by an alias or a glob.
 func (r *nackedResponse) cameByAlias(name string) bool {
-	_, is := slices.BinarySearch(r.byAlias, name)
-	return is
+	_, found := slices.BinarySearch(r.byAlias, name)
+	return found
 }
 
 // removed reports whether the rejected response removed the name, or may have.
@@ -132,11 +132,11 @@ func (s *Session) recordNACK(f *pendingACK, later []pendingACK) {
 // returns the names that no later response included.
 func sentSince(nacked *Manifest, names []string, later []pendingACK) (changed bool, rest []string) {
 	for _, n := range names {
-		was, _ := nacked.version(n)
+		rejected, _ := nacked.version(n)
 		sent := false
 		for _, f := range later {
-			if now, includes := f.manifest.version(n); includes {
-				sent, changed = true, changed || now != was
+			if sentVersion, includes := f.manifest.version(n); includes {
+				sent, changed = true, changed || sentVersion != rejected
 			}
 		}
 		if !sent {
@@ -164,13 +164,13 @@ func (ns *nacks) add(r nackedResponse, state clientState) {
 	ns.list[0] = both
 }
 
-// nacked records that the client rejected a response of this snapshot. What the origin has sent
+// markNACK records that the client rejected a response of this snapshot. What the origin has sent
 // again since counts. A response that was sent before an ACK is newer than what the session has
 // looked for.
-func (ns *nacks) nacked(of SnapshotID) {
+func (ns *nacks) markNACK(id SnapshotID) {
 	ns.lastWasNACK = true
-	if of.Lineage == ns.seen.Lineage {
-		ns.seen.Gen = min(ns.seen.Gen, of.Gen)
+	if id.Lineage == ns.seen.Lineage {
+		ns.seen.Gen = min(ns.seen.Gen, id.Gen)
 	}
 }
 
@@ -244,8 +244,8 @@ func (ns *nacks) dropDeleted(state clientState) {
 func (c comparison) toResend(changed []string) (hit []nackedResponse) {
 	for _, r := range c.s.nacks.list {
 		if slices.ContainsFunc(r.names, func(n string) bool {
-			_, is := slices.BinarySearch(changed, n)
-			return is
+			_, found := slices.BinarySearch(changed, n)
+			return found
 		}) || c.sentAgain(r.names) {
 			hit = append(hit, r)
 		}

@@ -143,7 +143,7 @@ func (c comparison) planner(p *Plan, now time.Time) planner {
 // key identifies the difference between what the client was sent and what it is to have.
 func (p planner) key() FrameKey {
 	s := p.s
-	k := FrameKey{form: s.form, full: s.fullState(), sub: s.sub.effective, by: s.delivered.sentBy(s.sub.effective), renewals: p.renewalKey(p.At)}
+	k := FrameKey{form: s.form, full: s.fullState(), sub: s.sub.effective, sentBy: s.delivered.sentBy(s.sub.effective), renewals: p.renewalKey(p.At)}
 	if sent := s.delivered.snapshot; sent != nil {
 		k.lineage, k.gen = sent.Lineage, sent.Gen
 	}

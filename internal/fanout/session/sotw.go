@@ -16,42 +16,42 @@ func (s *Session) followList(want *snapshot.Subscription) {
 	if want == s.sub.effective {
 		return
 	}
-	was := s.sub.effective
+	before := s.sub.effective
 	s.sub.follow(want)
-	if want.Wildcard && !was.Wildcard {
-		s.delivered.restart(was)
+	if want.Wildcard && !before.Wildcard {
+		s.delivered.restart(before)
 		return
 	}
 	if s.delivered.resendAll && !want.Wildcard {
-		was = s.delivered.cancelRestart(want)
+		before = s.delivered.cancelRestart(want)
 	}
-	for name, added := range was.Names.Diff(want.Names) {
+	for name, added := range before.Names.Diff(want.Names) {
 		switch {
 		case added:
 			if !s.fullState() { // a full set includes it anyway
-				s.delivered.subscribed(name, was)
+				s.delivered.subscribed(name, before)
 			}
 			s.forced.add(name, byRequest)
-		case want.Wildcard && s.mayKeep(name, was):
+		case want.Wildcard && s.mayKeep(name, before):
 			s.answerUnsubscribed(name)
 		default:
 			s.forced.remove(name, s.delivered.snapshot.Resource(name), want.Names)
 		}
 	}
 	if !want.Wildcard {
-		s.wildcardEnded(was)
+		s.wildcardEnded(before)
 	}
 	s.normalize()
 }
 
 // mayKeep reports whether the client may have a resource that the wildcard does not have, by a name
-// that it dropped beside the wildcard. was is the subscription by which it was sent what it has.
-func (s *Session) mayKeep(name string, was *snapshot.Subscription) bool {
+// that it dropped beside the wildcard. before is the subscription by which it was sent what it has.
+func (s *Session) mayKeep(name string, before *snapshot.Subscription) bool {
 	at := s.delivered.snapshot
 	if _, is := at.Look(s.sub.effective, name); is == snapshot.Present {
 		return false
 	}
-	_, is := at.Look(was, name)
+	_, is := at.Look(before, name)
 	return is != snapshot.Absent
 }
 

@@ -152,7 +152,7 @@ func (sub *subscription) unsubscribed(names *xds.NameSet, unsubscribed []string,
 			if !names.Has(h) || h == glob {
 				continue
 			}
-			if of, one := d.snapshot.OnlyNameFor(h); one && of == name || !one && ahead[h] == name {
+			if only, one := d.snapshot.OnlyNameFor(h); one && only == name || !one && ahead[h] == name {
 				out = append(out, h)
 			}
 		}
@@ -182,24 +182,24 @@ func (s *Session) answerUnsubscribed(name string) {
 	s.forced.add(name, byRequest)
 }
 
-// wildcardEnded applies the end of the wildcard. was is the subscription by which the client was
+// wildcardEnded applies the end of the wildcard. before is the subscription by which the client was
 // sent what it has.
 //
 // For the names that it still requests, the client has the wildcard's copies. Where the copy for
 // the names differs, or there is none, the next response says so (P50). After a NACK of a
 // full-state response, the next full-state response would have included everything again. That one
 // does not come now, so the session has to remember what the client rejected (P15).
-func (s *Session) wildcardEnded(was *snapshot.Subscription) {
+func (s *Session) wildcardEnded(before *snapshot.Subscription) {
 	at, sub := s.delivered.snapshot, s.sub.effective
-	if at == nil || !was.Wildcard {
+	if at == nil || !before.Wildcard {
 		return
 	}
 	var kept []string
 	names := withAliased(at, slices.Collect(sub.Names.All()))
 	sortUnique(&names)
 	for _, name := range names {
-		had, then := at.Look(was, name)
-		if then != snapshot.Present {
+		had, was := at.Look(before, name)
+		if was != snapshot.Present {
 			continue
 		}
 		kept = append(kept, name)
