@@ -39,14 +39,16 @@ type TypeState struct {
 
 // Survey looks at many clients at one time. It shares results between sessions.
 type Survey struct {
-	session.Survey
+	session.ComparisonCache
 	Now time.Time
 
 	node   string      // whose states are in states
 	states []TypeState // see markOlder
 }
 
-func newSurvey() *Survey { return &Survey{Survey: session.NewSurvey(), Now: time.Now()} }
+func newSurvey() *Survey {
+	return &Survey{ComparisonCache: session.NewComparisonCache(), Now: time.Now()}
+}
 
 // Type is one type of a stream. It is used under the stream's lock.
 type Type struct {

@@ -15,7 +15,7 @@ import (
 func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.T.Helper()
 	s := w.s
-	look := NewSurvey()
+	look := NewComparisonCache()
 	open := look.Unsent(s, w.Cur) || len(s.pendingACKs.responses) > 0 || s.NacksSomething()
 	if got := s.AckedGeneration(w.Cur, open); w.Cur.Gen-got != behind || s.NacksSomething() != refusing {
 		w.T.Errorf("%s: the client has generation %d of %d, refusing %v; want %d behind, refusing %v", when, got, w.Cur.Gen, s.NacksSomething(), behind, refusing)

@@ -37,7 +37,7 @@ type FrameKey struct {
 	form         xds.ResourceFormat
 	full, force  bool
 	allNew       bool // everything in it is new to the client, so all followers are sent too (P37)
-	sub, sentBy      *snapshot.Subscription
+	sub, sentBy  *snapshot.Subscription
 	lineage, gen uint64
 	renewals     renewalKey
 }

@@ -197,8 +197,5 @@ func (p planner) leftBehind(name string) bool {
 	if s.forced.names[name] == byRequest && !s.sub.effective.Names.Has(name) && s.delivered.snapshot.Resource(name) != nil {
 		return true
 	}
-	return slices.ContainsFunc(p.resent, func(r nackedResponse) bool {
-		_, nacked := slices.BinarySearch(r.names, name)
-		return nacked
-	})
+	return anyIncludes(p.resent, name)
 }

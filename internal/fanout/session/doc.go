@@ -38,6 +38,6 @@
 //
 // # Concurrency
 //
-// A Session, its Plans and a Survey have one user at a time. Snapshots, Manifests and the
+// A Session, its Plans and a ComparisonCache have one user at a time. Snapshots, Manifests and the
 // subscriptions passed in are immutable and shared.
 package session

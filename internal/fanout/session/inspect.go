@@ -172,36 +172,36 @@ func (s *Session) setNacked(r *Resource, had *xds.Resource, pending bool) bool {
 	return false
 }
 
-// Survey looks at many sessions at once. It compares sessions that have equal subscriptions and
-// were sent the same with the newest snapshot only once.
-type Survey struct {
-	pending, unanswered map[surveyKey]bool
+// ComparisonCache compares many sessions with the newest snapshot. It compares sessions that have
+// equal subscriptions and were sent the same only once.
+type ComparisonCache struct {
+	pending, unanswered map[comparisonKey]bool
 }
 
-// NewSurvey returns a Survey that has seen no session.
-func NewSurvey() Survey {
-	return Survey{pending: make(map[surveyKey]bool), unanswered: make(map[surveyKey]bool)}
+// NewComparisonCache returns an empty cache.
+func NewComparisonCache() ComparisonCache {
+	return ComparisonCache{pending: make(map[comparisonKey]bool), unanswered: make(map[comparisonKey]bool)}
 }
 
-// surveyKey decides whether there is anything to send to a session that is in step with the
+// comparisonKey decides whether there is anything to send to a session that is in step with the
 // snapshot from. sub and to decide whether the origin has left names unanswered.
-type surveyKey struct {
+type comparisonKey struct {
 	sub      *snapshot.Subscription
 	form     xds.ResourceFormat
 	full     bool
 	from, to SnapshotID
 }
 
-// maxSurveyed bounds the results that a survey keeps.
-const maxSurveyed = 1 << 16
+// maxComparisons bounds the results that a ComparisonCache keeps.
+const maxComparisons = 1 << 16
 
 // Unsent reports whether the newest snapshot has something for the session that it was not sent.
-func (v *Survey) Unsent(s *Session, newest *snapshot.Snapshot) bool {
-	return s.delivered.tooLarge != nil || s.LacksNames(newest) || v.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
+func (c *ComparisonCache) Unsent(s *Session, newest *snapshot.Snapshot) bool {
+	return s.delivered.tooLarge != nil || s.LacksNames(newest) || c.anyPending(s, newest) || comparison{s, newest}.mustWait() && s.anyPresent(newest)
 }
 
 // anyPending is Session.Pending of the newest snapshot.
-func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
+func (c *ComparisonCache) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 	d, f := &s.delivered, &s.forced
 	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
 		return s.Pending(newest)
@@ -209,15 +209,15 @@ func (v *Survey) anyPending(s *Session, newest *snapshot.Snapshot) bool {
 	if d.snapshot == newest {
 		return false
 	}
-	k := surveyKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
-	return once(v.pending, k, func() bool { return s.Pending(newest) })
+	k := comparisonKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
+	return computeOnce(c.pending, k, func() bool { return s.Pending(newest) })
 }
 
-// once computes the result for k, unless m has it.
-func once(m map[surveyKey]bool, k surveyKey, compute func() bool) bool {
+// computeOnce computes the result for k, unless m has it.
+func computeOnce(m map[comparisonKey]bool, k comparisonKey, compute func() bool) bool {
 	result, ok := m[k]
 	if !ok {
-		if result = compute(); len(m) < maxSurveyed {
+		if result = compute(); len(m) < maxComparisons {
 			m[k] = result
 		}
 	}
@@ -234,15 +234,14 @@ func (s *Session) anyPresent(newest *snapshot.Snapshot) bool {
 
 // AnyUnanswered reports whether UnansweredNames yields any names. Once the origin has answered all
 // names of a subscription, they stay answered, except for resources that expire (P62).
-func (v *Survey) AnyUnanswered(s *Session, newest *snapshot.Snapshot) bool {
+func (c *ComparisonCache) AnyUnanswered(s *Session, newest *snapshot.Snapshot) bool {
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.HasExpired() {
 		return false
 	}
-	k := surveyKey{sub: s.sub.effective, to: IDOf(newest)}
-	if once(v.unanswered, k, func() bool { return AnyUnanswered(k.sub, newest) }) {
-		for range s.UnansweredNames(newest) {
-			return true
-		}
+	k := comparisonKey{sub: s.sub.effective, to: IDOf(newest)}
+	if computeOnce(c.unanswered, k, func() bool { return AnyUnanswered(k.sub, newest) }) &&
+		anyOf(s.UnansweredNames(newest), func(string) bool { return true }) {
+		return true
 	}
 	if newest != nil {
 		s.sub.knownIn = newest.Lineage
@@ -285,8 +284,5 @@ func Unanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[
 
 // AnyUnanswered reports whether Unanswered yields any names.
 func AnyUnanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) bool {
-	for range Unanswered(sub, newest) {
-		return true
-	}
-	return false
+	return anyOf(Unanswered(sub, newest), func(string) bool { return true })
 }

@@ -179,7 +179,7 @@ func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
 		w.named("-y")
 		waits := func(when string, want bool) {
 			t.Helper()
-			look := NewSurvey()
+			look := NewComparisonCache()
 			if is := look.AnyUnanswered(w.s, w.Cur); is != want {
 				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
 			}

@@ -90,9 +90,12 @@ func (r *nackedResponse) removed(name string) bool {
 	return v == xds.Version{}
 }
 
-// includes reports whether a rejected response included the name.
-func (ns *nacks) includes(name string) bool {
-	return slices.ContainsFunc(ns.list, func(r nackedResponse) bool { return slices.Contains(r.names, name) })
+// anyIncludes reports whether one of the rejected responses included the name.
+func anyIncludes(rejected []nackedResponse, name string) bool {
+	return slices.ContainsFunc(rejected, func(r nackedResponse) bool {
+		_, included := slices.BinarySearch(r.names, name)
+		return included
+	})
 }
 
 // recordNACK remembers what the response f held, which the client rejected, as far as the client

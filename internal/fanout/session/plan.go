@@ -203,7 +203,7 @@ func (p planner) addError(name string) (all bool) {
 		return false
 	}
 	p.content.Errors = append(p.content.Errors, e)
-	if _, forced := s.forced.names[name]; forced || s.nacks.includes(name) {
+	if _, forced := s.forced.names[name]; forced || anyIncludes(s.nacks.list, name) {
 		return false
 	}
 	resource, _ := p.difference(name)

@@ -20,7 +20,7 @@ type subscription struct {
 	named     bool                   // a request has named a resource (P21)
 	relay     bool                   // the client is another relay, which always resumes; fixed
 	resumes   bool                   // the first request stated what the client has (P27, P66)
-	knownIn   uint64                 // lineage in which the origin answered all of it, as Survey found; 0: none
+	knownIn   uint64                 // lineage in which the origin answered all of it, as ComparisonCache found; 0: none
 }
 
 // NameList is the list of names of the newest SotW request. The caller scans the next one with it.

@@ -71,7 +71,7 @@ func (p planner) addRenewals(included []string) {
 	k := p.renewalKey(p.At)
 	p.content.HeartbeatVersion = k.version
 	for _, name := range p.to.Renewed(s.delivered.snapshot, s.delivered.sentBy(s.sub.effective)) {
-		if _, is := slices.BinarySearch(included, name); is || s.nacks.includes(name) {
+		if _, found := slices.BinarySearch(included, name); found || anyIncludes(s.nacks.list, name) {
 			continue
 		}
 		had, was := p.had(name)

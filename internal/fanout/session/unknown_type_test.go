@@ -68,7 +68,7 @@ func TestP3_Places(t *testing.T) {
 			w.want(first + " " + second + "=2")
 			w.ack()
 		}
-		look := NewSurvey()
+		look := NewComparisonCache()
 		if unsent := look.Unsent(w.s, w.Cur); unsent != delta {
 			t.Errorf("%s: a version is unsent: %v", w.s.form.Variant, unsent)
 		}
@@ -81,7 +81,7 @@ func TestP3_Places(t *testing.T) {
 			w.want("b")
 		}
 		w.ack()
-		if look = NewSurvey(); look.Unsent(w.s, w.Cur) {
+		if look = NewComparisonCache(); look.Unsent(w.s, w.Cur) {
 			t.Errorf("%s: a version is unsent", w.s.form.Variant)
 		}
 	})
