@@ -64,7 +64,7 @@ func TestMembers_Move(t *testing.T) {
 		}
 		asked := b.request()
 		for _, r := range []string{"x", "y"} {
-			if want := r + "=" + sink.Newest(cds).Held(r).Version.String(); !strings.Contains(asked, want) {
+			if want := r + "=" + sink.Newest(cds).Resource(r).Version.String(); !strings.Contains(asked, want) {
 				t.Errorf("the request does not list %s: %s", want, asked)
 			}
 		}
