@@ -31,7 +31,7 @@
 // /config_dump shows what a key holds, and /resources the same without the content. /diff/{node}
 // compares what a node NACKed or does not have yet with what it has. Package redact hides secrets
 // in all of them. no_key is the reason why a type has no key. Replaced resources are kept for a
-// while only (snapshot.Histories); older ones are not_held_any_more.
+// while only (snapshot.UndoLogs); older ones are not_held_any_more.
 //
 // POST /explain/diff takes rules, and returns the present clients that would have other keys under
 // them. It returns only ids and keys, because a node's metadata may be confidential. A page also

@@ -20,16 +20,16 @@ const (
 
 // History is the history of all keys. Use New.
 type History struct {
-	versions  atomic.Int64 // remembered over all keys
-	resources *snapshot.Histories
-	nacks     allNacks
+	versions atomic.Int64 // remembered over all keys
+	undoLogs *snapshot.UndoLogs
+	nacks    allNacks
 }
 
 // New makes a History. droppedGenerations and droppedNacks are called with the number that
 // a bound over all keys removed; they must not block.
 func New(droppedGenerations, droppedNacks func(n int)) *History {
 	return &History{
-		resources: snapshot.NewHistories(snapshot.HistoryBytes, snapshot.HistoryBytesEach, droppedGenerations),
+		undoLogs: snapshot.NewUndoLogs(snapshot.UndoBytes, snapshot.UndoBytesEach, droppedGenerations),
 		nacks: allNacks{
 			dropped:  droppedNacks,
 			rows:     rowList{max: allNackBytes, slotOf: func(r *nackRow) *slot { return &r.inAll }},
@@ -40,8 +40,8 @@ func New(droppedGenerations, droppedNacks func(n int)) *History {
 
 // Type is the history of one type of a key.
 type Type struct {
-	all       *atomic.Int64     // remembered versions over all keys
-	resources *snapshot.History // nil: resources of the type are not remembered
+	all     *atomic.Int64     // remembered versions over all keys
+	undoLog *snapshot.UndoLog // nil: resources of the type are not remembered
 
 	mu       sync.Mutex
 	versions []*snapshot.VersionProgress // the oldest first
@@ -49,13 +49,13 @@ type Type struct {
 
 // NewType makes the history of a type of a key.
 func (h *History) NewType(t xds.Type) *Type {
-	return &Type{all: &h.versions, resources: h.resources.New(t)}
+	return &Type{all: &h.versions, undoLog: h.undoLogs.New(t)}
 }
 
 // Note adds the snapshot s. It was just made in the place of prev and differs from it in names.
 func (t *Type) Note(prev, s *snapshot.Snapshot, names []string) {
 	t.noteVersion(prev, s, names)
-	t.resources.Note(prev, s, names)
+	t.undoLog.Note(prev, s, names)
 }
 
 func (t *Type) noteVersion(prev, s *snapshot.Snapshot, names []string) {
@@ -86,7 +86,7 @@ func (t *Type) Versions() []*snapshot.VersionProgress {
 }
 
 // Past returns the remembered states that now replaced.
-func (t *Type) Past(now *snapshot.Snapshot) snapshot.Past { return t.resources.Past(now) }
+func (t *Type) Past(now *snapshot.Snapshot) snapshot.Past { return t.undoLog.Past(now) }
 
 // Close forgets everything.
 func (t *Type) Close() {
@@ -94,5 +94,5 @@ func (t *Type) Close() {
 	t.all.Add(-int64(len(t.versions)))
 	t.versions = nil
 	t.mu.Unlock()
-	t.resources.Close()
+	t.undoLog.Close()
 }

@@ -16,7 +16,7 @@
 //   - expiry.go: TTLs, and resources that must not be cached
 //   - resource_errors.go: an origin's errors for single names
 //   - wildcard_and_names.go: the two parts of what is known of a type
-//   - history.go: replaced resources, kept for operators
+//   - undo_log.go: replaced resources, kept for operators
 //   - version_progress.go: how many clients have which version
 //
 // What is known of a type has two parts: what the wildcard brought, and what subscriptions to names
@@ -27,5 +27,5 @@
 // Snapshot, State, Subscription, Update and Interest are immutable and may be shared, with two
 // exceptions, both atomic. Subscription.Unshared is a hint and may be out of date. Snapshot.Derived
 // computes a value at the first call and may drop it. A Builder is used by one goroutine at a time.
-// A History may be read while its owner adds to it. A VersionProgress is safe for concurrent use.
+// An UndoLog may be read while its owner adds to it. A VersionProgress is safe for concurrent use.
 package snapshot

@@ -9,10 +9,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Histories keep replaced resources for a while. An operator can then compare what a client NACKed
+// UndoLogs keep replaced resources for a while. An operator can then compare what a client NACKed
 // with what it has; sessions keep no old snapshots. There is a limit for each type of a key and one
-// for all together. The oldest generation is dropped first. Histories are safe for concurrent use.
-type Histories struct {
+// for all together. The oldest generation is dropped first. UndoLogs are safe for concurrent use.
+type UndoLogs struct {
 	maxBytes, maxBytesEach int64
 	// onDrop gets the number of generations that were dropped for lack of room; may be nil.
 	onDrop func(n int)
@@ -22,42 +22,42 @@ type Histories struct {
 	oldest list.List // of *generation, the oldest first
 }
 
-// HistoryBytes limits all histories of a process, and HistoryBytesEach one type of a key. In bytes.
+// UndoBytes limits all undo logs of a process, and UndoBytesEach one type of a key. In bytes.
 const (
-	HistoryBytes     = 64 << 20
-	HistoryBytesEach = 4 << 20
+	UndoBytes     = 64 << 20
+	UndoBytesEach = 4 << 20
 )
 
 // The cost of a generation and of each name in it, in bytes, without the resources; and the maximum
 // number of generations.
 const (
-	historyGenerationBytes = 160
-	historyNameBytes       = 40
-	historyMaxGenerations  = 256
+	undoGenerationBytes = 160
+	undoNameBytes       = 40
+	undoMaxGenerations  = 256
 )
 
-// uncacheableMark stands for a resource that must not be cached (P63), which a history does not
+// uncacheableMark stands for a resource that must not be cached (P63), which an undo log does not
 // keep.
 var uncacheableMark = xds.NewPlaceholder("")
 
-// NewHistories returns the histories of a process. max and each are limits in bytes. dropped is
+// NewUndoLogs returns the undo logs of a process. max and each are limits in bytes. dropped is
 // called with the number of generations that were dropped for lack of room; it may be nil.
-func NewHistories(max, each int64, dropped func(n int)) *Histories {
-	return &Histories{maxBytes: max, maxBytesEach: each, onDrop: dropped}
+func NewUndoLogs(max, each int64, dropped func(n int)) *UndoLogs {
+	return &UndoLogs{maxBytes: max, maxBytesEach: each, onDrop: dropped}
 }
 
-// New returns the history of a type; nil for Secrets, which the relay never shows.
-func (hs *Histories) New(t xds.Type) *History {
-	if hs == nil || t.Secret {
+// New returns the undo log of a type; nil for Secrets, which the relay never shows.
+func (logs *UndoLogs) New(t xds.Type) *UndoLog {
+	if logs == nil || t.Secret {
 		return nil
 	}
-	return &History{all: hs}
+	return &UndoLog{all: logs}
 }
 
-// History has what was replaced in one type of a key. A nil History keeps nothing. Only the
+// UndoLog has what was replaced in one type of a key. A nil UndoLog keeps nothing. Only the
 // goroutine that makes the snapshots calls Note and Close.
-type History struct {
-	all *Histories
+type UndoLog struct {
+	all *UndoLogs
 
 	// Protected by all.mu.
 	generations []*generation // the oldest first; only those that changed something
@@ -67,7 +67,7 @@ type History struct {
 
 // generation has what one generation replaced.
 type generation struct {
-	history *History
+	log     *UndoLog
 	gen     uint64
 	names   []string // sorted
 	before  []entry  // the earlier entries of names
@@ -76,54 +76,54 @@ type generation struct {
 }
 
 // Note keeps what prev had of names. s was made from prev, and changed these names.
-func (h *History) Note(prev, s *Snapshot, names []string) {
-	if h == nil {
+func (l *UndoLog) Note(prev, s *Snapshot, names []string) {
+	if l == nil {
 		return
 	}
 	if prev == nil || len(names) == 0 {
-		h.all.mu.Lock()
-		h.firstKnown = cmp.Or(h.firstKnown, s.Gen)
-		h.all.mu.Unlock()
+		l.all.mu.Lock()
+		l.firstKnown = cmp.Or(l.firstKnown, s.Gen)
+		l.all.mu.Unlock()
 		return
 	}
-	g := &generation{history: h, gen: s.Gen, bytes: historyGenerationBytes}
+	g := &generation{log: l, gen: s.Gen, bytes: undoGenerationBytes}
 	fits := true
 	for _, n := range names {
 		e := prev.get(n)
 		if e.onlyResent(s.get(n)) {
 			continue // P33: what replaced it says the same
 		}
-		g.bytes += historyNameBytes + historySize(e.wildcard) + historySize(e.named)
-		if fits = g.bytes <= h.all.maxBytesEach; !fits {
+		g.bytes += undoNameBytes + undoSize(e.wildcard) + undoSize(e.named)
+		if fits = g.bytes <= l.all.maxBytesEach; !fits {
 			break
 		}
 		g.names, g.before = append(g.names, n), append(g.before, e.withoutUncacheable())
 	}
-	h.all.mu.Lock()
+	l.all.mu.Lock()
 	lost := 0
 	if !fits {
 		// The change is too large to keep, so no earlier generation can be restored.
-		lost = len(h.generations) + 1
-		h.clear()
-		h.firstKnown = s.Gen
+		lost = len(l.generations) + 1
+		l.clear()
+		l.firstKnown = s.Gen
 	} else {
-		h.firstKnown = cmp.Or(h.firstKnown, prev.Gen)
-		g.element = h.all.oldest.PushBack(g)
-		h.generations = append(h.generations, g)
-		h.bytes += g.bytes
-		h.all.bytes += g.bytes
-		for h.bytes > h.all.maxBytesEach || len(h.generations) > historyMaxGenerations {
-			h.dropOldest()
+		l.firstKnown = cmp.Or(l.firstKnown, prev.Gen)
+		g.element = l.all.oldest.PushBack(g)
+		l.generations = append(l.generations, g)
+		l.bytes += g.bytes
+		l.all.bytes += g.bytes
+		for l.bytes > l.all.maxBytesEach || len(l.generations) > undoMaxGenerations {
+			l.dropOldest()
 			lost++
 		}
-		for h.all.bytes > h.all.maxBytes {
-			h.all.oldest.Front().Value.(*generation).history.dropOldest()
+		for l.all.bytes > l.all.maxBytes {
+			l.all.oldest.Front().Value.(*generation).log.dropOldest()
 			lost++
 		}
 	}
-	h.all.mu.Unlock()
-	if lost > 0 && h.all.onDrop != nil {
-		h.all.onDrop(lost)
+	l.all.mu.Unlock()
+	if lost > 0 && l.all.onDrop != nil {
+		l.all.onDrop(lost)
 	}
 }
 
@@ -134,14 +134,14 @@ func (e entry) onlyResent(o entry) bool {
 	return same(e.wildcard, o.wildcard) && same(e.named, o.named)
 }
 
-func historySize(r *xds.Resource) int64 {
+func undoSize(r *xds.Resource) int64 {
 	if !r.HasBody() || r.Uncacheable {
 		return 0
 	}
 	return r.Size()
 }
 
-// withoutUncacheable returns the entry as a history keeps it, without errors.
+// withoutUncacheable returns the entry as an undo log keeps it, without errors.
 func (e entry) withoutUncacheable() entry {
 	keep := func(r *xds.Resource) *xds.Resource {
 		if r.HasBody() && r.Uncacheable {
@@ -153,50 +153,50 @@ func (e entry) withoutUncacheable() entry {
 }
 
 // dropOldest drops the oldest generation. The caller holds all.mu.
-func (h *History) dropOldest() {
-	g := h.generations[0]
-	h.firstKnown = g.gen
-	h.generations = slices.Delete(h.generations, 0, 1)
-	h.bytes -= g.bytes
-	h.all.bytes -= g.bytes
-	h.all.oldest.Remove(g.element)
+func (l *UndoLog) dropOldest() {
+	g := l.generations[0]
+	l.firstKnown = g.gen
+	l.generations = slices.Delete(l.generations, 0, 1)
+	l.bytes -= g.bytes
+	l.all.bytes -= g.bytes
+	l.all.oldest.Remove(g.element)
 }
 
-func (h *History) clear() {
-	for len(h.generations) > 0 {
-		h.dropOldest()
+func (l *UndoLog) clear() {
+	for len(l.generations) > 0 {
+		l.dropOldest()
 	}
 }
 
 // Close drops everything.
-func (h *History) Close() {
-	if h == nil {
+func (l *UndoLog) Close() {
+	if l == nil {
 		return
 	}
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	h.clear()
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.clear()
 }
 
-// Past is a copy of a history at one time, with the newest snapshot at that time.
+// Past is a copy of an undo log at one time, with the newest snapshot at that time.
 type Past struct {
 	newest      *Snapshot
 	generations []*generation
 	firstKnown  uint64
 }
 
-// Past returns what is known of the time up to now, a snapshot of the history's lineage.
-func (h *History) Past(now *Snapshot) Past {
-	if h == nil || now == nil {
+// Past returns what is known of the time up to now, a snapshot of the log's lineage.
+func (l *UndoLog) Past(now *Snapshot) Past {
+	if l == nil || now == nil {
 		return Past{newest: now}
 	}
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	gens := slices.Clone(h.generations)
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	gens := slices.Clone(l.generations)
 	for len(gens) > 0 && gens[len(gens)-1].gen > now.Gen {
 		gens = gens[:len(gens)-1]
 	}
-	return Past{now, gens, h.firstKnown}
+	return Past{now, gens, l.firstKnown}
 }
 
 // holds reports whether generation gen is still known.

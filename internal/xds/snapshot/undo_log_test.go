@@ -8,22 +8,22 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// historyRecorder makes snapshots of a type with a history, and records the content of each.
-type historyRecorder struct {
+// undoLogRecorder makes snapshots of a type with an undo log, and records the content of each.
+type undoLogRecorder struct {
 	t       *testing.T
 	b       *Builder
-	h       *History
+	log     *UndoLog
 	current *Snapshot
 	all     *Subscription
 	content []map[string]string // what the wildcard had, by generation
 }
 
-func newHistoryRecorder(t *testing.T, hs *Histories) *historyRecorder {
+func newUndoLogRecorder(t *testing.T, logs *UndoLogs) *undoLogRecorder {
 	typ := xds.TypeOf(xds.ClusterType)
-	return &historyRecorder{t: t, b: NewBuilder(typ), h: hs.New(typ), all: &Subscription{Wildcard: true}, content: []map[string]string{nil}}
+	return &undoLogRecorder{t: t, b: NewBuilder(typ), log: logs.New(typ), all: &Subscription{Wildcard: true}, content: []map[string]string{nil}}
 }
 
-func (c *historyRecorder) step(specs ...string) {
+func (c *undoLogRecorder) step(specs ...string) {
 	u := Update{Type: xds.ClusterType, Wildcard: true}
 	for _, s := range specs {
 		name, content, _ := strings.Cut(s, "=")
@@ -38,18 +38,18 @@ func (c *historyRecorder) step(specs ...string) {
 	if next == c.current {
 		c.t.Fatal("nothing changed")
 	}
-	c.h.Note(c.current, next, names)
+	c.log.Note(c.current, next, names)
 	c.current = next
 	had := map[string]string{}
 	next.Resources(func(r *xds.Resource) bool { had[r.Name] = r.Version.String(); return true })
 	c.content = append(c.content, had)
 }
 
-// check compares the history of each generation with what was recorded. It returns how many
+// check compares the undo log of each generation with what was recorded. It returns how many
 // generations are known.
-func (c *historyRecorder) check() (known int) {
+func (c *undoLogRecorder) check() (known int) {
 	c.t.Helper()
-	past := c.h.Past(c.current)
+	past := c.log.Past(c.current)
 	for gen := 1; gen < len(c.content); gen++ {
 		if !past.holds(uint64(gen)) {
 			if known > 0 {
@@ -84,8 +84,8 @@ func (c *historyRecorder) check() (known int) {
 	return known
 }
 
-func TestHistoryTellsWhatWas(t *testing.T) {
-	c := newHistoryRecorder(t, NewHistories(1<<20, 1<<20, nil))
+func TestUndoLogRestoresResources(t *testing.T) {
+	c := newUndoLogRecorder(t, NewUndoLogs(1<<20, 1<<20, nil))
 	c.step("a=1", "b=1")
 	c.step("a=2")
 	c.step("b=-")
@@ -94,31 +94,31 @@ func TestHistoryTellsWhatWas(t *testing.T) {
 	if n := c.check(); n != 5 {
 		t.Errorf("%d generations are known", n)
 	}
-	names, ok := c.h.Past(c.current).Between(0, 1, c.all)
+	names, ok := c.log.Past(c.current).Between(0, 1, c.all)
 	if !ok || fmt.Sprint(names) != "[a b c]" { // Between may return c, which came later; At returns nil for it
 		t.Errorf("all at 1: %v", names)
 	}
-	if _, held := (*History)(nil).Past(c.current).At(1, c.all, "a"); held {
-		t.Error("a nil History knows something")
+	if _, held := (*UndoLog)(nil).Past(c.current).At(1, c.all, "a"); held {
+		t.Error("a nil UndoLog knows something")
 	}
-	c.h.Close()
-	if n := c.h.all.held(); n != 0 {
+	c.log.Close()
+	if n := c.log.all.held(); n != 0 {
 		t.Errorf("%d bytes are left", n)
 	}
 }
 
 // Each limit drops the oldest generations and counts them. A dropped generation is not known.
-func TestHistoryIsBounded(t *testing.T) {
+func TestUndoLogIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	dropped := 0
-	hs := NewHistories(6000, 5000, func(n int) { dropped += n })
-	one, other := newHistoryRecorder(t, hs), newHistoryRecorder(t, hs)
+	logs := NewUndoLogs(6000, 5000, func(n int) { dropped += n })
+	one, other := newUndoLogRecorder(t, logs), newUndoLogRecorder(t, logs)
 	one.step("a=0", "b=0", "c=0")
 	other.step("a=0", "b=0", "c=0")
 	for i := range 10 {
 		one.step(fmt.Sprint("a=", long, i))
-		if one.h.bytes > 5000 {
-			t.Fatalf("%d bytes of a type", one.h.bytes)
+		if one.log.bytes > 5000 {
+			t.Fatalf("%d bytes of a type", one.log.bytes)
 		}
 	}
 	known := one.check()
@@ -127,40 +127,40 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	for i := range 10 {
 		other.step(fmt.Sprint("a=", long, i))
-		if hs.held() > 6000 {
-			t.Fatalf("%d bytes over all", hs.held())
+		if logs.held() > 6000 {
+			t.Fatalf("%d bytes over all", logs.held())
 		}
 	}
 	if now := one.check(); now >= known || now == 0 {
-		t.Errorf("%d generations of the older history are known, were %d", now, known)
+		t.Errorf("%d generations of the older undo log are known, were %d", now, known)
 	}
 	if now := other.check(); now < 3 {
-		t.Errorf("%d generations of the newer history are known", now)
+		t.Errorf("%d generations of the newer undo log are known", now)
 	}
 	// A generation larger than the limit drops all earlier ones.
 	other.step("a=" + strings.Repeat("y", 6000))
 	other.step("a=0")
-	if n := other.check(); n != 1 || other.h.bytes != 0 {
-		t.Errorf("%d generations are known, %d bytes", n, other.h.bytes)
+	if n := other.check(); n != 1 || other.log.bytes != 0 {
+		t.Errorf("%d generations are known, %d bytes", n, other.log.bytes)
 	}
 }
 
-// A history keeps no resource that must not be cached, and Secrets have no history (P63).
-func TestP63_HistoryKeepsNothingUncacheable(t *testing.T) {
-	hs := NewHistories(1<<20, 1<<20, nil)
-	if hs.New(xds.TypeOf(xds.SecretType)) != nil {
-		t.Error("Secrets have a history")
+// An undo log keeps no resource that must not be cached, and Secrets have no undo log (P63).
+func TestP63_UndoLogKeepsNothingUncacheable(t *testing.T) {
+	logs := NewUndoLogs(1<<20, 1<<20, nil)
+	if logs.New(xds.TypeOf(xds.SecretType)) != nil {
+		t.Error("Secrets have an undo log")
 	}
-	c := newHistoryRecorder(t, hs)
+	c := newUndoLogRecorder(t, logs)
 	r := uncacheable(t, xds.ClusterType, "a")
 	c.b.Apply(Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{r}})
 	c.current, _ = c.b.Snapshot(nil, 1)
-	c.h.Note(nil, c.current, nil)
+	c.log.Note(nil, c.current, nil)
 	c.step("a=2")
-	if got, held := c.h.Past(c.current).At(1, c.all, "a"); held || got != nil {
+	if got, held := c.log.Past(c.current).At(1, c.all, "a"); held || got != nil {
 		t.Errorf("%v", got)
 	}
-	for _, p := range c.h.generations {
+	for _, p := range c.log.generations {
 		for _, e := range p.before {
 			if e.wildcard == r || e.named == r {
 				t.Error("the resource is kept")
@@ -169,16 +169,16 @@ func TestP63_HistoryKeepsNothingUncacheable(t *testing.T) {
 	}
 }
 
-// held returns the size of all histories in bytes.
-func (hs *Histories) held() int64 {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return hs.bytes
+// held returns the size of all undo logs in bytes.
+func (logs *UndoLogs) held() int64 {
+	logs.mu.Lock()
+	defer logs.mu.Unlock()
+	return logs.bytes
 }
 
-// A resource that is only sent again takes no room in the history (P33).
-func TestHistoryWithoutResent(t *testing.T) {
-	c := newHistoryRecorder(t, NewHistories(1<<20, 1<<20, nil))
+// A resource that is only sent again takes no room in the undo log (P33).
+func TestUndoLogWithoutResent(t *testing.T) {
+	c := newUndoLogRecorder(t, NewUndoLogs(1<<20, 1<<20, nil))
 	c.step("a=1", "b=1")
 	u := Update{Type: xds.ClusterType, Wildcard: true, Changed: []*xds.Resource{c.current.Resource("a").Resent()}}
 	c.b.Apply(u)
@@ -186,10 +186,10 @@ func TestHistoryWithoutResent(t *testing.T) {
 	if len(names) != 1 {
 		t.Fatalf("changed %v", names)
 	}
-	c.h.Note(c.current, next, names)
+	c.log.Note(c.current, next, names)
 	c.current = next
-	if past := c.h.Past(next); len(past.generations) > 0 && len(past.generations[0].names) > 0 {
-		t.Error("the history keeps it")
+	if past := c.log.Past(next); len(past.generations) > 0 && len(past.generations[0].names) > 0 {
+		t.Error("the undo log keeps it")
 	}
 	c.content = append(c.content, c.content[len(c.content)-1])
 	c.step("a=2")
