@@ -15,12 +15,12 @@ import (
 // open streams evenly over the time, with UNAVAILABLE, so that clients do not all go to the next
 // replica at once. It returns when it has told every client to end, or when ctx ends. told counts
 // the clients that it told, left the others.
-func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
+func (s *Server) Drain(ctx context.Context, period time.Duration) (told, left int) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
 	polls := s.rest.Drain()
-	p := drainPace{began: time.Now(), over: over}
+	p := drainPace{began: time.Now(), period: period}
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	for {
@@ -57,9 +57,9 @@ const drainTick = 50 * time.Millisecond
 // drainPace spreads the ends of clients evenly over a time, when the relay drains or keys change.
 // So they do not all come back, or go to the next replica, at once.
 type drainPace struct {
-	began time.Time
-	over  time.Duration
-	told  int // clients that were told to end
+	began  time.Time
+	period time.Duration
+	told   int // clients that were told to end
 }
 
 // due returns how many of the clients that are left to tell to end now, and counts them as told.
@@ -67,9 +67,9 @@ type drainPace struct {
 // not wait.
 func (p *drainPace) due(now time.Time, left int) int {
 	n := left
-	if past := now.Sub(p.began); past < p.over {
+	if past := now.Sub(p.began); past < p.period {
 		all := float64(p.told + left)
-		n = min(n, max(0, 1+int(all*past.Seconds()/p.over.Seconds())-p.told))
+		n = min(n, max(0, 1+int(all*past.Seconds()/p.period.Seconds())-p.told))
 	}
 	p.told += n
 	return n

@@ -24,10 +24,10 @@ import (
 // policy excludes at once; after the call they get nothing more. A call replaces an earlier one
 // that has not finished: a client that has its old key again stays. Rekey returns at once; Run does
 // the work.
-func (s *Server) Rekey(over time.Duration) {
+func (s *Server) Rekey(period time.Duration) {
 	k := s.rekeyer
-	k.over.Store(int64(over))
-	k.generation.Add(1)
+	k.period.Store(int64(period))
+	k.rulesVersion.Add(1)
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -45,26 +45,26 @@ type PolicyChange struct {
 // the rules into the Joiner. A client that connects meanwhile has to pass both the old policies and
 // the new ones. If a client was admitted before the change and gets its key after the change began,
 // the policies check it again at once. One call at a time.
-func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
+func (s *Server) ChangeRules(policies []PolicyChange, rules func(), period time.Duration) {
 	for _, c := range policies {
 		c.Policy.Restrict(c.Identity, c.Secrets)
 	}
-	s.rekeyer.generation.Add(1)
+	s.rekeyer.rulesVersion.Add(1)
 	rules()
 	for _, c := range policies {
 		c.Policy.Reconfigure(c.Identity, c.Secrets)
 	}
-	s.Rekey(over)
+	s.Rekey(period)
 }
 
 // rekeyer ends the streams and pollers whose keys changed. A type may look up its key while the
-// rules change. Then one of two notices: the rekeyer, which reads all types after the generation
-// has changed, or the stream, which reads the generation again after it has added the type.
+// rules change. Then one of two notices: the rekeyer, which reads all types after the version
+// has changed, or the stream, which reads the version again after it has added the type.
 type rekeyer struct {
-	srv        *Server
-	generation atomic.Uint64 // counts calls of Rekey and ChangeRules
-	over       atomic.Int64  // of the last call
-	wake       chan struct{} // has one slot
+	srv          *Server
+	rulesVersion atomic.Uint64 // counts calls of Rekey and ChangeRules
+	period       atomic.Int64  // of the last call: see drainPace
+	wake         chan struct{} // has one slot
 }
 
 func newRekeyer(s *Server) *rekeyer { return &rekeyer{srv: s, wake: make(chan struct{}, 1)} }
@@ -80,9 +80,9 @@ func (k *rekeyer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
-			over := time.Duration(k.over.Load())
-			left = k.srv.stillOpen(k.find(over))
-			p = drainPace{began: time.Now(), over: over} // find may take longer than over
+			period := time.Duration(k.period.Load())
+			left = k.srv.stillOpen(k.find(period))
+			p = drainPace{began: time.Now(), period: period} // find may take longer than the period
 		case <-timer.C:
 			left = k.srv.stillOpen(left)
 		}
@@ -100,7 +100,7 @@ func (k *rekeyer) run(ctx context.Context) {
 
 // staleClient is a stream or poller that has to end.
 type staleClient struct {
-	over    func() bool // it ended, or was told to; called under the server's lock
+	ended   func() bool // it ended, or was told to; called under the server's lock
 	end     func(*refusal.Refusal)
 	refused *refusal.Refusal
 }
@@ -113,16 +113,16 @@ func (s *Server) stillOpen(cs []staleClient) []staleClient {
 	if s.draining {
 		return nil
 	}
-	return slices.DeleteFunc(cs, func(c staleClient) bool { return c.over() })
+	return slices.DeleteFunc(cs, func(c staleClient) bool { return c.ended() })
 }
 
 // find checks the keys of all clients. It ends those that a policy excludes, and returns the others
 // that have to end. Those that have no key now come first. It holds no lock meanwhile. The Joiner
 // remembers the keys of equal nodes.
-func (k *rekeyer) find(over time.Duration) []staleClient {
+func (k *rekeyer) find(period time.Duration) []staleClient {
 	s, all, excluded := k.srv, 0, 0
 	var refused, moving []staleClient
-	add := func(end func(*refusal.Refusal), over func() bool, r *refusal.Refusal) {
+	add := func(end func(*refusal.Refusal), ended func() bool, r *refusal.Refusal) {
 		all++
 		switch {
 		case r == nil:
@@ -130,9 +130,9 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 			excluded++
 			end(r)
 		case r.Code == codes.PermissionDenied:
-			refused = append(refused, staleClient{over, end, r})
+			refused = append(refused, staleClient{ended, end, r})
 		default:
-			moving = append(moving, staleClient{over, end, r})
+			moving = append(moving, staleClient{ended, end, r})
 		}
 	}
 	for _, st := range s.all() {
@@ -150,7 +150,7 @@ func (k *rekeyer) find(over time.Duration) []staleClient {
 		s.log.Info("rules, identity or secrets changed: every client keeps its keys", "clients", all)
 		return nil
 	}
-	s.log.Info("rules, identity or secrets changed: the relay ends the affected streams", "moving", len(moving), "refused", len(refused)+excluded, "clients", all, "over", over.String())
+	s.log.Info("rules, identity or secrets changed: the relay ends the affected streams", "moving", len(moving), "refused", len(refused)+excluded, "clients", all, "over", period.String())
 	return slices.Concat(refused, moving)
 }
 
@@ -209,15 +209,15 @@ func (st *stream) excluded() *refusal.Refusal {
 // stillAdmitted ends the stream if the policy excludes its client since a change. Otherwise it
 // costs an atomic load. The worker calls it that has the stream.
 func (st *stream) stillAdmitted() bool {
-	generation := st.srv.rekeyer.generation.Load()
-	if generation == st.checked {
+	rulesVersion := st.srv.rekeyer.rulesVersion.Load()
+	if rulesVersion == st.checkedRules {
 		return true
 	}
 	if refused := st.excluded(); refused != nil {
 		st.End(refused)
 		return false
 	}
-	st.checked = generation
+	st.checkedRules = rulesVersion
 	return true
 }
 
@@ -261,7 +261,7 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 // addChecked adds a type to the stream, after those that are sent before it. If the rules changed
 // since its key was looked up, the rekeyer may have missed the type. Then the stream checks its
 // keys itself.
-func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *refusal.Refusal) {
+func (st *stream) addChecked(ty *streamType, rulesVersion uint64) (*streamType, *refusal.Refusal) {
 	st.mu.Lock()
 	st.types = append(st.types, ty)
 	if ty.unanswered != nil {
@@ -270,7 +270,7 @@ func (st *stream) addChecked(ty *streamType, generation uint64) (*streamType, *r
 	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
 	st.order = slices.Insert(slices.Clone(st.order), at, ty)
 	st.mu.Unlock()
-	if st.srv.rekeyer.generation.Load() != generation {
+	if st.srv.rekeyer.rulesVersion.Load() != rulesVersion {
 		return ty, st.checkKeys()
 	}
 	return ty, nil

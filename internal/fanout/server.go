@@ -104,13 +104,13 @@ func NewServer(o Options) *Server {
 	s.rest = rest.New(rest.Options{
 		Joiner: o.Joiner, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,
 		SendTimeout: o.SendTimeout, MaxConnectionAge: o.MaxConnectionAge,
-		LongPoll:        func() time.Duration { return s.settings().LongPoll },
-		Limits:          func() *config.Limits { return &s.settings().Limits },
-		RESTBytes:       func() int64 { return s.settings().RESTBytes },
-		RulesGeneration: s.rekeyer.generation.Load,
-		NextID:          s.nextID,
-		Identifier:      func(snap *snapshot.Snapshot) string { return identifier(o.Replica, snap) },
-		DocumentsOf:     func(snap *snapshot.Snapshot) *rest.Documents { return &framesOf(snap).documents },
+		LongPoll:     func() time.Duration { return s.settings().LongPoll },
+		Limits:       func() *config.Limits { return &s.settings().Limits },
+		RESTBytes:    func() int64 { return s.settings().RESTBytes },
+		RulesVersion: s.rekeyer.rulesVersion.Load,
+		NextID:       s.nextID,
+		Identifier:   func(snap *snapshot.Snapshot) string { return identifier(o.Replica, snap) },
+		DocumentsOf:  func(snap *snapshot.Snapshot) *rest.Documents { return &framesOf(snap).documents },
 	})
 	s.Inspector = inspect.New(s.inspected)
 	return s
@@ -157,7 +157,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, re
 	}
 	st := &stream{
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
-		from: p.Addr.String(), conn: conn, caller: caller, checked: s.rekeyer.generation.Load(),
+		from: p.Addr.String(), conn: conn, caller: caller, checkedRules: s.rekeyer.rulesVersion.Load(),
 	}
 	err := s.serveStream(st, refused)
 	s.hangUpLater(st, err)

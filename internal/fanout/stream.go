@@ -40,11 +40,11 @@ type stream struct {
 	fin     finisher // nil: this grpc version has none
 
 	// The receiver's.
-	client     subscriber.Client // joined at the first request
-	req        *xds.Request      // while it handles one
-	generation uint64            // of the rules under which the client was admitted last: see rekeyer
-	names      int               // weight of all names that the stream requests
-	throttle   listener.Throttle
+	client       subscriber.Client // joined at the first request
+	req          *xds.Request      // while it handles one
+	rulesVersion uint64            // by which the client was admitted last: see rekeyer
+	names        int               // weight of all names that the stream requests
+	throttle     listener.Throttle
 
 	// Any goroutine's.
 	run      runState
@@ -57,8 +57,8 @@ type stream struct {
 	large    atomic.Pointer[large]           // the last large message that the client has not answered; nil: none
 
 	// The worker's that has the stream.
-	unsent  *unsent // nil: none
-	checked uint64  // generation of the rules under which it was admitted: see stillAdmitted
+	unsent       *unsent // nil: none
+	checkedRules uint64  // version of the rules under which it was admitted: see stillAdmitted
 
 	mu     sync.Mutex
 	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
@@ -230,7 +230,7 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 	st.node = node
 	st.mu.Unlock()
 	st.conn.Carries(node)
-	st.generation = st.srv.rekeyer.generation.Load() // before the policy is asked
+	st.rulesVersion = st.srv.rekeyer.rulesVersion.Load() // before the policy is asked
 	// Each node is checked, since dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
@@ -284,14 +284,14 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 	form := st.node.ResourceFormat(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	form.Relay = st.srv.opts.RelayKey != nil
-	generation := st.srv.rekeyer.generation.Load() // before rules and policy are read: see addChecked
-	if generation != st.generation {
+	rulesVersion := st.srv.rekeyer.rulesVersion.Load() // before rules and policy are read: see addChecked
+	if rulesVersion != st.rulesVersion {
 		// The rekeyer ends a client that is not admitted any more. It gets no further types until
 		// then: the rules of today may map its node to the key of another client.
 		if refused := st.caller.Admit(st.node); refused != nil {
 			return nil, refused
 		}
-		st.generation = generation
+		st.rulesVersion = rulesVersion
 	}
 	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), typeMetrics: typeMetrics{metrics: &uncounted}}
 	if refused := st.caller.MayHave(t); refused != nil {
@@ -299,7 +299,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 			return nil, refused
 		}
 		ty.leaveUnanswered(refused.Reason, refused.Err) // P6
-		return st.addChecked(ty, generation)
+		return st.addChecked(ty, rulesVersion)
 	}
 	sub, err := st.client.Subscribe(url, ty)
 	if err != nil {
@@ -312,10 +312,10 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *refusal.Refusal) {
 			return nil, refused
 		}
 		ty.leaveUnanswered(telemetry.UnmappedLater, refused.Err) // P5
-		return st.addChecked(ty, generation)
+		return st.addChecked(ty, rulesVersion)
 	}
 	ty.subscriber, ty.typeMetrics = sub, st.srv.metricsOf(sub.Key(), url)
-	return st.addChecked(ty, generation)
+	return st.addChecked(ty, rulesVersion)
 }
 
 // apply changes the type's session by the request.

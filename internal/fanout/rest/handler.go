@@ -86,7 +86,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused == nil {
 		p.node = q.node.ID
 		p.admit = func() *refusal.Refusal { return h.admit(r, q) }
-		p.generation = s.opts.RulesGeneration() // before the policies are read
+		p.rulesVersion = s.opts.RulesVersion() // before the policies are read
 		refused = p.admit()
 	}
 	if refused != nil {

@@ -56,7 +56,7 @@ func newServer(t testing.TB, change func(*options)) (*Server, *subscribertest.Jo
 	o.Options.LongPoll = func() time.Duration { return o.LongPoll }
 	o.Options.Limits = func() *config.Limits { return &o.Limits }
 	o.Options.RESTBytes = func() int64 { return o.RESTBytes }
-	o.RulesGeneration = func() uint64 { return 0 }
+	o.RulesVersion = func() uint64 { return 0 }
 	o.NextID = func() uint64 { return ids.Add(1) }
 	o.Identifier = func(s *snapshot.Snapshot) string { return "replica/" + s.Origin }
 	o.DocumentsOf = documentsOf

@@ -26,7 +26,7 @@ type Poll struct {
 	from         string                  // remote address, for messages
 	node         string                  // its id, once that was read
 	notedVersion string                  // version that the client already had, if it is current and was recorded
-	generation   uint64                  // of the rules under which the policies admitted it last
+	rulesVersion uint64                  // of the rules under which the policies admitted it last
 	admit        func() *refusal.Refusal // asks the policies
 	drain        chan struct{}           // closed when the relay drains
 	cut          chan struct{}           // closed when it has to end at once
@@ -192,11 +192,11 @@ func (s *Server) answer(p *Poll, q *request) {
 // admitAgain asks the policies again if they, or the rules, changed since the poll was admitted.
 // Only a poll that waits gets its answer after the change.
 func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
-	generation := s.opts.RulesGeneration() // before the policies are read
-	if generation == p.generation {
+	rulesVersion := s.opts.RulesVersion() // before the policies are read
+	if rulesVersion == p.rulesVersion {
 		return nil
 	}
-	p.generation = generation
+	p.rulesVersion = rulesVersion
 	return p.admit()
 }
 

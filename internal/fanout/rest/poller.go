@@ -162,7 +162,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 	if refused := ps.srv.opts.Admission.EnterPoller(); refused != nil {
 		return nil, refused
 	}
-	generation := ps.srv.opts.RulesGeneration() // before the rules are read
+	rulesVersion := ps.srv.opts.RulesVersion() // before the rules are read
 	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, End: p.End})
 	sub, refused := ps.subscribe(p)
 	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.Account) {
@@ -182,7 +182,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		leaveGroups([]*Poller{p}) // another poll of the same request was faster
 	}
 	// The rules may have changed while the poller could not be found yet.
-	if ps.srv.opts.RulesGeneration() != generation {
+	if ps.srv.opts.RulesVersion() != rulesVersion {
 		if r := have.CheckKey(); r != nil {
 			have.End(r)
 		}

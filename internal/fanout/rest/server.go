@@ -44,9 +44,9 @@ type Options struct {
 	Limits   func() *config.Limits
 	// RESTBytes bounds the bodies that are being read, together.
 	RESTBytes func() int64
-	// RulesGeneration counts the changes of rules, identity and secrets. A poll that was
+	// RulesVersion counts the changes of rules, identity and secrets. A poll that was
 	// admitted under another one is admitted again before it is answered.
-	RulesGeneration func() uint64
+	RulesVersion func() uint64
 	// NextID numbers pollers among streams.
 	NextID func() uint64
 	// Identifier is the control_plane.identifier of a response from the snapshot (P39).
