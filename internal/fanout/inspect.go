@@ -110,6 +110,6 @@ func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 }
 
 // inspected is the type as package inspect reads it. The stream's lock is held.
-func (t *streamType) inspected() inspect.Type {
-	return inspect.Type{Session: &t.Session, Subscriber: t.subscriber, NoKey: t.noKey, Tracker: &t.track}
+func (t *streamType) inspected() inspect.StreamType {
+	return inspect.StreamType{Session: &t.Session, Subscriber: t.subscriber, NoKey: t.noKey, Tracker: &t.track}
 }

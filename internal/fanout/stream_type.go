@@ -43,7 +43,7 @@ const warmingTypes = 2
 // joins, and releases them when it has left.
 type typeMetrics struct {
 	perKey  *telemetry.Key
-	metrics *telemetry.Type
+	metrics *telemetry.TypeMetrics
 }
 
 func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
@@ -52,7 +52,7 @@ func (s *Server) metricsOf(key xds.Key, url xds.TypeURL) typeMetrics {
 }
 
 // uncounted are the metrics of types without a subscriber.
-var uncounted telemetry.Type
+var uncounted telemetry.TypeMetrics
 
 // leaveUnanswered refuses the type for this reason (P5, P6). The type gets no response, and the
 // other types of its stream continue. It is called before the type is added to the stream.

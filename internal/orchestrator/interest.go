@@ -20,8 +20,8 @@ type groupType struct {
 	xds.Type
 	content     *content.Type
 	audience    *audience.Type[*clientType]
-	metrics     *telemetry.Type
-	history     *history.Type
+	metrics     *telemetry.TypeMetrics
+	history     *history.TypeHistory
 	storeWriter *storeWriter // nil: nothing is stored
 
 	// wildcardOn and namesOn are the streams that carry the subscription. They differ; nil: nothing

@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Type has the metrics of one resource type; with Options.KeyLabel, of one type of one key.
-type Type struct {
+// TypeMetrics has the metrics of one resource type; with Options.KeyLabel, of one type of one key.
+type TypeMetrics struct {
 	// Downstream.
 	Responses   [variants]Counter // sent to clients, by Variant
 	Bytes       [variants]Counter // of those responses, before compression
@@ -64,20 +64,20 @@ func indexOf(url xds.TypeURL) int {
 
 // Type returns the metrics of a type over all keys. With Options.KeyLabel they are for counts that
 // belong to no key; without it every Key has the same metrics.
-func (m *Metrics) Type(url xds.TypeURL) *Type { return m.everyKey.Type(url) }
+func (m *Metrics) Type(url xds.TypeURL) *TypeMetrics { return m.everyKey.Type(url) }
 
 // Key has the metrics of one aggregation key.
 type Key struct {
 	m     *Metrics
 	name  string
-	types []atomic.Pointer[Type] // by typeIndex, then "other"; made at the first use
+	types []atomic.Pointer[TypeMetrics] // by typeIndex, then "other"; made at the first use
 
 	// Protected by Metrics.mu. At 0 the series are removed for good.
 	uses int
 }
 
 func newKey(m *Metrics, name string) *Key {
-	return &Key{m: m, name: name, types: make([]atomic.Pointer[Type], len(typeLabels)), uses: 1}
+	return &Key{m: m, name: name, types: make([]atomic.Pointer[TypeMetrics], len(typeLabels)), uses: 1}
 }
 
 // Key returns the metrics of a key. Release them when the key is dropped. Without Options.KeyLabel
@@ -102,7 +102,7 @@ func (m *Metrics) Key(key xds.Key) *Key {
 
 // Type returns the metrics of a type of this key. After the last Release it returns those of no
 // key.
-func (k *Key) Type(url xds.TypeURL) *Type {
+func (k *Key) Type(url xds.TypeURL) *TypeMetrics {
 	i := indexOf(url)
 	if t := k.types[i].Load(); t != nil {
 		return t
@@ -144,7 +144,7 @@ func (k *Key) Release() {
 }
 
 // makeType makes the metrics of a type and key. Its callers are New, and others with mu held.
-func (m *Metrics) makeType(index int, key string) *Type {
+func (m *Metrics) makeType(index int, key string) *TypeMetrics {
 	label := typeLabels[index]
 	with := func(more ...string) tags {
 		t := tags{"type": label}
@@ -156,7 +156,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		}
 		return t
 	}
-	t := &Type{
+	t := &TypeMetrics{
 		Acks:         m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()).summed(&m.acks),
 		Nacks:        m.counter("downstream_nacks_total", "Responses that clients NACKed.", with()).summed(&m.nacks),
 		NotModified:  m.counter("downstream_not_modified_total", "REST polls that were answered without a change (304).", with()),

@@ -403,7 +403,7 @@ func distinct[T interface {
 }
 
 func TestZeroMetrics(t *testing.T) {
-	var of Type
+	var of TypeMetrics
 	of.Acks.Inc()
 	of.Responses[Delta].Add(1)
 	of.Propagation.Observe(time.Second)

@@ -265,7 +265,7 @@ func (s *stream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard boo
 func (s *stream) Newest(typ xds.TypeURL) *snapshot.Snapshot { return s.sink.Newest(typ) }
 
 // Counters are the metrics of a type under the stream's key.
-func (s *stream) Counters(typ xds.TypeURL) *telemetry.Type {
+func (s *stream) Counters(typ xds.TypeURL) *telemetry.TypeMetrics {
 	if s.metrics != nil {
 		return s.metrics.Type(typ)
 	}

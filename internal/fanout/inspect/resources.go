@@ -53,7 +53,7 @@ type TypeConfig struct {
 
 // Config returns what the client has of the type; false if the type has no subscriber or no
 // request.
-func (t Type) Config() (TypeConfig, bool) {
+func (t StreamType) Config() (TypeConfig, bool) {
 	if t.Subscriber == nil || !t.Session.Began() {
 		return TypeConfig{}, false
 	}

@@ -80,7 +80,7 @@ type TypeStatus struct {
 }
 
 // Status returns the status of the type.
-func (t Type) Status(look *Survey) TypeStatus {
+func (t StreamType) Status(look *Survey) TypeStatus {
 	at, s := t.state(look), t.Session
 	out := TypeStatus{
 		Type: string(s.Type.URL), Wildcard: s.Subscription().Wildcard, Names: s.Subscription().Names.Len(),

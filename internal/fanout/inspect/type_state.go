@@ -50,8 +50,8 @@ func newSurvey() *Survey {
 	return &Survey{ComparisonCache: session.NewComparisonCache(), Now: time.Now()}
 }
 
-// Type is one type of a stream. It is used under the stream's lock.
-type Type struct {
+// StreamType is one type of a stream. It is used under the stream's lock.
+type StreamType struct {
 	Session    *session.Session
 	Subscriber subscriber.Subscriber // nil: the type gets no response
 	NoKey      string                // the reason why Subscriber is nil; empty: it has no request yet
@@ -67,7 +67,7 @@ type typeState struct {
 	lineage, has uint64
 }
 
-func (t Type) state(look *Survey) typeState {
+func (t StreamType) state(look *Survey) typeState {
 	newest := t.newest()
 	var at typeState
 	if newest != nil {
@@ -100,7 +100,7 @@ func (t Type) state(look *Survey) typeState {
 }
 
 // newest is the newest snapshot. It may be newer than that of the State that the stream sees.
-func (t Type) newest() *snapshot.Snapshot {
+func (t StreamType) newest() *snapshot.Snapshot {
 	if t.Subscriber == nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (t Type) newest() *snapshot.Snapshot {
 }
 
 // since is when both the newest snapshot and the client were there.
-func (t Type) since(newest *snapshot.Snapshot) time.Time {
+func (t StreamType) since(newest *snapshot.Snapshot) time.Time {
 	if v := newest.Progress; v != nil && v.At.After(t.began) {
 		return v.At
 	}
@@ -116,7 +116,7 @@ func (t Type) since(newest *snapshot.Snapshot) time.Time {
 }
 
 // TypeState returns the state of the type, without that of its stream. The type has a subscriber.
-func (t Type) TypeState(look *Survey) TypeState {
+func (t StreamType) TypeState(look *Survey) TypeState {
 	at := t.state(look)
 	out := TypeState{
 		Key: t.Subscriber.Key(), Type: t.Session.Type.URL, Names: namesOf(t.Session.Requested()),

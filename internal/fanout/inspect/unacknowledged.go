@@ -41,7 +41,7 @@ const maxNames = 10_000
 
 // Unacknowledged returns what the client did not acknowledge of the type, without its stream;
 // false: it acknowledged everything, or nothing is known of what it asks for.
-func (t Type) Unacknowledged(look *Survey) (Unacknowledged, bool) {
+func (t StreamType) Unacknowledged(look *Survey) (Unacknowledged, bool) {
 	at, s := t.state(look), t.Session
 	if t.NoKey != "" {
 		return Unacknowledged{Type: s.Type, State: at.state, Since: at.since, NoKey: t.NoKey}, true

@@ -23,7 +23,7 @@ func BenchmarkREST(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			body, err := s.encode(snap, sub, "v", &telemetry.Type{})
+			body, err := s.encode(snap, sub, "v", &telemetry.TypeMetrics{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func BenchmarkREST(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			documentsOf(snap).document(snap, sub)
-			if _, err := s.encoded(b.Context(), snap, sub, a, &telemetry.Type{}); err != nil {
+			if _, err := s.encoded(b.Context(), snap, sub, a, &telemetry.TypeMetrics{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -188,7 +188,7 @@ func (v *version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 // encoded returns the document's body. The first poll that asks makes it for all, when one of the
 // encoders is free, and counts the fields that are left out. If ctx ends before, a poll that
 // waits fails with ctx's error.
-func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snapshot.Subscription, a *document, of *telemetry.Type) ([]byte, error) {
+func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snapshot.Subscription, a *document, of *telemetry.TypeMetrics) ([]byte, error) {
 	a.mu.Lock()
 	done := a.done
 	if done != nil {
@@ -220,7 +220,7 @@ func (s *Server) encoded(ctx context.Context, snap *snapshot.Snapshot, sub *snap
 // encode makes the DiscoveryResponse as canonical JSON. Only one resource is decoded at a time.
 // Resources are never wrapped, since polls renew no TTL (P62). The nonce is the version: it is the
 // same for all clients, and identifies the answer in a NACK.
-func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, version string, of *telemetry.Type) ([]byte, error) {
+func (s *Server) encode(snap *snapshot.Snapshot, sub *snapshot.Subscription, version string, of *telemetry.TypeMetrics) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {
 		return nil, err

@@ -203,7 +203,7 @@ func TestP71_OneEncoding(t *testing.T) {
 		all.Go(func() {
 			var err error
 			again := documentsOf(snap).document(snap, sub)
-			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again, &telemetry.Type{}); err != nil {
+			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again, &telemetry.TypeMetrics{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -226,7 +226,7 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 		for i := range 100 {
 			sub := wants(false, n, fmt.Sprint(i))
 			a := have.document(snap, sub)
-			if _, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{}); err != nil {
+			if _, err := s.encoded(context.Background(), snap, sub, a, &telemetry.TypeMetrics{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -237,7 +237,7 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 	have.max = 1
 	sub := wants(false, names(100)...)
 	a := have.document(snap, sub)
-	body, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{})
+	body, err := s.encoded(context.Background(), snap, sub, a, &telemetry.TypeMetrics{})
 	if err != nil || have.cells.Len() != 1 || have.document(snap, sub) != a || int64(len(body)) > have.cost {
 		t.Errorf("%v: %d answers of %d bytes", err, have.cells.Len(), have.cost)
 	}

@@ -36,8 +36,8 @@ type Poller struct {
 	sub        *snapshot.Subscription // interned
 	client     subscriber.Client
 	subscriber subscriber.Subscriber
-	perKey     *telemetry.Key  // released when the subscriber has left
-	metrics    *telemetry.Type // of perKey
+	perKey     *telemetry.Key         // released when the subscriber has left
+	metrics    *telemetry.TypeMetrics // of perKey
 	opened     time.Time
 
 	// Any goroutine's.

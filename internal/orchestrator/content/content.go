@@ -56,7 +56,7 @@ type Type struct {
 	empty      *snapshot.Snapshot // see nothing
 }
 
-// History learns of each snapshot before other goroutines see it, as history.Type does.
+// History learns of each snapshot before other goroutines see it, as history.TypeHistory does.
 type History interface {
 	// Note adds the snapshot s. It was just made in the place of prev and differs from it in names.
 	Note(prev, s *snapshot.Snapshot, names []string)

@@ -38,8 +38,8 @@ func New(droppedGenerations, droppedNacks func(n int)) *History {
 	}
 }
 
-// Type is the history of one type of a key.
-type Type struct {
+// TypeHistory is the history of one type of a key.
+type TypeHistory struct {
 	all     *atomic.Int64     // remembered versions over all keys
 	undoLog *snapshot.UndoLog // nil: resources of the type are not remembered
 
@@ -48,17 +48,17 @@ type Type struct {
 }
 
 // NewType makes the history of a type of a key.
-func (h *History) NewType(t xds.Type) *Type {
-	return &Type{all: &h.versions, undoLog: h.undoLogs.New(t)}
+func (h *History) NewType(t xds.Type) *TypeHistory {
+	return &TypeHistory{all: &h.versions, undoLog: h.undoLogs.New(t)}
 }
 
 // Note adds the snapshot s. It was just made in the place of prev and differs from it in names.
-func (t *Type) Note(prev, s *snapshot.Snapshot, names []string) {
+func (t *TypeHistory) Note(prev, s *snapshot.Snapshot, names []string) {
 	t.noteVersion(prev, s, names)
 	t.undoLog.Note(prev, s, names)
 }
 
-func (t *Type) noteVersion(prev, s *snapshot.Snapshot, names []string) {
+func (t *TypeHistory) noteVersion(prev, s *snapshot.Snapshot, names []string) {
 	v := snapshot.NoteVersion(prev, s, names, time.Now())
 	if prev != nil && prev.Progress == v {
 		return
@@ -77,7 +77,7 @@ func (t *Type) noteVersion(prev, s *snapshot.Snapshot, names []string) {
 }
 
 // Versions returns the newest versions, the newest first.
-func (t *Type) Versions() []*snapshot.VersionProgress {
+func (t *TypeHistory) Versions() []*snapshot.VersionProgress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := slices.Clone(t.versions)
@@ -86,10 +86,10 @@ func (t *Type) Versions() []*snapshot.VersionProgress {
 }
 
 // Past returns the remembered states that now replaced.
-func (t *Type) Past(now *snapshot.Snapshot) snapshot.Past { return t.undoLog.Past(now) }
+func (t *TypeHistory) Past(now *snapshot.Snapshot) snapshot.Past { return t.undoLog.Past(now) }
 
 // Close forgets everything.
-func (t *Type) Close() {
+func (t *TypeHistory) Close() {
 	t.mu.Lock()
 	t.all.Add(-int64(len(t.versions)))
 	t.versions = nil

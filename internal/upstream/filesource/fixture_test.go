@@ -175,7 +175,7 @@ func (s *testStream) Opened()                                   { s.sink.setStat
 func (s *testStream) Responded()                                { s.answered = true }
 func (s *testStream) Trace(time.Time) *tracing.Update           { return nil }
 
-func (s *testStream) Counters(typ xds.TypeURL) *telemetry.Type { return s.of.metrics.Type(typ) }
+func (s *testStream) Counters(typ xds.TypeURL) *telemetry.TypeMetrics { return s.of.metrics.Type(typ) }
 
 func (s *testStream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	u.Origin = s.of.directory.name

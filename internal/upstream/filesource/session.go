@@ -32,7 +32,7 @@ type Stream interface {
 	// Trace begins the trace of an update; nil: it is not traced.
 	Trace(received time.Time) *tracing.Update
 	// Counters are the metrics of a type.
-	Counters(xds.TypeURL) *telemetry.Type
+	Counters(xds.TypeURL) *telemetry.TypeMetrics
 }
 
 // ErrNothingWanted is what Serve returns once the interest is empty.
