@@ -92,5 +92,5 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 func (s *Server) listHistory(*http.Request) (int, any) {
 	return http.StatusOK, struct {
 		Items []overview.Sample `json:"items"`
-	}{s.history.Samples()}
+	}{s.sampler.Samples()}
 }

@@ -190,7 +190,7 @@ type Server struct {
 	phase   atomic.Int32
 	nodes   xds.NodeTable
 	hub     *overview.Hub // for open pages
-	history *overview.History
+	sampler *overview.Sampler
 	held    chan struct{} // has one element for each request with reads set, from its turn until it is written
 	reads   chan struct{} // has one element while a request reads
 	bodies  chan struct{} // has one element for each request body that is read
@@ -210,7 +210,7 @@ func New(o Options) (*Server, error) {
 		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, 1), bodies: make(chan struct{}, maxBodies), profile: make(chan struct{}, 1),
 	}
 	s.hub = overview.NewHub(s.overview)
-	s.history = overview.NewHistory(func() overview.Numbers { return overview.ReadNumbers(o.Metrics) })
+	s.sampler = overview.NewSampler(func() overview.Numbers { return overview.ReadNumbers(o.Metrics) })
 	if f := o.Config.TokenFile; f != "" {
 		token, err := ReadToken(f)
 		if err != nil {
@@ -292,7 +292,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	srv.Protocols.SetHTTP1(true)
 	sampling, stop := context.WithCancel(ctx)
 	var sampler sync.WaitGroup
-	sampler.Go(func() { s.history.Run(sampling) })
+	sampler.Go(func() { s.sampler.Run(sampling) })
 	defer sampler.Wait()
 	defer stop()
 	ended := make(chan error, 1)

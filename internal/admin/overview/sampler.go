@@ -60,28 +60,28 @@ type Sample struct {
 	Nacks     float64 `json:"nacks_per_second"`
 }
 
-// History has the samples of the last fifteen minutes, so that a page that was just opened has its
+// Sampler keeps samples of the last fifteen minutes, so that a page that was just opened has its
 // curves. It is safe for concurrent use.
-type History struct {
+type Sampler struct {
 	read func() Numbers
 
 	mu      sync.Mutex
 	samples []Sample // the oldest first
 }
 
-// NewHistory makes a History of the numbers that read returns. It is empty until Run runs.
-func NewHistory(read func() Numbers) *History { return &History{read: read} }
+// NewSampler makes a Sampler of the numbers that read returns. It is empty until Run runs.
+func NewSampler(read func() Numbers) *Sampler { return &Sampler{read: read} }
 
 // Run takes a sample every ten seconds until ctx ends.
-func (h *History) Run(ctx context.Context) {
+func (s *Sampler) Run(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	before, since := h.read().Totals, time.Now()
+	before, since := s.read().Totals, time.Now()
 	for {
 		select {
 		case <-tick.C:
-			n, now := h.read(), time.Now()
-			h.add(sample(&n, &before, now, now.Sub(since)))
+			n, now := s.read(), time.Now()
+			s.add(sample(&n, &before, now, now.Sub(since)))
 			before, since = n.Totals, now
 		case <-ctx.Done():
 			return
@@ -89,8 +89,8 @@ func (h *History) Run(ctx context.Context) {
 	}
 }
 
-// sample returns the sample of the numbers n, which were read at the time at. before has the totals of
-// the previous sample, and took is the time since then.
+// sample returns the sample of the numbers n, which were read at the time at. before has the totals
+// of the previous sample, and took is the time since then.
 func sample(n *Numbers, before *Totals, at time.Time, took time.Duration) Sample {
 	rate := func(now, before int64) float64 { return float64(now-before) / took.Seconds() }
 	return Sample{
@@ -99,18 +99,18 @@ func sample(n *Numbers, before *Totals, at time.Time, took time.Duration) Sample
 	}
 }
 
-func (h *History) add(s Sample) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.samples) == maxSamples {
-		h.samples = slices.Delete(h.samples, 0, 1)
+func (s *Sampler) add(n Sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.samples) == maxSamples {
+		s.samples = slices.Delete(s.samples, 0, 1)
 	}
-	h.samples = append(h.samples, s)
+	s.samples = append(s.samples, n)
 }
 
 // Samples returns the samples, the oldest first.
-func (h *History) Samples() []Sample {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([]Sample{}, h.samples...) // not nil, which JSON would show as null
+func (s *Sampler) Samples() []Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Sample{}, s.samples...) // not nil, which JSON would show as null
 }
