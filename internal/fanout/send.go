@@ -35,14 +35,14 @@ func (st *stream) sendNext() {
 		st.sendBody(u.ty, u.frame, u.next, u.seq)
 		return
 	}
-	v := st.view()
+	p := st.newPass()
 	// The worker looks at all types, not only at dirty ones. A group publishes a State of all its
 	// types and then wakes them one by one, and the first to be woken may not be the first to send.
 	// A type that is in step costs a comparison.
-	for i := range v.order {
-		if st.sendType(&v, i) {
-			for _, ty := range v.order[i+1:] {
-				st.run.mark(v.dirty & ty.bit)
+	for i := range p.order {
+		if st.sendType(&p, i) {
+			for _, ty := range p.order[i+1:] {
+				st.run.mark(p.dirty & ty.bit)
 			}
 			return
 		}
@@ -50,47 +50,47 @@ func (st *stream) sendNext() {
 	// A type that joined meanwhile keeps its dirty bit, so the stream is queued again.
 }
 
-// view is what a worker's turn at a stream sees of its types.
-type view struct {
-	now   time.Time     // the view includes what was published until then
-	order []*streamType // in the order of sending
-	cur   [maxTypes]*snapshot.Snapshot
-	dirty uint64 // bits of the types that were dirty
+// pass is one look of a worker at all types of a stream.
+type pass struct {
+	now       time.Time     // the pass includes what was published until then
+	order     []*streamType // in the order of sending
+	snapshots [maxTypes]*snapshot.Snapshot
+	dirty     uint64 // bits of the types that were dirty
 }
 
-// view loads the snapshots of the types, in the reverse of the order of sending. Groups may publish
-// meanwhile. In this order, a worker that sees new endpoints also sees the clusters that were
-// published with them (P35). A single State is not enough, since the types may be of several
+// newPass loads the snapshots of the types, in the reverse of the order of sending. Groups may
+// publish meanwhile. In this order, a worker that sees new endpoints also sees the clusters that
+// were published with them (P35). A single State is not enough, since the types may be of several
 // groups.
-func (st *stream) view() (v view) {
+func (st *stream) newPass() (p pass) {
 	st.mu.Lock()
-	v.order = st.order // replaced, not changed, when a type is added
+	p.order = st.order // replaced, not changed, when a type is added
 	st.mu.Unlock()
-	v.now = time.Now()
-	for i, ty := range slices.Backward(v.order) {
+	p.now = time.Now()
+	for i, ty := range slices.Backward(p.order) {
 		// Before the State is read: what is published later sets the bit again.
-		v.dirty |= st.run.unmark(ty.bit)
-		v.cur[i] = ty.snapshot()
+		p.dirty |= st.run.unmark(ty.bit)
+		p.snapshots[i] = ty.snapshot()
 	}
-	return v
+	return p
 }
 
 // sendType sends what there is to send of the i-th type. It reports whether a message is in
 // flight, or nothing may follow now for another reason.
-func (st *stream) sendType(v *view, i int) bool {
-	ty := v.order[i]
+func (st *stream) sendType(p *pass, i int) bool {
+	ty := p.order[i]
 	st.mu.Lock()
 	epoch := ty.epoch
-	plan := ty.Next(v.cur[i], st.moment(v, i))
+	plan := ty.Next(p.snapshots[i], st.moment(p, i))
 	ty.Planned(&plan)
 	clusters, routesWait := ty.Type.URL == xds.ClusterType && ty.Began(), time.Duration(0)
 	if clusters {
-		routesWait = ty.RoutesWait(v.cur[i])
+		routesWait = ty.RoutesWait(p.snapshots[i])
 	}
 	if !plan.Until.IsZero() && (ty.wakeTime.IsZero() || plan.Until.Before(ty.wakeTime)) {
 		ty.wakeAt(plan.Until)
 	}
-	unnamed := ty.countNoNames(v.cur[i])
+	unnamed := ty.countNoNames(p.snapshots[i])
 	st.mu.Unlock()
 	if clusters {
 		ty.subscriber.SetRoutesWait(routesWait)
@@ -106,7 +106,7 @@ func (st *stream) sendType(v *view, i int) bool {
 		st.run.mark(ty.bit) // another worker builds the frame
 		return true
 	}
-	sent, stale := st.commit(v, i, &plan, frame, epoch)
+	sent, stale := st.commit(p, i, &plan, frame, epoch)
 	if plan.Oversized != nil && !stale {
 		st.reportOversized(ty, &plan)
 	}
@@ -120,8 +120,8 @@ func (st *stream) sendType(v *view, i int) bool {
 
 // commit applies the plan to the session and sends the frame. stale: a request came after the plan
 // was made, and the plan does not hold any more.
-func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
-	ty := v.order[i]
+func (st *stream) commit(p *pass, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
+	ty := p.order[i]
 	st.mu.Lock()
 	if ty.epoch != epoch {
 		st.mu.Unlock()
@@ -149,12 +149,12 @@ func (st *stream) commit(v *view, i int, plan *session.Plan, frame *Frame, epoch
 		merged = ty.SkippedHeartbeats(plan)
 	}
 	seq := st.nonces.Reserve(len(frame.bodies))
-	ty.Sent(plan, frame.Manifest, seq, v.now)
+	ty.Sent(plan, frame.Manifest, seq, p.now)
 	for range frame.bodies {
 		ty.track.Sent(plan, frame.Version)
 	}
 	if ty.Type.Warms {
-		v.markLater(i)
+		p.markLater(i)
 	}
 	follow := st.refreshFollowers(ty, frame.Follows) | st.refreshFollowers(ty, plan.AlsoFollows)
 	st.mu.Unlock()
@@ -220,23 +220,23 @@ func (st *stream) reportOversized(ty *streamType, p *session.Plan) {
 
 // moment is what the session of the i-th type has to know about the time and the other types. The
 // stream's lock is held.
-func (st *stream) moment(v *view, i int) session.Moment {
-	ty := v.order[i]
-	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
-	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(v, i)
-	if ty.Type.RefersToClusters && ty.Resumes() && st.srv.opts.RelayKey == nil && v.now.Sub(ty.track.Began()) < snapshot.WildcardWait {
-		m.ClustersUntil = ty.track.Began().Add(st.routesWait(v, ty))
+func (st *stream) moment(p *pass, i int) session.Moment {
+	ty := p.order[i]
+	m := session.Moment{Now: p.now, AckTimeout: st.srv.settings().AckTimeout}
+	m.Release = ty.Type.Warms && ty.PendingACK() && st.laterPending(p, i)
+	if ty.Type.RefersToClusters && ty.Resumes() && st.srv.opts.RelayKey == nil && p.now.Sub(ty.track.Began()) < snapshot.WildcardWait {
+		m.ClustersUntil = ty.track.Began().Add(st.routesWait(p, ty))
 	}
 	return m
 }
 
 // routesWait is for how long at most a type that refers to clusters waits for them (P67). Those of
 // this stream may have another key, or an older snapshot than the key's newest.
-func (st *stream) routesWait(v *view, ty *streamType) time.Duration {
+func (st *stream) routesWait(p *pass, ty *streamType) time.Duration {
 	wait := ty.subscriber.RoutesWait()
-	for i, o := range v.order {
+	for i, o := range p.order {
 		if o.Type.URL == xds.ClusterType {
-			wait = max(wait, o.RoutesWait(v.cur[i]))
+			wait = max(wait, o.RoutesWait(p.snapshots[i]))
 		}
 	}
 	return wait
@@ -259,11 +259,11 @@ func (st *stream) refreshFollowers(ty *streamType, names []string) uint64 {
 // markLater records the snapshots of the types that are sent after the i-th, at the time of its
 // response. The types may have different keys, so snapshots can only be compared by identity. The
 // stream's lock is held.
-func (v *view) markLater(i int) {
-	at := v.order[i].Type.Order
-	for j, o := range v.order {
+func (p *pass) markLater(i int) {
+	at := p.order[i].Type.Order
+	for j, o := range p.order {
 		if o.Type.Order > at {
-			o.marks[at] = session.IDOf(v.cur[j])
+			o.marks[at] = session.IDOf(p.snapshots[j])
 		}
 	}
 }
@@ -271,13 +271,13 @@ func (v *view) markLater(i int) {
 // laterPending reports whether a type that is sent after the i-th has a change to send that came
 // after the newest response of the i-th (P19). A client that warms resources acknowledges that
 // response only when it has the change. The stream's lock is held.
-func (st *stream) laterPending(v *view, i int) bool {
-	at := v.order[i].Type.Order
-	for j, o := range v.order {
-		if o.Type.Order <= at || session.IDOf(v.cur[j]) == o.marks[at] {
+func (st *stream) laterPending(p *pass, i int) bool {
+	at := p.order[i].Type.Order
+	for j, o := range p.order {
+		if o.Type.Order <= at || session.IDOf(p.snapshots[j]) == o.marks[at] {
 			continue
 		}
-		if o.Pending(v.cur[j]) {
+		if o.Pending(p.snapshots[j]) {
 			return true
 		}
 	}

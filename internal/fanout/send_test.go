@@ -66,7 +66,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	if refused := st.apply(ty); refused != nil {
 		t.Fatal(refused)
 	}
-	v := st.view()
+	v := st.newPass()
 	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || ty.SentSnapshot() != nil || ty.PendingACK() {
 		t.Fatalf("sent %v, stale %v: %+v", sent, stale, ty.Session)
 	}
@@ -85,7 +85,7 @@ func TestParkedStreamComesBack(t *testing.T) {
 	cache.mu.Lock()
 	cache.byKey.put(plan.Key, building)
 	cache.mu.Unlock()
-	v := st.view()
+	v := st.newPass()
 	if !st.sendType(&v, 0) {
 		t.Fatal("something could follow")
 	}
@@ -108,19 +108,19 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	st, _ := still(t, r, xds.ClusterType, xds.ListenerType)
 	pending := func() bool {
-		v := st.view()
+		v := st.newPass()
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.laterPending(&v, 0)
 	}
-	v := st.view()
+	v := st.newPass()
 	// What comes while the response is made is later as well.
 	g.Publish(update(t, xds.ListenerType, "m"))
 	v.markLater(0)
 	if !pending() {
 		t.Fatal("what came while the clusters were encoded is no later change")
 	}
-	v = st.view()
+	v = st.newPass()
 	v.markLater(0)
 	before := pending()
 	g.Publish(update(t, xds.ListenerType, "n"))
