@@ -35,11 +35,11 @@ func TestLimitsCountIdentities(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
-	var accounts []string
+	var peerIDs []string
 	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal {
 		mu.Lock()
 		defer mu.Unlock()
-		accounts = append(accounts, j.Account)
+		peerIDs = append(peerIDs, j.PeerID)
 		return nil
 	}
 	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
@@ -62,8 +62,8 @@ func TestLimitsCountIdentities(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if want := []string{"127.0.0.1", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(accounts, want) {
-		t.Errorf("joined as %q, want %q", accounts, want)
+	if want := []string{"127.0.0.1", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(peerIDs, want) {
+		t.Errorf("joined as %q, want %q", peerIDs, want)
 	}
 	var shown []string
 	for _, c := range r.srv.Clients() {

@@ -129,8 +129,8 @@ func TestP6_PollsProveTheirIdentity(t *testing.T) {
 				t.Errorf("joined as %+v", joins)
 			}
 			for _, j := range joins {
-				if j.Account != "uri:"+uri || j.Peer.URISANs[0] != uri {
-					t.Errorf("joined as %q, peer %+v", j.Account, j.Peer)
+				if j.PeerID != "uri:"+uri || j.Peer.URISANs[0] != uri {
+					t.Errorf("joined as %q, peer %+v", j.PeerID, j.Peer)
 				}
 			}
 			for _, shown := range r.srv.Clients() {

@@ -213,7 +213,7 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 		return nil
 	}
 	if first {
-		info := subscriber.Info{Node: node, Peer: st.caller.Peer, Account: st.caller.Account, End: st.End}
+		info := subscriber.Info{Node: node, Peer: st.caller.Peer, PeerID: st.caller.PeerID, End: st.End}
 		if st.srv.opts.RelayKey != nil {
 			md, _ := metadata.FromIncomingContext(st.grpc.Context())
 			var refused *refusal.Refusal

@@ -429,7 +429,7 @@ func (w *registryFixture) try(cluster string, typ xds.TypeURL) (*testClient, err
 
 func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*testClient, error) {
 	c := &testClient{w: w}
-	c.joined = w.reg.Join(subscriber.Info{Node: w.node(n), Account: peer, End: c.End})
+	c.joined = w.reg.Join(subscriber.Info{Node: w.node(n), PeerID: peer, End: c.End})
 	m, err := c.joined.Subscribe(typ, c)
 	c.Subscriber = m
 	if (m == nil) == (err == nil) {

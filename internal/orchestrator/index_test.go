@@ -77,7 +77,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
 			anyone := func() *clientType {
 				all := slices.DeleteFunc(slices.Collect(maps.Keys(clients)), func(m *clientType) bool { return m == am })
-				slices.SortFunc(all, func(a, b *clientType) int { return strings.Compare(a.client.Account, b.client.Account) })
+				slices.SortFunc(all, func(a, b *clientType) int { return strings.Compare(a.client.PeerID, b.client.PeerID) })
 				if len(all) == 0 {
 					return nil
 				}
@@ -86,7 +86,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			switch rapid.SampledFrom([]string{"join", "subscribe", "subscribe", "leave", "update", "update", "wait"}).Draw(rt, "do") {
 			case "join":
 				c, m := w.subscriber(g, eds)
-				m.client.Account = fmt.Sprintf("%04d", value) // to sort by
+				m.client.PeerID = fmt.Sprintf("%04d", value) // to sort by
 				value++
 				clients[m], subs[m] = c, snapshot.Nothing
 				g.post(m, func(*changes) {})

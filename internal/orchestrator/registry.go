@@ -209,9 +209,9 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		}
 	}
 	limits := &r.settings().Limits
-	if of := r.peers[ct.client.Account]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
+	if of := r.peers[ct.client.PeerID]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
-			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.Account, limits.KeysPerPeer)
+			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.PeerID, limits.KeysPerPeer)
 	}
 	if g == nil {
 		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
@@ -235,10 +235,10 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 	}
 	g.joined++
 	r.idle.Remove(key)
-	if r.peers[ct.client.Account] == nil {
-		r.peers[ct.client.Account] = make(map[xds.Key]int)
+	if r.peers[ct.client.PeerID] == nil {
+		r.peers[ct.client.PeerID] = make(map[xds.Key]int)
 	}
-	r.peers[ct.client.Account][key]++
+	r.peers[ct.client.PeerID][key]++
 	return g, evicted, nil
 }
 
@@ -261,12 +261,12 @@ func (r *Registry) dropped(g *Group, why string, args ...any) {
 func (r *Registry) leave(ct *clientType) {
 	g := ct.group
 	r.mu.Lock()
-	of := r.peers[ct.client.Account]
+	of := r.peers[ct.client.PeerID]
 	if of[g.key]--; of[g.key] == 0 {
 		delete(of, g.key)
 	}
 	if len(of) == 0 {
-		delete(r.peers, ct.client.Account)
+		delete(r.peers, ct.client.PeerID)
 	}
 	most := r.settings().MaxIdle
 	var evicted *Group

@@ -180,7 +180,7 @@ func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) joined 
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	client := x.registry.Join(subscriber.Info{Node: node, Account: "10.0.0.1", End: func(*refusal.Refusal) {}})
+	client := x.registry.Join(subscriber.Info{Node: node, PeerID: "10.0.0.1", End: func(*refusal.Refusal) {}})
 	sub, err := client.Subscribe(typ, waker{})
 	if err != nil {
 		x.t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Admission admits connections, streams and polls within the limits. It counts peers by
-// Caller.Account. Streams of a connection are counted by the connection's identity, since two
+// Caller.PeerID. Streams of a connection are counted by the connection's identity, since two
 // clients on two listeners may have one remote address.
 type Admission struct {
 	// connections has an element for each open connection; nil: no limit.
@@ -27,27 +27,27 @@ type Admission struct {
 }
 
 // NewAdmission makes an Admission with these limits.
-func NewAdmission(l config.Limits) *Admission {
+func NewAdmission(limits config.Limits) *Admission {
 	a := &Admission{perPeer: make(map[string]int), perConn: make(map[*Conn]int)}
-	if l.Connections > 0 {
-		a.connections = make(chan struct{}, l.Connections)
+	if limits.Connections > 0 {
+		a.connections = make(chan struct{}, limits.Connections)
 	}
-	a.Reconfigure(l)
+	a.Reconfigure(limits)
 	return a
 }
 
 // Reconfigure sets other limits, except that of connections. A rate that stays the same continues. A new rate begins with a
 // second's worth of streams.
-func (a *Admission) Reconfigure(l config.Limits) {
+func (a *Admission) Reconfigure(limits config.Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was := a.limits
-	a.limits = l
+	old := a.limits
+	a.limits = limits
 	switch {
-	case l.StreamsPerSecond <= 0:
+	case limits.StreamsPerSecond <= 0:
 		a.rate = nil
-	case a.rate == nil || l.StreamsPerSecond != was.StreamsPerSecond:
-		a.rate = rate.NewLimiter(rate.Limit(l.StreamsPerSecond), l.StreamsPerSecond)
+	case a.rate == nil || limits.StreamsPerSecond != old.StreamsPerSecond:
+		a.rate = rate.NewLimiter(rate.Limit(limits.StreamsPerSecond), limits.StreamsPerSecond)
 	}
 }
 
@@ -58,19 +58,19 @@ func (a *Admission) Reconfigure(l config.Limits) {
 func (a *Admission) Enter(c *Caller, on *Conn) *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l, peer := &a.limits, c.Account
+	limits, peerID := &a.limits, c.PeerID
 	switch {
-	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection && !on.proxied.Load():
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection would have more streams than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
-	case l.StreamsPerPeer > 0 && a.perPeer[peer] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
-	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
+	case limits.StreamsPerConnection > 0 && a.perConn[on] >= limits.StreamsPerConnection && !on.proxied.Load():
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: the connection would have more streams than downstream.limits.streams_per_connection allows (%d)", limits.StreamsPerConnection)
+	case limits.StreamsPerPeer > 0 && a.perPeer[peerID] >= limits.StreamsPerPeer:
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peerID, limits.StreamsPerPeer)
+	case limits.Streams > 0 && a.total >= limits.Streams:
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: the relay would have more streams than downstream.limits.streams allows (%d)", limits.Streams)
 	case a.rate != nil && !a.rate.Allow():
-		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more new streams than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
+		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more new streams than downstream.limits.streams_per_second allows (%d)", limits.StreamsPerSecond)
 	}
 	a.total++
-	a.perPeer[peer]++
+	a.perPeer[peerID]++
 	a.perConn[on]++
 	return nil
 }
@@ -87,33 +87,33 @@ func (a *Admission) Leave(c *Caller, on *Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.total--
-	down(a.perPeer, c.Account)
+	down(a.perPeer, c.PeerID)
 	down(a.perConn, on)
 }
 
 // EnterPoll admits a poll, which counts as a stream while it is answered. HTTP limits the polls of
 // a connection.
-func (a *Admission) EnterPoll(account string) *refusal.Refusal {
+func (a *Admission) EnterPoll(peerID string) *refusal.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := &a.limits
+	limits := &a.limits
 	switch {
-	case l.StreamsPerPeer > 0 && a.perPeer[account] >= l.StreamsPerPeer:
-		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
-	case l.Streams > 0 && a.total >= l.Streams:
-		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: the relay would have more streams than downstream.limits.streams allows (%d)", l.Streams)
+	case limits.StreamsPerPeer > 0 && a.perPeer[peerID] >= limits.StreamsPerPeer:
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s would have more streams than downstream.limits.streams_per_peer allows (%d)", peerID, limits.StreamsPerPeer)
+	case limits.Streams > 0 && a.total >= limits.Streams:
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: the relay would have more streams than downstream.limits.streams allows (%d)", limits.Streams)
 	}
 	a.total++
-	a.perPeer[account]++
+	a.perPeer[peerID]++
 	return nil
 }
 
 // LeavePoll is called when a poll that was admitted is answered.
-func (a *Admission) LeavePoll(account string) {
+func (a *Admission) LeavePoll(peerID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.total--
-	down(a.perPeer, account)
+	down(a.perPeer, peerID)
 }
 
 // EnterPoller admits a client's first poll within the rate limit of new streams.

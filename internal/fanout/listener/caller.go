@@ -15,9 +15,9 @@ type Caller struct {
 	policy *Policy
 	// Peer is what rules see. Its names are those of a verified certificate.
 	Peer expr.Peer
-	// Account is the name by which limits per peer count the client: the identity that its
+	// PeerID is the name by which limits per peer count the client: the identity that its
 	// certificate proves, else its address; for IPv6 its /64.
-	Account string
+	PeerID string
 
 	secured, verified bool // by TLS; by a certificate of the client
 	certs             []*x509.Certificate
@@ -27,7 +27,7 @@ type Caller struct {
 // it has none.
 func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 	from := Host(address)
-	c := &Caller{policy: p, Peer: expr.Peer{Address: from}, Account: addressAccount(address), secured: state != nil}
+	c := &Caller{policy: p, Peer: expr.Peer{Address: from}, PeerID: addressPeerID(address), secured: state != nil}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return c
 	}
@@ -36,14 +36,14 @@ func (p *Policy) Caller(address string, state *tls.ConnectionState) *Caller {
 	c.Peer.URISANs = uriSANs(leaf)
 	c.Peer.DNSSANs = leaf.DNSNames
 	c.Peer.Subject = leaf.Subject.String()
-	// The kind comes first, so that no certificate has the account of an address.
+	// The kind comes first, so that no certificate has the PeerID of an address.
 	switch p := &c.Peer; {
 	case len(p.URISANs) > 0:
-		c.Account = "uri:" + p.URISANs[0]
+		c.PeerID = "uri:" + p.URISANs[0]
 	case len(p.DNSSANs) > 0:
-		c.Account = "dns:" + p.DNSSANs[0]
+		c.PeerID = "dns:" + p.DNSSANs[0]
 	case p.Subject != "":
-		c.Account = "subject:" + p.Subject
+		c.PeerID = "subject:" + p.Subject
 	}
 	return c
 }
@@ -72,7 +72,7 @@ func (c *Caller) Identity() string {
 	if !c.verified {
 		return ""
 	}
-	return c.Account
+	return c.PeerID
 }
 
 // Host is a remote address without its port.
@@ -83,9 +83,9 @@ func Host(address string) string {
 	return address
 }
 
-// addressAccount is the account of a client without a certificate: its address, or for IPv6 the
+// addressPeerID is the PeerID of a client without a certificate: its address, or for IPv6 the
 // /64, since a host can use every address of that.
-func addressAccount(address string) string {
+func addressPeerID(address string) string {
 	h := Host(address)
 	ip, err := netip.ParseAddr(h)
 	if err != nil || ip.Is4() || ip.Is4In6() {

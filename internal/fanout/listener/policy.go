@@ -80,7 +80,7 @@ func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
 func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
 	if c.policy.Verify != nil {
 		if err := c.policy.Verify(c.certs); err != nil {
-			return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.tls: the certificate of %s is not valid any more: %w", c.policy.Key, c.Account, err)
+			return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.tls: the certificate of %s is not valid any more: %w", c.policy.Key, c.PeerID, err)
 		}
 	}
 	r := c.policy.rules()
@@ -106,7 +106,7 @@ func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Re
 	case fails != nil:
 		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.policy.Key, node.ID, fails)
 	case !holds:
-		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: the rule is false for peer %s", c.policy.Key, node.ID, c.Account)
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: the rule is false for peer %s", c.policy.Key, node.ID, c.PeerID)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
 	}
 }
 
-// Only verified certificates decide what rules see of a peer, and its account for limits.
+// Only verified certificates decide what rules see of a peer, and its PeerID for limits.
 func TestP6_Caller(t *testing.T) {
 	c := tlstest.NewAuthority(t)
 	leaf := func(says ...tlstest.Option) *x509.Certificate {
@@ -44,7 +44,7 @@ func TestP6_Caller(t *testing.T) {
 		claimed  bool // and not verified
 		uri, dns []string
 		subject  string
-		account  string
+		peerID   string
 	}{
 		{all, false, []string{"spiffe://a/b", "spiffe://c"}, []string{"d1", "d2"}, "CN=cn", "uri:spiffe://a/b"},
 		{all[:3], false, nil, []string{"d1", "d2"}, "CN=cn", "dns:d1"},
@@ -61,14 +61,14 @@ func TestP6_Caller(t *testing.T) {
 		}
 		got := new(Policy).Caller("10.1.2.3:5000", state)
 		p := got.Peer
-		if p.Address != "10.1.2.3" || !slices.Equal(p.URISANs, tc.uri) || !slices.Equal(p.DNSSANs, tc.dns) || p.Subject != tc.subject || got.Account != tc.account {
-			t.Errorf("%+v, %q; want %+v", p, got.Account, tc)
+		if p.Address != "10.1.2.3" || !slices.Equal(p.URISANs, tc.uri) || !slices.Equal(p.DNSSANs, tc.dns) || p.Subject != tc.subject || got.PeerID != tc.peerID {
+			t.Errorf("%+v, %q; want %+v", p, got.PeerID, tc)
 		}
 	}
-	if got := new(Policy).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
+	if got := new(Policy).Caller("[::1]:5000", nil); got.PeerID != "::/64" || got.Peer.Address != "::1" {
 		t.Errorf("%+v", got)
 	}
-	if got := new(Policy).Caller("@", nil); got.Account != "@" { // a unix socket
+	if got := new(Policy).Caller("@", nil); got.PeerID != "@" { // a unix socket
 		t.Errorf("%+v", got)
 	}
 }

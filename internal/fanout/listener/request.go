@@ -14,8 +14,8 @@ import (
 
 // Scan parses a request, and refuses it if it exceeds the limits or is invalid. known are lists of
 // names that the request may begin with: see xds.Request.
-func Scan(r *xds.Request, v xds.Variant, msg []byte, l *config.Limits, known ...xds.NameList) *refusal.Refusal {
-	refused := scan(r, v, msg, l.NamesPerStream, known)
+func Scan(r *xds.Request, v xds.Variant, msg []byte, limits *config.Limits, known ...xds.NameList) *refusal.Refusal {
+	refused := scan(r, v, msg, limits.NamesPerStream, known)
 	if refused != nil {
 		refused.Node = nodeOf(r.Node)
 	}
@@ -37,11 +37,11 @@ func scan(r *xds.Request, v xds.Variant, msg []byte, maxNames int, known []xds.N
 }
 
 // CheckNode refuses a node that is larger than limits.node_bytes.
-func CheckNode(raw []byte, l *config.Limits) *refusal.Refusal {
-	if l.NodeBytes <= 0 || len(raw) <= l.NodeBytes {
+func CheckNode(raw []byte, limits *config.Limits) *refusal.Refusal {
+	if limits.NodeBytes <= 0 || len(raw) <= limits.NodeBytes {
 		return nil
 	}
-	r := refusal.New(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), l.NodeBytes)
+	r := refusal.New(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limits.NodeBytes)
 	r.Node = nodeOf(raw)
 	return r
 }

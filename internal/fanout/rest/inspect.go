@@ -168,7 +168,7 @@ type pollConfig struct {
 // Config implements inspect.Client.
 func (p *Poller) Config() (inspect.ClientConfig, bool) {
 	return inspect.ClientConfig{
-		Stream: p.id, Node: p.node, Peer: p.Peer(), Variant: telemetry.REST.String(), Conn: [2]string{p.caller.Account, p.Peer()}, Types: p.typeConfigs,
+		Stream: p.id, Node: p.node, Peer: p.Peer(), Variant: telemetry.REST.String(), Conn: [2]string{p.caller.PeerID, p.Peer()}, Types: p.typeConfigs,
 	}, true
 }
 

@@ -133,11 +133,11 @@ func (ps *polls) wait() { ps.handlers.Wait() }
 // waits for a change, and answers with 304 after long_poll (P71).
 func (s *Server) answer(p *Poll, q *request) {
 	c := p.caller
-	if refused := s.opts.Admission.EnterPoll(c.Account); refused != nil {
+	if refused := s.opts.Admission.EnterPoll(c.PeerID); refused != nil {
 		s.refuse(p, 0, refused)
 		return
 	}
-	defer s.opts.Admission.LeavePoll(c.Account)
+	defer s.opts.Admission.LeavePoll(c.PeerID)
 	of, refused := s.pollers.enter(q, c)
 	if refused != nil {
 		s.refuse(p, 0, refused)

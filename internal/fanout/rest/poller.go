@@ -46,7 +46,7 @@ type Poller struct {
 
 	// Under the table's lock.
 	polls      int                // that are being answered now
-	kept       *list.Element      // its entry in its account's list while there are none
+	kept       *list.Element      // its entry in its peer's list while there are none
 	since      time.Time          // when it came into that list
 	sent       string             // version that it was sent last
 	acked      string             // version that the client had when it polled last
@@ -87,26 +87,26 @@ func (p *Poller) document() (*snapshot.Snapshot, *document) {
 }
 
 // pollers is the table of all pollers. Each poll of a poller counts as a stream. Pollers without a
-// poll are kept for the next one, within bounds: in names for each account, and by the limits
+// poll are kept for the next one, within bounds: in names for each peer, and by the limits
 // streams and streams_per_peer. Over a bound, the poller that has been without a poll for longest
-// is removed. It is of the same account, so a client makes room for itself. No client is refused
+// is removed. It is of the same peer, so a client makes room for itself. No client is refused
 // because of kept pollers.
 type pollers struct {
 	srv *Server
 	// encoders has a slot for each answer that is being encoded.
 	encoders chan struct{}
 
-	mu       sync.Mutex
-	table    map[pollerKey][]*Poller // equality of lists is by content
-	accounts map[string]*account     // that have something kept
-	kept     int                     // pollers without a poll
-	closed   bool                    // nothing is kept any more
+	mu     sync.Mutex
+	table  map[pollerKey][]*Poller // equality of lists is by content
+	byPeer map[string]*keptPollers // that have something kept
+	kept   int                     // pollers without a poll
+	closed bool                    // nothing is kept any more
 }
 
 // pollerKey finds candidates.
 type pollerKey struct {
 	node    *xds.Node
-	account string
+	peerID  string
 	address string
 	names   string // that the client's certificate proves
 	typ     xds.TypeURL
@@ -114,13 +114,13 @@ type pollerKey struct {
 	sum     uint64 // of the names
 }
 
-// account has the pollers of one account that are kept without a poll.
-type account struct {
-	kept list.List // of *Poller, the longest without a poll first
+// keptPollers has the pollers of one peer that are kept without a poll.
+type keptPollers struct {
+	list list.List // of *Poller, the longest without a poll first
 	cost int
 }
 
-// pollerCost is the cost of a poller besides its names, in names. The cost of an account is
+// pollerCost is the cost of a poller besides its names, in names. The cost of a peer is
 // bounded by names_per_stream.
 const pollerCost = 16
 
@@ -128,7 +128,7 @@ func (p *Poller) cost() int { return pollerCost + p.sub.Names.Weight() }
 
 func (p *Poller) key() pollerKey {
 	peer := &p.caller.Peer
-	k := pollerKey{node: p.node, account: p.caller.Account, address: peer.Address, typ: p.typ.URL, wild: p.sub.Wildcard, sum: p.sub.Names.Sum()}
+	k := pollerKey{node: p.node, peerID: p.caller.PeerID, address: peer.Address, typ: p.typ.URL, wild: p.sub.Wildcard, sum: p.sub.Names.Sum()}
 	if p.caller.Identity() != "" {
 		k.names = fmt.Sprintf("%q %q %q", peer.URISANs, peer.DNSSANs, peer.Subject)
 	}
@@ -141,7 +141,7 @@ func newPollers(s *Server) *pollers {
 		// Half of the cores, so that streams can be served meanwhile.
 		encoders: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		table:    make(map[pollerKey][]*Poller),
-		accounts: make(map[string]*account),
+		byPeer:   make(map[string]*keptPollers),
 	}
 }
 
@@ -163,9 +163,9 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	rulesVersion := ps.srv.opts.RulesVersion() // before the rules are read
-	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, Account: p.caller.Account, End: p.End})
+	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, PeerID: p.caller.PeerID, End: p.End})
 	sub, refused := ps.subscribe(p)
-	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.Account) {
+	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.PeerID) {
 		sub, refused = ps.subscribe(p)
 	}
 	if refused != nil {
@@ -249,22 +249,22 @@ func (ps *pollers) leave(p *Poller, now time.Time) {
 	leaveGroups(out)
 }
 
-// keep keeps p without a poll. It returns the pollers of the same account that it removed to make
+// keep keeps p without a poll. It returns the pollers of the same peer that it removed to make
 // room. The lock is held.
 func (ps *pollers) keep(p *Poller, now time.Time) (out []*Poller) {
-	a := ps.accounts[p.caller.Account]
-	if a == nil {
-		a = new(account)
-		ps.accounts[p.caller.Account] = a
+	kept := ps.byPeer[p.caller.PeerID]
+	if kept == nil {
+		kept = new(keptPollers)
+		ps.byPeer[p.caller.PeerID] = kept
 	}
 	p.since = now
-	p.kept = a.kept.PushBack(p)
-	a.cost += p.cost()
+	p.kept = kept.list.PushBack(p)
+	kept.cost += p.cost()
 	ps.kept++
-	l := ps.srv.opts.Limits()
+	limits := ps.srv.opts.Limits()
 	over := func(n, limit int) bool { return limit > 0 && n > limit }
-	for over(a.cost, l.NamesPerStream) || over(a.kept.Len(), l.StreamsPerPeer) || over(ps.kept, l.Streams) {
-		oldest := a.kept.Front()
+	for over(kept.cost, limits.NamesPerStream) || over(kept.list.Len(), limits.StreamsPerPeer) || over(ps.kept, limits.Streams) {
+		oldest := kept.list.Front()
 		if oldest == nil {
 			break
 		}
@@ -280,12 +280,12 @@ func (ps *pollers) unkeep(p *Poller) {
 	if p.kept == nil {
 		return
 	}
-	a := ps.accounts[p.caller.Account]
-	a.kept.Remove(p.kept)
+	kept := ps.byPeer[p.caller.PeerID]
+	kept.list.Remove(p.kept)
 	p.kept = nil
 	ps.kept--
-	if a.cost -= p.cost(); a.kept.Len() == 0 {
-		delete(ps.accounts, p.caller.Account)
+	if kept.cost -= p.cost(); kept.list.Len() == 0 {
+		delete(ps.byPeer, p.caller.PeerID)
 	}
 }
 
@@ -309,12 +309,12 @@ func leaveGroups(ps []*Poller) {
 	}
 }
 
-// drop removes the kept pollers of an account, and reports whether there were any.
-func (ps *pollers) drop(account string) bool {
+// drop removes the kept pollers of a peer, and reports whether there were any.
+func (ps *pollers) drop(peerID string) bool {
 	ps.mu.Lock()
 	var out []*Poller
-	if a := ps.accounts[account]; a != nil {
-		for e := a.kept.Front(); e != nil; e = e.Next() {
+	if kept := ps.byPeer[peerID]; kept != nil {
+		for e := kept.list.Front(); e != nil; e = e.Next() {
 			out = append(out, e.Value.(*Poller))
 		}
 	}
@@ -343,8 +343,8 @@ func (ps *pollers) close() {
 func (ps *pollers) removeKept(goes func(*Poller) bool) {
 	var out []*Poller
 	ps.mu.Lock()
-	for _, a := range ps.accounts {
-		for e := a.kept.Front(); e != nil; e = e.Next() {
+	for _, kept := range ps.byPeer {
+		for e := kept.list.Front(); e != nil; e = e.Next() {
 			if p := e.Value.(*Poller); goes(p) {
 				out = append(out, p)
 			}

@@ -245,8 +245,8 @@ func TestP70_InterestStays(t *testing.T) {
 		s.pollers.leave(two, time.Now())
 		time.Sleep(keep)
 		s.pollers.expire(time.Now())
-		if g.Count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.accounts) != 0 {
-			t.Fatalf("%d subscribers, %v, %v when the time is over", g.Count(), s.pollers.table, s.pollers.accounts)
+		if g.Count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.byPeer) != 0 {
+			t.Fatalf("%d subscribers, %v, %v when the time is over", g.Count(), s.pollers.table, s.pollers.byPeer)
 		}
 		if n := s.opts.Metrics.Streams[telemetry.REST].Value(); n != 0 {
 			t.Errorf("%d pollers are counted", n)
@@ -278,7 +278,7 @@ func TestP70_OneNodeManyQuestions(t *testing.T) {
 	})
 }
 
-// The pollers that are kept are bounded for each account. A client over the bound loses those
+// The pollers that are kept are bounded for each peer. A client over the bound loses those
 // without a poll for longest. Other clients lose none.
 func TestP70_KeptIsBounded(t *testing.T) {
 	for name, limits := range map[string]config.Limits{
@@ -295,7 +295,7 @@ func TestP70_KeptIsBounded(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if g.Count() != 4 {
-					t.Fatalf("%d subscribers, want three of one account and one of the other", g.Count())
+					t.Fatalf("%d subscribers, want three of one peer and one of the other", g.Count())
 				}
 				p := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "2")
 				if now := time.Now(); p.opened == now {
@@ -339,9 +339,9 @@ func TestP70_MakingRoomLooksAtOneClient(t *testing.T) {
 	s, _ := newServer(t, nil)
 	ps := s.pollers
 	for i := range 100_000 {
-		a := new(account)
-		a.kept.PushBack(&Poller{caller: &listener.Caller{Account: fmt.Sprint(i)}})
-		ps.accounts[fmt.Sprint(i)] = a
+		a := new(keptPollers)
+		a.list.PushBack(&Poller{caller: &listener.Caller{PeerID: fmt.Sprint(i)}})
+		ps.byPeer[fmt.Sprint(i)] = a
 	}
 	began := time.Now()
 	for range 1000 {
@@ -350,7 +350,7 @@ func TestP70_MakingRoomLooksAtOneClient(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > time.Second {
-		t.Errorf("1000 clients that make room take %v beside %d others", took, len(ps.accounts))
+		t.Errorf("1000 clients that make room take %v beside %d others", took, len(ps.byPeer))
 	}
 }
 

@@ -22,8 +22,8 @@ type Joiner interface {
 type Info struct {
 	Node *xds.Node
 	Peer expr.Peer
-	// Account is the name by which limits per peer count the client (listener.Caller).
-	Account string
+	// PeerID is the name by which limits per peer count the client (listener.Caller).
+	PeerID string
 	// Key is that of all types; zero: the rules give each type its key.
 	Key xds.Key
 	// Relay: the client is another relay of the cluster. It sees only what origins said to this relay.
