@@ -60,11 +60,11 @@ func (s *Server) relay() overview.Relay {
 // overview computes an event when no other request reads. It returns the time of the computation,
 // without the wait.
 func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
-	give, ok := s.Turn(ctx)
+	release, ok := s.AcquireRead(ctx)
 	if !ok {
 		return nil, 0, errBusy
 	}
-	defer give()
+	defer release()
 	began := time.Now()
 	keys, origins := s.keys(), s.origins()
 	in := overview.In{

@@ -164,7 +164,7 @@ func (s *Server) guard(r *route) http.Handler {
 			defer func() { <-s.held }()
 		}
 		leave() // from here on, held bounds the memory for bodies
-		s.send(w, s.turn(e, req, f))
+		s.send(w, s.answerInTurn(e, req, f))
 	})
 }
 
@@ -197,23 +197,23 @@ func readBody(req *http.Request) (int, error) {
 	return 0, nil
 }
 
-// turn answers when it is the request's turn. Encoding is a part of the turn, since it takes about
-// as long as reading.
-func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
+// answerInTurn answers when it is the request's turn. Encoding is a part of the turn, since it
+// takes about as long as reading.
+func (s *Server) answerInTurn(e *endpoint, req *http.Request, f *format) answer {
 	if e.reads {
-		give, ok := s.Turn(req.Context())
+		release, ok := s.AcquireRead(req.Context())
 		if !ok {
 			return s.encode(f, http.StatusServiceUnavailable, failure{errBusy.Error()})
 		}
-		defer give()
+		defer release()
 	}
 	status, body := e.answer(req)
 	return s.encode(f, status, body)
 }
 
-// Turn waits until no other request reads what the relay holds, over HTTP or gRPC. It reports false
-// if ctx ends first. The caller has to call give.
-func (s *Server) Turn(ctx context.Context) (give func(), ok bool) {
+// AcquireRead waits until no other request reads what the relay holds, over HTTP or gRPC. It
+// reports false if ctx ends first. The caller has to call release.
+func (s *Server) AcquireRead(ctx context.Context) (release func(), ok bool) {
 	if !enter(ctx, s.reads) {
 		return nil, false
 	}

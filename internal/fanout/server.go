@@ -63,12 +63,12 @@ type Options struct {
 type Server struct {
 	*inspect.Inspector // of its clients
 
-	opts    Options
-	now     atomic.Pointer[Settings] // see settings
-	joiner  subscriber.Joiner
-	metrics *telemetry.Metrics
-	log     *slog.Logger
-	nodes   xds.NodeTable
+	opts            Options
+	currentSettings atomic.Pointer[Settings] // see settings
+	joiner          subscriber.Joiner
+	metrics         *telemetry.Metrics
+	log             *slog.Logger
+	nodes           xds.NodeTable
 
 	sched     *scheduler
 	admission *listener.Admission
@@ -99,7 +99,7 @@ func NewServer(o Options) *Server {
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
-	s.now.Store(&o.Settings)
+	s.currentSettings.Store(&o.Settings)
 	s.rekeyer = newRekeyer(s)
 	s.rest = rest.New(rest.Options{
 		Joiner: o.Joiner, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,

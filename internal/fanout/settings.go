@@ -21,11 +21,11 @@ type Settings struct {
 }
 
 // settings returns the settings in force.
-func (s *Server) settings() *Settings { return s.now.Load() }
+func (s *Server) settings() *Settings { return s.currentSettings.Load() }
 
 // Reconfigure puts other settings in force. A stream that exceeds a new limit stays until it requests
 // more. A SotW request counts as requesting everything anew.
 func (s *Server) Reconfigure(to Settings) {
-	s.now.Store(&to)
+	s.currentSettings.Store(&to)
 	s.admission.Reconfigure(to.Limits)
 }

@@ -28,10 +28,10 @@ import (
 
 // Registry has the group of each key in use. It is a subscriber.Joiner.
 type Registry struct {
-	opts  Options
-	log   *slog.Logger
-	nodes xds.NodeTable // of representatives
-	now   atomic.Pointer[Settings]
+	opts            Options
+	log             *slog.Logger
+	nodes           xds.NodeTable // of representatives
+	currentSettings atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
 	opens   *rate.Limiter // paces new keys
@@ -70,7 +70,7 @@ func New(opts Options) (*Registry, error) {
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
 	}
-	r.now.Store(&opts.Settings)
+	r.currentSettings.Store(&opts.Settings)
 	return r, nil
 }
 
@@ -94,13 +94,13 @@ func (r *Registry) Run(ctx context.Context) error {
 func (r *Registry) Running() <-chan struct{} { return r.running }
 
 // settings returns the settings in force.
-func (r *Registry) settings() *Settings { return r.now.Load() }
+func (r *Registry) settings() *Settings { return r.currentSettings.Load() }
 
 // Reconfigure puts other settings in force. They give new subscribers their keys; present
 // subscribers stay where they are. Lower limits end no subscriber, but keys without subscribers are
 // dropped.
 func (r *Registry) Reconfigure(to Settings) {
-	r.now.Store(&to)
+	r.currentSettings.Store(&to)
 	r.mu.Lock()
 	var evicted []*Group
 	for r.idle.Len() > 0 && (r.idle.Len() > to.MaxIdle || to.Limits.Keys > 0 && len(r.groups) > to.Limits.Keys) {
@@ -209,7 +209,7 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		}
 	}
 	limits := &r.settings().Limits
-	if of := r.peers[ct.client.PeerID]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
+	if keys := r.peers[ct.client.PeerID]; limits.KeysPerPeer > 0 && keys[key] == 0 && len(keys) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.PeerID, limits.KeysPerPeer)
 	}
@@ -261,11 +261,11 @@ func (r *Registry) dropped(g *Group, why string, args ...any) {
 func (r *Registry) leave(ct *clientType) {
 	g := ct.group
 	r.mu.Lock()
-	of := r.peers[ct.client.PeerID]
-	if of[g.key]--; of[g.key] == 0 {
-		delete(of, g.key)
+	keys := r.peers[ct.client.PeerID]
+	if keys[g.key]--; keys[g.key] == 0 {
+		delete(keys, g.key)
 	}
-	if len(of) == 0 {
+	if len(keys) == 0 {
 		delete(r.peers, ct.client.PeerID)
 	}
 	most := r.settings().MaxIdle

@@ -27,11 +27,11 @@ func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStat
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	give, ok := s.opts.Guard.Turn(ctx)
+	release, ok := s.opts.Guard.AcquireRead(ctx)
 	if !ok {
 		return nil, status.Error(codes.ResourceExhausted, "the relay is busy with other requests")
 	}
-	defer give()
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	clients, err := which.clients(ctx, s.opts.Clients.ClientConfigs())

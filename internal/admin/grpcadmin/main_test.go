@@ -67,7 +67,7 @@ func (g *fakeGuard) MayServe(a net.Addr) error {
 	return errors.New("not a loopback address")
 }
 
-func (g *fakeGuard) Turn(ctx context.Context) (func(), bool) {
+func (g *fakeGuard) AcquireRead(ctx context.Context) (func(), bool) {
 	g.mu.Lock()
 	gone := g.gone
 	g.mu.Unlock()

@@ -36,7 +36,7 @@ type Guard interface {
 	Authorized(authorization string) bool
 	AllowsHost(authority string) bool
 	MayServe(net.Addr) error
-	Turn(context.Context) (give func(), ok bool)
+	AcquireRead(context.Context) (release func(), ok bool)
 }
 
 // Clients gives the open streams, as fanout.Server does.

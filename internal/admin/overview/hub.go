@@ -35,21 +35,21 @@ type Event struct {
 type Hub struct {
 	compute func(context.Context) ([]byte, time.Duration, error)
 
-	now   atomic.Pointer[Event]
-	turn  chan struct{} // held by the caller that waits for the next event or computes it
-	pages chan struct{} // one element for each open page
-	ended chan struct{}
-	end   sync.Once
+	newest    atomic.Pointer[Event]
+	computing chan struct{} // held by the caller that waits for the next event or computes it
+	pages     chan struct{} // one element for each open page
+	ended     chan struct{}
+	end       sync.Once
 }
 
 // NewHub makes a Hub. compute returns the data of an event and the time that it took, without
 // waiting. It fails only if its context has ended.
 func NewHub(compute func(context.Context) ([]byte, time.Duration, error)) *Hub {
 	return &Hub{
-		compute: compute,
-		turn:    make(chan struct{}, 1),
-		pages:   make(chan struct{}, MaxPages),
-		ended:   make(chan struct{}),
+		compute:   compute,
+		computing: make(chan struct{}, 1),
+		pages:     make(chan struct{}, MaxPages),
+		ended:     make(chan struct{}),
 	}
 }
 
@@ -72,18 +72,18 @@ func (h *Hub) End() { h.end.Do(func() { close(h.ended) }) }
 // Next returns the event after seen, which is nil at first: at once if one was made meanwhile,
 // otherwise when the next is due.
 func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
-	if e := h.now.Load(); e != seen && e.young() {
+	if e := h.newest.Load(); e != seen && e.young() {
 		return e, nil
 	}
 	select {
-	case h.turn <- struct{}{}:
+	case h.computing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-h.ended:
 		return nil, ErrEnded
 	}
-	defer func() { <-h.turn }()
-	e := h.now.Load()
+	defer func() { <-h.computing }()
+	e := h.newest.Load()
 	if e != seen && e.young() { // another caller made it meanwhile
 		return e, nil
 	}
@@ -95,11 +95,11 @@ func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
 		return nil, err
 	}
 	next := &Event{Data: data, Made: time.Now(), cost: cost}
-	h.now.Store(next)
+	h.newest.Store(next)
 	return next, nil
 }
 
-// wait waits until the event after e is due. The caller holds turn.
+// wait waits until the event after e is due. The caller holds computing.
 func (h *Hub) wait(ctx context.Context, e *Event) error {
 	select {
 	case <-h.ended:

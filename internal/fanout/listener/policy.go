@@ -34,19 +34,20 @@ type Policy struct {
 	// config.SecretsAllow; anything else: none.
 	Secrets string
 
-	now atomic.Pointer[rules] // instead of Identity and Secrets, once they were changed
+	changedRules atomic.Pointer[rules] // instead of Identity and Secrets, once they were changed
 }
 
 // rules are the rules of a policy for clients. They do not change.
 type rules struct {
 	identity *expr.Predicate
 	secrets  string
-	// also has to hold as well while the policy changes; nil: nothing. Its own also is nil.
-	also *rules
+	// restriction has to hold as well while the policy changes; nil: nothing. Its own restriction
+	// is nil.
+	restriction *rules
 }
 
 func (p *Policy) rules() rules {
-	if r := p.now.Load(); r != nil {
+	if r := p.changedRules.Load(); r != nil {
 		return *r
 	}
 	return rules{identity: p.Identity, secrets: p.Secrets}
@@ -54,15 +55,15 @@ func (p *Policy) rules() rules {
 
 // Reconfigure sets another identity rule and another rule for Secrets. It ends no stream.
 func (p *Policy) Reconfigure(identity *expr.Predicate, secrets string) {
-	p.now.Store(&rules{identity: identity, secrets: secrets})
+	p.changedRules.Store(&rules{identity: identity, secrets: secrets})
 }
 
 // Restrict adds another identity rule and another rule for Secrets to those in force. Both have to
 // hold until Reconfigure.
 func (p *Policy) Restrict(identity *expr.Predicate, secrets string) {
 	r := p.rules()
-	r.also = &rules{identity: identity, secrets: secrets}
-	p.now.Store(&r)
+	r.restriction = &rules{identity: identity, secrets: secrets}
+	p.changedRules.Store(&r)
 }
 
 // May returns why the caller, with this node, may not have resources of a type; nil: it may. It
@@ -84,10 +85,10 @@ func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
 		}
 	}
 	r := c.policy.rules()
-	if refused := c.checkIdentity(r.identity, node); refused != nil || r.also == nil {
+	if refused := c.checkIdentity(r.identity, node); refused != nil || r.restriction == nil {
 		return refused
 	}
-	return c.checkIdentity(r.also.identity, node)
+	return c.checkIdentity(r.restriction.identity, node)
 }
 
 func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Refusal {
@@ -116,10 +117,10 @@ func (c *Caller) checkIdentity(rule *expr.Predicate, node *xds.Node) *refusal.Re
 // whatever its certificate.
 func (c *Caller) MayHave(t xds.Type) *refusal.Refusal {
 	r := c.policy.rules()
-	if refused := c.checkSecrets(t, r); refused != nil || r.also == nil {
+	if refused := c.checkSecrets(t, r); refused != nil || r.restriction == nil {
 		return refused
 	}
-	return c.checkSecrets(t, *r.also)
+	return c.checkSecrets(t, *r.restriction)
 }
 
 func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {

@@ -58,12 +58,12 @@ func (c counted) show() Recent {
 func (s *recent) note(r *Refusal, node string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(now)
+	s.rotate(now)
 	s.current[r.Reason] = counted{s.current[r.Reason].count + 1, r, strings.Clone(Short(node, maxText)), now}
 }
 
-// turn starts a new half when the current one is over. The lock is held.
-func (s *recent) turn(now time.Time) {
+// rotate starts a new half when the current one is over. The lock is held.
+func (s *recent) rotate(now time.Time) {
 	switch passed := now.Sub(s.started); {
 	case s.current == nil || passed >= 2*recentHalf:
 		s.before, s.current, s.started = nil, make(map[telemetry.Reason]counted), now
@@ -76,7 +76,7 @@ func (s *recent) turn(now time.Time) {
 func (s *recent) list(now time.Time) []Recent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(now)
+	s.rotate(now)
 	var out []Recent
 	for r, one := range s.current {
 		one.count += s.before[r].count

@@ -76,7 +76,7 @@ func NackMessage(t xds.Type, said []byte, s Subscriber, offer *snapshot.Offer) s
 // many there are. So all clients together use at most one core: the redactor redacts one message at
 // a time. Equal messages about equal resources, as a fleet sends them, are redacted once.
 type redactor struct {
-	turn chan struct{} // holds a value while a message is redacted
+	slot chan struct{} // holds a value while a message is redacted
 	// last are the last maxRedacted results, by redactedKey. Each has at most maxMessage bytes, so
 	// they have 128 KiB in all.
 	last *lru.Cache[uint64, string]
@@ -98,7 +98,7 @@ func newRedactor() *redactor {
 	if err != nil {
 		panic(err) // maxRedacted is positive
 	}
-	return &redactor{turn: make(chan struct{}, 1), last: last}
+	return &redactor{slot: make(chan struct{}, 1), last: last}
 }
 
 // redact redacts and shortens a message that may quote the resources, or others if all is false.
@@ -110,11 +110,11 @@ func (r *redactor) redact(text string, resources []*xds.Resource, all bool) stri
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
-	case r.turn <- struct{}{}:
+	case r.slot <- struct{}{}:
 	case <-timer.C:
 		return notRedacted
 	}
-	defer func() { <-r.turn }()
+	defer func() { <-r.slot }()
 	out, ok := r.last.Get(key) // another client may have sent it meanwhile
 	if !ok {
 		quoted, all := quotable(text, resources, all)

@@ -42,7 +42,7 @@ func TestMessagesAreRedactedInTurn(t *testing.T) {
 		if out := r.redact(said, of("hunter2"), true); out != want {
 			t.Errorf("%q", out)
 		}
-		r.turn <- struct{}{} // another message is redacted
+		r.slot <- struct{}{} // another message is redacted
 		began := time.Now()
 		if out := r.redact(said, of("hunter2"), true); out != want || time.Since(began) > 0 {
 			t.Errorf("%q after %v, for an equal message", out, time.Since(began))
@@ -54,9 +54,9 @@ func TestMessagesAreRedactedInTurn(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		<-r.turn
+		<-r.slot
 		all.Wait()
-		r.turn <- struct{}{}
+		r.slot <- struct{}{}
 		began = time.Now()
 		for _, out := range []string{r.redact(said, of("hunter2"), false), r.redact(said+".", of("hunter2"), true)} {
 			if out != notRedacted {
@@ -66,7 +66,7 @@ func TestMessagesAreRedactedInTurn(t *testing.T) {
 		if d := time.Since(began); d != 2*maxWait {
 			t.Errorf("they waited for %v", d)
 		}
-		<-r.turn
+		<-r.slot
 		for i := range 2 * maxRedacted {
 			r.redact(fmt.Sprint(i, strings.Repeat(" long", maxMessage)), nil, true)
 		}

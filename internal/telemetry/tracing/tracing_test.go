@@ -347,7 +347,7 @@ func TestOldUpdatesAreForgotten(t *testing.T) {
 	for i := range 10 * maxRecent {
 		r.update(at.Add(time.Duration(i)), "v")
 	}
-	now := *r.recent.now.Load()
+	now := *r.recent.updates.Load()
 	if len(now) != maxRecent || len(r.recent.order) != maxRecent || now[at.UnixNano()+10*maxRecent-1] == nil {
 		t.Errorf("%d are kept", len(now))
 	}

@@ -163,7 +163,7 @@ const (
 
 // recent has the updates with spans for ACKs, by the time they were received.
 type recent struct {
-	now atomic.Pointer[map[int64]*Update] // the map is immutable; nil: none
+	updates atomic.Pointer[map[int64]*Update] // the map is immutable; nil: none
 
 	mu    sync.Mutex
 	order []int64
@@ -178,15 +178,15 @@ func (r *recent) add(u *Update) {
 		r.order = r.order[1:]
 	}
 	next := make(map[int64]*Update, len(r.order))
-	if was := r.now.Load(); was != nil {
+	if old := r.updates.Load(); old != nil {
 		for _, o := range r.order {
-			if v := (*was)[o]; v != nil {
+			if v := (*old)[o]; v != nil {
 				next[o] = v
 			}
 		}
 	}
 	next[at] = u
-	r.now.Store(&next)
+	r.updates.Store(&next)
 }
 
 // Ack is a client's ACK of a response.
@@ -205,7 +205,7 @@ func (t *Tracer) Acked(a *Ack) {
 	if t == nil {
 		return
 	}
-	now := t.recent.now.Load()
+	now := t.recent.updates.Load()
 	if now == nil {
 		return
 	}

@@ -32,8 +32,8 @@ type Directory struct {
 	unreadable func(error)
 
 	mu      sync.Mutex
-	now     *contents
-	changed chan struct{} // closed when now is replaced
+	current *contents
+	changed chan struct{} // closed when current is replaced
 	faults  []Fault       // replaced as a whole
 
 	reloading sync.Mutex // protects the fields below
@@ -463,7 +463,7 @@ func (d *Directory) publish(c *contents) {
 		d.metrics.ConfigReceived(time.Now())
 	}
 	d.mu.Lock()
-	d.now = c
+	d.current = c
 	wake := d.changed
 	d.changed = make(chan struct{})
 	d.mu.Unlock()
@@ -475,5 +475,5 @@ func (d *Directory) publish(c *contents) {
 func (d *Directory) load() (*contents, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.now, d.changed
+	return d.current, d.changed
 }
