@@ -206,11 +206,8 @@ func (c *ComparisonCache) anyPending(s *Session, newest *snapshot.Snapshot) bool
 	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
 		return s.Pending(newest)
 	}
-	if d.snapshot == newest {
-		return false
-	}
 	k := comparisonKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
-	return computeOnce(c.pending, k, func() bool { return s.Pending(newest) })
+	return d.snapshot != newest && computeOnce(c.pending, k, func() bool { return s.Pending(newest) })
 }
 
 // computeOnce computes the result for k, unless m has it.
