@@ -8,7 +8,7 @@ import (
 
 // The line of a syntax error is the one that needs a change, marked by an arrow here, for each part
 // of the decoder.
-func TestTheLineOfASyntaxFault(t *testing.T) {
+func TestLineOfASyntaxFault(t *testing.T) {
 	for what, text := range map[string]string{
 		"an unknown anchor":                  "name: a\nlog:\n  level: *none  # <--\nadmin: {}\n",
 		"a character":                        "name: a\nlog:\n  level: @info  # <--\nadmin: {}\n",

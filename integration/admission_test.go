@@ -153,7 +153,7 @@ func TestAdmissionRate(t *testing.T) {
 
 // A client whose request exceeds a limit only loses its stream. A smaller request is accepted, also
 // on the same connection.
-func TestAdmissionOfWhatIsSaid(t *testing.T) {
+func TestAdmissionOfRequests(t *testing.T) {
 	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)

@@ -97,7 +97,7 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 
 // P53: the first client of a relay whose first origin is away is served by the second. It is not
 // refused in between.
-func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
+func TestP53_FirstOriginIsAway(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
 		second := origin(t, xdstest.Linear)
@@ -109,7 +109,7 @@ func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 }
 
 // P56: the second origin may be a directory.
-func TestP56_ADirectoryToTurnTo(t *testing.T) {
+func TestP56_DirectoryAsNextOrigin(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
 		first := origin(t, xdstest.Linear)

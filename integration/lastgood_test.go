@@ -133,7 +133,7 @@ func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 
 // Rejected resources are not stored. After a restart without an origin, clients receive what they
 // had accepted before.
-func TestP53_WhatIsRefusedIsNotKept(t *testing.T) {
+func TestP53_NACKedIsNotStored(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()

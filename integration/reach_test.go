@@ -58,7 +58,7 @@ func (r *relay) status(texts ...string) {
 }
 
 // HTTPS_PROXY and NO_PROXY act on origins, also on those in plaintext. Errors name the proxy.
-func TestAnOriginBehindAProxy(t *testing.T) {
+func TestOriginBehindAProxy(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	proxy := func(answer string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -119,7 +119,7 @@ func connect(c net.Conn, answer, target string) {
 
 // The relay connects to its origin at the start. A wrong origin shows before any client comes, with
 // the words of the resolver, the dialer or the TLS library. The relay is ready all the same.
-func TestAWrongOriginShowsBeforeAClientComes(t *testing.T) {
+func TestWrongOriginShowsBeforeAClientComes(t *testing.T) {
 	plain := origin(t, xdstest.Linear)
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestAWrongOriginShowsBeforeAClientComes(t *testing.T) {
 
 // The relay keeps its connection to an origin without clients. The problem of an origin that is
 // away says how many clients are served and how often clients were refused.
-func TestAConnectionToTheOriginIsKept(t *testing.T) {
+func TestConnectionToTheOriginIsKept(t *testing.T) {
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, nil)

@@ -56,7 +56,7 @@ func slowly(t testing.TB, rate int) grpc.DialOption {
 }
 
 // The relay logs how much a slow client read in send_timeout, and how much it has to read.
-func TestP16_ASlowClientIsMeasured(t *testing.T) {
+func TestP16_SlowClientIsMeasured(t *testing.T) {
 	t.Parallel()
 	o := origin(t, xdstest.Linear)
 	large := xdstest.Cluster("large", 1)

@@ -207,7 +207,7 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 
 // explain --diff says which listeners would admit other clients, which have no counterpart, and
 // that rules may be too large for a request.
-func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
+func TestExplainDiffListsItsLimits(t *testing.T) {
 	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
 	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
 	large := "- key: node.id\n" + strings.Repeat("# a comment that is as long as a line may be\n", 30_000)

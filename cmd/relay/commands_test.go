@@ -420,7 +420,7 @@ func TestCompletion(t *testing.T) {
 
 // If no relay listens at the configured address, the error lists the faults of the configuration;
 // with --admin it does not.
-func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
+func TestAdminAddressOfAFaultyConfiguration(t *testing.T) {
 	dir := files(t, map[string]string{
 		"key.yaml":  origins + "admin: {address: '127.0.0.1:1'}\ndownstream: {nope: 3}\n",
 		"rule.yaml": origins + "admin: {address: '127.0.0.1:1'}\naggregation: {rules: [{key: nope}]}\n",

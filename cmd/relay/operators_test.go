@@ -287,7 +287,7 @@ func TestStatusDumpDiff(t *testing.T) {
 }
 
 // diff shows a response that has no answer yet.
-func TestDiffOfWhatIsUnanswered(t *testing.T) {
+func TestDiffOfAnUnansweredResponse(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		t.Run(v.String(), func(t *testing.T) {
 			o := operate(t, "")

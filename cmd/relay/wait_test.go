@@ -213,7 +213,7 @@ func TestWaitFaults(t *testing.T) {
 }
 
 // A version that was replaced before the wait has to come again, unless --or-newer is set.
-func TestWaitForWhatWasReplaced(t *testing.T) {
+func TestWaitForAReplacedVersion(t *testing.T) {
 	o := operate(t, "")
 	one := o.client("one", "edge", xds.Delta)
 	one.take().answer("")

@@ -192,7 +192,7 @@ upstream:
 }
 
 // A relay that waits as long as its clients do helps them too late.
-func TestP53_ALongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
+func TestP53_LongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
 	for timeout, warned := range map[string]bool{"14s": false, "15s": true, "1m": true} {
 		dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: '127.0.0.1:18000'}], first_answer_timeout: " + timeout + "}\n"})
 		code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
@@ -203,7 +203,7 @@ func TestP53_ALongFirstAnswerTimeoutIsWarnedOf(t *testing.T) {
 }
 
 // A directory without files of an origin is a warning: it may not be mounted yet.
-func TestP80_ADirectoryWithoutFilesIsWarnedOf(t *testing.T) {
+func TestP80_DirectoryWithoutFilesIsWarnedOf(t *testing.T) {
 	dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: \"file:d\"}]}\naggregation: {rules: [{key: node.cluster}]}\n"})
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {
 		t.Fatal(err)

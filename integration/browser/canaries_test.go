@@ -12,7 +12,7 @@ import (
 const canary = "Canary7"
 
 // No view shows what is hidden in a resource or a node, nor a NACK that quotes it.
-func TestThePageHasNoSecrets(t *testing.T) {
+func TestPageHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	metadata, err := structpb.NewStruct(map[string]any{"password": canary + "node", "zone": "the-zone"})

@@ -71,7 +71,7 @@ func TestEachCountLeadsToItsClients(t *testing.T) {
 }
 
 // A client's view has what its node and its stream say, without secrets.
-func TestAClientShowsItsNode(t *testing.T) {
+func TestClientShowsItsNode(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	n := node("edge-1", "edge", "eu-1")

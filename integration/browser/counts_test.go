@@ -73,7 +73,7 @@ func TestClientsWithoutAKey(t *testing.T) {
 }
 
 // A node with many streams is shown page by page, the worst stream first.
-func TestANodeWithManyStreams(t *testing.T) {
+func TestNodeWithManyStreams(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	var nodes []*corev3.Node
@@ -122,7 +122,7 @@ func TestOriginsAndTheirKeys(t *testing.T) {
 
 // The keys without a row of their own share one. Its NACKs lead to the NACKed clients of all keys. In
 // the drawing its box is red if one of its keys has no stream to an origin.
-func TestTheOtherKeys(t *testing.T) {
+func TestOtherKeys(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, nil)
 	w := &fixture{TB: t, origin: origin.down}

@@ -10,7 +10,7 @@ import (
 
 // The resources that a node has not accepted are loaded page by page. A node with many streams is
 // shown completely.
-func TestWhatDiffersOnManyStreams(t *testing.T) {
+func TestDifferencesOnManyStreams(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	for range 21 {
@@ -28,7 +28,7 @@ func TestWhatDiffersOnManyStreams(t *testing.T) {
 }
 
 // If the origin does not answer a client's subscription, the client is shown without resources.
-func TestWhatTheOriginSaysNothingOf(t *testing.T) {
+func TestSubscriptionWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := &fixture{TB: t, origin: xdstest.StartScriptedOrigin(t).Address}
 	w.start(nil)

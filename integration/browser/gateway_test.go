@@ -55,7 +55,7 @@ func (f *fixture) throughGateway() *gateway {
 
 // A proxy may add a prefix to the paths of the relay, and decode them, as nginx does. The page then
 // asks for no path without the prefix: see checkRequests.
-func TestThePageUnderAPrefix(t *testing.T) {
+func TestPageUnderAPrefix(t *testing.T) {
 	t.Parallel()
 	const prefix = "/ops/relay-1"
 	w := serve(t, nil)
@@ -110,7 +110,7 @@ func (g *gateway) away() (back func()) {
 }
 
 // A view shows a change that comes between the relay's first answer and the view.
-func TestAChangeDuringTheFirstReadIsShown(t *testing.T) {
+func TestChangeDuringTheFirstReadIsShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	g := w.throughGateway()
@@ -138,7 +138,7 @@ func TestAChangeDuringTheFirstReadIsShown(t *testing.T) {
 }
 
 // A view says that a later read failed, and reads again although nothing changes any more.
-func TestAFailedReadIsTriedAgain(t *testing.T) {
+func TestFailedReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	g := w.throughGateway()
@@ -163,7 +163,7 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 }
 
 // The answer to an older question does not replace that to a newer one.
-func TestAnOlderAnswerIsIgnored(t *testing.T) {
+func TestOlderAnswerIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	g := w.throughGateway()

@@ -11,7 +11,7 @@ import (
 )
 
 // The list of keys stays current while it is open.
-func TestTheKeysAreCurrent(t *testing.T) {
+func TestKeysAreCurrent(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	p := w.open()
@@ -24,7 +24,7 @@ func TestTheKeysAreCurrent(t *testing.T) {
 	same()
 }
 
-func TestThePageFindsTheRelayAgain(t *testing.T) {
+func TestPageFindsTheRelayAgain(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	leave := w.join(edge(2)...)
@@ -48,7 +48,7 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 }
 
 // A view that could not be read shows by itself once the relay answers, or once its key exists.
-func TestAFailedViewIsReadAgain(t *testing.T) {
+func TestFailedViewIsReadAgain(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	p := w.open()
@@ -76,7 +76,7 @@ func TestAFailedViewIsReadAgain(t *testing.T) {
 }
 
 // A relay that hangs keeps its connections open.
-func TestThePageNoticesThatTheRelayHangs(t *testing.T) {
+func TestPageNoticesThatTheRelayHangs(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(2)...)

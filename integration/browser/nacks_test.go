@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-func TestANackAppears(t *testing.T) {
+func TestNackAppears(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(4)...)

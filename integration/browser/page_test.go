@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestTheFleetIsLive(t *testing.T) {
+func TestFleetIsLive(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(12)...)
@@ -59,7 +59,7 @@ func TestRefusedClientIsShown(t *testing.T) {
 }
 
 // An origin that the relay cannot reach is shown before any client comes.
-func TestAWrongOriginIsShown(t *testing.T) {
+func TestWrongOriginIsShown(t *testing.T) {
 	t.Parallel()
 	w := serve(t, xdstest.Config{"upstream.origins": []map[string]any{{"address": "127.0.0.1:1", "name": "wrong"}}})
 	p := w.open()
@@ -97,7 +97,7 @@ func TestUnusableFilesAreShown(t *testing.T) {
 }
 
 // Settings of the relay's file that are not in force are shown, too.
-func TestWhatIsNotInForceIsShown(t *testing.T) {
+func TestUnappliedSettingsAreShown(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
@@ -196,7 +196,7 @@ func TestUserAgents(t *testing.T) {
 	p.is("!document.querySelector('.alarms').textContent.includes('different kinds')")
 }
 
-func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
+func TestChangeOfTheOriginShowsByItself(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(6)...)
@@ -216,7 +216,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	same()
 }
 
-func TestTheResourcesOfAKey(t *testing.T) {
+func TestResourcesOfAKey(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	var names []string
@@ -410,7 +410,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 }
 
 // A page that was just opened has the curves of the time before. It goes on by itself.
-func TestAPageThatWasJustOpenedHasItsCurves(t *testing.T) {
+func TestPageThatWasJustOpenedHasItsCurves(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(4)...)

@@ -17,7 +17,7 @@ const collisions = `[...document.querySelectorAll('svg')].flatMap((svg) => {
 
 // No view is wider than a telephone; tables are cards there, and no labels of drawings collide. On a
 // desk no table hides a column, also with long names.
-func TestItFitsATelephone(t *testing.T) {
+func TestPageFitsATelephone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(append(edge(6), node("sidecar~10.0.0.1~productpage-v1-abcdefgh.bookinfo~bookinfo.svc.cluster.local", "productpage-with-a-long-name.bookinfo", "europe-west4-a"))...)
@@ -127,7 +127,7 @@ const drawings = `import('/assets/flow.js').then(({ Flow }) => {
   return { ms: took[30], elements: el.querySelectorAll('*').length, ribbons: el.querySelectorAll('.ribbon').length, same: el.querySelector('.ribbon') === first };
 })`
 
-func TestTheDrawingIsSmooth(t *testing.T) {
+func TestDrawingIsSmooth(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	w.join(edge(2)...)

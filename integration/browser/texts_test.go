@@ -84,7 +84,7 @@ func (t *tab) unharmed() {
 
 // The browser itself would block it: text used as markup or script, a request to another server,
 // inline styles and scripts.
-func TestThePolicyHolds(t *testing.T) {
+func TestPolicyHolds(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	p := w.open()

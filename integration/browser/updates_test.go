@@ -51,7 +51,7 @@ func TestVersionsOfAMessageAreCountedOnce(t *testing.T) {
 }
 
 // The page of a node that has gone says so, and shows the node when it is back.
-func TestANodeThatHasGone(t *testing.T) {
+func TestNodeThatHasGone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, nil)
 	leave := w.join(node("one", "edge", "eu-1"))

@@ -7,7 +7,7 @@ import (
 
 // A name that does not exist is requested from a delta origin once more when a client subscribes to
 // it, and is not unsubscribed. The client is answered at once.
-func TestP25_AskedForOnDemand(t *testing.T) {
+func TestP25_RequestedOnDemand(t *testing.T) {
 	each(t, patient, upDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1")
 		one, two := c.client("one"), c.client("two")

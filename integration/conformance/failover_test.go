@@ -7,7 +7,7 @@ import (
 // After two failures the key uses the next origin, and probes the first. A probe's answers are
 // acknowledged and kept back. Once each type was answered, the probe's stream becomes the key's.
 // Clients stay on their streams and only receive differences.
-func TestP56_TheNextOriginAndBack(t *testing.T) {
+func TestP56_NextOriginAndBack(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		first, second := newTestControl(t), newTestControl(t)
 		c := on(t, at, own(t, at.up, nil, first.addr, second.addr), first)

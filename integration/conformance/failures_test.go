@@ -133,7 +133,7 @@ func TestP25_NotFoundInResourceErrors(t *testing.T) {
 }
 
 // A full-state response with an error in place of a resource does not remove the resource.
-func TestP39_AnErrorIsNoRemoval(t *testing.T) {
+func TestP39_ErrorIsNoRemoval(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(cds)
 		up.failing(c, cds, "1", []string{"a=1", "b=1"})

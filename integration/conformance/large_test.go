@@ -101,7 +101,7 @@ func TestP38_Parts(t *testing.T) {
 
 // SotW responses are not cut. A client that ends its stream right after one over 4 MiB is reported. A
 // client that has answered it is not.
-func TestP38_TheClientsLimit(t *testing.T) {
+func TestP38_ClientLimit(t *testing.T) {
 	each(t, patient, both(downSotW, onADS), func(c *trial) {
 		c.site.put(c, cds, "a="+strings.Repeat("x", 5<<20))
 		large, happy := c.client("large-"+c.key), c.client("happy-"+c.key)

@@ -145,7 +145,7 @@ func TestP11_EmptyWildcard(t *testing.T) {
 }
 
 // Resources held for names do not answer a wildcard.
-func TestP11_NotBeforeTheOrigin(t *testing.T) {
+func TestP11_WildcardWaitsForTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		named, all := c.client("named"), c.client("all")
@@ -320,7 +320,7 @@ func TestP13_NonceOfThisStream(t *testing.T) {
 }
 
 // In delta, subscription changes apply whatever the nonce.
-func TestP14_WhateverTheNonce(t *testing.T) {
+func TestP14_SubscriptionWithAnyNonce(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
@@ -339,7 +339,7 @@ func TestP14_WhateverTheNonce(t *testing.T) {
 
 // A rejected resource is not sent again by itself. Other changes are sent without it. A change of
 // any part of it resends all of it.
-func TestP15_RefusedIsNotSentAgain(t *testing.T) {
+func TestP15_NACKedIsNotSentAgain(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		cl := c.client("one")
@@ -419,7 +419,7 @@ func TestP15_PushedInPart(t *testing.T) {
 
 // After a NACK under a wildcard, full-state SotW sends everything when anything changes, and
 // nothing before.
-func TestP15_RefusedUnderAWildcard(t *testing.T) {
+func TestP15_NACKUnderAWildcard(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
 		cl := c.client("one")
@@ -444,7 +444,7 @@ func TestP15_RefusedUnderAWildcard(t *testing.T) {
 }
 
 // If a resource of a rejected response is removed, the rest of the response is sent again.
-func TestP15_RefusedAndGone(t *testing.T) {
+func TestP15_NACKedAndRemoved(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
 		cl := c.client("one")

@@ -201,7 +201,7 @@ func TestP36_ReturnsInTime(t *testing.T) {
 }
 
 // A client without routes and listeners on its stream has no delay, and neither have other types.
-func TestP36_NothingToWaitFor(t *testing.T) {
+func TestP36_NoDelayWithoutReferences(t *testing.T) {
 	each(t, keeping, anywhere, func(c *trial) {
 		c.site.put(c, cds, "x=1", "z=1")
 		c.site.put(c, lds, "l=1", "m=1")
@@ -249,7 +249,7 @@ func TestP36_ExistsUntilThen(t *testing.T) {
 }
 
 // A client without routes sees the key's published state, as the others do.
-func TestP36_ForTheWholeKey(t *testing.T) {
+func TestP36_DelayIsPerKey(t *testing.T) {
 	each(t, keeping, onADS, func(c *trial) {
 		p := c.proxy("one")
 		other := c.client("two")

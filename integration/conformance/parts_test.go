@@ -15,7 +15,7 @@ import (
 // The relay is restarted, and clients reconnect with their state. Delta clients receive no removal
 // except the real one. SotW clients receive no CDS response that lacks clusters. A client without
 // state is served at once.
-func TestP67_AWildcardAnsweredInParts(t *testing.T) {
+func TestP67_WildcardAnsweredInParts(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control := newTestControl(t)
 		first := own(t, at.up, nil, control.addr)

@@ -109,7 +109,7 @@ func TestP64_Wildcards(t *testing.T) {
 }
 
 // A type that no client wants is not requested.
-func TestP64_OnlyWhatIsWanted(t *testing.T) {
+func TestP64_UnwantedTypeIsNotRequested(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		cl := c.client("one")
@@ -205,7 +205,7 @@ func TestP65_NotRequested(t *testing.T) {
 
 // A client receives the same in all combinations. It receives a removal wherever both sides can
 // express it.
-func TestP60_TheSameEverywhere(t *testing.T) {
+func TestP60_SameInAllCombinations(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds, rds, eds} {
 			c.site.put(c, k, "a=1", "b=1", "c=1")
@@ -282,7 +282,7 @@ func TestP61_ContentVersions(t *testing.T) {
 }
 
 // The version of a response is the origin's newest for the type, verbatim.
-func TestP61_TheOriginsVersion(t *testing.T) {
+func TestP61_VersionOfTheOrigin(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		cl, up := c.byHand(cds)
 		for _, v := range []string{"2024-01-01T00:00:00Z/7", "no order"} {

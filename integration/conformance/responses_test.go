@@ -35,7 +35,7 @@ func TestP30_P32_FullStateAndChanges(t *testing.T) {
 }
 
 // With names, it holds everything that the stream subscribes to, and no more.
-func TestP30_OfNames(t *testing.T) {
+func TestP30_FullStateOfNames(t *testing.T) {
 	each(t, patient, downSotW, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1", "c=1")
 		other := c.client("other") // wants what the client does not want
@@ -129,7 +129,7 @@ func TestP33_EqualContent(t *testing.T) {
 }
 
 // A resource that is removed and restored between two sends has not changed.
-func TestP33_GoneAndBack(t *testing.T) {
+func TestP33_RemovedAndRestored(t *testing.T) {
 	each(t, patient, both(downDelta, upDelta), func(c *trial) {
 		c.site.put(c, rds, "a=1", "b=1")
 		cl, witness := c.client("one"), c.client("witness")
@@ -173,7 +173,7 @@ func TestP33_Leases(t *testing.T) {
 
 // What a delta origin sends under a new version is sent again for the types whose subscriber in the
 // client may be new. Other types, the same version and the answer to a new stream send nothing.
-func TestP33_TheSubscriberMayBeNew(t *testing.T) {
+func TestP33_ResentToNewSubscribers(t *testing.T) {
 	for _, k := range []kind{sds, ecds, leds, rds, rtds} {
 		t.Run(k.short(), func(t *testing.T) {
 			each(t, patient, onADS, func(c *trial) {
@@ -200,7 +200,7 @@ func TestP33_TheSubscriberMayBeNew(t *testing.T) {
 }
 
 // A response does not wait for missing names.
-func TestP34_NothingIsWithheld(t *testing.T) {
+func TestP34_ResponseDoesNotWaitForNames(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.silent = true
 		for _, k := range []kind{eds, rds, cds} {

@@ -6,7 +6,7 @@ import (
 
 // If a key has both a wildcard and names of a type, a second stream carries the names. It is opened
 // only then, and closed when it is no longer needed.
-func TestP50_TheSecondStream(t *testing.T) {
+func TestP50_SecondStream(t *testing.T) {
 	each(t, hasty, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1", "od-x=1")
 		all, named := c.client("all"), c.client("named")

@@ -41,7 +41,7 @@ next:
 
 // A name with which the origin ends each stream keeps nothing from the key's clients. It is a problem
 // of the key, with the origin's words, until no client wants it.
-func TestP68_ARejectedName(t *testing.T) {
+func TestP68_RejectedName(t *testing.T) {
 	each(t, patient, onADS, func(c *trial) {
 		c.site.rejects = "bad"
 		c.site.put(c, rds, "a=1")
@@ -66,7 +66,7 @@ var countsClients = regexp.MustCompile(`(?m)^xdsrelay_downstream_waiting_types{t
 
 // A name that the origin leaves unanswered while it answers others is a problem of its key after 30 s,
 // and has a metric.
-func TestP57_APendingNameIsShown(t *testing.T) {
+func TestP57_PendingNameIsShown(t *testing.T) {
 	each(t, patient, func(p place) bool { return p.ads && p.up != p.down }, func(c *trial) {
 		c.site.silent = true
 		c.site.put(c, eds, "a=1")

@@ -150,7 +150,7 @@ func TestP4_VirtualHostsAreDelta(t *testing.T) {
 }
 
 // Clients of each service and variant under a key share its one stream.
-func TestP4_P50_OneStreamWhateverTheService(t *testing.T) {
+func TestP4_P50_OneStreamForAllServices(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		for _, variant := range []string{"sotw", "delta"} {

@@ -466,7 +466,7 @@ func TestP27_EndpointsAreAlwaysSent(t *testing.T) {
 // The delta session of the protocol documentation: a first update that is acknowledged, a second
 // that is rejected, and a name that the client adds. Then it reconnects, resumes with
 // versions of known resources, and lists all names. It receives only the difference.
-func TestP15_P23_P27_TheTextsSession(t *testing.T) {
+func TestP15_P23_P27_DocumentedSession(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, rds, "foo=1", "bar=1", "wc=1")
 		cl := c.client("one")

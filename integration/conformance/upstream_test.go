@@ -59,7 +59,7 @@ func (s *site) asksFor(t testing.TB, k kind, names ...string) {
 }
 
 // One stream per key subscribes to the union of the key's clients.
-func TestP50_TheUnionOnOneStream(t *testing.T) {
+func TestP50_UnionOnOneStream(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, eds, "a=1", "b=1", "c=1")
 		c.site.put(c, cds, "x=1")
@@ -397,7 +397,7 @@ var implemented = []string{"xds.config.supports-resource-in-sotw", "xds.config.s
 
 // The node sent upstream is that of the key's first client, for the key's whole life. It declares
 // the features of the relay.
-func TestP58_TheFirstClientsNode(t *testing.T) {
+func TestP58_NodeOfTheFirstClient(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.put(c, cds, "a=1")
 		one := c.client("one")
@@ -454,7 +454,7 @@ func TestP58_AnotherClientsNodeIfUnanswered(t *testing.T) {
 
 // The node is in each request: the first one, an ACK, a NACK, and a changed subscription. The
 // configuration can restrict it to the first request of a stream.
-func TestP58_TheNodeInEachRequest(t *testing.T) {
+func TestP58_NodeInEachRequest(t *testing.T) {
 	eachOwn(t, both(onADS, downDelta), func(t *testing.T, at place) {
 		control := newTestControl(t)
 		for _, once := range []bool{false, true} {

@@ -177,7 +177,7 @@ func TestP25_AbsenceStatedByTheOrigin(t *testing.T) {
 
 // A name that never existed is pending until the origin reports that. Then it is answered at once,
 // even if no other name is.
-func TestP25_ANameThatNeverWas(t *testing.T) {
+func TestP25_NameThatNeverExisted(t *testing.T) {
 	eachAbsence(t, func(a *absence) {
 		if a.upstream == xds.SotW {
 			return // it cannot express that: TestP57_SilenceIsPending

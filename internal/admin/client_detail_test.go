@@ -15,7 +15,7 @@ import (
 
 // /clients/{node} has locality and metadata of the node, without secrets and in bounded size. The
 // list of all clients does not have them.
-func TestAClientHasItsLocalityAndMetadata(t *testing.T) {
+func TestClientHasItsLocalityAndMetadata(t *testing.T) {
 	r := serve(t, nil)
 	var table xds.NodeTable
 	node := func(team string) *xds.Node {

@@ -155,7 +155,7 @@ func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
 	}
 }
 
-func TestThePageIsForBrowsers(t *testing.T) {
+func TestPageIsForBrowsers(t *testing.T) {
 	r := serve(t, nil)
 	if got := r.get("/", nil); !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") || !strings.Contains(string(got.body), "/events") || got.Header.Get("Vary") != "Accept" {
 		t.Errorf("curl gets %s", got.body)

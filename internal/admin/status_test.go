@@ -572,7 +572,7 @@ func normal(t *testing.T, v any) string {
 }
 
 // docs/operations.md explains each field of the store.
-func TestOperatorsAreToldOfEachFieldOfTheStore(t *testing.T) {
+func TestDocsExplainEachFieldOfTheStore(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

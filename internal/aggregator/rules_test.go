@@ -128,7 +128,7 @@ func TestDefaultRule(t *testing.T) {
 }
 
 // The error for a node without a key has the rules that were tried.
-func TestP5_UnmatchedSaysWhatWasTried(t *testing.T) {
+func TestP5_UnmatchedListsTheRulesTried(t *testing.T) {
 	r := compile(t, `
   rules:
     - {match: node.cluster == "a", key: node.id}

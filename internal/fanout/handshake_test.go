@@ -159,7 +159,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 
 // A connection that sends nothing is a probe of the port. It is not counted as a refusal, even if
 // it is reset, as load balancers do.
-func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
+func TestPortProbeIsNoFailedHandshake(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
 	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})

@@ -179,7 +179,7 @@ func gauge(t *testing.T, m *telemetry.Metrics, name, typ, state string) float64 
 
 // A client that already has everything (P27) is sent nothing. It is in step, and the group is told
 // what it has, as of an ACK (P66).
-func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
+func TestP27_P66_ResumingClientIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.RouteType, "r"))
 	first := r.delta(nil)
@@ -235,7 +235,7 @@ func TestClientsAfter(t *testing.T) {
 }
 
 // A client does not have what is too large to be sent, nor a version that includes it.
-func TestWhatIsTooLargeIsNotHad(t *testing.T) {
+func TestTooLargeResponseIsNotCounted(t *testing.T) {
 	r, _ := smallServer(t, 1, time.Minute)
 	g := r.groups.Group("edge")
 	long := strings.Repeat("l", 100)

@@ -156,7 +156,7 @@ func givingUp(r *serverFixture, _ *grpc.ClientConn) *client {
 const silentType = "type.googleapis.com/acme.Silent"
 
 // A client that reconnects may bring as many versions of each type as it may have names.
-func TestP27_BroughtNamesOfEachTypeCountForThemselves(t *testing.T) {
+func TestP27_ClientVersionsCountPerType(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.NamesPerStream = 10 })
 	c := r.delta(nil)
 	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {

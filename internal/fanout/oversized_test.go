@@ -46,7 +46,7 @@ func TestP59_ResponsesOf256MiB(t *testing.T) {
 	}
 }
 
-func TestP38_NotSentIsReported(t *testing.T) {
+func TestP38_TooLargeResponseIsReported(t *testing.T) {
 	r, log := smallServer(t, 3, time.Minute)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ListenerType, "a", "b"))

@@ -8,7 +8,7 @@ import (
 )
 
 // A client that is ended releases all that it keeps. No more clients are ended than necessary.
-func TestP16_NoMoreAreEndedThanNeedBe(t *testing.T) {
+func TestP16_NoMoreClientsEndThanNecessary(t *testing.T) {
 	s := NewServer(Options{Joiner: &subscribertest.Joiner{}, Metrics: newMetrics(t), Settings: Settings{Limits: config.Limits{PinnedBytes: 150 << 20}}})
 	pins, all := make(map[any]pin), []*stream{}
 	for who := range 3 {

@@ -17,7 +17,7 @@ import (
 
 // A preview of rules says, type by type, what Rekey then does by them. The preview itself disturbs
 // no client.
-func TestP5_PreviewIsWhatRekeyDoes(t *testing.T) {
+func TestP5_PreviewMatchesRekey(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "gone")
 	open := func(id, cluster string) *client {

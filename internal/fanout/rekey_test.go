@@ -56,7 +56,7 @@ func publishAll(r *serverFixture, what string, clusters ...string) {
 
 // Streams that have another key by the rules as they are now end with UNAVAILABLE, and come back
 // under the new key. Streams that keep their key are sent nothing, and go on.
-func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
+func TestP5_RekeyEndsStreamsOfChangedKeys(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			var log xdstest.Log

@@ -22,7 +22,7 @@ func envoy(a *ads) {
 }
 
 // The group learns what a client took while it rejected nothing (P36).
-func TestP36_GroupIsToldWhatIsAcknowledged(t *testing.T) {
+func TestP36_GroupLearnsOfACKs(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
 		a.origin("CDS x", "LDS l")
 		a.ask("CDS")
@@ -183,7 +183,7 @@ func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
 }
 
 // After a cluster its load assignment follows, whatever ACK is pending.
-func TestP37_FollowsWhateverIsUnanswered(t *testing.T) {
+func TestP37_FollowerDoesNotWaitForACKs(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
 		envoy(a)
 		a.withhold("CDS")

@@ -79,7 +79,7 @@ func TestEqualKeysShareBytes(t *testing.T) {
 
 // A resource with a TTL is sent with what is left of it. A later client is not given what was left
 // for an earlier one.
-func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
+func TestP62_SharedBytesHaveTheRemainingTTL(t *testing.T) {
 	for _, v := range variants {
 		w := newFrameFixture(t, xds.EndpointType, v)
 		w.joins(xds.FeatureTTL, xds.FeatureSupportsResourceInSotW)

@@ -25,7 +25,7 @@ import (
 // A session that nothing concerns falls behind, since its group does not wake
 // it, and keeps an old state alive. It is woken for that alone, but not while it
 // waits for an answer: it would learn nothing.
-func TestP16_WhoIsBehindIsWoken(t *testing.T) {
+func TestP16_SessionBehindIsWoken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
@@ -59,7 +59,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // Sessions that no change concerns are not woken, however often others' resources change:
 // until much may be old, or for a minute. A session that waited while it was behind is checked
 // at each time.
-func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
+func TestP16_UnconcernedSessionIsNotWoken(t *testing.T) {
 	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}}
 	r.srv = NewServer(Options{Joiner: r.groups, Metrics: newMetrics(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
@@ -147,7 +147,7 @@ func (taking) Write(b []byte) (int, error) { return len(b), nil }
 // than minProgress in send_timeout is, and pings are less. On a connection that others share, what
 // is taken may be theirs: it counts until it is more than all messages of that size. The refusal
 // says what was measured.
-func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
+func TestP16_SlowReaderIsNotCut(t *testing.T) {
 	r := &serverFixture{t: t, groups: &subscribertest.Joiner{}}
 	r.srv = NewServer(Options{Joiner: r.groups, Metrics: newMetrics(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
@@ -238,7 +238,7 @@ func TestP16_SlowClientsHaveTimeForOnePart(t *testing.T) {
 
 // A message in flight is measured from the second round on. In a push to many clients, most
 // messages are in flight in one round only.
-func TestP16_AMessageIsMeasuredFromTheSecondRound(t *testing.T) {
+func TestP16_MessageIsMeasuredFromTheSecondRound(t *testing.T) {
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{conn: c}
 	start := time.Now()
@@ -286,7 +286,7 @@ func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
 
 // Messages in flight to clients that take nothing count as kept alive. A message counts once,
 // however many streams wait for it, also if keys share it.
-func TestP16_OnItsWayCounts(t *testing.T) {
+func TestP16_InFlightBytesCount(t *testing.T) {
 	const size = 100 * 10_000 // of the blobs, a little less than the message has
 	for name, tc := range map[string]struct {
 		limit int64

@@ -174,7 +174,7 @@ func TestP80_Trail(t *testing.T) {
 
 // A symlink to a directory may be swapped, and then not be followed any more: fsnotify's Remove
 // would panic (fsnotify#652).
-func TestP80_TheDirectoryIsSwapped(t *testing.T) {
+func TestP80_DirectoryIsSwapped(t *testing.T) {
 	dir := t.TempDir()
 	version := func(v string) {
 		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))

@@ -15,7 +15,7 @@ const completeAfter, settledAfter = time.Second, 15 * time.Second
 // A delta origin's answer to a wildcard is complete once no response has added a name for as long
 // as the longest pause so far, 1 s at least, however long that takes. It is settled after 15 s
 // without a new name. Only clients that resume are woken by that.
-func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
+func TestP67_WildcardOfADeltaOrigin(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, pause time.Duration // before the first response, and between two
 		parts        int
@@ -87,7 +87,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 
 // The pause before the first response begins when the wildcard is requested. The stream may have
 // been open for long.
-func TestP67_TheWildcardIsRequestedLater(t *testing.T) {
+func TestP67_WildcardIsRequestedLater(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("e")
 		f := w.feed("web")
@@ -124,7 +124,7 @@ func TestP67_RemovedByTheOrigin(t *testing.T) {
 }
 
 // While the stream is closed the rest cannot come.
-func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
+func TestP67_StreamEndsBetweenTwoParts(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
@@ -144,7 +144,7 @@ func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 }
 
 // A SotW origin answers a wildcard in one response.
-func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
+func TestP67_WildcardOfASotWOrigin(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -155,7 +155,7 @@ func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 }
 
 // A deletion that takes effect later (P36) is not a response, so it completes no answer.
-func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
+func TestP67_DelayedDeletionCompletesNothing(t *testing.T) {
 	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		other := w.join("web", cds).want("*")
 		other.alsoRoutes()
@@ -176,7 +176,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 }
 
 // A new stream restarts the answer. A response of another type does not affect it.
-func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
+func TestP67_NewStreamRestartsTheAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Request(c.Intern(&snapshot.Subscription{Wildcard: true, Resumes: true}))
@@ -206,7 +206,7 @@ func TestP67_ANewStreamRestartsTheAnswer(t *testing.T) {
 }
 
 // Silence of a new stream completes nothing: a working origin answers it (P55).
-func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
+func TestP67_SilentNewStreamCompletesNothing(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -220,7 +220,7 @@ func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
 }
 
 // A partial answer replaces nothing in the store. The answer is stored once it is complete.
-func TestP66_APartIsNotStored(t *testing.T) {
+func TestP66_PartialAnswerIsNotStored(t *testing.T) {
 	dir := t.TempDir()
 	withStore(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")

@@ -66,7 +66,7 @@ func (w *registryFixture) counted(line string) {
 
 // An expired resource is served to no new client from that moment on, and no sooner, however long
 // changes wait. A heartbeat delays the expiry.
-func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
+func TestP62_ExpiryOfHeldResources(t *testing.T) {
 	for _, wild := range []bool{false, true} {
 		bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 			names := []string{"a", "b"}
@@ -156,7 +156,7 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 
 // A do_not_cache resource is forgotten with the last client that wants it, and so is its name.
 // Other resources linger. If the name is wanted again, the stream requests it again.
-func TestP63_NothingLingers(t *testing.T) {
+func TestP63_UncacheableDoesNotLinger(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
 		c := w.join("edge", eds).want("a", "b")
@@ -197,7 +197,7 @@ func TestP63_NothingLingers(t *testing.T) {
 }
 
 // A resource that arrives when no client wants it any more is not held either.
-func TestP63_ItComesTooLate(t *testing.T) {
+func TestP63_UncacheableComesTooLate(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
 		c := w.join("edge", eds).want("a", "b")
@@ -239,7 +239,7 @@ func TestP63_UnderAWildcard(t *testing.T) {
 
 // When its stream ends, new clients do not get such a resource, and clients that have it keep
 // it. The change does not wait for Settle.
-func TestP63_TheStreamEnded(t *testing.T) {
+func TestP63_UncacheableAfterItsStream(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		c := w.join("edge", eds).want("a", "b")
 		synctest.Wait()

@@ -132,7 +132,7 @@ func TestP52_EndpointsOfAClusterThatReturns(t *testing.T) {
 }
 
 // Another cluster leads to the same endpoints, or the cluster leads to others.
-func TestP52_TheLastClusterOfItsEndpoints(t *testing.T) {
+func TestP52_LastClusterOfItsEndpoints(t *testing.T) {
 	withFollowers(t, true, "a>x b>x c", "x y", func(w *registryFixture, c, e *testClient, origin *feed) {
 		origin.clusters(t, "b>x c", "a")
 		equal(t, "requested with one cluster left", origin.requested(eds), "x y")

@@ -25,7 +25,7 @@ const (
 )
 
 // A key has one stream, which subscribes to the union.
-func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
+func TestP50_OneStreamRequestsTheUnion(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds), w.join("web", eds)
 		a.want("x", "y")
@@ -95,7 +95,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 }
 
 // A push of equal resources wakes only clients that NACK something, until they acknowledge.
-func TestP15_APushWakesOnlyWhoNacks(t *testing.T) {
+func TestP15_PushWakesClientsWithANACK(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, left := w.join("web", eds).want("a"), w.join("web", eds).want("a"), w.join("web", eds).want("a")
 		synctest.Wait()

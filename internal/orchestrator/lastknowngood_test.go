@@ -198,7 +198,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 
 // A stream is refused only if no origin is reachable and nothing that it wants is held, answered or
 // stored. The subscriptions of the key's other clients do not matter (P16).
-func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
+func TestP16_P53_RefusalDependsOnTheSubscription(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
 	log := withStore(t, dir, func(w *registryFixture) {
@@ -277,7 +277,7 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 }
 
 // A client that subscribes by name gets the wildcard's copy if there is no other (P50).
-func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
+func TestP66_WildcardCopyIsServedByName(t *testing.T) {
 	dir := t.TempDir()
 	withStore(t, dir, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
@@ -358,7 +358,7 @@ func withSlowStore(t *testing.T, takes time.Duration, f func(w *registryFixture)
 }
 
 // The streams of a new key wait for the store, so that their first requests list what is stored.
-func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
+func TestP66_StoreIsReadBeforeTheFirstStream(t *testing.T) {
 	withSlowStore(t, 900*time.Millisecond, func(w *registryFixture) {
 		w.join("web", eds).want("x", "*")
 		pass(800 * time.Millisecond)
@@ -376,7 +376,7 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 
 // A slow store delays the streams of a new key by a second at most, and no client of a healthy
 // origin longer than that.
-func TestP66_ASlowStoreDelaysNoOrigin(t *testing.T) {
+func TestP66_SlowStoreDelaysNoOrigin(t *testing.T) {
 	withSlowStore(t, time.Minute, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "*")
 		pass(900 * time.Millisecond)
@@ -398,7 +398,7 @@ func TestP66_ASlowStoreDelaysNoOrigin(t *testing.T) {
 // While the store is being read, no client is refused because an attempt failed: the store may have
 // what it wants. It is refused after first_answer_timeout, and accepted again once the store was
 // read.
-func TestP53_P66_NobodyIsRefusedWhileTheStoreIsRead(t *testing.T) {
+func TestP53_P66_NoRefusalWhileTheStoreIsRead(t *testing.T) {
 	withSlowStore(t, 20*time.Second, func(w *registryFixture) {
 		x, y := w.join("web", eds).want("x"), w.join("web", eds).want("y")
 		pass(time.Second)
@@ -427,7 +427,7 @@ func TestP53_P66_NobodyIsRefusedWhileTheStoreIsRead(t *testing.T) {
 
 // A client with the wildcard of a held type stays, even if nothing is held of another type that
 // other clients want.
-func TestP53_EachTypeCountsByItself(t *testing.T) {
+func TestP53_TypesAreHeldSeparately(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		var a, b []*testClient
 		for range 10 {

@@ -14,7 +14,7 @@ import (
 // While no upstream stream is open, nothing expires, even if no client wants it. The origin could
 // not send it again, and a restarted client will want it. Once a stream is open, it expires after
 // linger.
-func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
+func TestP52_P53_HeldResourcesLingerWhileTheOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		all, b := w.join("web", cds).want("*"), w.join("web", eds).want("y")
@@ -70,7 +70,7 @@ func TestP53_UnwantedResourcesKeepNoClient(t *testing.T) {
 }
 
 // A relay that stops in an outage keeps on disk what clients may want again.
-func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
+func TestP53_HeldResourcesStayOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	withStore(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("y")
@@ -93,7 +93,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 
 // While no stream is open, a client that subscribes by name is served the wildcard's resource. That
 // holds even if no client has wanted the wildcard for long.
-func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
+func TestP53_WildcardResourcesAreHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -141,7 +141,7 @@ func TestP53_HeldResourcesAreServedBesideARefusal(t *testing.T) {
 }
 
 // A stream that ended before the group's next step counts as having been open.
-func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
+func TestP53_ShortStreamCountsAsOpen(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		b := w.join("web", eds).want("y")
@@ -157,7 +157,7 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 
 // A type that is kept only because no origin is reachable takes no room from a wanted one
 // (types_per_key). Types that other clients want stay.
-func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
+func TestP53_UnwantedTypeMakesRoom(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *registryFixture) {
 		const lds = xds.ListenerType
 		a := w.join("web", cds).want("*")
@@ -194,7 +194,7 @@ func TestP53_AnUnwantedTypeMakesRoom(t *testing.T) {
 }
 
 // The type stays on disk.
-func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
+func TestP53_DroppedTypeStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	withStore(t, dir, func(w *registryFixture) {
 		w.reconfigured(func(s *Settings) { s.Limits.TypesPerKey = 2 })

@@ -21,7 +21,7 @@ import (
 
 // A late joiner is served held resources, without a request to the origin, even when the origin is
 // away.
-func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
+func TestP53_LateJoinerIsServedHeldResources(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		synctest.Wait()
@@ -49,7 +49,7 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 
 // A failed attempt concerns only clients that want what it carried. If nothing is carried because
 // the origin ends each stream with it, its clients wait (P68).
-func TestP53_OnlyWhatTheAttemptCarried(t *testing.T) {
+func TestP53_FailedAttemptConcernsItsTypes(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		b := w.join("web", cds).want("*")
@@ -115,7 +115,7 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 
 // The reason why an origin is away is logged once. If the origin's line has it, the line about
 // clients does not repeat it. The clients' refusals do.
-func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
+func TestReasonOfAnAwayOriginIsLoggedOnce(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		var log strings.Builder
 		edit := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
@@ -135,7 +135,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 }
 
 // A refusal has the reason of the newest attempt, and is made once per attempt.
-func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
+func TestP53_RefusalHasTheNewestReason(t *testing.T) {
 	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	_, m := w.subscriber(g, eds)
@@ -217,7 +217,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 }
 
 // An empty answer counts as held.
-func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
+func TestP53_EmptyAnswerIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -232,7 +232,7 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 }
 
 // An origin's statement that a name does not exist counts as held too.
-func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
+func TestP53_AbsenceIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		join := func(key string, us ...snapshot.Update) *testClient {
 			a := w.join(key, eds).want("x", "y")

@@ -42,7 +42,7 @@ func connect(feeds ...*feed) {
 
 // There is a second stream while a type is subscribed by wildcard and by names, in whatever order
 // they start and end. The first part is not requested again.
-func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
+func TestP50_SecondStreamWhileNeeded(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
 		bubble(t, nil, func(w *registryFixture) {
 			w.join("web", eds).want("e")
@@ -80,7 +80,7 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 
 // Parts do not move. A part on the second stream stays there once the other part ends. If the first
 // stream carries nothing else, it closes.
-func TestP50_NothingMoves(t *testing.T) {
+func TestP50_PartsKeepTheirStream(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
 		for _, busy := range []bool{true, false} {
 			bubble(t, nil, func(w *registryFixture) {
@@ -190,7 +190,7 @@ func TestP50_BothHoldAName(t *testing.T) {
 
 // A client that lists a name is served the wildcard's copy until the name is answered. If the
 // wildcard deletes it before that, it does not exist.
-func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
+func TestP25_WildcardCopyIsDeleted(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
 		a := w.join("web", cds).want("n", "other")
@@ -209,7 +209,7 @@ func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
 // A client with the wildcard takes no name from other clients, whatever its wildcard leaves out
 // (P51). They share the wildcard's copies until the name has its own resource. The wildcard stays
 // subscribed until then.
-func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
+func TestP16_WildcardTakesNoNames(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("kept", "absent", "late", "pending")
 		f, sub := w.feed("web"), subscription("kept", "absent", "late", "pending")
@@ -339,7 +339,7 @@ func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
 }
 
 // A key without clients keeps both its streams, and ends both when it is dropped.
-func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
+func TestP52_IdleKeyWithTwoStreams(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
 		synctest.Wait()
@@ -366,7 +366,7 @@ func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
 }
 
 // The key is not kept because its origin is away, as long as one stream is open.
-func TestP52_AnIdleKeyWithOneOfTwoStreamsOpen(t *testing.T) {
+func TestP52_IdleKeyWithOneOfTwoStreamsOpen(t *testing.T) {
 	for _, open := range []int{0, 1} {
 		bubble(t, nil, func(w *registryFixture) {
 			a := w.join("web", cds).want("*", "n")

@@ -19,7 +19,7 @@ import (
 
 // The newest generation that was put is written at most once in the interval, and read by
 // the next process.
-func TestP66_TheNewestIsStored(t *testing.T) {
+func TestP66_NewestGenerationIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		r := opened(t, dir, func(o *Options) { o.Interval = 5 * time.Second })
@@ -57,7 +57,7 @@ func TestP66_TheNewestIsStored(t *testing.T) {
 }
 
 // An empty answer to the wildcard is stored. A type without resources and answer has no file.
-func TestP66_NothingLeft(t *testing.T) {
+func TestP66_EmptyAnswerIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := opened(t, dir, nil)
@@ -77,7 +77,7 @@ func TestP66_NothingLeft(t *testing.T) {
 }
 
 // Secrets, resources with a TTL and uncacheable resources are in no file.
-func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
+func TestP6_P62_P63_UnstorableResources(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := opened(t, t.TempDir(), nil)
 		secrets := newView(t, xds.SecretType)
@@ -96,7 +96,7 @@ func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 }
 
 // A file is older than max_age unless it was confirmed since; then it is not read.
-func TestP66_TheModificationTimeIsThatOfTheConfirmation(t *testing.T) {
+func TestP66_FileAgeIsSinceConfirmation(t *testing.T) {
 	for _, confirmed := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
 			dir := t.TempDir()
@@ -248,7 +248,7 @@ func TestP66_MaxFiles(t *testing.T) {
 
 // An unwritable directory switches the store off. It retries each minute, and then writes all
 // generations again, as the directory may be new.
-func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
+func TestP66_UnwritableDirectory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var full atomic.Bool
 		dir := t.TempDir()
@@ -307,7 +307,7 @@ func (h *hanging) fault(op, _ string) error {
 
 // A disk that hangs for 5 s switches the store off, and delays a reader no longer than that. No
 // other operation begins meanwhile.
-func TestP66_ADiskThatHangs(t *testing.T) {
+func TestP66_HangingDisk(t *testing.T) {
 	for _, op := range []string{"read", "write", "open"} {
 		bubble(t, func(t *testing.T) {
 			dir := t.TempDir()
@@ -425,7 +425,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 // The relay starts and serves without a store that cannot be used.
-func TestP66_ADirectoryThatCannotBeUsedAtTheStart(t *testing.T) {
+func TestP66_UnusableDirectoryAtTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "store")
 		if err := os.WriteFile(dir, nil, 0o600); err != nil {

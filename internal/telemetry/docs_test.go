@@ -14,7 +14,7 @@ import (
 )
 
 // docs/metrics.md explains every metric, docs/operations.md every reason and state, and no others.
-func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
+func TestDocsExplainEachMetricAndReason(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile("../../docs/" + name)
 		if err != nil {

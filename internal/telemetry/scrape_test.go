@@ -85,7 +85,7 @@ func read(t testing.TB, m *Metrics) (bytes int, took time.Duration) {
 
 // A scrape is under 2 MB and 50 ms with 20,000 clients, 10,000 keys, and as many open files as
 // allowed.
-func TestAScrapeDoesNotGrowWithTheFleet(t *testing.T) {
+func TestScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	few := newMetrics(t, Options{})
 	for i := range 4 {
 		few.Origin(fmt.Sprintf("dns:///origin-%d.example.com:18000", i))

@@ -9,7 +9,7 @@ import (
 
 // Whether an attempt is a failure depends on what it brought, and on whether the origin responds to
 // other streams.
-func TestP54_P53_P68_WhatTheEndOfAnAttemptMeans(t *testing.T) {
+func TestP54_P53_P68_OutcomeOfAnAttempt(t *testing.T) {
 	const both = 2
 	is := func(b int) []bool {
 		if b == both {

@@ -21,7 +21,7 @@ func (r *relay) failedAgo(s *Origin, d time.Duration) {
 
 // P53: an origin that failed long ago may be back. If no key tried it since, the relay does not
 // close client streams because of it.
-func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
+func TestP53_OriginThatFailedLongAgo(t *testing.T) {
 	for _, c := range []struct {
 		ago    time.Duration
 		failed bool
@@ -43,7 +43,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 }
 
 // The relay also does not prefer another origin to it, neither at the start nor at a switch.
-func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
+func TestP56_OriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, xds.Delta, Options{}, first.address, second.address, third.address)
 	r.failedAgo(r.client.origins[1], time.Hour)

@@ -158,7 +158,7 @@ func TestP54_FailuresBackOff(t *testing.T) {
 
 // After a stream that had a response, the relay reopens within a second, whatever failed before.
 // The next failure counts as the first.
-func TestP54_AResponseResetsTheBackoff(t *testing.T) {
+func TestP54_ResponseResetsTheBackoff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f, other := n.origin("one"), n.origin("two")
 		r := n.relay(v, "one", "two")
@@ -236,7 +236,7 @@ func TestP54_OpensArePaced(t *testing.T) {
 
 // An origin that cannot be reached is dialed once a second, by one connection however many keys and
 // connections there are. Keys follow as soon as the connection is up, at the bounded rate.
-func TestP54_AnUnreachableOriginIsDialedOnceASecond(t *testing.T) {
+func TestP54_UnreachableOriginIsDialedOnceASecond(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		const keys = 250 // three connections
 		f := n.origin("one")
@@ -285,7 +285,7 @@ func (n *inMemory) remove(name string) {
 
 // An origin may be behind a proxy that accepts connections and ends all streams, each after a
 // while. From the start one key a second tries, and the first response releases the others.
-func TestP54_AnOriginBehindAProxyThatAccepts(t *testing.T) {
+func TestP54_OriginBehindAProxyThatAccepts(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		const keys = 100
 		f := n.origin("one")

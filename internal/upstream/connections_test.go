@@ -42,7 +42,7 @@ func listenWith(t *testing.T, answer func(net.Conn)) (address string) {
 }
 
 // The error tells a listener that does not speak HTTP/2 from a missing listener.
-func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
+func TestP53_OriginThatSpeaksNoHTTP2(t *testing.T) {
 	silent := func(net.Conn) {}
 	http1 := func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") }
 	const long, short = time.Hour, 100 * time.Millisecond

@@ -31,7 +31,7 @@ func (f *fakeOrigin) serve(types int) *fakeStream {
 	return s
 }
 
-func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
+func TestP56_NextOriginAfterTwoFailures(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		bad, good := startFake(t), startFake(t)
 		r := startRelay(t, v, Options{}, bad.address, good.address)

@@ -54,7 +54,7 @@ func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 	})
 }
 
-func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
+func TestP54_StreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, v, Options{}, f.address)
@@ -230,7 +230,7 @@ func TestP59_TooLarge(t *testing.T) {
 }
 
 // While a large update is applied, requests are still sent.
-func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
+func TestP52_SlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, xds.Delta, Options{}, f.address)
 	sink := newTestSink()
@@ -247,7 +247,7 @@ func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	s.got("RDS nonce 1")
 }
 
-func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
+func TestGroupErrorEndsRun(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, xds.SotW, Options{}, f.address)
 	sink := newTestSink()
@@ -435,7 +435,7 @@ func (l *levels) of(message string) (warn, debug int) {
 
 // When a stream ends, do_not_cache resources are dropped before the next stream lists the held
 // versions.
-func TestP63_TheStreamEnds(t *testing.T) {
+func TestP63_StreamEndDropsUncacheable(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, v, Options{}, f.address)

@@ -11,7 +11,7 @@ import (
 
 // The kernel watches connections to origins. TCP keepalive finds a dead idle path; TCP_USER_TIMEOUT
 // finds one with unacknowledged data.
-func TestP54_TheKernelFindsDeadPaths(t *testing.T) {
+func TestP54_KernelFindsDeadPaths(t *testing.T) {
 	const tcpUserTimeout = 0x12
 	f := startFake(t)
 	conns := make(chan net.Conn, 10)

@@ -37,7 +37,7 @@ func (o *testOrder) set(key xds.Key, origins ...*Origin) {
 }
 
 // Keys of one client may prefer different origins.
-func TestP56_TheOrderIsTheKeys(t *testing.T) {
+func TestP56_OrderIsPerKey(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := newRelay(t, xds.Delta, Options{}, first.address, second.address)
 	at, other := r.client.origins, xds.NewKey("other")
@@ -63,7 +63,7 @@ func TestP56_TheOrderIsTheKeys(t *testing.T) {
 
 // The order may change while a stream is open. The stream stays until an origin that the key
 // prefers now has answered a probe, or until its own origin leaves the order.
-func TestP56_TheOrderChanges(t *testing.T) {
+func TestP56_OrderChanges(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		one, two, three := n.origin("one"), n.origin("two"), n.origin("three")
 		r := newRelay(t, v, Options{Dialer: n.dial, Backoff: steep}, addressOf("one"), addressOf("two"), addressOf("three"))
@@ -140,7 +140,7 @@ func TestP56_TheOrderChanges(t *testing.T) {
 }
 
 // An origin may leave the order while the key still uses it.
-func TestP56_TheNextOriginOfOneThatLeftTheOrder(t *testing.T) {
+func TestP56_NextOriginOfOneThatLeftTheOrder(t *testing.T) {
 	r := newRelay(t, xds.Delta, Options{}, "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
 	at, o := r.client.origins, r.ordered()
 	s := r.client.NewSource(testKey, nil, newTestSink(), nil)

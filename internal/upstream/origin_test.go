@@ -76,7 +76,7 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 }
 
 // One type's wildcard is subscribed and unsubscribed. The other types stay on the same stream.
-func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
+func TestP64_WildcardEndsAtAControlPlane(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
 		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))

@@ -260,7 +260,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 }
 
 // A key whose interest ends while it waits does not take a place from another key.
-func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
+func TestP56_KeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		r := n.relay(v, "one", "two")
@@ -347,7 +347,7 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 }
 
 // An origin that fails again right after the return is not probed for a while.
-func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
+func TestP56_OriginThatDiesAtOnce(t *testing.T) {
 	const base = 50 * time.Millisecond
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, xds.Delta, Options{Backoff: timing.Backoff{Base: base, Max: base}}, first.address, second.address)
@@ -369,7 +369,7 @@ func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 }
 
 // The relay switches between a directory and a server in both directions.
-func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
+func TestP56_DirectoryAmongTheOrigins(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		dir := filepath.Join(t.TempDir(), "there-later")
 		server := startFake(t)
@@ -400,7 +400,7 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 }
 
 // A large answer may take long on a slow path. The probe lives while its bytes arrive.
-func TestP56_AProbeLivesWhileItsBytesArrive(t *testing.T) {
+func TestP56_ProbeLivesWhileItsBytesArrive(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		n.slow("one", 2000) // bytes a second
@@ -422,7 +422,7 @@ func TestP56_AProbeLivesWhileItsBytesArrive(t *testing.T) {
 }
 
 // A key that returned leaves the origin again once that cannot be reached any more.
-func TestP56_AnOriginThatIsLostAfterTheReturn(t *testing.T) {
+func TestP56_OriginThatIsLostAfterTheReturn(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		_, sink, b := n.relay(v, "one", "two").failOver(first, second, named(rds, "a"))

@@ -87,7 +87,7 @@ func TestWrongOriginsShowWithoutAClient(t *testing.T) {
 
 // The relay keeps one connection without streams. While the origin is gone it is away, also
 // without a client. It is back once the connection is ready: it need not answer anything.
-func TestAConnectionIsKept(t *testing.T) {
+func TestConnectionIsKept(t *testing.T) {
 	for _, balance := range []string{"round_robin", "pick_first"} {
 		synctest.Test(t, func(t *testing.T) {
 			n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
@@ -124,7 +124,7 @@ func TestAConnectionIsKept(t *testing.T) {
 
 // An origin that ends streams without a response is away although its connection is ready. Once it
 // keeps a stream and answers nothing on it, it is silent, and no longer away.
-func TestASilentOriginIsNotAway(t *testing.T) {
+func TestSilentOriginIsNotAway(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		r := n.relay(v, "one")
@@ -145,7 +145,7 @@ func TestASilentOriginIsNotAway(t *testing.T) {
 
 // An origin that ends each stream stays away, however often its connection is made again. It is
 // back at a response, or if no stream failed for a while.
-func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
+func TestConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		var log xdstest.Log
 		f := n.origin("one", grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Minute, MaxConnectionAgeGrace: time.Second}))
@@ -195,7 +195,7 @@ func TestAConnectionIsNoReturnWhileStreamsFail(t *testing.T) {
 
 // An attempt that began before the origin was reached, and failed after that, does not make it
 // away.
-func TestAnOldFailureMeansNothing(t *testing.T) {
+func TestOldFailureMeansNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRelay(t, xds.SotW, Options{}, "127.0.0.1:1").client.origins[0]
 		began := time.Now()
@@ -214,7 +214,7 @@ func TestAnOldFailureMeansNothing(t *testing.T) {
 
 // The relay's port differs in each attempt. It is not part of an error, so that the error stays the
 // same.
-func TestAnErrorHasNoLocalAddress(t *testing.T) {
+func TestErrorHasNoLocalAddress(t *testing.T) {
 	reset := listenWith(t, func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.(*net.TCPConn).SetLinger(0)

@@ -25,7 +25,7 @@ func (f *fakeOrigin) streamOf(label string) *fakeStream {
 
 // The second stream of a key uses the first one's origin, whatever its own order says. It goes on
 // alone when the first one has ended.
-func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
+func TestP50_SecondStreamFollowsTheFirst(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		preferred, standby := startFake(t), startFake(t)
 		r := startRelay(t, v, Options{}, preferred.address, standby.address)
@@ -52,7 +52,7 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 }
 
 // A second stream chooses its origin itself once the first one has ended.
-func TestP50_TheSecondStreamIsLeft(t *testing.T) {
+func TestP50_SecondStreamOutlivesTheFirst(t *testing.T) {
 	preferred, standby := startFake(t), startFake(t)
 	r := startRelay(t, xds.Delta, Options{}, preferred.address, standby.address)
 	ctx, end := context.WithCancel(r.ctx)
@@ -87,7 +87,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 
 // A second stream does not keep an ended first stream in memory. A key may open and close second
 // streams as often as its clients' subscriptions change.
-func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
+func TestP50_EndedStreamIsReleased(t *testing.T) {
 	c, err := New(Options{Origins: []OriginOptions{{Address: "127.0.0.1:1"}}})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Each origin has its own variant, number of failures until the next one, and metadata of streams.
-func TestP56_AnOriginHasItsOwnSettings(t *testing.T) {
+func TestP56_OriginHasItsOwnSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		one, two := n.origin("one"), n.origin("two")

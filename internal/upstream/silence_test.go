@@ -78,7 +78,7 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 
 // A stream is not silent while its answer arrives slowly. The status says how much has arrived.
 // Whole responses to other streams of the connection are no sign of its answer.
-func TestP57_AnArrivingAnswerIsNoSilence(t *testing.T) {
+func TestP57_ArrivingAnswerIsNoSilence(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		n.slow("one", 10_000)
@@ -113,7 +113,7 @@ func TestP57_AnArrivingAnswerIsNoSilence(t *testing.T) {
 
 // A silent stream that ends without a response and the next silent stream belong to the same
 // silence.
-func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
+func TestSilenceEndsWithTheFirstResponse(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		r := n.relay(v, "one")
@@ -136,7 +136,7 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 }
 
 // A first response that is rejected, or is of a type that was not requested, ends the silence.
-func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
+func TestP53_BadFirstResponseEndsTheSilence(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, bad := range []resp{
 			{Type: cds, Resources: clusters("c")},
@@ -157,7 +157,7 @@ func TestP53_ABadFirstResponseEndsTheSilence(t *testing.T) {
 }
 
 // A response for a type that is no longer wanted brings no Update, but ends the silence.
-func TestP53_AnUnwantedFirstResponseEndsTheSilence(t *testing.T) {
+func TestP53_UnwantedFirstResponseEndsTheSilence(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		stream, sink := n.relay(v, "one").stream(named(rds, "a"), named(eds, "b"))

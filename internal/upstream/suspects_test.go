@@ -153,7 +153,7 @@ func (p *pickyOrigin) follows(t *testing.T, sink *testSink, typ xds.TypeURL, nam
 // An origin ends the stream because of a type that it does not know. Who asked first does not
 // matter: clients with other types are served, and the type is the key's problem until no client
 // wants it.
-func TestP68_AnUnknownType(t *testing.T) {
+func TestP68_UnknownType(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		p, other := n.picky("one", "SRDS"), n.origin("two")
 		r := n.relay(v, "one", "two")
@@ -277,7 +277,7 @@ func TestP68_P53_NothingElseIsLeft(t *testing.T) {
 
 // If the first keys ask only for a type that the origin does not know, the origin counts as away.
 // Keys that come then return soon from the next origin.
-func TestP68_P56_TheFirstKeysAskForAnUnknownType(t *testing.T) {
+func TestP68_P56_FirstKeysRequestAnUnknownType(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		n.picky("one", "SRDS")
 		n.picky("two")

@@ -34,7 +34,7 @@ func TestP65_UnaskedResourcesAreLoggedOnce(t *testing.T) {
 }
 
 // The number of types in the log is bounded.
-func TestP65_TheLogOfUnaskedTypesIsBounded(t *testing.T) {
+func TestP65_LogOfUnrequestedTypesIsBounded(t *testing.T) {
 	log := new(xdstest.Log)
 	s := newOrigin(OriginOptions{Name: "o"}, nil, log.Logger())
 	for i := range 2 * maxUnasked {

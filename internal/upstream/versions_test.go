@@ -34,7 +34,7 @@ func TestVersionsAreLogged(t *testing.T) {
 
 // Stored content that the origin confirms is not logged as a new version. Content that differs from
 // the stored one is logged.
-func TestVersionsOfWhatWasRecalled(t *testing.T) {
+func TestVersionsOfConfirmedContent(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		log := new(xdstest.Log)
 		f := startFake(t)

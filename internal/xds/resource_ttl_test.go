@@ -97,7 +97,7 @@ func TestP62_AnotherTTL(t *testing.T) {
 	}
 }
 
-func TestP62_WhatIsLeft(t *testing.T) {
+func TestP62_RemainingTTL(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, c := range []struct{ ttl, age, left time.Duration }{
 		{30 * s, 0, 30 * s},
@@ -205,7 +205,7 @@ func decode(t testing.TB, b *ResponseBody) (out []*discoveryv3.Resource) {
 }
 
 // do_not_cache is read in both variants (P63).
-func TestP63_TheFlagIsRead(t *testing.T) {
+func TestP63_DoNotCacheIsRead(t *testing.T) {
 	res := append(wrappedResource(t, "n", nil), wire(7, wire(1, 1))...)
 	if !takeOnly(t, Delta, widget, res).Uncacheable || !takeOnly(t, SotW, widget, anyWire(wrapperType, res)).Uncacheable {
 		t.Error("do_not_cache is not read")

@@ -147,7 +147,7 @@ func TestProgressByItsMark(t *testing.T) {
 }
 
 // A refusal counts only for its version, and only while no response that may end it is pending.
-func TestProgressOfWhatIsRefused(t *testing.T) {
+func TestProgressOfANACKedVersion(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1")
 		begun := a.ask("v3", "").Mark

@@ -20,7 +20,7 @@ func counted(takes time.Duration) (*Hub, *int) {
 	}), n
 }
 
-func TestOneIsComputedForAllAtMostOnceASecond(t *testing.T) {
+func TestEventIsComputedOnceASecondForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, n := counted(0)
 		var pages sync.WaitGroup
@@ -56,7 +56,7 @@ func TestOneIsComputedForAllAtMostOnceASecond(t *testing.T) {
 	})
 }
 
-func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
+func TestSlowEventsAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := counted(100 * time.Millisecond)
 		e, err := h.Next(t.Context(), nil)
@@ -77,7 +77,7 @@ func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
 }
 
 // A page that closes while it waits for the next event hands the turn on.
-func TestAPageThatGoesDoesNotStopTheOthers(t *testing.T) {
+func TestClosedPageDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := counted(0)
 		e, _ := h.Next(t.Context(), nil)
@@ -98,7 +98,7 @@ func TestAPageThatGoesDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-func TestEndEndsWhatWaits(t *testing.T) {
+func TestEndEndsWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := counted(0)
 		e, _ := h.Next(t.Context(), nil)

@@ -27,7 +27,7 @@ func key(name, origin string, connected bool) keystatus.Key {
 	return keystatus.Key{Key: name, Members: 1, Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
 }
 
-func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
+func TestClientCountsByItsWorstType(t *testing.T) {
 	o := Of(&In{
 		Clients: slices.Values([]inspect.ClientStatus{
 			client("a", "sotw", inspect.StateSynced, inspect.StateSynced),
@@ -65,7 +65,7 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	}
 }
 
-func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
+func TestClientOfSeveralKeysCountsWithEach(t *testing.T) {
 	c := client("a", "delta", inspect.StateSynced, inspect.StateNacked, inspect.StateSynced)
 	c.Types[1].Key, c.Types[2].Key = "b", "b"
 	o := Of(&In{Clients: slices.Values([]inspect.ClientStatus{c})})
@@ -122,7 +122,7 @@ func TestRowsAreFew(t *testing.T) {
 	}
 }
 
-func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
+func TestOtherKeysHaveTheOriginOfAll(t *testing.T) {
 	in := In{Clients: slices.Values([]inspect.ClientStatus(nil))}
 	for i := range maxKeys + 2 {
 		in.Keys = append(in.Keys, key(fmt.Sprintf("key-%03d", i), "one", true))

@@ -70,7 +70,7 @@ func TestNothingMakesMarkupOfTextsOrAsksOthers(t *testing.T) {
 }
 
 // Each imported module and each file that the page names exists.
-func TestAllThatIsNamedIsThere(t *testing.T) {
+func TestFilesOfThePageExist(t *testing.T) {
 	named := regexp.MustCompile(`(?:from '\./|"\.\./assets/)([a-z.]+)`)
 	used := map[string]bool{"index.html": true}
 	for name, f := range files {

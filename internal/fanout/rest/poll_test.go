@@ -78,7 +78,7 @@ func TestP71_Versions(t *testing.T) {
 // When there is an answer: of a wildcard once the origin has answered that, of
 // a full-state type by name once anything is known, of others once anything is
 // there.
-func TestP71_WhenThereIsAnAnswer(t *testing.T) {
+func TestP71_PollWaitsForAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		s     *snapshot.Snapshot
 		sub   *snapshot.Subscription
@@ -245,7 +245,7 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 
 // A client that goes ends its poll at once, and frees its place, but not the
 // interest: the group has it until twice long_poll after.
-func TestP71_ClientGoes(t *testing.T) {
+func TestP71_PollEndsWithItsClient(t *testing.T) {
 	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, func(o *options) { o.Limits.Streams = 1 })
@@ -270,7 +270,7 @@ func TestP71_ClientGoes(t *testing.T) {
 // A client that rejects an answer and says so is not sent it again, until
 // something changes (P15); that is recorded (P17). A NACK of something else is
 // not.
-func TestP71_Refusal(t *testing.T) {
+func TestP71_NACK(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))

@@ -126,7 +126,7 @@ func TestP72_NotRefused(t *testing.T) {
 
 // Other methods, types of content and encodings are refused before anything is
 // read of them.
-func TestP72_NoPoll(t *testing.T) {
+func TestP72_RequestsThatAreNoPolls(t *testing.T) {
 	r := newREST(t, nil)
 	for name, tc := range map[string]struct {
 		method, content, encoding string

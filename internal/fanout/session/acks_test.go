@@ -39,7 +39,7 @@ func eachHas(t *testing.T, f func(w *sessionFixture)) {
 }
 
 // A client has what it acknowledged, and every later generation in which nothing is for it.
-func TestAClientHasWhatItAcknowledged(t *testing.T) {
+func TestAckedGeneration(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("c")
 		w.has("nothing in it is for the client", 0, false)
@@ -59,7 +59,7 @@ func TestAClientHasWhatItAcknowledged(t *testing.T) {
 }
 
 // An acknowledged generation stays acknowledged when the client asks for more (P23).
-func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
+func TestP23_AckedGenerationAfterASubscription(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("c")
 		w.next()
@@ -75,7 +75,7 @@ func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
 
 // A client that rejected something has only what came before, until it acknowledges a later
 // response with those names (P15).
-func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
+func TestP15_AckedGenerationAfterANACK(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("a=2")
 		w.want("a=2")
@@ -108,7 +108,7 @@ func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
 }
 
 // A NACK ends when the client unsubscribes from the names, or when they are removed (P24).
-func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
+func TestP24_NACKEndsWithItsNames(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("b=2")
 		w.want("b=2")
@@ -134,7 +134,7 @@ func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 
 // A response with a pending ACK holds back the next one for ack_timeout only (P19). The ACK of the
 // next one acknowledges both generations.
-func TestP19_ALaterACKCounts(t *testing.T) {
+func TestP19_LaterACKAcknowledgesBoth(t *testing.T) {
 	eachHas(t, func(w *sessionFixture) {
 		w.named("a=2")
 		w.want("a=2")
@@ -150,7 +150,7 @@ func TestP19_ALaterACKCounts(t *testing.T) {
 }
 
 // A generation may be stored once a client acknowledged it and rejects nothing of it (P66).
-func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
+func TestP66_AcceptedSnapshot(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		accepted := func(want *snapshot.Snapshot) {
 			t.Helper()
@@ -191,7 +191,7 @@ func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 
 // A client that already has all that there is has nothing to acknowledge: it has the generation
 // (P27).
-func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
+func TestP27_P66_ClientVersionsAreAccepted(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	w.send(request{names: []string{"a"}, initial: map[string]string{"a": "other"}})
@@ -249,7 +249,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 
 // What is sent again because a cluster changed (P37) came from the origin long ago. Its ACK
 // does not measure how fast a change reaches clients.
-func TestP37_WhatFollowsPropagatesNothing(t *testing.T) {
+func TestP37_FollowersAreNoNews(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a")

@@ -9,7 +9,7 @@ import (
 // A client has a resource by the wildcard, and asks for its name when the wildcard has lost
 // it. The client is sent the removal, also if the name is another resource's alias by then
 // (P26).
-func TestP26_AskedForWhenItIsGone(t *testing.T) {
+func TestP26_SubscribedAfterRemoval(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
 	w.wild("n0", "n2")
@@ -29,7 +29,7 @@ func TestP26_AskedForWhenItIsGone(t *testing.T) {
 
 // A client has a resource by the wildcard and asks for it by an alias. It ends the wildcard
 // before it is sent the removal. The removal is still sent (P26).
-func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
+func TestP26_SubscribedByAliasAfterRemoval(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
 	w.wild("n0", "n1|a0")
@@ -46,7 +46,7 @@ func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
 
 // A client gives up a name and drops the resource to which the name led. When it asks for the
 // name again, it does not count as having that resource (P26).
-func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
+func TestP26_AliasMovesBeforeResubscription(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n0", "x|n2")
 		w.sub("n0", "x")
@@ -92,7 +92,7 @@ func TestP26_AliasThatComesBack(t *testing.T) {
 
 // A client already has a resource and asks for it again before it is answered. It is sent the
 // removal, although the name is another resource's alias by then (P27).
-func TestP27_BroughtAndAskedForAgain(t *testing.T) {
+func TestP27_ClientVersionOfAResubscribedName(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "n2"}, initial: map[string]string{"n2": "v"}})
 	w.sub("n2")
@@ -105,7 +105,7 @@ func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 // SotW: a name that is unsubscribed beside the wildcard, and that the wildcard does not have, is
 // answered by the full set without it. What the wildcard has, or what was never there, needs
 // no response (P22).
-func TestP22_GivenUpBesideTheWildcard(t *testing.T) {
+func TestP22_UnsubscribedBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.send(request{names: []string{"*", "a", "b", "c"}})
 	w.wild("b")

@@ -9,7 +9,7 @@ import (
 
 // The removal of a resource is sent to the clients that have it, although its name is another
 // resource's alias by now, or was one before (P26).
-func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
+func TestP26_AliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by name", func(t *testing.T) {
 		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("r/a")
@@ -90,7 +90,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 
 // What the wildcard removes is gone for a client whose name has no answer yet (P32). That
 // holds also if the answer is another resource, by the name or by an alias.
-func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
+func TestP26_WildcardRemovesAnUnansweredName(t *testing.T) {
 	for _, c := range []struct{ wild, answer, want string }{
 		{"a", "v|a", "v"},
 		{"v|a", "a", "a"},
@@ -110,7 +110,7 @@ func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 
 // A resource that expired does not count as gone because its name leads elsewhere. It is gone
 // once the origin says so (P62).
-func TestP62_LapsedUnderAnAlias(t *testing.T) {
+func TestP62_ExpiredUnderAnAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a")
 	w.named("r/a")
@@ -133,7 +133,7 @@ func TestP62_LapsedUnderAnAlias(t *testing.T) {
 }
 
 // SotW: then a full set is sent without it (P30).
-func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
+func TestP30_AliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by the wildcard", func(t *testing.T) {
 		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 		w.sub()
@@ -156,7 +156,7 @@ func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 
 // A client that brings such a resource is sent its removal (P27). So is a client that had it
 // for an alias that no held resource has any more.
-func TestP27_BroughtUnderAnAlias(t *testing.T) {
+func TestP27_ClientVersionUnderAnAlias(t *testing.T) {
 	t.Run("of another resource", func(t *testing.T) {
 		for _, names := range []string{"r/a", "*"} {
 			w := newSessionFixture(t, xds.VHostType, xds.Delta)
@@ -185,7 +185,7 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 
 // A client that gives up a glob has lost the resources to which it led. When it asks again,
 // they are sent, although nothing else was sent in between (P23).
-func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
+func TestP28_GlobIsResubscribed(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("xdstp://o/T/c/x")
 	w.sub(collection)
@@ -203,7 +203,7 @@ func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 
 // A second alias that is asked for and has no answer yet does not delay the removal of what
 // the first one led to (P26).
-func TestP26_AskedForByAnotherAliasMeanwhile(t *testing.T) {
+func TestP26_SecondAliasIsUnanswered(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("n0", "n2")
 	w.named("v|n2|a0", "-n0")

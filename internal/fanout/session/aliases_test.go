@@ -55,7 +55,7 @@ func TestP26_NewAliasOfAHeldResource(t *testing.T) {
 
 // An origin may give an alias to another resource or take it away. That moves or removes the
 // resource for the clients that asked for the alias, and for no others (P26).
-func TestP26_AnAliasMoves(t *testing.T) {
+func TestP26_AliasMoves(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("a", "n")
 	w.named("n|a", "m")
@@ -171,7 +171,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 }
 
 // An absent alias is answered under the alias, and the answer is remembered (P25).
-func TestP26_AnAbsentAlias(t *testing.T) {
+func TestP26_AbsentAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("route/a", "route/b")
 	w.named("-route/a")
@@ -218,7 +218,7 @@ func TestP26_BeforeACK(t *testing.T) {
 
 // When anything of a rejected response changes, all of it is sent again, also what was sent for
 // an alias (P15).
-func TestP15_RefusedByAlias(t *testing.T) {
+func TestP15_NACKedByAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n|a", "m|b", "x")
 	w.sub("a", "b", "x")
@@ -428,7 +428,7 @@ func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
 
 // Beside the wildcard, what is unsubscribed by an alias is answered: by the resource, if the
 // wildcard covers it, or by its removal (P24).
-func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
+func TestP26_UnsubscribedBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("n|a")
 	w.sub("*", "a")

@@ -53,7 +53,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 }
 
 // NACKs hold no names that the client unsubscribed from (P15).
-func TestP15_RefusalsAreBounded(t *testing.T) {
+func TestP15_NACKsAreBounded(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("keep")
 	w.sub("keep")
@@ -78,7 +78,7 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 
 // Merged NACKs stay NACKs: none of their names is sent by itself, and all of them when
 // any of it changes (P15).
-func TestP15_MergedRefusals(t *testing.T) {
+func TestP15_MergedNACKs(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	var names []string
 	for i := range maxPendingACKs + 1 {
@@ -100,7 +100,7 @@ func TestP15_MergedRefusals(t *testing.T) {
 
 // A client rejected once, and nothing has changed for it since. It keeps no old snapshot alive
 // (P16).
-func TestP16_RefusingOncePinsNothing(t *testing.T) {
+func TestP16_NACKPinsNoSnapshot(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a")
@@ -153,7 +153,7 @@ func TestPermutedListIsTheSame(t *testing.T) {
 // After a NACK, the followers of all resources in the next full-state response follow it,
 // since the client may have applied nothing. So do the followers of newly listed clusters
 // (P37).
-func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
+func TestP37_FollowersAfterANACK(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("a", "b")
 	w.sub()
@@ -179,7 +179,7 @@ func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 }
 
 // A removal that SotW cannot express does not keep a NACK alive (P15, P31).
-func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
+func TestP15_SotWNACKOfARemoval(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	names := []string{"a", "b", "c"}
 	w.named(names...)
@@ -237,7 +237,7 @@ func TestP19_FollowingWaits(t *testing.T) {
 }
 
 // A delta client by name that already had everything is in step at once (P27).
-func TestP27_AllAsBrought(t *testing.T) {
+func TestP27_ClientVersionsAreCurrent(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	v := func(n string) string { return w.Resource(n).Version.String() }
@@ -252,7 +252,7 @@ func TestP27_AllAsBrought(t *testing.T) {
 
 // A late NACK of an earlier response is no answer to the newest one. Its names are compared
 // when the newest is answered (P12).
-func TestP12_LateRefusalRelistsNothing(t *testing.T) {
+func TestP12_LateNACKRelistsNothing(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")

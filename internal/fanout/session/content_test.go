@@ -96,7 +96,7 @@ func TestP33_NothingChanged(t *testing.T) {
 	})
 }
 
-func TestP34_NothingWithheld(t *testing.T) {
+func TestP34_ResponseDoesNotWaitForNames(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("a")
 		w.sub("a", "b", "c")
@@ -137,7 +137,7 @@ func TestP37_LoadAssignmentFollows(t *testing.T) {
 
 // Only an existing load assignment follows a cluster. An absent one is not reported again, nor
 // reported as gone before the origin said so (P37).
-func TestP37_NothingIsThereToFollow(t *testing.T) {
+func TestP37_FollowersThatDoNotExist(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Run("wildcard", func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestP38_TooLarge(t *testing.T) {
 }
 
 // A response may be as large as its limit, to the byte (P59).
-func TestP59_TheBound(t *testing.T) {
+func TestP59_ResponseAtTheLimit(t *testing.T) {
 	for extra, responses := range map[int]int{0: 1, 1: 1, -1: 0} {
 		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b")

@@ -9,7 +9,7 @@ import (
 
 // An error is an answer. Each client that asked for the name is sent it once, also a late one.
 // No other client is sent it (P39).
-func TestP39_ErrorsReachTheClientsThatAsked(t *testing.T) {
+func TestP39_ErrorsReachSubscribers(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
 		w.want("")
@@ -99,7 +99,7 @@ func TestP39_ClearedBeforeACK(t *testing.T) {
 
 // After an error the resource is sent again to a client that has it: nothing else says that
 // the error is over (P39).
-func TestP39_TheNextResourceClearsIt(t *testing.T) {
+func TestP39_ResourceClearsTheError(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.origin(wild, "a", "b")
 		list := w.ask(wild, "a", "b")
@@ -163,7 +163,7 @@ func TestP39_ResourceThenError(t *testing.T) {
 
 // NOT_FOUND is absence. In delta the name is in removed_resources as well. SotW cannot express
 // a removal, so it has the error (P25).
-func TestP25_NotFoundIsSaid(t *testing.T) {
+func TestP25_NotFoundIsSent(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a")
 		w.Fail(false, "-a")
@@ -206,7 +206,7 @@ func TestP39_ErrorOfTheWildcard(t *testing.T) {
 
 // The error in a rejected response is part of it. It is not sent again by itself, and again
 // with the rest (P15).
-func TestP15_RefusedErrors(t *testing.T) {
+func TestP15_NACKedErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b", "c")
 		w.named("c")

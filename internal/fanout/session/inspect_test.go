@@ -39,7 +39,7 @@ func (w *sessionFixture) states(acks int, want string) {
 }
 
 // What a client answered about a name is what is shown of it, from its first request on.
-func TestStanceOfNames(t *testing.T) {
+func TestStatusOfNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
 		w.states(0, "a:requested/NOT SENT b:requested/NOT SENT")
@@ -85,7 +85,7 @@ func TestStanceOfNames(t *testing.T) {
 
 // A client that asked for a name just now was sent nothing of it, whatever other clients were
 // sent.
-func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
+func TestStatusOfANewSubscription(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a")
@@ -112,7 +112,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 }
 
 // A wildcard asks for all that there is. What was removed is not shown.
-func TestStanceOfAWildcard(t *testing.T) {
+func TestStatusOfAWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
 		w.states(0, "")
@@ -133,7 +133,7 @@ func TestStanceOfAWildcard(t *testing.T) {
 }
 
 // A client has what it already had, although nothing was sent (P27).
-func TestStanceOfWhatWasBrought(t *testing.T) {
+func TestStatusOfClientVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
@@ -142,7 +142,7 @@ func TestStanceOfWhatWasBrought(t *testing.T) {
 }
 
 // An error stands in place of the resource. NOT_FOUND is an absence (P39).
-func TestStanceOfErrors(t *testing.T) {
+func TestStatusOfErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a")
 		w.sub("a", "b")
@@ -156,7 +156,7 @@ func TestStanceOfErrors(t *testing.T) {
 }
 
 // An alias exists if it leads to a resource (P26).
-func TestStanceOfAliases(t *testing.T) {
+func TestStatusOfAliases(t *testing.T) {
 	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
 	w.states(0, "alias:requested/NOT SENT")
@@ -168,7 +168,7 @@ func TestStanceOfAliases(t *testing.T) {
 
 // A client waits for a resource that it has no more because its TTL is over (P62), although it
 // had the resource at the last look.
-func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
+func TestP62_ExpiredNameIsUnanswered(t *testing.T) {
 	for _, v := range variants {
 		w := newSessionFixture(t, xds.EndpointType, v)
 		w.timely()
@@ -196,7 +196,7 @@ func TestP62_AClientWaitsForWhatLapsed(t *testing.T) {
 }
 
 // A NACK says what its response offered, and which generation the client has.
-func TestP17_WhatANackRejects(t *testing.T) {
+func TestP17_NACKHasItsOffer(t *testing.T) {
 	for _, c := range []struct {
 		typ   xds.TypeURL
 		v     xds.Variant

@@ -131,7 +131,7 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 	}
 }
 
-func TestP15_RefusedIsNotSentAgain(t *testing.T) {
+func TestP15_NACKedIsNotSentAgain(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b", "c")
@@ -240,7 +240,7 @@ func TestP19_OneUnanswered(t *testing.T) {
 
 // A client rejects a response late. A response that did not wait had a change of a part of it.
 // The rest is sent, since no further change may come to send it (P15).
-func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
+func TestP15_LateNACKOfAChangedResource(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild("a", "b", "c")
@@ -282,7 +282,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 }
 
 // A later answer to names that are asked for again is no change of what was rejected (P15).
-func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
+func TestP15_LateNACKOfAResubscribedName(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a", "b")

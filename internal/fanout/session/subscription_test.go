@@ -287,7 +287,7 @@ func TestP27_Reconnect(t *testing.T) {
 
 // Names that a client gives up beside the wildcard count until the client has acknowledged
 // their answer (P24).
-func TestP24_GivenUpIsCounted(t *testing.T) {
+func TestP24_UnsubscribedIsCounted(t *testing.T) {
 	const many = 10
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("*")
@@ -310,7 +310,7 @@ func TestP24_GivenUpIsCounted(t *testing.T) {
 
 // What a client already had counts until it is answered. What it has to remove counts until the
 // client has acknowledged that (P27).
-func TestP27_BroughtIsCounted(t *testing.T) {
+func TestP27_ClientVersionsAreCounted(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "v", "b": "v"}})
 	if got := w.s.NamesWeight(); got != 2 {

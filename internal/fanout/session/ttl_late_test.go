@@ -81,7 +81,7 @@ func TestP62_ShortTTLNotSentInTime(t *testing.T) {
 
 // A resource that went and came back between two responses did not change (P33), but its TTL
 // begins anew.
-func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
+func TestP62_RemovedAndRestoredIsAHeartbeat(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.Living(false, ttl, "a")

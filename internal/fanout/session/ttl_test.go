@@ -84,7 +84,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 }
 
 // A full-state client is sent the whole set: it would delete the rest (P62, P30).
-func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
+func TestP62_FullStateResponseIsWhole(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.RuntimeType} {
 		w := newSessionFixture(t, url, xds.SotW)
 		w.timely()
@@ -186,7 +186,7 @@ func got(w *sessionFixture) string {
 
 // A late client gets the remaining TTL, rounded up to the origin's own steps, and the whole
 // TTL right after a heartbeat (P62).
-func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
+func TestP62_LateJoinersGetTheRemainingTTL(t *testing.T) {
 	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.Living(wild, ttl, "a")
 		join := func(want time.Duration) {
@@ -389,7 +389,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 
 // An expired name has no answer for a client that asks for it. A client that gives it up
 // beside the wildcard is answered (P24).
-func TestP24_GivenUpAfterItExpired(t *testing.T) {
+func TestP24_UnsubscribedAfterItExpired(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.timely()
 	w.Living(true, ttl, "a")
@@ -412,7 +412,7 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 
 // A client that rejected a resource does not have it at this version, and is sent no heartbeat.
 // A rejected full-state response is not sent again for a heartbeat (P15).
-func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
+func TestP15_HeartbeatOfANACKedResource(t *testing.T) {
 	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.Living(false, ttl, "a", "b")
@@ -467,7 +467,7 @@ func TestP62_HeartbeatAfterReconnect(t *testing.T) {
 
 // A resource expired before the client reconnected, and returns later. It is sent, although
 // the client already had that version (P27).
-func TestP27_BroughtAndExpired(t *testing.T) {
+func TestP27_ClientVersionOfAnExpiredResource(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
 	w.Living(true, ttl, "a", "b")

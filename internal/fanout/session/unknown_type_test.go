@@ -9,7 +9,7 @@ import (
 const thing xds.TypeURL = "type.googleapis.com/acme.Thing"
 
 // A resource without a name is like any other, in both variants (P3).
-func TestP3_TheEmptyName(t *testing.T) {
+func TestP3_EmptyName(t *testing.T) {
 	each(t, thing, func(w *sessionFixture) {
 		delta := w.s.form.Variant == xds.Delta
 		w.sub()
@@ -41,7 +41,7 @@ func TestP3_TheEmptyName(t *testing.T) {
 }
 
 // A delta client that already has the resource without a name gets it only if it changed (P27).
-func TestP3_P27_TheEmptyName(t *testing.T) {
+func TestP3_P27_EmptyName(t *testing.T) {
 	w := newSessionFixture(t, thing, xds.Delta)
 	w.wild("=2")
 	w.send(request{initial: map[string]string{"": w.Cur.Resource("").Version.String(), "b": "1"}})

@@ -15,7 +15,7 @@ func (w *sessionFixture) theirs() {
 
 // With "versions: origin" a delta resource has the origin's own version, or that of its
 // content if the origin gave none (P61).
-func TestP61_TheOriginsVersions(t *testing.T) {
+func TestP61_OriginVersions(t *testing.T) {
 	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.theirs()
 	w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.With("a", "7", ttl), w.With("b", "", 0)}})
@@ -80,7 +80,7 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 
 // A response has the version of the snapshot that is sent: the origin's newest, or that of the
 // set if the origin gave none (P61).
-func TestP61_TheSnapshotsVersion(t *testing.T) {
+func TestP61_SnapshotVersion(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.Apply(snapshot.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.Resource("a")}})
 		w.sub()

@@ -9,7 +9,7 @@ import (
 // A client unsubscribes from the wildcard and goes on to ask for a name. It was sent the wildcard's
 // copy of it. If the copy of the other stream differs by then, it is sent. If it is equal,
 // nothing is sent (P50).
-func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
+func TestP50_NamedCopyFollowsTheWildcards(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
 		for _, v := range variants {
 			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
 
 // The same holds for a client that goes on to ask by an alias: then the resource has a name of
 // its own (P26).
-func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
+func TestP50_AliasCopyFollowsTheWildcards(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
 		for _, v := range variants {
 			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 
 // What has to be sent of a rejected response is sent, although the client unsubscribed from the
 // wildcard before, and although it asks by an alias (P15, P26).
-func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
+func TestP15_RestOfANACKByAlias(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*", "alias")
 	w.wild("x|alias", "y")
@@ -97,7 +97,7 @@ func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
 
 // A client asks for an alias. A wildcard may have sent its resource to other clients before,
 // and lost it. When the resource comes for the alias, it is new to this client (P26).
-func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
+func TestP23_ResourceOfANewAliasIsSent(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			w := newSessionFixture(t, xds.EndpointType, v)
@@ -123,7 +123,7 @@ func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
 
 // A client has a resource by a glob and asks for the wildcard, which has no answer yet. When
 // the origin removes the resource, the removal is sent (P28, P32).
-func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
+func TestP32_RemovedBeforeTheWildcardIsAnswered(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("n", "xdstp://o/T/c/*")
@@ -146,7 +146,7 @@ func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 
 // A client drops what it already had when it unsubscribes from the wildcard. If it asks for it
 // again, it is sent (P27).
-func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
+func TestP27_UnsubscribedClientVersion(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
 		"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "c": "1",
@@ -160,7 +160,7 @@ func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 
 // A set that was rejected under the wildcard is repeated once anything of it changes, also to a
 // client that has unsubscribed from the wildcard since (P15).
-func TestP15_RefusedUnderTheWildcard(t *testing.T) {
+func TestP15_NACKUnderAnEndedWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a", "b", "*")
@@ -179,7 +179,7 @@ func TestP15_RefusedUnderTheWildcard(t *testing.T) {
 
 // What was rejected changes, and the change goes out ahead, since the name is
 // asked for (P19): the rest follows.
-func TestP15_TheRestFollowsWhatIsAnswered(t *testing.T) {
+func TestP15_RestOfANACKFollowsAnAnswer(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*")
 	w.wild("a", "f")

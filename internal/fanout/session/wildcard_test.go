@@ -43,7 +43,7 @@ func TestP25_BesideTheWildcard(t *testing.T) {
 
 // The name is answered before the wildcard. It is sent at once (P34), except in SotW, where a
 // full set without the rest would delete it (P30).
-func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
+func TestP34_NameBeforeTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("*", "x")
 	w.named("x")
@@ -61,7 +61,7 @@ func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
 
 // Delta: a name that is subscribed while an ACK is pending does not wait for the ACK.
 // It is not answered before there is an answer (P19).
-func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
+func TestP19_NameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.sub("*")
@@ -78,7 +78,7 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 
 // Delta: a client already has a name beside the wildcard. It is sent the removal once the name's
 // own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
-func TestP27_ANameBesideTheWildcard(t *testing.T) {
+func TestP27_NameBesideTheWildcard(t *testing.T) {
 	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{names: []string{"*", "x"}, initial: map[string]string{"a": w.Resource("a").Version.String(), "x": "1", "w": "1"}})
@@ -94,7 +94,7 @@ func TestP27_ANameBesideTheWildcard(t *testing.T) {
 
 // The wildcard removes a name that has no answer yet: the removal is sent, and the name's
 // answer follows (P32).
-func TestP32_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
+func TestP32_WildcardRemovesAnUnansweredName(t *testing.T) {
 	for _, answer := range []string{"x", "-x"} {
 		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild("a", "x")

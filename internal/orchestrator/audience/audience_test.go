@@ -139,7 +139,7 @@ func TestExceedsChangesNothing(t *testing.T) {
 }
 
 // do_not_cache resources that no subscriber wants are forgotten without lingering (P63).
-func TestP63_DropForgetsAtOnceWhatNobodyWants(t *testing.T) {
+func TestP63_DropForgetsUnwantedNames(t *testing.T) {
 	var a Audience[int]
 	ty := a.Add(func() *snapshot.Snapshot { return holding(t, false, "a", "b") })
 	ty.Join()

@@ -109,7 +109,7 @@ func TestContentScripts(t *testing.T) {
 
 // What leaves the subscription leaves nothing, whatever happened before: no resource, no deletion that
 // waits, no addition, no omitted name (P65). Each snapshot is in the history once.
-func TestP65_NothingIsLeftOfForgottenNames(t *testing.T) {
+func TestP65_ForgottenNamesLeaveNothing(t *testing.T) {
 	universe := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(rt *rapid.T) {
 		h := new(notes)

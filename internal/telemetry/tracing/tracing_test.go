@@ -216,7 +216,7 @@ func TestSampleIsAShare(t *testing.T) {
 }
 
 // Without a trace nothing is allocated.
-func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
+func TestNoAllocationWithoutATrace(t *testing.T) {
 	on := newTracerFixture(t, away, 1)
 	on.run(t)
 	on.update(time.Now(), "v1")
@@ -271,7 +271,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 }
 
 // The end sends waiting spans.
-func TestTheEndSendsWhatWaits(t *testing.T) {
+func TestEndSendsWaitingSpans(t *testing.T) {
 	c := otlptest.New(t)
 	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
@@ -288,7 +288,7 @@ func TestTheEndSendsWhatWaits(t *testing.T) {
 }
 
 // A collector that never answers does not delay the end.
-func TestACollectorThatHangs(t *testing.T) {
+func TestCollectorHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func TestACollectorThatHangs(t *testing.T) {
 }
 
 // Spans that the collector refuses are counted.
-func TestACollectorThatRefuses(t *testing.T) {
+func TestCollectorRefuses(t *testing.T) {
 	c := otlptest.New(t)
 	c.Refuse()
 	r := newTracerFixture(t, c.Address, 1)

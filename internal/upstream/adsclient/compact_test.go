@@ -83,7 +83,7 @@ func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
 }
 
 // State of earlier streams is dropped even if the type was unsubscribed between two streams.
-func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
+func TestP16_LastVersionsOfUnwantedTypesAreDropped(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"), named(rds, "n"))
@@ -98,7 +98,7 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 }
 
 // A type is not forgotten while a reply is due.
-func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
+func TestP18_TypeIsKeptWhileAReplyIsDue(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, n := range map[string]int{"good": 1, "bad": 2} {
 			r := newProtocolFixture(t, v)
@@ -164,7 +164,7 @@ func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 }
 
 // A stream that keeps state of too many unwanted types is reopened.
-func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
+func TestP64_StreamOfTooManyTypesEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"), all(cds))

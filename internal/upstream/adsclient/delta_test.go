@@ -139,7 +139,7 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 
 // A resource that the wildcard brought does not answer a subscription by name, and vice versa. Only
 // resources that answer the subscription are listed.
-func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
+func TestP55_DeltaWildcardListsItsOwnVersions(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(cds, "a"))
 	r.sent("CDS +[a]")
@@ -167,7 +167,7 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 
 // Some origins choose the resources by the node of each request. So the node is in each one: first
 // request, ACK, NACK and change.
-func TestP58_TheNodeIsInEachRequest(t *testing.T) {
+func TestP58_NodeIsInEachRequest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, once := range []bool{false, true} {
 			r := newProtocolFixture(t, v)
@@ -210,7 +210,7 @@ func TestP58_TheNodeIsInEachRequest(t *testing.T) {
 }
 
 // A node may have 30 KB. All requests of a stream share its bytes, and P59 counts them.
-func TestP58_TheNodeIsEncodedOnce(t *testing.T) {
+func TestP58_NodeIsEncodedOnce(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"), named(eds, "b"))
@@ -251,7 +251,7 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 }
 
 // A directory that served meanwhile counts as another origin too.
-func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
+func TestP56_DirectoryIsAnotherOrigin(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a", "b"))

@@ -238,7 +238,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 
 // A full-state SotW response removes what it leaves out, except a resource for which it has an
 // error.
-func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
+func TestP39_ErrorInPlaceOfTheResource(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()

@@ -62,7 +62,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 
 // In SotW the origin would take a change for the ACK. So it goes after the NACK, and the NACK after
 // the shortest wait. In delta the change does not wait.
-func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
+func TestP18_InterestChangesWhileANACKWaits(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"))

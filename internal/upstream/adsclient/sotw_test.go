@@ -11,7 +11,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
+func TestP64_SotWListsTheUnionAndTheNewestNonce(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a]")
@@ -79,7 +79,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	r.sent("CDS []")
 }
 
-func TestP64_AnUnwantedTypeIsNotRequested(t *testing.T) {
+func TestP64_UnwantedTypeIsNotRequested(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(snapshot.TypeInterest{Type: cds}, named(eds))
@@ -137,7 +137,7 @@ func TestP18_NoFaults(t *testing.T) {
 }
 
 // An ACK for a type that was never requested would request it, with an empty list: the wildcard.
-func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
+func TestP18_UnrequestedTypeGetsNoReply(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
@@ -152,7 +152,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 	}
 }
 
-func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
+func TestP18_UnattributableResponseEndsTheStream(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
@@ -206,7 +206,7 @@ func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 	}
 }
 
-func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
+func TestP65_SotWAbsenceNeedsAHeldResource(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b]")
@@ -228,7 +228,7 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r.is(cds, snapshot.Absent, "b")
 }
 
-func TestP65_WhatWasNotRequestedIsDropped(t *testing.T) {
+func TestP65_UnrequestedResourceIsDropped(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
@@ -252,7 +252,7 @@ func TestP65_WhatWasNotRequestedIsDropped(t *testing.T) {
 	}
 }
 
-func TestP65_LetGoAndWantedAgainIsRequestedAgain(t *testing.T) {
+func TestP65_ResubscribedNameIsRequestedAgain(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b]")

@@ -79,7 +79,7 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 	}
 }
 
-func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
+func TestP59_DeltaUnsubscribedNamesAreSplit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)
 	r.want(named(eds, names...))
@@ -138,7 +138,7 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 }
 
 // A request that fits is not split.
-func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
+func TestP59_DeltaRequestThatFitsIsNotSplit(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	names := many(20)
 	r.want(named(eds, names...))

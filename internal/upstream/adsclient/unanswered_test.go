@@ -124,7 +124,7 @@ func (r *protocolFixture) overdue(in time.Duration) {
 
 // A name that was answered on this stream, dropped and requested again is overdue after 5 s without
 // an answer. A name that the stream has never answered is not.
-func TestP64_AnsweredDroppedAndAskedForAgain(t *testing.T) {
+func TestP64_ResubscribedNameIsOverdue(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		sub := func(names ...string) {
@@ -173,7 +173,7 @@ func TestP64_AnsweredDroppedAndAskedForAgain(t *testing.T) {
 }
 
 // Between two requests, a name may be forgotten and wanted again.
-func TestP64_AskedForAgainAtOnce(t *testing.T) {
+func TestP64_ResubscribedBetweenTwoRequests(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b"))

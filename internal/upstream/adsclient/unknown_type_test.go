@@ -92,7 +92,7 @@ func TestP3_TwoResourcesWithoutAName(t *testing.T) {
 }
 
 // Nothing without a name of its own is requested by name, or listed in initial_resource_versions.
-func TestP3_P55_TheEmptyNameIsNotListed(t *testing.T) {
+func TestP3_P55_EmptyNameIsNotListed(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(odd))
 	r.flush()

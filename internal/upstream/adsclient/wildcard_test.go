@@ -9,7 +9,7 @@ import (
 
 // A wildcard that is no longer wanted does not affect the other types. The stream goes on, and
 // later responses of the type are dropped.
-func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
+func TestP64_EndedWildcardLeavesTheStreamOpen(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
 	r.sent("EDS [a]", "CDS []", "RDS [*]")
@@ -42,7 +42,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 }
 
 // A new stream is needed because the origin would leave out what it has already sent on this one.
-func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
+func TestP64_ResubscribedWildcardTakesANewStream(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, again := range map[string]snapshot.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
 			r := newProtocolFixture(t, v)

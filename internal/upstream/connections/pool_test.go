@@ -101,7 +101,7 @@ func TestPoolLeavesOutAConnectionThatCannotConnect(t *testing.T) {
 }
 
 // The listener never accepts, so there is no connection to report.
-func TestP53_AnOriginThatCannotBeReachedInTime(t *testing.T) {
+func TestP53_OriginThatCannotBeReachedInTime(t *testing.T) {
 	o := Options{Target: "127.0.0.1:1", Balance: "pick_first", Credentials: insecure.NewCredentials()}
 	d, err := o.connection(o.Balance)
 	if err != nil {
@@ -121,7 +121,7 @@ func (addresses) ReportError(error)                {}
 
 // The relay remembers why the last lookup gave no address. gRPC's resolver gives an empty list for
 // a name that does not exist.
-func TestTheResolversErrorIsKept(t *testing.T) {
+func TestResolversErrorIsKept(t *testing.T) {
 	o := Options{Target: "passthrough:///o", Balance: "pick_first", Credentials: insecure.NewCredentials()}
 	d, err := o.connection(o.Balance)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestP80_DataSymlinkSwap(t *testing.T) {
 }
 
 // The directory itself may be a link that is swapped. It may be removed, and may appear late.
-func TestP80_TheDirectoryIsSwapped(t *testing.T) {
+func TestP80_DirectoryIsSwapped(t *testing.T) {
 	base := t.TempDir()
 	r := newDirectoryOrigin(t, filepath.Join(base, "current"))
 	version := func(v string, names ...string) {
@@ -244,7 +244,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 
 // If a name is in two files, the first file keeps it. The other file keeps its last valid content
 // until they agree.
-func TestP80_TheSameNameInTwoFiles(t *testing.T) {
+func TestP80_SameNameInTwoFiles(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("b.yaml", clustersFile("1", "x=b", "b=1"))
 	r.run()
@@ -409,7 +409,7 @@ func TestP80_Addresses(t *testing.T) {
 }
 
 // An error of the group ends its own stream only.
-func TestP80_TheGroupIsOver(t *testing.T) {
+func TestP80_ErrorOfTheGroup(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a=1"))
 	r.run()

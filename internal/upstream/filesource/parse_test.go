@@ -238,7 +238,7 @@ func TestP80_AliasesAreBounded(t *testing.T) {
 	}
 }
 
-func TestP80_TheDemoCanBeRead(t *testing.T) {
+func TestP80_DemoIsReadable(t *testing.T) {
 	const dir = "../../../config/demo"
 	files, err := os.ReadDir(dir)
 	if err != nil {

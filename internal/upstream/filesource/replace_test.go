@@ -47,7 +47,7 @@ func TestP80_WrittenInSteps(t *testing.T) {
 }
 
 // A file may be a link, and changes of its target are followed.
-func TestP80_WhatALinkLeadsTo(t *testing.T) {
+func TestP80_TargetOfALink(t *testing.T) {
 	base := t.TempDir()
 	in := func(name string) string { return filepath.Join(base, name) }
 	must(t, os.Mkdir(in("elsewhere"), 0o755))
@@ -75,7 +75,7 @@ func TestP80_WhatALinkLeadsTo(t *testing.T) {
 }
 
 // A link above the directory may be swapped, as deployments do.
-func TestP80_ALinkAboveTheDirectory(t *testing.T) {
+func TestP80_LinkAboveTheDirectory(t *testing.T) {
 	base := t.TempDir()
 	put := func(v string) {
 		must(t, os.MkdirAll(filepath.Join(base, v, "config", "xds"), 0o755))
@@ -160,7 +160,7 @@ func TestP80_DanglingLinks(t *testing.T) {
 
 // A directory without files from the start is an unreachable origin, not an empty one. So the last
 // known good is served.
-func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
+func TestP80_P53_DirectoryWithoutFilesIsAway(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.run()
 	wild, _ := r.key(all(cds))
@@ -174,7 +174,7 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 
 // A directory that was emptied removes nothing while it is filled again, until one of its files is
 // valid.
-func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
+func TestP80_InvalidFilesRemoveNothing(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	r.run()

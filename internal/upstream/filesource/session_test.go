@@ -13,7 +13,7 @@ import (
 
 // The first update has everything, later ones only changes. A new version alone is sent too, and
 // is a push of all resources (P15).
-func TestP80_OnlyDifferences(t *testing.T) {
+func TestP80_UpdatesAreDifferences(t *testing.T) {
 	a, b, a2 := upstreamtest.Widget(t, "a", "1"), upstreamtest.Widget(t, "b", "1"), upstreamtest.Widget(t, "a", "2")
 	one := &typeContents{version: "1", resources: map[string]*xds.Resource{"a": a, "b": b}}
 	two := &typeContents{version: "2", resources: map[string]*xds.Resource{"a": a2, "b": b}}

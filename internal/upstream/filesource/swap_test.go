@@ -68,7 +68,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 // A wildcard's resource may have lapsed, without a removal, before a directory begins to serve. If
 // the directory lacks it too, it is removed. Otherwise clients that still hold it would never learn
 // of the removal.
-func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
+func TestP80_ExpiredBeforeTheDirectoryServes(t *testing.T) {
 	b, began := snapshot.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
 	b.Apply(snapshot.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
 		upstreamtest.Widget(t, "stays", "1"), upstreamtest.Widget(t, "expired", "1").RenewTTL(time.Second, began), upstreamtest.ResourceOf(t, upstreamtest.Unknown, upstreamtest.Resource{Name: "uncached", Uncached: true}),

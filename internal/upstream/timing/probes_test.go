@@ -64,7 +64,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 }
 
 // A key that stops waiting does not take a place from another key.
-func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
+func TestP56_KeyThatLeavesTheQueue(t *testing.T) {
 	q := NewProbes()
 	leave, err := q.Enter(t.Context())
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // If the resource with an alias is deleted or loses the alias, the alias becomes Absent and not
 // Pending. The client was told that there is a resource (P26).
-func TestP26_AnAliasWhoseResourceIsGoneIsAbsent(t *testing.T) {
+func TestP26_AliasOfARemovedResourceIsAbsent(t *testing.T) {
 	const typ = widget
 	for name, gone := range map[string]Update{
 		"removed":      {Removed: []string{"n"}},

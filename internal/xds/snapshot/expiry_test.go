@@ -73,7 +73,7 @@ func TestP62_Expiry(t *testing.T) {
 }
 
 // The number of marks has a limit, because a wildcard may bring new names for ever (P62).
-func TestP62_LapsedNamesAreBounded(t *testing.T) {
+func TestP62_ExpiredMarksAreBounded(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	for i := range maxExpired + 10 {
 		b.Apply(Update{Wildcard: true, Changed: []*xds.Resource{timed(t, fmt.Sprint(i), "", time.Second, noon)}})

@@ -175,7 +175,7 @@ func TestP65_Forget(t *testing.T) {
 
 // SupersededBytes counts what old snapshots may keep alive: replaced resources, and what each
 // generation has of its own (P16).
-func TestP16_WhatMayBeOldIsCounted(t *testing.T) {
+func TestP16_SupersededBytes(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.EndpointType))
 	grown := func(rs ...*xds.Resource) int64 {
 		before := SupersededBytes()

@@ -8,7 +8,7 @@ import (
 
 // What a client sees of a name depends on what both parts have and on what it subscribes to. A
 // removal in one part removes nothing from the other (P50).
-func TestP50_WhoSeesWhichCopy(t *testing.T) {
+func TestP50_VisibleCopy(t *testing.T) {
 	const none, gone = "", "gone"
 	both := &Subscription{Wildcard: true, Names: xds.NewNameSet("x")}
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestP50_WhoSeesWhichCopy(t *testing.T) {
 
 // When no client subscribes to the wildcard any more, its part is dropped. The named part stays
 // (P50).
-func TestP50_WhatAWildcardLeaves(t *testing.T) {
+func TestP50_EndWildcardKeepsNames(t *testing.T) {
 	b := NewBuilder(xds.TypeOf(xds.ClusterType))
 	b.Apply(Update{Changed: []*xds.Resource{newRes(t, xds.ClusterType, "there", "n")}, Removed: []string{"gone"}})
 	u := Update{Wildcard: true}
