@@ -75,8 +75,9 @@ func TestRendezvous(t *testing.T) {
 		}
 	}
 	addMember(c, members)
+	const looked = keys / 5
 	moved := 0
-	for i, k := range key {
+	for i, k := range key[:looked] {
 		now := c.Candidates(k)
 		if now[0].Name == "relay-100" {
 			moved++
@@ -86,7 +87,7 @@ func TestRendezvous(t *testing.T) {
 			t.Fatalf("%s moved from %s to %s", k, before[i][0].Name, now[0].Name)
 		}
 	}
-	within(t, "moved", moved, keys, 1./(members+1))
+	within(t, "moved", moved, looked, 1./(members+1))
 }
 
 // The order for a key is the same in all releases: members of two releases have to agree.
