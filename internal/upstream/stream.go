@@ -258,7 +258,7 @@ func adds(before, after *snapshot.Interest) bool {
 // the last call.
 func (s *stream) Interest() (*snapshot.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{})) {
 	i, again := s.takeInterest()
-	return i, again.Of
+	return i, again.Unsubscribed
 }
 
 // Newest is the newest snapshot of typ, nil if none.

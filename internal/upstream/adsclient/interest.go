@@ -17,8 +17,8 @@ type resubscription struct {
 	requested map[string]struct{} // wanted all the time, and requested again (P18, P25)
 }
 
-// Of returns whether the wildcard of typ was unsubscribed, and which names were.
-func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
+// Unsubscribed returns whether the wildcard of typ was unsubscribed, and which names were.
+func (r Resubscriptions) Unsubscribed(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
 	if r[typ] == nil {
 		return false, nil
 	}
@@ -30,25 +30,25 @@ func (r Resubscriptions) Note(before, after *snapshot.Interest) {
 	if before == nil {
 		return
 	}
-	for _, was := range before.Types {
-		is := after.Of(was.Type)
-		if was.Wildcard && !is.Wildcard {
-			r.of(was.Type).wildcard = true
+	for _, old := range before.Types {
+		current := after.Of(old.Type)
+		if old.Wildcard && !current.Wildcard {
+			r.entry(old.Type).wildcard = true
 		}
-		for name, added := range was.Names.Diff(is.Names) {
+		for name, added := range old.Names.Diff(current.Names) {
 			if !added {
-				r.of(was.Type).names[name] = struct{}{}
+				r.entry(old.Type).names[name] = struct{}{}
 			}
 		}
 	}
 	for _, t := range after.Types {
 		for _, name := range t.Again {
-			r.of(t.Type).requested[name] = struct{}{}
+			r.entry(t.Type).requested[name] = struct{}{}
 		}
 	}
 }
 
-func (r Resubscriptions) of(typ xds.TypeURL) *resubscription {
+func (r Resubscriptions) entry(typ xds.TypeURL) *resubscription {
 	if r[typ] == nil {
 		r[typ] = &resubscription{names: make(map[string]struct{}), requested: make(map[string]struct{})}
 	}
@@ -77,19 +77,20 @@ func (p *protocolState) SetInterest(i *snapshot.Interest, again Resubscriptions)
 	}
 	fits, ended, wanted := true, false, false
 	for _, t := range p.types {
-		in := i.Of(t.typ.URL)
-		t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
-		fits = p.canCarry(t, again[t.typ.URL]) && fits
+		p.storeInterest(t, i.Of(t.typ.URL), again[t.typ.URL])
+		fits = fits && t.fits(again[t.typ.URL])
 		ended = ended || t.wildcardEnded
 		wanted = wanted || !t.wanted.empty()
 	}
-	return p.compact() && fits && (wanted || !ended)
+	p.dropUnusedVersions()
+	return !p.tooManyUnused() && fits && (wanted || !ended)
 }
 
-// canCarry stores the interest in a type, and reports whether this stream can carry it.
-func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
+// storeInterest stores the interest in a type.
+func (p *protocolState) storeInterest(t *typeState, in snapshot.TypeInterest, again *resubscription) {
+	t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
 	if !t.requested {
-		return true
+		return
 	}
 	if again != nil {
 		t.resubscribe = t.addSubscribed(t.resubscribe, again.names)
@@ -99,12 +100,18 @@ func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
 			t.requestAgain = t.addSubscribed(t.requestAgain, again.requested)
 		}
 	}
-	switch {
-	case t.wanted.empty():
+	if t.wanted.empty() {
 		t.sotw.awaited = awaited{}
 		if t.subscribed.wildcard {
 			t.subscribed, t.wildcardEnded, t.unsubscribeWildcard = subscription{}, true, !p.echoesNonce
 		}
+	}
+}
+
+// fits reports whether this stream can carry what is wanted of the type.
+func (t *typeState) fits(again *resubscription) bool {
+	switch {
+	case !t.requested, t.wanted.empty():
 		return true
 	case t.wildcardEnded, t.subscribed.wildcard != t.wanted.wildcard:
 		return false
@@ -167,19 +174,22 @@ func (t *typeState) changed() bool {
 	return t.resubscribe.Len() > 0 || t.requestAgain.Len() > 0 || !t.subscribed.equal(t.wanted)
 }
 
-// compact drops the LastVersions of types that are no longer wanted. This stream still remembers three
-// things of such a type: whether the wildcard ended, the newest nonce (P64), and that a late
-// response is to be ACKed. compact returns false if there are too many such types. A new stream is
-// then opened.
-func (p *protocolState) compact() bool {
+// dropUnusedVersions drops the LastVersions of types that are no longer wanted.
+func (p *protocolState) dropUnusedVersions() {
 	maps.DeleteFunc(p.LastVersions, func(typ xds.TypeURL, _ *lastAccepted) bool {
 		return p.byURL[typ] == nil || p.byURL[typ].unused()
 	})
+}
+
+// tooManyUnused reports whether the stream remembers too many types that are no longer wanted: a
+// new stream is then opened. It remembers three things of such a type: whether the wildcard ended,
+// the newest nonce (P64), and that a late response is to be ACKed.
+func (p *protocolState) tooManyUnused() bool {
 	unused := 0
 	for _, t := range p.types {
 		if t.unused() {
 			unused++
 		}
 	}
-	return unused <= maxUnused
+	return unused > maxUnused
 }

@@ -14,9 +14,9 @@ type unanswered struct {
 	pending *xds.NameSet
 	// dropped are names that the origin answered on this stream, and that were unsubscribed since.
 	dropped map[string]struct{}
-	// again are the pending names that were in dropped when they were subscribed, and when they
-	// count as overdue.
-	again map[string]time.Time
+	// overdueAt says when pending names count as overdue: those that were in dropped when they were
+	// subscribed.
+	overdueAt map[string]time.Time
 }
 
 const (
@@ -30,9 +30,9 @@ const (
 func (u *unanswered) subscribed(names []string, now time.Time) {
 	u.pending = u.pending.Add(names...)
 	for _, name := range names {
-		if _, was := u.dropped[name]; was {
+		if _, answered := u.dropped[name]; answered {
 			delete(u.dropped, name)
-			put(&u.again, name, now.Add(overdueAfter))
+			put(&u.overdueAt, name, now.Add(overdueAfter))
 		}
 	}
 }
@@ -40,10 +40,10 @@ func (u *unanswered) subscribed(names []string, now time.Time) {
 // unsubscribed records that a request unsubscribes from names.
 func (u *unanswered) unsubscribed(names []string) {
 	for _, name := range names {
-		if _, before := u.again[name]; u.pending.Has(name) && !before {
+		if _, sentBefore := u.overdueAt[name]; u.pending.Has(name) && !sentBefore {
 			continue
 		}
-		delete(u.again, name)
+		delete(u.overdueAt, name)
 		for any := range u.dropped {
 			if len(u.dropped) < maxDropped {
 				break
@@ -69,14 +69,14 @@ func (u *unanswered) answered(r *xds.Response) {
 	}
 	u.pending = u.pending.Remove(names...)
 	for _, name := range names {
-		delete(u.again, name)
+		delete(u.overdueAt, name)
 	}
 }
 
 // OverdueAt implements Conversation.
 func (p *protocolState) OverdueAt() (first time.Time) {
 	for _, t := range p.types {
-		for _, at := range t.unanswered.again {
+		for _, at := range t.unanswered.overdueAt {
 			if first.IsZero() || at.Before(first) {
 				first = at
 			}

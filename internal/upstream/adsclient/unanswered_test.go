@@ -212,12 +212,12 @@ func TestP64_DroppedNamesAreBounded(t *testing.T) {
 		u.answered(&xds.Response{Removed: []string{name}})
 		u.unsubscribed([]string{name})
 	}
-	if len(u.dropped) != maxDropped || u.pending.Len() > 0 || len(u.again) > 0 {
-		t.Errorf("%d dropped, %d pending, %d again", len(u.dropped), u.pending.Len(), len(u.again))
+	if len(u.dropped) != maxDropped || u.pending.Len() > 0 || len(u.overdueAt) > 0 {
+		t.Errorf("%d dropped, %d pending, %d again", len(u.dropped), u.pending.Len(), len(u.overdueAt))
 	}
 	u.unsubscribed([]string{"last"})
 	u.subscribed([]string{"last"}, time.Time{})
-	if len(u.again) != 1 {
+	if len(u.overdueAt) != 1 {
 		t.Error("the name that was dropped last is not remembered")
 	}
 }

@@ -119,7 +119,7 @@ func (i *testInterest) Interest() (*snapshot.Interest, func(xds.TypeURL) (bool, 
 	defer i.mu.Unlock()
 	again := i.again
 	i.again = make(adsclient.Resubscriptions)
-	return i.newest, again.Of
+	return i.newest, again.Unsubscribed
 }
 
 // await returns true once something is wanted, false if ctx ended first.
