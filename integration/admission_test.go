@@ -151,54 +151,6 @@ func TestAdmissionRate(t *testing.T) {
 	}
 }
 
-// A client whose request exceeds a limit only loses its stream. A smaller request is accepted, also
-// on the same connection.
-func TestAdmissionOfRequests(t *testing.T) {
-	t.Parallel()
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, xdstest.Config{"downstream.limits": map[string]any{
-		"names_per_stream": 20, "types_per_stream": 2, "node_bytes": 200, "request_bytes": 2000}})
-	for _, tc := range []struct {
-		reason  string
-		tooMuch func(v fleet.Variant) []any
-	}{
-		{"names_per_stream", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), resource.EndpointType, names("n-", 21)...)}
-		}},
-		{"types_per_stream", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), resource.ClusterType), ask(v, nil, resource.ListenerType), ask(v, nil, resource.RouteType, "in")}
-		}},
-		{"node_bytes", func(v fleet.Variant) []any {
-			return []any{ask(v, node(fmt.Sprintf("%0300d", 1), "edge"), resource.ClusterType)}
-		}},
-		{"request_bytes", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), resource.EndpointType, fmt.Sprintf("%01990d", 1), fmt.Sprintf("%0100d", 2))}
-		}},
-	} {
-		for _, v := range variants {
-			t.Run(tc.reason+"/"+v.String(), func(t *testing.T) {
-				conn := xdstest.Dial(t, r.Address, nil)
-				neighbour := xdstest.OpenStreamOn(t, conn, methods[v])
-				neighbour.Ask(node("n", "edge"), resource.ListenerType)
-				gets(t, neighbour, xdstest.Listener("in", "in", 1))
-				before := r.Metric("refused_total", "reason", tc.reason)
-				s := xdstest.OpenStreamOn(t, conn, methods[v])
-				s.Send(tc.tooMuch(v)...)
-				s.WantEnd(codes.ResourceExhausted)
-				if n := r.Metric("refused_total", "reason", tc.reason); n != before+1 {
-					t.Errorf("%v were counted", n-before)
-				}
-				again := xdstest.OpenStreamOn(t, conn, methods[v])
-				again.Ask(node("n", "edge"), resource.ClusterType)
-				gets(t, again, xdstest.Cluster("web", 1))
-				neighbour.Ask(nil, resource.ClusterType)
-				gets(t, neighbour, xdstest.Cluster("web", 1))
-			})
-		}
-	}
-}
-
 // max_connection_age: grpc closes older connections, each at its own time. Clients reconnect, lose
 // nothing, and do not receive again what they have.
 func TestOldConnectionsAreClosed(t *testing.T) {

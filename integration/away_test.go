@@ -19,57 +19,6 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// P53: without its origin the relay goes on. Streams stay open, and new clients receive held
-// resources. P55: changes made meanwhile arrive when the origin is back.
-func TestP53_OriginDies(t *testing.T) {
-	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := origin(t, kind)
-		o.Put("edge", xdstest.Web(1)...)
-		gone := xdstest.Cluster("gone", 1)
-		o.Put("edge", gone, xdstest.Endpoints("gone", 1))
-		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
-		early := envoys(t, r.Address, "edge")
-		waitAll(t, early, "what the origin has", hasAll(append(xdstest.Web(1), gone, xdstest.Endpoints("gone", 1))...))
-
-		o.Stop()
-		xdstest.Eventually(t, "the loss in /keys", func() error {
-			for _, k := range r.keys() {
-				if k.Upstream.Connected {
-					return xdstest.ErrNotYet
-				}
-			}
-			return nil
-		})
-		var late []*fleet.Client
-		for _, v := range variants {
-			late = append(late, client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
-		}
-		waitAll(t, late, "what is held", hasAll(append(xdstest.Web(1), gone)...))
-		if _, err := r.Get("/ready"); err != nil {
-			t.Errorf("/ready without the origin: %v", err)
-		}
-		// For another key nothing is held, and no origin is reachable.
-		for _, v := range variants {
-			s := xdstest.OpenStream(t, r.Address, methods[v])
-			s.Ask(node("n", "nothing-held"), resource.ClusterType)
-			s.WantEnd(codes.Unavailable)
-		}
-		r.WaitMetric(2, "refused_total", "reason", "origin_unreachable")
-
-		o.Remove("edge", resource.ClusterType, "gone")
-		o.Put("edge", xdstest.Web(2)...)
-		o.Start()
-		everyone := append(early, late...)
-		waitAll(t, everyone, "what changed meanwhile", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "gone")))
-		for _, c := range everyone {
-			if n := c.Counters().Streams; n != 1 {
-				t.Errorf("%s needed %d streams", c, n)
-			}
-		}
-		r.WaitMetric(1, "upstream_reconnects_total")
-	})
-}
-
 // An origin that accepts streams and sends nothing is counted and shown. It is logged once, until
 // its first response.
 func TestP53_SilentOriginIsShown(t *testing.T) {
