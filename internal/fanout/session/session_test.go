@@ -67,29 +67,6 @@ func TestP11_EmptyWildcard(t *testing.T) {
 	w.want("")
 }
 
-func TestP12_StaleRequests(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
-	w.named("a", "b")
-	w.sub("a")
-	w.want("a")
-	// An ACK is pending: this is no ACK and gets no response, but counts upstream.
-	out := w.send(request{names: []string{"a", "b"}})
-	if out.Answer != Stale || len(w.s.pendingACKs.responses) != 1 || !w.s.sub.requested.Names.Has("b") {
-		t.Fatalf("%+v, want %v", out, w.s.sub.requested)
-	}
-	w.want("")
-	// P22 compares with the request before the stale one: b is new to it.
-	w.ack("a", "b")
-	w.want("b")
-	w.ack("a", "b")
-	// Once the newest is answered, a request with an old nonce is not stale.
-	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Answer == Stale {
-		t.Fatal("stale though nothing is unanswered")
-	}
-	w.named("c")
-	w.want("c")
-}
-
 // Versions never make a NACK. A NACK with another stream's nonce is only logged (P13).
 func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 	each(t, xds.ClusterType, func(w *sessionFixture) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -51,58 +50,6 @@ func TestP20_AppendedNames(t *testing.T) {
 			t.Fatalf("%q requests %q, wildcard %v", c.names, names, got.Wildcard)
 		}
 	}
-}
-
-// The four steps of the protocol text's example, in SotW (P21).
-func TestP21_FourStepsSotW(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
-	w.wild("A", "B")
-	w.sub()
-	w.want("A B")
-	w.ack("*", "A")
-	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.sub.requested)
-	}
-	w.want("A B") // A is newly listed
-	w.ack("A")
-	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.sub.requested)
-	}
-	w.want("")
-	w.sub()
-	if !w.s.sub.requested.Empty() {
-		t.Fatalf("step 4: %+v", w.s.sub.requested)
-	}
-	w.wild("A=2")
-	w.want("")
-}
-
-// The four steps of the protocol text's example, in delta (P21).
-func TestP21_FourStepsDelta(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.wild("A", "B")
-	w.sub()
-	w.want("A B")
-	w.ack()
-	w.sub("A")
-	if !w.s.sub.requested.Wildcard || !w.s.sub.requested.Names.Has("A") {
-		t.Fatalf("step 2: %+v", w.s.sub.requested)
-	}
-	w.want("A")
-	w.ack()
-	w.unsub("*")
-	if w.s.sub.requested.Wildcard || w.s.sub.requested.Names.Len() != 1 {
-		t.Fatalf("step 3: %+v", w.s.sub.requested)
-	}
-	w.wild("A=2", "B=2")
-	w.want("A=2")
-	w.ack()
-	w.unsub("A")
-	if !w.s.sub.requested.Empty() {
-		t.Fatalf("step 4: %+v", w.s.sub.requested)
-	}
-	w.wild("A", "B")
-	w.want("")
 }
 
 func TestP21_LegacyWildcardByType(t *testing.T) {
@@ -204,21 +151,6 @@ func TestP24_Unsubscribe(t *testing.T) {
 	w.want("")
 	w.named("b=2")
 	w.want("")
-}
-
-func TestP25_Absent(t *testing.T) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.named("-a")
-	w.sub("a", "b")
-	w.want("-a") // b is pending: nothing is sent for it
-	w.ack()
-	w.Pass(time.Hour)
-	w.want("")
-	w.named("-b")
-	w.want("-b")
-	w.ack()
-	w.named("a") // delivered the moment it appears
-	w.want("a")
 }
 
 // A subscription to a name that does not exist is answered at once, and the origin is asked once

@@ -11,21 +11,6 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
-	r := newProtocolFixture(t, xds.Delta)
-	r.want(named(eds, "a", "b"))
-	r.sent("EDS +[a b]")
-	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
-	r.want(named(eds, "b", "c"))
-	r.sent("EDS nonce 1", "EDS +[c] -[a]")
-	r.want(named(eds, "b", "c", "d")) // held names are not requested again
-	r.sent("EDS +[d]")
-	r.want()
-	r.sent("EDS -[b c d]")
-	r.want(named(eds, "b"))
-	r.sent("EDS +[b]")
-}
-
 func TestP64_DeltaWildcard(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds), all(eds))
