@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -174,38 +173,5 @@ func TestP5_ReloadedRules(t *testing.T) {
 	}))
 	if out := command(t, "explain", "--diff", next, "--admin", r.Admin); !strings.Contains(out, "clients keep their keys") {
 		t.Errorf("afterwards explain --diff prints\n%s", out)
-	}
-}
-
-// Rules that revert a change while streams are being ended leave the other streams in place.
-func TestP5_RulesTakenBack(t *testing.T) {
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	slow := xdstest.Config{"downstream.drain": "1h"}
-	r := follow(t, o.Address, slow)
-	ended := &endings{of: map[string]codes.Code{}}
-	var clients []*fleet.Client
-	for i := range 6 {
-		clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint(i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}, OnStream: ended.note}))
-	}
-	waitAll(t, clients, "what the origin has", has(xdstest.Cluster("web", 1)))
-	rules := maps.Clone(slow)
-	rules["aggregation.rules"] = []map[string]any{{"key": []string{"node.cluster", `"moved"`}}}
-	r.to(rules, "moving=6 refused=0 clients=6 over=1h0m0s")
-	xdstest.Eventually(t, "the first end", xdstest.Holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
-	waitAll(t, clients, "what the origin has", has(xdstest.Cluster("web", 1)))
-	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // the client that had moved comes back
-	xdstest.Eventually(t, "its stream under the old key", xdstest.Holds(func() bool {
-		return slices.ContainsFunc(clients, func(c *fleet.Client) bool { return c.Counters().Streams == 3 })
-	}))
-	o.Put("edge", xdstest.Web(2)...)
-	waitAll(t, clients, "a change", has(xdstest.Cluster("web", 2)))
-	streams := uint64(0)
-	for _, c := range clients {
-		streams += c.Counters().Streams
-	}
-	if streams != 8 {
-		t.Errorf("%d streams, want one of each, and two more of the one that moved", streams)
 	}
 }

@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
@@ -197,82 +195,4 @@ func (r *relay) info() (i serverInfo) {
 		r.t.Fatal(err)
 	}
 	return i
-}
-
-// A file with a fault changes nothing, not even by its valid parts. Changes that need a restart are
-// named.
-func TestReloadOfABrokenFile(t *testing.T) {
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	r := follow(t, o.Address, nil)
-	c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-	waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
-	refuses := xdstest.Config{"aggregation.rules": []map[string]any{{"key": "node.metadata.nothing"}}, "downstream.limits.streams": 1}
-
-	broken := maps.Clone(refuses)
-	broken["log.level"] = "loud"
-	r.to(broken, `relay.yaml:`)
-	info := r.info()
-	if f := info.Configuration.Rejected; f == nil || len(f.Faults) != 1 || !strings.Contains(f.Faults[0], "log.level: must be debug") {
-		t.Errorf("%+v", info)
-	}
-	if n := r.Metric("config_reloads_total", "result", "failed"); n != 1 || r.Metric("config_rejected") != 1 {
-		t.Errorf("%v are counted", n)
-	}
-	late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-	waitFor(t, late, "what the origin has", has(xdstest.Cluster("web", 1)))
-
-	r.to(xdstest.Config{"downstream.keepalive": map[string]any{"time": "2m"}}, `needs a restart" keys=downstream.keepalive.time`)
-	if info = r.info(); info.Configuration.Rejected != nil || fmt.Sprint(info.Configuration.NeedsRestart) != "[downstream.keepalive.time]" {
-		t.Errorf("%+v", info)
-	}
-	if r.Metric("config_rejected") != 0 || r.Metric("config_needs_restart") != 1 {
-		t.Error("the gauges are wrong")
-	}
-	for _, c := range []*fleet.Client{c, late} {
-		if n := c.Counters().Streams; n != 1 {
-			t.Errorf("%s needed %d streams", c, n)
-		}
-	}
-}
-
-// Limits apply as soon as they are in the file, and until they are removed. So does the log level.
-// Other changes keep the level that POST /logging set.
-func TestReloadOfLimitsAndLevel(t *testing.T) {
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	r := follow(t, o.Address, nil)
-	come := func(id string) *fleet.Client {
-		return client(t, r.Address, fleet.ClientConfig{Node: node(id, "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-	}
-	waitFor(t, come("first"), "what the origin has", has(xdstest.Cluster("web", 1)))
-	for limit, code := range map[string]codes.Code{
-		"streams": codes.Unavailable, "streams_per_peer": codes.ResourceExhausted, "node_bytes": codes.ResourceExhausted,
-	} {
-		r.to(xdstest.Config{"downstream.limits." + limit: 1}, reloaded+"downstream.limits."+limit)
-		for _, v := range variants {
-			s := xdstest.OpenStream(t, r.Address, methods[v])
-			s.Ask(node("n", "edge"), resource.ClusterType)
-			s.WantEnd(code)
-		}
-		r.to(nil, reloaded+"downstream.limits."+limit)
-		waitFor(t, come("after-"+limit), "what the origin has", has(xdstest.Cluster("web", 1)))
-	}
-	if r.info().Level != "info" {
-		t.Errorf("level %s", r.info().Level)
-	}
-	resp, err := http.Post("http://"+r.Admin+"/logging?level=warn", "", nil)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp, err)
-	}
-	_ = resp.Body.Close()
-	replace(t, r.path, r.with(xdstest.Config{"downstream.drain": "1s", "downstream.keepalive.time": "2m"}))
-	r.logs(1, "needs a restart")
-	if r.info().Level != "warn" {
-		t.Errorf("level %s after a change of something else", r.info().Level)
-	}
-	r.to(xdstest.Config{"log.level": "debug"}, reloaded)
-	if r.info().Level != "debug" {
-		t.Errorf("level %s", r.info().Level)
-	}
 }
