@@ -99,6 +99,10 @@ func (c *Config) paths() []path {
 	add("admin.tls.cert_file", &c.Admin.TLS.CertFile)
 	add("admin.tls.key_file", &c.Admin.TLS.KeyFile)
 	add("admin.token_file", &c.Admin.TokenFile)
+	add("cluster.tls.cert_file", &c.Cluster.TLS.CertFile)
+	add("cluster.tls.key_file", &c.Cluster.TLS.KeyFile)
+	add("cluster.tls.ca_file", &c.Cluster.TLS.CAFile)
+	add("cluster.gossip_key_file", &c.Cluster.GossipKeyFile)
 	out = append(out, path{key: "store.path", path: &c.Store.Path, dir: true})
 	return out
 }

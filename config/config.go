@@ -13,6 +13,7 @@ type Config struct {
 	Downstream  Downstream  `yaml:"downstream"`
 	Upstream    Upstream    `yaml:"upstream"`
 	Aggregation Aggregation `yaml:"aggregation"`
+	Cluster     Cluster     `yaml:"cluster"`
 	Store       Store       `yaml:"store"`
 	Admin       Admin       `yaml:"admin"`
 	Metrics     Metrics     `yaml:"metrics"`
@@ -208,6 +209,26 @@ type Rule struct {
 // Strings is a list that may also be written as a single string.
 type Strings []string
 
+// Cluster makes several relays share one origin stream for each key. It is off without a Name.
+type Cluster struct {
+	Name          string    `yaml:"name"`
+	Address       string    `yaml:"address"`   // serves other members
+	Gossip        string    `yaml:"gossip"`    // TCP and UDP
+	Advertise     string    `yaml:"advertise"` // IP; empty: found from the interfaces
+	Join          []string  `yaml:"join"`
+	TLS           MemberTLS `yaml:"tls"`
+	Identity      string    `yaml:"identity"`
+	GossipKeyFile string    `yaml:"gossip_key_file"`
+}
+
+// MemberTLS is mutual TLS between members, with one certificate for both directions. Without CertFile it
+// is plaintext.
+type MemberTLS struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	CAFile   string `yaml:"ca_file"`
+}
+
 // Store configures the last known good.
 type Store struct {
 	Path     string        `yaml:"path"`
@@ -293,6 +314,7 @@ func Default() Config {
 			Keepalive:            ClientKeepalive{Time: 6 * time.Minute, Timeout: 10 * time.Second},
 		},
 		Aggregation: Aggregation{Unmatched: UnmatchedReject, MaxRekeyed: "50%"},
+		Cluster:     Cluster{Address: "0.0.0.0:15020", Gossip: "0.0.0.0:7946", Join: []string{}},
 		Store:       Store{Interval: 5 * time.Second, MaxBytes: 10 << 30},
 		Admin:       Admin{Address: "127.0.0.1:19000"},
 		Metrics:     Metrics{Prefix: "xdsrelay"},

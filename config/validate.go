@@ -25,6 +25,7 @@ func (c *Config) validate() Faults {
 	v.downstream()
 	v.upstream()
 	v.aggregation()
+	v.cluster()
 	v.operators()
 	return v.faults
 }
@@ -248,6 +249,42 @@ func CheckRules(key string, rules []Rule, places *Places) Faults {
 	return faults
 }
 
+// cluster checks the cluster, if there is one.
+func (v *checks) cluster() {
+	c := &v.Cluster
+	if c.Name == "" {
+		return
+	}
+	v.listen("cluster.address", c.Address)
+	v.listen("cluster.gossip", c.Gossip)
+	if _, err := netip.ParseAddrPort(c.Gossip); err != nil {
+		v.fault("cluster.gossip", "must be an IP address with a port, but is %q", c.Gossip)
+	}
+	if _, err := netip.ParseAddr(c.Advertise); c.Advertise != "" && err != nil {
+		v.fault("cluster.advertise", "must be an IP address, but is %q", c.Advertise)
+	}
+	for i, address := range c.Join {
+		v.listen(fmt.Sprintf("cluster.join[%d]", i), address)
+	}
+	if v.Upstream.Node == "" {
+		v.fault("upstream.node", "must not be empty in a cluster, because the first client's node would change with the owner; write node to send that of the first client")
+	}
+	v.serverTLS("cluster.tls", c.TLS.CertFile, c.TLS.KeyFile)
+	if t := c.TLS; t != (MemberTLS{}) {
+		if t.CertFile == "" || t.CAFile == "" {
+			v.fault("cluster.tls", "needs cert_file, key_file and ca_file: members prove themselves to each other")
+		}
+		if c.Identity == "" {
+			v.fault("cluster.identity", "is missing: it says which certificates are those of members")
+		}
+	} else if !Loopback(c.Address) {
+		v.fault("cluster.address", "%s is not a loopback address; set cluster.tls", c.Address)
+	}
+	if c.GossipKeyFile == "" && !Loopback(c.Gossip) {
+		v.fault("cluster.gossip", "%s is not a loopback address; set cluster.gossip_key_file", c.Gossip)
+	}
+}
+
 var metricName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 // operators checks store, admin, metrics, tracing and log.
@@ -316,6 +353,10 @@ func (v *checks) distinct() {
 	use("downstream.rest_address", v.Downstream.RESTAddress)
 	use("admin.address", v.Admin.Address)
 	use("admin.grpc_address", v.Admin.GRPCAddress)
+	if v.Cluster.Name != "" {
+		use("cluster.address", v.Cluster.Address)
+		use("cluster.gossip", v.Cluster.Gossip)
+	}
 }
 
 // overlap reports whether listening on both hosts with one port fails. An empty host, 0.0.0.0 and

@@ -154,6 +154,22 @@ tracing: {otlp_endpoint: collector}
 			`5:27: metrics.statsd_address: must be host:port, but is "statsd"`,
 			`6:26: tracing.otlp_endpoint: must be the URL of a collector for OTLP over HTTP, such as http://collector:4318, but is "collector"`,
 		}},
+		"no cluster": {origin + "cluster: {gossip: nowhere}\n", nil},
+		"a cluster": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
+			`cluster: {name: c, address: "127.0.0.1:15020", gossip: "127.0.0.1:7946", join: ["relay-peers:7946"]}` + "\n", nil},
+		"a cluster without TLS, keys and node": {origin + "cluster: {name: c}\n", []string{
+			"2:3: upstream.node: must not be empty in a cluster, because the first client's node would change with the owner; write node to send that of the first client",
+			"3:10: cluster.address: 0.0.0.0:15020 is not a loopback address; set cluster.tls",
+			"3:10: cluster.gossip: 0.0.0.0:7946 is not a loopback address; set cluster.gossip_key_file",
+		}},
+		"a cluster with faults": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
+			`cluster: {name: c, gossip: "localhost:7946", advertise: here, join: [peers], gossip_key_file: k, tls: {cert_file: c, key_file: k}}` + "\n", []string{
+			"2:10: cluster.identity: is missing: it says which certificates are those of members",
+			`2:28: cluster.gossip: must be an IP address with a port, but is "localhost:7946"`,
+			`2:57: cluster.advertise: must be an IP address, but is "here"`,
+			`2:70: cluster.join[0]: must be host:port, but is "peers"`,
+			"2:103: cluster.tls: needs cert_file, key_file and ca_file: members prove themselves to each other",
+		}},
 		"a collector over gRPC": {origin + "tracing: {otlp_endpoint: \"collector:4317\"}\n",
 			[]string{`3:26: tracing.otlp_endpoint: must be the URL of a collector for OTLP over HTTP, such as http://collector:4318, but is "collector:4317"`}},
 		"a collector over TLS":     {origin + "tracing: {otlp_endpoint: \"https://collector\"}\n", nil},

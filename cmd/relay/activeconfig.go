@@ -99,6 +99,9 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 		next.rules.CountErrors(r.metrics.RuleErrors)
 	}
 	r.active.Store(next)
+	if r.member != nil {
+		r.member.cluster.SetCompat(r.member.compat())
+	}
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))
 	var admits []string

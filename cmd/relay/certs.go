@@ -43,5 +43,8 @@ func certificates(cfg *config.Config) (out []certificate) {
 				tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}})
 		}
 	}
+	if cfg.Cluster.Name != "" {
+		out = append(out, certificate{"cluster.tls", memberFiles(cfg.Cluster.TLS)})
+	}
 	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}})
 }

@@ -20,6 +20,8 @@ type compiled struct {
 	// identities are in the order of config.Downstream.Listen; nil where a listener has no identity
 	// rule.
 	identities []*expr.Predicate
+	// memberIdentity says which certificates are those of members; nil: there is no cluster, or no TLS.
+	memberIdentity *expr.Predicate
 }
 
 // compileConfig compiles rules and expressions, and reads the certificates. It returns all faults
@@ -51,6 +53,13 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 			}
 		}
 		c.identities = append(c.identities, p)
+	}
+	if rule := cfg.Cluster.Identity; rule != "" {
+		if c.memberIdentity, err = expr.NewIdentity(rule); err != nil {
+			faults = append(faults, aggregator.ExprFaults(cfg.Places, "cluster.identity", err)...)
+		} else if len(c.memberIdentity.Proven()) == 0 {
+			faults = append(faults, cfg.Places.Fault("cluster.identity", "uses neither peer.uri_sans, peer.dns_sans nor peer.subject: every certificate of the CA would be a member's"))
+		}
 	}
 	if err := faults.Err(); err != nil {
 		return nil, err

@@ -43,6 +43,7 @@ type relay struct {
 	origins   *upstream.Client
 	store     *store.Store // nil: nothing is kept
 	registry  *orchestrator.Registry
+	member    *member // nil: the relay is in no cluster
 	fanout    *fanout.Server
 	grpc      *grpc.Server
 	health    *health.Server
@@ -84,7 +85,12 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.tracer = tracing.New(tracing.Options{
 		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.metrics,
 	})
-	if r.origins, err = newUpstream(cfg, r.metrics, r.tracer, log); err != nil {
+	if cfg.Cluster.Name != "" {
+		if r.member, err = r.newMember(first); err != nil {
+			return nil, err
+		}
+	}
+	if r.origins, err = r.newUpstream(); err != nil {
 		return nil, err
 	}
 	if r.store, err = newStore(cfg, r.metrics, log); err != nil {
@@ -131,12 +137,15 @@ func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*stor
 	return s, nil
 }
 
-func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, log *slog.Logger) (*upstream.Client, error) {
-	u := &cfg.Upstream
+func (r *relay) newUpstream() (*upstream.Client, error) {
+	u := &r.cfg.Upstream
 	o := upstream.Options{
 		FirstAnswerTimeout: u.FirstAnswerTimeout, SetNodeOnFirstMessageOnly: u.SetNodeOnFirstMessageOnly,
 		Backoff: timing.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
-		Metrics: m, Tracer: t, Log: log,
+		Metrics: r.metrics, Tracer: r.tracer, Log: r.log,
+	}
+	if r.member != nil {
+		o.Order = r.member.table.Order
 	}
 	variant := xds.Delta
 	if u.Variant == config.VariantSotW {
@@ -166,6 +175,9 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	if node != nil {
 		o.Node = nodeOf(node)
 	}
+	if r.member != nil {
+		o.Owns = r.member.table.Owns
+	}
 	if r.store != nil {
 		o.Store = r.store
 	}
@@ -180,6 +192,9 @@ func (r *relay) listen() (err error) {
 				err = errors.Join(err, e.Close())
 			}
 		}
+		if err != nil && r.member != nil && r.member.listener != nil {
+			err = errors.Join(err, r.member.listener.Close())
+		}
 		for _, l := range []net.Listener{r.restListener, r.adminListener} {
 			if err != nil && l != nil {
 				err = errors.Join(err, l.Close())
@@ -188,6 +203,11 @@ func (r *relay) listen() (err error) {
 	}()
 	for _, e := range r.listeners {
 		if err := e.open(r.fanout); err != nil {
+			return err
+		}
+	}
+	if r.member != nil {
+		if err := r.member.open(r); err != nil {
 			return err
 		}
 	}
@@ -228,6 +248,15 @@ func (r *relay) run(ctx, abort context.Context) error {
 	select { // before this the registry would refuse clients
 	case <-r.registry.Running():
 	case <-gctx.Done():
+	}
+	if r.member != nil {
+		r.member.run(gctx, g, r)
+		select { // so that the first clients' keys are asked for at their owners
+		case <-r.member.cluster.Joined():
+		case <-ctx.Done():
+		case <-gctx.Done():
+		}
+		r.member.cluster.SetReady(true)
 	}
 	if r.restListener != nil {
 		g.Go(func() error { return r.serveREST(gctx) })
@@ -284,6 +313,10 @@ func (r *relay) drain(abort context.Context) {
 	r.admin.SetReady(false)
 	r.metrics.Ready.Set(0)
 	r.health.Shutdown()
+	if r.member != nil {
+		r.member.cluster.SetDraining(true)
+		defer r.member.drain(abort)
+	}
 	began := time.Now()
 	// It closes the listeners and sends GOAWAY at once. So a client whose stream ends opens the
 	// next one at another replica.

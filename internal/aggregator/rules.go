@@ -151,6 +151,10 @@ func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
 // SameFile reports whether both have the same text of a rules file, or both have none.
 func (r *Rules) SameFile(o *Rules) bool { return bytes.Equal(r.text, o.text) }
 
+// FileText is the text of aggregation.file; nil: the rules are in the configuration. The caller must not
+// change it.
+func (r *Rules) FileText() []byte { return r.text }
+
 // parse compiles a rules file of either kind.
 func parse(file string, src []byte) (ruleset, error) {
 	var doc yaml.Node

@@ -248,7 +248,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 		before(s.Until)
 	}
 	if !g.idleFrom.IsZero() {
-		before(g.idleFrom.Add(g.settings().IdleTTL))
+		before(g.idleFrom.Add(g.idleTTL()))
 	}
 	return next.Sub(now)
 }
@@ -360,7 +360,15 @@ func (g *Group) idle(now time.Time) bool {
 	case g.idleFrom.IsZero():
 		g.idleFrom = now
 	}
-	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
+	return !now.Before(g.idleFrom.Add(g.idleTTL()))
+}
+
+// idleTTL is how long the key is kept without subscribers.
+func (g *Group) idleTTL() time.Duration {
+	if owns := g.opts.Owns; owns != nil && !owns(g.key) {
+		return g.settings().Linger // its owner keeps it
+	}
+	return g.settings().IdleTTL
 }
 
 // publishCounts publishes the Status if it changed.

@@ -26,6 +26,10 @@ type Options struct {
 	// means the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
 
+	// Owns reports whether this relay owns a key in its cluster. A key without clients that it does not
+	// own is kept for Linger only. Nil: it owns all keys.
+	Owns func(xds.Key) bool
+
 	// FirstAnswerTimeout is how long a key waits for an open upstream stream before its
 	// clients are refused if nothing is held (P53); 0: until an attempt has failed.
 	FirstAnswerTimeout time.Duration

@@ -14,7 +14,7 @@ import (
 // Cluster is a cluster.Cluster.
 type Cluster interface {
 	// Candidates returns the members that may own a key, the best first.
-	Candidates(key xds.Key) []cluster.Member
+	Candidates(key xds.Key) []*cluster.Member
 	// Changed is closed at the next change of what Candidates returns.
 	Changed() <-chan struct{}
 	// Members returns all members that are known.
@@ -82,7 +82,7 @@ func (t *Table) Origins(key xds.Key) (order []*upstream.Origin, changed <-chan s
 	var members []*upstream.Origin
 	t.mu.Lock()
 	for i := range best {
-		if o := t.members[idOf(&best[i])]; o != nil {
+		if o := t.members[idOf(best[i])]; o != nil {
 			members = append(members, o)
 		}
 	}
@@ -102,10 +102,10 @@ func (t *Table) announce() {
 }
 
 // Owner returns the member that owns a key; false: this relay is no member with others yet.
-func (t *Table) Owner(key xds.Key) (cluster.Member, bool) {
+func (t *Table) Owner(key xds.Key) (*cluster.Member, bool) {
 	best := t.opts.Cluster.Candidates(key)
 	if len(best) == 0 {
-		return cluster.Member{}, false
+		return nil, false
 	}
 	return best[0], true
 }

@@ -25,9 +25,9 @@ type fakeCluster struct {
 	changed chan struct{}
 }
 
-func (c *fakeCluster) Candidates(xds.Key) (out []cluster.Member) {
-	for _, m := range c.members {
-		if m.State == telemetry.MemberAlive {
+func (c *fakeCluster) Candidates(xds.Key) (out []*cluster.Member) {
+	for i := range c.members {
+		if m := &c.members[i]; m.State == telemetry.MemberAlive {
 			out = append(out, m)
 		}
 	}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/cluster"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/ownership"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
+)
+
+// member is the relay as a member of a cluster: what it knows of the others, and the server for them.
+type member struct {
+	relay   *relay
+	cluster *cluster.Cluster
+	table   *ownership.Table
+	certs   *tlsfiles.Source // nil: plaintext
+
+	server   *fanout.Server
+	grpc     *grpc.Server
+	listener net.Listener // nil until it is open
+}
+
+// newMember makes a member without its server, which needs the registry.
+func (r *relay) newMember(c *activeConfig) (*member, error) {
+	conf := &r.cfg.Cluster
+	m := &member{relay: r}
+	var creds credentials.TransportCredentials = insecure.NewCredentials()
+	if conf.TLS.CertFile != "" {
+		var err error
+		if m.certs, err = tlsfiles.Open(memberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", Metrics: r.metrics, Log: r.log}); err != nil {
+			return nil, fmt.Errorf("cluster.tls: %w", err)
+		}
+		creds = memberCredentials{credentials.NewTLS(m.certs.Client("")), m.certs, c.memberIdentity}
+	}
+	var err error
+	m.cluster, err = cluster.New(cluster.Options{
+		Name: r.cfg.Name, Version: build().Version, Label: conf.Name, Address: conf.Address, Gossip: netip.MustParseAddrPort(conf.Gossip),
+		Advertise: conf.Advertise, Join: conf.Join, KeyFile: conf.GossipKeyFile, Metrics: r.metrics, Log: r.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	m.cluster.SetCompat(m.compat())
+	m.table = ownership.New(ownership.Options{
+		Cluster: m.cluster, Compat: m.compat, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
+	})
+	return m, nil
+}
+
+// memberProtocol is the version of what members say to each other, which is part of compat.
+const memberProtocol = 1
+
+// compat is a hash of what members have to have in common: what gives a node its key, and what is asked
+// for at origins. Their addresses may differ by zone.
+func (m *member) compat() string {
+	active := m.relay.active.Load()
+	c := active.cfg
+	var origins []string
+	for _, o := range c.Upstream.Origins {
+		origins = append(origins, o.Name)
+	}
+	text, err := json.Marshal([]any{
+		memberProtocol, c.Aggregation.Rules, active.rules.FileText(), c.Aggregation.Unmatched,
+		m.relay.cfg.Upstream.Node, m.relay.cfg.Upstream.Variant, m.relay.cfg.Downstream.Versions, origins,
+	})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// open makes the server for members and opens its listener. It has no limits and no connection age:
+// members are as trusted as the relay itself.
+func (m *member) open(r *relay) error {
+	metrics, err := telemetry.New(telemetry.Options{Prefix: r.cfg.Metrics.Prefix}) // those of clients do not count members
+	if err != nil {
+		return err
+	}
+	d := &r.cfg.Downstream
+	m.server = fanout.NewServer(fanout.Options{
+		Settings: fanout.Settings{AckTimeout: d.AckTimeout}, Joiner: m.table.Joiner(r.registry), Metrics: metrics, Log: r.log, Replica: r.cfg.Name,
+		SendTimeout: d.SendTimeout, OriginVersions: d.Versions == config.VersionsOrigin, RelayKey: m.table.RelayKey,
+	})
+	m.grpc = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
+	m.server.Register(m.grpc)
+	policy := &listener.Policy{Key: "cluster", Secrets: config.SecretsDeny}
+	if m.certs != nil {
+		policy.TLS, policy.Verify = m.certs.Server("h2"), m.certs.VerifyClient
+		policy.Identity, policy.Secrets = r.active.Load().memberIdentity, config.SecretsMTLS
+	}
+	l, err := net.Listen("tcp", r.cfg.Cluster.Address)
+	if err != nil {
+		return fmt.Errorf("cluster.address: %w", err)
+	}
+	m.listener = m.server.Listen(l, policy)
+	return nil
+}
+
+// run starts the member's parts in g.
+func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
+	g.Go(func() error { return m.cluster.Run(ctx) })
+	g.Go(func() error { return m.table.Run(ctx, r.origins, r.log) })
+	g.Go(func() error { return m.server.Run(ctx) })
+	if m.certs != nil {
+		g.Go(func() error { return m.certs.Run(ctx) })
+	}
+	g.Go(func() error {
+		ended := make(chan error, 1)
+		go func() { ended <- m.grpc.Serve(m.listener) }()
+		select {
+		case err := <-ended:
+			return ignoreStopped(err, "cluster.address")
+		case <-ctx.Done():
+			m.grpc.Stop()
+			return nil
+		}
+	})
+}
+
+// drain ends the streams of other members, after those of clients.
+func (m *member) drain(abort context.Context) {
+	go m.grpc.GracefulStop() // it ends with Stop, in run
+	m.server.Drain(abort, 0)
+}
+
+func memberFiles(t config.MemberTLS) tlsfiles.Files {
+	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile}
+}
+
+// memberCredentials connect to a member, whose certificate the CA and cluster.identity have to accept.
+// Its address does not count: members come and go.
+type memberCredentials struct {
+	credentials.TransportCredentials // for what does not depend on the files
+	certs                            *tlsfiles.Source
+	identity                         *expr.Predicate
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c memberCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	t := c.certs.Client("")
+	roots := t.RootCAs
+	t.InsecureSkipVerify = true // VerifyConnection verifies, without the host
+	t.VerifyConnection = func(s tls.ConnectionState) error {
+		o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+		for _, i := range s.PeerCertificates[1:] {
+			o.Intermediates.AddCert(i)
+		}
+		var err error
+		if s.VerifiedChains, err = s.PeerCertificates[0].Verify(o); err != nil {
+			return err
+		}
+		peer := new(listener.Policy).Caller(conn.RemoteAddr().String(), &s).Peer
+		switch ok, err := c.identity.Eval(expr.Input{Peer: peer}); {
+		case err != nil:
+			return fmt.Errorf("cluster.identity: %w", err)
+		case !ok:
+			return errors.New("cluster.identity is false for the certificate of the member")
+		}
+		return nil
+	}
+	return credentials.NewTLS(t).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c memberCredentials) Clone() credentials.TransportCredentials {
+	c.TransportCredentials = c.TransportCredentials.Clone()
+	return c
+}
