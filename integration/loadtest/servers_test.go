@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ const serverVariable = "LOADTEST_SERVER"
 type prepare func(n int) (push func())
 
 // TestServer serves until the process gets SIGTERM. It is no test, but a process of one. It has the
-// paths of the relay's admin API that the load test reads, and two more: /prepare and /push.
+// paths of the relay's admin API that the load test reads, and more: /prepare, /push and /free.
 func TestServer(t *testing.T) {
 	text := os.Getenv(serverVariable)
 	if text == "" {
@@ -109,6 +110,7 @@ func TestServer(t *testing.T) {
 		push = next(n)
 	})
 	http.HandleFunc("/push", func(http.ResponseWriter, *http.Request) { push() })
+	http.HandleFunc("/free", func(http.ResponseWriter, *http.Request) { debug.FreeOSMemory() })
 	go func() { t.Error(http.ListenAndServe(s.Admin, nil)) }() // nil: where net/http/pprof has its paths
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
