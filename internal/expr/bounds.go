@@ -3,6 +3,7 @@ package expr
 import (
 	"strings"
 
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -132,11 +133,18 @@ func tooLong(function string, size int) ref.Val {
 }
 
 // callCosts charges the calls that read whole lists, maps and messages by all that is in them. CEL would
-// charge the length of the outermost list, or of the format string.
+// charge the length of the outermost list, or of the format string. For an in whose right side has a type
+// only at run time, as metadata has, it would charge nothing.
 type callCosts struct{}
 
 // CallCost implements interpreter.ActualCostEstimator.
-func (callCosts) CallCost(_, overload string, args []ref.Val, result ref.Val) *uint64 {
+func (callCosts) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	if function == operators.In {
+		if list, ok := args[1].(traits.Lister); ok {
+			cost := uint64(list.Size().(types.Int))
+			return &cost
+		}
+	}
 	switch overload {
 	case overloads.Equals, overloads.NotEquals, overloads.ExtFormatString:
 		cost := weight(result) / 10

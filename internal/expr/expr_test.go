@@ -236,6 +236,7 @@ func TestLargeNodes(t *testing.T) {
 		{`string(node.metadata.list.exists(x, [node] != [node]))`, "cost limit"},
 		{`string(node.metadata.list.exists(x, x == node.metadata.none))`, "cost limit"},
 		{`string(node.metadata.list.exists(x, node.id.contains(node.cluster)))`, "cost limit"},
+		{`string(node.metadata.list.exists(x, "y" in node.metadata.list))`, "cost limit"},
 		{`string(node.metadata.list.map(x, Node{id: x, metadata: node.metadata}).size())`, "cost limit"},
 	} {
 		p, err := NewKey(c.text)
