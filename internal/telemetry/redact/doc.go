@@ -12,6 +12,8 @@
 //   - the content of a pair whose name is that of a secret, such as a header, a cookie, or an input
 //     of the matcher API and what it is compared with;
 //   - the same in a string that is JSON;
+//   - in other strings, such as Lua and YAML, a quoted literal behind the name of a secret, and the
+//     rest of a line that begins with such a name;
 //   - the keys in a JWT provider's local_jwks;
 //   - what Text hides.
 //
@@ -23,8 +25,8 @@
 //
 // In text (Text): PEM blocks, the content of inline_string and inline_bytes, basic and bearer
 // credentials, JSON web tokens, userinfo in URLs, and query parameters of URLs if their name is that
-// of a secret. Text knows these by their form. It does not look for words such as "password" in prose, so a client's message that quotes a password in
-// another form shows it.
+// of a secret. Text knows these by their form. It does not look for words such as "password" in prose,
+// so a client's message that quotes a password in another form shows it.
 //
 // # Concurrency
 //

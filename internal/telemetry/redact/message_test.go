@@ -140,6 +140,9 @@ func contexts(t testing.TB) map[string]proto.Message {
 		"JSON in a StringValue":        pack(t, wrapperspb.String(`{"zone": "shown", "deep": [{"signing_key": "`+marker+`"}]}`)),
 		"JSON in JSON":                 pack(t, wrapperspb.String(`{"zone": "shown", "deep": "{\"name\": \"x-api-key\", \"value\": \"`+marker+`\"}"}`)),
 		"JSON in bytes":                &luav3.LuaPerRoute{Override: &luav3.LuaPerRoute_SourceCode{SourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte(`[1, {"pwd": "` + marker + `"}]`)}}}, FilterContext: object(t, map[string]any{"x": "shown"})},
+		"literals in a program":        &luav3.Lua{DefaultSourceCode: inlined("-- shown\nlocal api_key = '" + marker + "'\nhandle:headers():add(\"authorization\", \"a\\\"" + marker + "\")\nt[\"x-api-key\"] = \"" + marker + "\"\nif handle:headers():get(\"cookie\") ~= '" + marker + "' then end")},
+		"YAML in a StringValue":        pack(t, wrapperspb.String("zone: shown\nclient_secret: "+marker+"\nlist:\n  - password: \""+marker+"\"\n")),
+		"lines of NAME=value":          pack(t, wrapperspb.String("ZONE=shown\nDB_PASS="+marker)),
 		"a matched header in a struct": object(t, map[string]any{"zone": "shown", "headers": []any{map[string]any{"name": "authorization", "string_match": map[string]any{"exact": marker}}}}),
 		"Basic credentials":            object(t, map[string]any{"zone": "shown", "x": "Basic dXNlcjp" + marker}),
 		"a pair under a secret's name": object(t, map[string]any{"zone": "shown", "credentials": map[string]any{"key": marker}}),
@@ -211,6 +214,15 @@ func TestMessageLeavesTheRest(t *testing.T) {
 		TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(t, &tlsv3.UpstreamTlsContext{Sni: "a.test"})}}}
 	if out := Message(c); !proto.Equal(out, c) {
 		t.Errorf("%v became %v", c, out)
+	}
+	for _, said := range []string{
+		"local zone = \"a\"\nhandle:headers():add(\"x-zone\", 'b')\nlocal token = handle:headers():get(\"authorization\")",
+		"zone: a\ntls_secret_name: \"b\"\ntoken_endpoint: https://sts.test/token\n",
+		`{"a": "cookie", "zone": "b"}`,
+	} {
+		if m := wrapperspb.String(said); !proto.Equal(Message(m), m) {
+			t.Errorf("%s became %v", said, Message(m))
+		}
 	}
 	if Message((*clusterv3.Cluster)(nil)) == nil || Any(nil) != nil {
 		t.Error("nothing became something else")

@@ -8,12 +8,12 @@ const Hidden = "[redacted]"
 // words mark a name as that of a secret, if the name contains one of them without separators.
 var words = []string{
 	"password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "authorization", "cookie", "connectionstring",
-	"apikey", "accesskey", "privatekey", "signingkey", "encryptionkey", "hmackey", "subscriptionkey", "jsonkey", "sharedkey",
+	"apikey", "accesskey", "privatekey", "signingkey", "encryptionkey", "hmackey", "subscriptionkey", "jsonkey", "sharedkey", "authkey", "accountkey",
 }
 
 // lastWords mark a name as that of a secret, if it ends with one of them behind a separator, or is
 // one: other words contain them.
-var lastWords = map[string]bool{"pass": true, "psk": true}
+var lastWords = map[string]bool{"pass": true, "psk": true, "sig": true, "signature": true}
 
 // places are endings of names whose value is only a secret's place, name or kind.
 var places = []string{"name", "names", "file", "filename", "path", "endpoint", "url", "uri", "type", "header", "config", "source", "prefix"}

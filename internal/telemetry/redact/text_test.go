@@ -35,6 +35,8 @@ var secretForms = []string{
 	"https://user:a@" + marker + "@host.test/",
 	"https://host.test/x?zone=a&api_key=" + marker + "&b=c#d",
 	`{"path":"/x?zone=a\u0026psk=` + marker + `"}`,
+	"https://bucket.test/a.wasm?X-Amz-Date=1&X-Amz-Signature=" + marker,
+	"https://account.test/a.wasm?sv=1&sig=" + marker,
 }
 
 func TestTextHidesSecrets(t *testing.T) {
@@ -88,7 +90,7 @@ func TestTextLeavesTheRest(t *testing.T) {
 }
 
 func TestSuspicious(t *testing.T) {
-	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "awsSecretAccessKey", "json_key", "SharedKey", "DB_PASS", "pass", "wifi.psk", "PSK"} {
+	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "awsSecretAccessKey", "json_key", "SharedKey", "DB_PASS", "pass", "wifi.psk", "PSK", "X-Auth-Key", "AccountKey", "X-Amz-Signature"} {
 		if !Suspicious(name) {
 			t.Errorf("%s is not", name)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ func (h *hider) json(name string, v any, nested int) any {
 // maxNested bounds how deep JSON is looked at in strings of JSON.
 const maxNested = 4
 
-// text is Text for a whole value, which may be JSON.
+// text is Text for a whole value, which may be JSON, or a program or YAML with literals.
 func (h *hider) text(s string, nested int) string {
 	if t := strings.TrimSpace(s); nested < maxNested && t != "" && (t[0] == '{' || t[0] == '[') {
 		var v any
@@ -54,9 +55,43 @@ func (h *hider) text(s string, nested int) string {
 					s = string(b)
 				}
 			}
+			return Text(s)
 		}
 	}
-	return Text(s)
+	return Text(h.namedValues(s))
+}
+
+// namedValue matches a name and its value: a quoted literal behind the name, as in api_key = "a",
+// add("authorization", "a") or get("cookie") ~= "a", or the rest of a line that begins with the name, as
+// in YAML.
+var namedValue = regexp.MustCompile(`(?m)([\w.-]+)["'\])]*[ \t]*(?:[:,]|[=~!]?=)[ \t]*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|` +
+	`^[ \t-]*([\w.-]+)(?::[ \t]+|=)([^\s"'|>].*)$`)
+
+// namedValues hides the values in s that have the name of a secret.
+func (h *hider) namedValues(s string) string {
+	if !strings.ContainsAny(s, `"'=`) && !strings.Contains(s, ": ") {
+		return s
+	}
+	var out strings.Builder
+	end := 0
+	for _, at := range namedValue.FindAllStringSubmatchIndex(s, -1) {
+		name, value := at[2:4], at[4:6]
+		if at[2] < 0 {
+			name, value = at[6:8], at[8:10]
+		}
+		if !Suspicious(s[name[0]:name[1]]) {
+			continue
+		}
+		literal := s[value[0]:value[1]]
+		quote := literal[:1]
+		if at[2] < 0 {
+			quote = ""
+		}
+		h.remember(literal[len(quote) : len(literal)-len(quote)])
+		out.WriteString(s[end:value[0]] + quote + Hidden + quote)
+		end = value[1]
+	}
+	return out.String() + s[end:]
 }
 
 // all hides any value except true, false and nil.
