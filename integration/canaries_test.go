@@ -78,7 +78,7 @@ var filters = map[string]string{
 	"jwt": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication", "providers": {"idp": {
 		"issuer": "idp", "local_jwks": {"inline_string": "{\"keys\": [{\"kty\": \"oct\", \"k\": \"$\"}]}"}}}}`,
 	"lua": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua",
-		"default_source_code": {"inline_string": "h:headers():add('authorization', 'Bearer $')"}}`,
+		"default_source_code": {"inline_string": "local api_key = '$'\nh:headers():add('authorization', 'Bearer $')\nh:headers():add('x-api-key', '$')"}}`,
 	"metadata": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config", "metadata": [{"metadata_namespace": "x", "value": {` + entries + `}}]}`,
 	"rbac": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC", "rules": {"policies": {"p": {
 			"permissions": [{"header": {"name": "x-api-key", "string_match": {"exact": "$"}}}],
@@ -95,6 +95,9 @@ var filters = map[string]string{
 		{"object_key": "api_key", "format_string": {"text_format_source": {"inline_bytes": "Q2FuYXJ5N3hyYXc="}}}]}`,
 	"struct": `{"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/acme.Filter",
 		"value": {"token": {"a": "$", "b": ["$"]}, "headers": [{"name": "authorization", "value": "$"}], ` + entries + `}}`,
+	"wasm-yaml": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", "config": {"name": "plugin",
+		"configuration": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "zone: a\noidc:\n  client_secret: $\n  cookie: \"$\"\n"},
+		"vm_config": {"code": {"remote": {"http_uri": {"uri": "https://bucket.example/a.wasm?X-Amz-Signature=$", "cluster": "s3", "timeout": "1s"}, "sha256": "00"}}}}}`,
 	"wasm": `{"@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", "config": {"name": "plugin",
 		"configuration": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "{\"zone\": \"a\", \"deep\": {\"api_key\": \"$\", \"header\": \"Basic $\"}}"},
 		"vm_config": {"environment_variables": {"key_values": {"API_KEY": "$", "DB_PASSWORD": "$"}}}}}`,
