@@ -15,8 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/cluster"
@@ -104,6 +108,8 @@ func (m *member) open(r *relay) error {
 	})
 	m.grpc = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
 	m.server.Register(m.grpc)
+	m.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: "xdsrelay.Member", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Seed", Handler: m.seed}}}, m)
 	policy := &listener.Policy{Key: "cluster", Secrets: config.SecretsDeny}
 	if m.certs != nil {
 		policy.TLS, policy.Verify = m.certs.Server("h2"), m.certs.VerifyClient
@@ -114,6 +120,56 @@ func (m *member) open(r *relay) error {
 		return fmt.Errorf("cluster.address: %w", err)
 	}
 	m.listener = m.server.Listen(l, policy)
+	return nil
+}
+
+// seed answers another member with what is held of a key.
+func (m *member) seed(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	var of wrapperspb.StringValue
+	if err := decode(&of); err != nil {
+		return nil, err
+	}
+	if err := m.admit(ctx); err != nil {
+		return nil, err
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	key, refused := m.table.RelayKey(md)
+	if refused != nil {
+		return nil, refused
+	}
+	seed, err := ownership.Seed(key, m.relay.registry.Seed(key), time.Now())
+	switch {
+	case err != nil:
+		return nil, status.Error(codes.Internal, err.Error())
+	case len(seed) == 0:
+		return nil, status.Errorf(codes.NotFound, "nothing is held of key %s", key)
+	}
+	return wrapperspb.Bytes(seed), nil
+}
+
+// admit returns an error unless the caller of a unary method is a member.
+func (m *member) admit(ctx context.Context) error {
+	if m.certs == nil {
+		return nil
+	}
+	_, caller, ok := listener.Of(ctx)
+	if !ok {
+		return status.Error(codes.Internal, "call: the server was not made with ServerOptions")
+	}
+	if err := isMember(m.relay.active.Load().memberIdentity, caller.Peer); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	return nil
+}
+
+// isMember returns an error unless cluster.identity holds for the names of a verified certificate.
+func isMember(identity *expr.Predicate, peer expr.Peer) error {
+	switch ok, err := identity.Eval(expr.Input{Peer: peer}); {
+	case err != nil:
+		return fmt.Errorf("cluster.identity: %w", err)
+	case !ok:
+		return errors.New("cluster.identity: the rule is false for the certificate of the other member")
+	}
 	return nil
 }
 
@@ -170,14 +226,7 @@ func (c memberCredentials) ClientHandshake(ctx context.Context, authority string
 		if s.VerifiedChains, err = s.PeerCertificates[0].Verify(o); err != nil {
 			return err
 		}
-		peer := new(listener.Policy).Caller(conn.RemoteAddr().String(), &s).Peer
-		switch ok, err := c.identity.Eval(expr.Input{Peer: peer}); {
-		case err != nil:
-			return fmt.Errorf("cluster.identity: %w", err)
-		case !ok:
-			return errors.New("cluster.identity is false for the certificate of the member")
-		}
-		return nil
+		return isMember(c.identity, new(listener.Policy).Caller(conn.RemoteAddr().String(), &s).Peer)
 	}
 	return credentials.NewTLS(t).ClientHandshake(ctx, authority, conn)
 }

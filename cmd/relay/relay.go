@@ -176,7 +176,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 		o.Node = nodeOf(node)
 	}
 	if r.member != nil {
-		o.Owns = r.member.table.Owns
+		o.Owns, o.Seeds = r.member.table.Owns, r.member.table.Seeds
 	}
 	if r.store != nil {
 		o.Store = r.store

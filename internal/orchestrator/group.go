@@ -59,6 +59,8 @@ type Group struct {
 	everAnswered atomic.Bool                       // the origin has answered a stream at some time
 	// loaded has what the store has of the key. The goroutine that reads the store sets it.
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
+	// seeds has what other members hold of the key. The goroutine that asks them sets it.
+	seeds atomic.Pointer[map[xds.TypeURL]*snapshot.Snapshot]
 	// routed counts the subscribers of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
@@ -89,6 +91,8 @@ type Group struct {
 	refusalLogged bool             // the log says that clients are refused, and they still are
 	toCheck       []*clientType    // subscribers with a new subscription since the last updateRefusals
 
+	seedsAsked         bool                          // the other members were asked for seeds
+	seeding            bool                          // and have not answered yet
 	loading            bool                          // the store is being read
 	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
 	serveStored        bool                          // serve the stored snapshots
@@ -202,6 +206,7 @@ const maxDrain = 64
 func (g *Group) step(now time.Time) (over bool) {
 	g.applySubscribers(now)
 	g.takeLoaded()
+	g.takeSeeds()
 	g.mergeSubscriptions(now)
 	g.advanceContent(now)
 	g.dropStored(now)

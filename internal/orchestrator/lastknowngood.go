@@ -169,13 +169,51 @@ func (g *Group) applyStored() {
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
+// askForSeeds asks other members for what they hold, once each time that the stored would be served.
+// Until they have answered, the stored is not served.
+func (g *Group) askForSeeds() {
+	switch {
+	case !g.serveStored:
+		g.seedsAsked = false
+	case !g.seedsAsked && g.opts.Seeds != nil:
+		g.seedsAsked, g.seeding = true, true
+		g.wg.Go(func() {
+			seeds := g.opts.Seeds(g.ctx, g.key)
+			g.seeds.Store(&seeds)
+			g.signal()
+		})
+	}
+}
+
+// takeSeeds takes over what other members hold and is younger than the stored.
+func (g *Group) takeSeeds() {
+	seeds := g.seeds.Swap(nil)
+	if seeds == nil {
+		return
+	}
+	g.seeding = false
+	for typ, s := range *seeds {
+		if have := g.stored[typ]; have != nil && !have.Snapshot.Received.Before(s.Received) {
+			continue
+		}
+		if g.stored == nil {
+			g.stored = make(map[xds.TypeURL]*store.Stored)
+		}
+		g.stored[typ] = &store.Stored{Snapshot: s}
+		if t := g.find(typ); t != nil {
+			t.content.SetStored(s)
+		}
+	}
+	g.applyStoredDue, g.reported = true, nil // as in takeLoaded
+}
+
 // dropStored forgets stored snapshots that must not be served any more. Either they are older than
 // store.max_age, or a client acknowledged the generation that replaced them in the store.
 func (g *Group) dropStored(now time.Time) {
 	for typ, s := range g.stored {
 		t := g.find(typ)
 		old := !s.Until.IsZero() && !now.Before(s.Until)
-		if !old && (t == nil || t.storeWriter.newest.Load() == nil) {
+		if !old && (t == nil || !t.replacesStored(g)) {
 			continue
 		}
 		delete(g.stored, typ)
@@ -183,6 +221,15 @@ func (g *Group) dropStored(now time.Time) {
 			t.content.SetStored(nil)
 		}
 	}
+}
+
+// replacesStored reports whether what is held replaces the stored snapshot of the type for good. Without
+// a store, that is a seed, which the origin's first response replaces.
+func (t *groupType) replacesStored(g *Group) bool {
+	if t.storeWriter == nil {
+		return g.responded()
+	}
+	return t.storeWriter.newest.Load() != nil
 }
 
 // countStale counts the types that are served from the store, and logs when none is left.

@@ -30,6 +30,10 @@ type Options struct {
 	// own is kept for Linger only. Nil: it owns all keys.
 	Owns func(xds.Key) bool
 
+	// Seeds returns what other members hold of a key. It is asked when the stored would be served (P66),
+	// and may block for a few seconds. Nil: there is no cluster.
+	Seeds func(context.Context, xds.Key) map[xds.TypeURL]*snapshot.Snapshot
+
 	// FirstAnswerTimeout is how long a key waits for an open upstream stream before its
 	// clients are refused if nothing is held (P53); 0: until an attempt has failed.
 	FirstAnswerTimeout time.Duration

@@ -8,6 +8,8 @@ import (
 
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // relays are the subscribers that are other relays of the cluster. The key's owner serves them what
@@ -109,4 +111,18 @@ func (g *Group) updateRelays(now time.Time) {
 			ct.client.End(r.refusal.Load())
 		}
 	}
+}
+
+// Seed returns what is held of a key, for another relay that reaches no origin. Any goroutine.
+func (r *Registry) Seed(key xds.Key) (out []*snapshot.Snapshot) {
+	g := r.Group(key)
+	if g == nil {
+		return nil
+	}
+	for _, t := range g.allTypes() {
+		if s := t.content.Newest(); s != nil && (s.Answered || s.Len() > 0) {
+			out = append(out, s)
+		}
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -139,5 +141,81 @@ func TestRelays_NamesWithoutAnAnswer(t *testing.T) {
 		equal(t, "a snapshot then", r.State().Snapshot(eds) != nil, true)
 		f.update(t, eds, false, "x=1")
 		equal(t, "x", r.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// A relay that holds nothing asks other members before it refuses its clients, once for each outage.
+// What an origin says then replaces the seed.
+func TestP66_Seeds(t *testing.T) {
+	for _, has := range []bool{true, false} {
+		asked := 0
+		edit := func(o *Options) {
+			o.Seeds = func(context.Context, xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+				asked++
+				time.Sleep(time.Second)
+				if !has {
+					return nil
+				}
+				b := snapshot.NewBuilder(xds.TypeOf(eds))
+				b.ApplyStored(snapshot.Update{Type: eds, Origin: "origin", Received: time.Now(), Changed: []*xds.Resource{resource(t, eds, "x", "seed")}})
+				s, _ := b.Snapshot(nil, 0)
+				return map[xds.TypeURL]*snapshot.Snapshot{eds: s}
+			}
+		}
+		bubble(t, edit, func(w *registryFixture) {
+			c := w.join("web", eds).want("x")
+			f := w.feed("web")
+			f.failed()
+			equal(t, "refused while members are asked", c.refusal() != nil, false)
+			time.Sleep(time.Second)
+			equal(t, "refused then", c.refusal() != nil, !has)
+			f.failed()
+			equal(t, "asked", asked, 1)
+			if !has {
+				return
+			}
+			equal(t, "x", c.sees(subscription("x"), "x"), "seed")
+			f.reached()
+			f.update(t, eds, false, "x=1")
+			equal(t, "x of the origin", c.sees(subscription("x"), "x"), "1")
+		})
+	}
+}
+
+// The younger of a seed and what is stored is served.
+func TestP66_SeedOrStored(t *testing.T) {
+	for what, c := range map[string]struct {
+		age  time.Duration
+		want string
+	}{"younger": {0, "seed"}, "older": {time.Hour, "stored"}} {
+		bubble(t, nil, func(w *registryFixture) {
+			g, typ := w.manual(eds)
+			made := func(value string, age time.Duration) *snapshot.Snapshot {
+				b := snapshot.NewBuilder(typ.Type)
+				b.ApplyStored(snapshot.Update{Type: eds, Received: time.Now().Add(-age), Changed: []*xds.Resource{resource(t, eds, "x", value)}})
+				s, _ := b.Snapshot(nil, 0)
+				return s
+			}
+			g.stored = map[xds.TypeURL]*store.Stored{eds: {Snapshot: made("stored", time.Minute)}}
+			typ.content.SetStored(g.stored[eds].Snapshot)
+			g.seeds.Store(&map[xds.TypeURL]*snapshot.Snapshot{eds: made("seed", c.age)})
+			g.takeSeeds()
+			equal(t, what, contentOf(typ.content.Stored().Resource("x")), c.want)
+		})
+	}
+}
+
+// A seed has what is held, and no other relay's members are asked for it.
+func TestP66_SeedForAnother(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		equal(t, "of an unknown key", len(w.reg.Seed(xds.NewKey("web"))), 0)
+		w.join("web", cds).want("*")
+		f := w.feed("web")
+		equal(t, "before an answer", len(w.reg.Seed(xds.NewKey("web"))), 0)
+		f.relayed(t, cds, "a", "1")
+		f.failed()
+		all := w.reg.Seed(xds.NewKey("web"))
+		equal(t, "types", len(all), 1)
+		equal(t, "a", contentOf(all[0].Resource("a")), "1")
 	})
 }

@@ -2,7 +2,10 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -25,13 +28,32 @@ const removeEvery = 10 * time.Second
 // domain has the members, which make the same versions from the content (P55, P61).
 const domain = "members"
 
+// member is a member as an origin, which runs until end is called.
+type member struct {
+	origin *upstream.Origin
+	end    context.CancelFunc
+}
+
 // Run keeps an origin for each member until ctx ends.
 func (t *Table) Run(ctx context.Context, client *upstream.Client, log *slog.Logger) error {
+	var running sync.WaitGroup
+	defer running.Wait()
 	tick := time.NewTicker(removeEvery)
 	defer tick.Stop()
+	start := func(o *upstream.Origin) *member {
+		ctx, end := context.WithCancel(ctx)
+		running.Go(func() {
+			if err := o.Run(ctx); err != nil {
+				log.Error("member is not used", "member", o.Name, "address", o.Address, "error", err)
+			}
+		})
+		return &member{o, end}
+	}
 	for changed := true; ; {
 		next := t.opts.Cluster.Changed()
-		t.update(client, log, changed)
+		if err := t.update(client, start, changed); err != nil {
+			log.Error("member is not used", "error", err)
+		}
 		select {
 		case <-next:
 			changed = true
@@ -43,38 +65,34 @@ func (t *Table) Run(ctx context.Context, client *upstream.Client, log *slog.Logg
 	}
 }
 
-// update adds the members that are new, and removes those that are gone. changed: the cluster did. A stream to a member that
-// gossip does not see any more goes on: only its end, or another order of the key, moves it.
-func (t *Table) update(client *upstream.Client, log *slog.Logger, changed bool) {
-	alive := make(map[memberID]*cluster.Member)
-	all := t.opts.Cluster.Members()
-	for i := range all {
-		if m := &all[i]; m.State == telemetry.MemberAlive && !m.Self {
-			alive[idOf(m)] = m
-		}
-	}
+// update adds the members that are new, and ends those that are gone. changed: the cluster did. A
+// stream to a member that gossip does not see any more goes on: only its end, or another order of the
+// key, moves it.
+func (t *Table) update(client *upstream.Client, start func(*upstream.Origin) *member, changed bool) (faults error) {
+	alive := make(map[memberID]bool)
 	t.mu.Lock()
-	known := make(map[memberID]*upstream.Origin, len(t.members))
-	for id, o := range t.members {
-		known[id] = o
-	}
+	known := maps.Clone(t.members)
 	t.mu.Unlock()
-	for id, m := range alive {
-		o := known[id]
-		if o == nil {
-			var err error
-			if o, err = client.AddMember(t.member(m)); err != nil {
-				log.Error("member is not used", "member", m.Name, "address", m.Address, "error", err)
+	for _, m := range t.opts.Cluster.Members() {
+		if m.State != telemetry.MemberAlive || m.Self {
+			continue
+		}
+		id := idOf(&m)
+		alive[id] = true
+		if known[id] == nil {
+			o, err := client.NewMember(t.options(&m))
+			if err != nil {
+				faults = errors.Join(faults, err)
 				continue
 			}
-			known[id] = o
+			known[id] = start(o)
 		}
-		o.SetDraining(m.Draining)
+		known[id].origin.SetDraining(m.Draining)
 	}
-	var gone []*upstream.Origin
-	for id, o := range known {
-		if alive[id] == nil && o.Streams() == 0 {
-			gone = append(gone, o)
+	var gone []*member
+	for id, m := range known {
+		if !alive[id] && m.origin.Streams() == 0 {
+			gone = append(gone, m)
 			delete(known, id)
 		}
 	}
@@ -84,21 +102,25 @@ func (t *Table) update(client *upstream.Client, log *slog.Logger, changed bool) 
 		t.announce()
 	}
 	t.mu.Unlock()
-	for _, o := range gone {
-		client.RemoveMember(o)
+	for _, m := range gone {
+		m.end()
 	}
+	return faults
 }
 
-// member describes a member as an origin.
-func (t *Table) member(m *cluster.Member) upstream.OriginOptions {
+// options describe a member as an origin.
+func (t *Table) options(m *cluster.Member) upstream.OriginOptions {
 	o := upstream.OriginOptions{
 		Name: m.Name, Address: m.Address, Credentials: t.opts.Credentials, Domain: domain, ContentVersions: true,
-		Metadata: func(key xds.Key) metadata.MD {
-			return metadata.Pairs(keyHeader, key.String(), compatHeader, t.opts.Compat())
-		},
+		Metadata: t.metadata,
 	}
 	if t.opts.OriginVersions {
 		o.Domain, o.ContentVersions = m.Name, false
 	}
 	return o
+}
+
+// metadata is that of a stream of a key to a member.
+func (t *Table) metadata(key xds.Key) metadata.MD {
+	return metadata.Pairs(keyHeader, key.String(), compatHeader, t.opts.Compat())
 }

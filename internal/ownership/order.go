@@ -39,14 +39,14 @@ type Table struct {
 	origins []*upstream.Origin // fixed by Order
 
 	mu       sync.Mutex
-	members  map[memberID]*upstream.Origin
+	members  map[memberID]*member
 	served   map[xds.Key]int           // streams of members
 	watching map[xds.Key]chan struct{} // closed when the key's order may have changed
 }
 
 // New makes a Table. It starts nothing.
 func New(o Options) *Table {
-	return &Table{opts: o, members: make(map[memberID]*upstream.Origin), served: make(map[xds.Key]int), watching: make(map[xds.Key]chan struct{})}
+	return &Table{opts: o, members: make(map[memberID]*member), served: make(map[xds.Key]int), watching: make(map[xds.Key]chan struct{})}
 }
 
 // Order is for upstream.Options.Order.
@@ -82,8 +82,8 @@ func (t *Table) Origins(key xds.Key) (order []*upstream.Origin, changed <-chan s
 	var members []*upstream.Origin
 	t.mu.Lock()
 	for i := range best {
-		if o := t.members[idOf(best[i])]; o != nil {
-			members = append(members, o)
+		if m := t.members[idOf(best[i])]; m != nil {
+			members = append(members, m.origin)
 		}
 	}
 	t.mu.Unlock()

@@ -67,7 +67,12 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) set(names string) {
 	f.cluster.set(names)
-	f.update(f.client, nil, true)
+	f.refresh(true)
+}
+
+// refresh looks at the members, and starts nothing.
+func (f *fixture) refresh(changed bool) {
+	_ = f.update(f.client, func(o *upstream.Origin) *member { return &member{o, func() {}} }, changed)
 }
 
 var key = xds.NewKey("a", "key")
@@ -147,7 +152,7 @@ func TestChangesAreAnnounced(t *testing.T) {
 	f := newFixture(t)
 	f.set("b me")
 	_, changed := f.Origins(key)
-	f.update(f.client, nil, false)
+	f.refresh(false)
 	if closed(changed) {
 		t.Error("announced without a change")
 	}
@@ -164,7 +169,7 @@ func TestMembersReturn(t *testing.T) {
 	f.set("b me")
 	before, _ := f.Origins(key)
 	f.cluster.members[0].Address = "other:1"
-	f.update(f.client, nil, true)
+	f.refresh(true)
 	after, _ := f.Origins(key)
 	if before[0] == after[0] || after[0].Address != "other:1" || len(f.members) != 1 {
 		t.Errorf("%s became %s; %d members", before[0].Address, after[0].Address, len(f.members))

@@ -139,6 +139,23 @@ func encode(to io.Writer, at slot, s *snapshot.Snapshot, limit int64, skip func(
 	return w.n, err
 }
 
+// Encode returns a snapshot of a key as a file of the store has it, without the resources that may not
+// be stored. It is for another relay.
+func Encode(key xds.Key, s *snapshot.Snapshot) ([]byte, error) {
+	var out bytes.Buffer
+	_, err := encode(&out, slot{key, s.Type.URL}, s, 0, func(r *xds.Resource) bool { return !r.Storable() })
+	return out.Bytes(), err
+}
+
+// Decode is the inverse of Encode. The error says what is damaged.
+func Decode(b []byte) (xds.Key, *snapshot.Snapshot, error) {
+	r, err := decode(b)
+	if err != nil {
+		return xds.Key{}, nil, err
+	}
+	return r.key, r.snapshot, nil
+}
+
 // counter counts bytes, and returns errTooLarge above its limit; 0: no limit.
 type counter struct {
 	w        io.Writer

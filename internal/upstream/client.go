@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +72,7 @@ type OriginOptions struct {
 	Keepalive      Keepalive
 	// StreamsPerConnection to a gRPC origin. 100.
 	StreamsPerConnection int
-	// Member says that the origin is another relay of the cluster: see AddMember.
+	// Member says that the origin is another relay of the cluster: see NewMember.
 	Member bool
 	// ContentVersions: the origin makes the versions of resources from their content, as this relay
 	// does (P61). A stream lists all that is held, whoever sent it.
@@ -89,11 +88,6 @@ type Client struct {
 	origins []*Origin // in the order of the options
 	order   Order
 	opened  atomic.Uint64 // streams so far
-
-	mu      sync.Mutex
-	start   func(*Origin)                  // starts a member; nil before Run
-	waiting []*Origin                      // the members that Run starts
-	members map[*Origin]context.CancelFunc // those that are started
 }
 
 // New makes a client. It starts nothing. It reads certificates once, and fails if
@@ -195,7 +189,6 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	g.Go(func() error { return c.runMembers(ctx) })
 	return g.Wait()
 }
 

@@ -2,9 +2,13 @@ package upstream
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"errors"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec of Call
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
 )
@@ -26,63 +30,28 @@ const (
 // memberMetrics is the name of all members together in metrics.
 const memberMetrics = "members"
 
-// AddMember adds a member as an origin that Orders may return, and connects to it. Any goroutine.
-func (c *Client) AddMember(o OriginOptions) (*Origin, error) {
+// NewMember makes a member as an origin that Orders may return. It is used while Run runs.
+func (c *Client) NewMember(o OriginOptions) (*Origin, error) {
 	o.Member, o.Variant, o.MaxFailures, o.MaxRequestBytes = true, xds.Delta, 1, maxResponse
 	o.ConnectTimeout, o.Keepalive = 2*time.Second, Keepalive{10 * time.Second, 5 * time.Second}
 	o.complete()
-	s, err := c.newOrigin(o, c.opts.Metrics.Origin(memberMetrics))
+	return c.newOrigin(o, c.opts.Metrics.Origin(memberMetrics))
+}
+
+// Run keeps a connection to a member until ctx ends, which ends its streams.
+func (s *Origin) Run(ctx context.Context) error { return s.transport.Run(ctx) }
+
+// Call calls a unary method of a member. Any goroutine.
+func (s *Origin) Call(ctx context.Context, method string, request, response proto.Message) error {
+	g, ok := s.transport.(*grpcOrigin)
+	if !ok {
+		return errors.New("not a member")
+	}
+	c, err := g.pool.First()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.start == nil {
-		c.waiting = append(c.waiting, s)
-	} else {
-		c.start(s)
-	}
-	return s, nil
-}
-
-// RemoveMember ends the connections to a member. No Order returns it any more. Any goroutine.
-func (c *Client) RemoveMember(s *Origin) {
-	c.mu.Lock()
-	end := c.members[s]
-	delete(c.members, s)
-	c.waiting = slices.DeleteFunc(c.waiting, func(o *Origin) bool { return o == s })
-	c.mu.Unlock()
-	if end != nil {
-		end()
-	}
-}
-
-// runMembers runs the members until ctx ends.
-func (c *Client) runMembers(ctx context.Context) error {
-	var running sync.WaitGroup
-	c.mu.Lock()
-	c.members = make(map[*Origin]context.CancelFunc)
-	c.start = func(s *Origin) {
-		ctx, end := context.WithCancel(ctx)
-		c.members[s] = end
-		running.Go(func() {
-			defer end()
-			if err := s.transport.Run(ctx); err != nil {
-				s.log.Error("member is not used", "error", err)
-			}
-		})
-	}
-	for _, s := range c.waiting {
-		c.start(s)
-	}
-	c.waiting = nil
-	c.mu.Unlock()
-	<-ctx.Done()
-	c.mu.Lock()
-	c.start = func(*Origin) {} // Client.Run has ended
-	c.mu.Unlock()
-	running.Wait()
-	return nil
+	return c.CC.Invoke(ctx, method, request, response, grpc.ForceCodecV2(encoding.GetCodecV2("proto")))
 }
 
 // Streams is how many streams are open at the origin. Any goroutine.

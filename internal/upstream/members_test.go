@@ -1,9 +1,10 @@
 package upstream
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,8 @@ type cluster struct {
 	origin  *fakeOrigin
 	members []*fakeOrigin
 	at      []*Origin // of the members
+	end     []context.CancelFunc
+	running sync.WaitGroup
 }
 
 func withMembers(t *testing.T, n int, test func(t *testing.T, c *cluster)) {
@@ -32,15 +35,25 @@ func withMembers(t *testing.T, n int, test func(t *testing.T, c *cluster)) {
 		for i := range n {
 			name := string(rune('a' + i))
 			c.members = append(c.members, net.origin(name))
-			m, err := c.client.AddMember(OriginOptions{Name: name, Address: addressOf(name), Domain: "members", ContentVersions: true})
+			m, err := c.client.NewMember(OriginOptions{Name: name, Address: addressOf(name), Domain: "members", ContentVersions: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.at = append(c.at, m)
+			ctx, end := context.WithCancel(t.Context())
+			c.end = append(c.end, end)
+			c.running.Go(func() {
+				if err := m.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		c.launch()
 		test(t, c)
-		synctest.Wait()
+		for _, end := range c.end {
+			end()
+		}
+		c.running.Wait()
 	})
 }
 
@@ -120,24 +133,17 @@ func TestMembers_Fail(t *testing.T) {
 	}
 }
 
-// A member that is removed ends its streams.
-func TestMembers_Remove(t *testing.T) {
+// A member whose Run ends ends its streams.
+func TestMembers_End(t *testing.T) {
 	withMembers(t, 1, func(t *testing.T, c *cluster) {
 		c.order.set(testKey, c.at[0], c.client.origins[0])
 		_, sink := c.stream(upstreamtest.All(cds))
 		c.members[0].opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
 		sink.from(t, cds, "a")
-		c.order.set(testKey, c.client.origins[0])
-		c.origin.opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
-		sink.from(t, cds, addressOf("origin"))
+		c.end[0]()
 		synctest.Wait()
 		if n := c.at[0].Streams(); n > 0 {
-			t.Errorf("%d streams at the member that the key left", n)
-		}
-		c.client.RemoveMember(c.at[0])
-		synctest.Wait()
-		if slices.Contains(c.client.waiting, c.at[0]) || len(c.client.members) > 0 {
-			t.Error("the member is still there")
+			t.Errorf("%d streams", n)
 		}
 	})
 }

@@ -1,0 +1,114 @@
+package ownership
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
+)
+
+// A relay that has nothing of a key while no origin can be reached asks other members for a seed: what
+// they hold of the key, as a store may hold it. So a new replica without a disk serves clients too.
+
+// SeedMethod is the method of a member that answers with a seed: a StringValue with the key, and a
+// BytesValue with the seed. No seed is empty.
+const SeedMethod = "/xdsrelay.Member/Seed"
+
+const (
+	seedMembers = 3               // are asked
+	seedTimeout = 2 * time.Second // in all
+)
+
+// Seed encodes snapshots of a key, with their ages, since the clocks of members may differ. It skips
+// types that are not stored.
+func Seed(key xds.Key, snapshots []*snapshot.Snapshot, now time.Time) ([]byte, error) {
+	var out []byte
+	for _, s := range snapshots {
+		if s.Type.Secret {
+			continue
+		}
+		file, err := store.Encode(key, s)
+		if err != nil {
+			return nil, err
+		}
+		out = binary.AppendUvarint(out, uint64(max(0, now.Sub(s.Received))))
+		out = binary.AppendUvarint(out, uint64(len(file)))
+		out = append(out, file...)
+	}
+	return out, nil
+}
+
+var errSeed = errors.New("the seed is damaged")
+
+// readSeed is the inverse of Seed. The times are those of this relay's clock.
+func readSeed(key xds.Key, b []byte, now time.Time) (out []*snapshot.Snapshot, err error) {
+	for len(b) > 0 {
+		age, n := binary.Uvarint(b)
+		size, m := binary.Uvarint(b[max(n, 0):])
+		if n <= 0 || m <= 0 || size > uint64(len(b)-n-m) {
+			return nil, errSeed
+		}
+		b = b[n+m:]
+		k, s, err := store.Decode(b[:size])
+		if err != nil || k != key {
+			return nil, errors.Join(errSeed, err)
+		}
+		b = b[size:]
+		s.Received = now.Add(-time.Duration(age))
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Seeds asks the best other candidates of a key for seeds, and returns the youngest snapshot of each
+// type. It takes seedTimeout at most.
+func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.metadata(key)), seedTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	out := make(map[xds.TypeURL]*snapshot.Snapshot)
+	var asked sync.WaitGroup
+	for _, o := range t.others(key, seedMembers) {
+		asked.Go(func() {
+			var answer wrapperspb.BytesValue
+			if o.Call(ctx, SeedMethod, wrapperspb.String(key.String()), &answer) != nil {
+				return // it has none, or does not answer
+			}
+			all, err := readSeed(key, answer.Value, time.Now())
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, s := range all {
+				if have := out[s.Type.URL]; have == nil || have.Received.Before(s.Received) {
+					out[s.Type.URL] = s
+				}
+			}
+		})
+	}
+	asked.Wait()
+	return out
+}
+
+// others returns up to n of the best candidates of a key besides this relay.
+func (t *Table) others(key xds.Key, n int) (out []*upstream.Origin) {
+	best := t.opts.Cluster.Candidates(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range best {
+		if other := t.members[idOf(m)]; other != nil && len(out) < n {
+			out = append(out, other.origin)
+		}
+	}
+	return out
+}
