@@ -168,9 +168,13 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/telemetry", "internal/fanout/inspect", "internal/fanout/refusal", "internal/admin/keystatus"},
 		"it computes numbers from values and metrics, and does not depend on the API that shows them",
 	},
+	"internal/admin/sources": {
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream"},
+		"it makes values of what operators read; the HTTP API is above it",
+	},
 	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -94,16 +94,16 @@ func TestOrigins(t *testing.T) {
 	now := time.Now()
 	then := now.Add(-time.Minute)
 	for _, c := range []struct {
-		origin admin.Origin
+		origin sources.Origin
 		want   string
 	}{
-		{admin.Origin{Reached: &then, Connections: 1, LastError: "lost"}, "connected -"},
-		{admin.Origin{Reached: &then, LastError: "lost"}, "not connected -"},
-		{admin.Origin{}, "connecting -"},
-		{admin.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
-		{admin.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
-		{admin.Origin{Reached: &then, Connections: 1, Rejected: []admin.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
-		{admin.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
+		{sources.Origin{Reached: &then, Connections: 1, LastError: "lost"}, "connected -"},
+		{sources.Origin{Reached: &then, LastError: "lost"}, "not connected -"},
+		{sources.Origin{}, "connecting -"},
+		{sources.Origin{Away: true, AwaySince: &then, LastError: "dial\nrefused"}, "never reached 1m00s dial refused"},
+		{sources.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
+		{sources.Origin{Reached: &then, Connections: 1, Rejected: []sources.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
+		{sources.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
 	} {
 		columns := originColumns(now)
 		if got := columns[1].cell(&c.origin).text + " " + columns[len(columns)-1].cell(&c.origin).text; got != c.want {

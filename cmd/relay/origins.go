@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/sources"
 )
 
 func newOriginsCmd() *cobra.Command {
@@ -28,24 +28,24 @@ func newOriginsCmd() *cobra.Command {
               relay rejects, and the faults of its files`,
 		Example: `  relay origins
   relay origins --admin 127.0.0.1:19000 -o json`,
-	}, list[admin.Origin]{path: "/origins", empty: "no origins", columns: originColumns})
+	}, list[sources.Origin]{path: "/origins", empty: "no origins", columns: originColumns})
 }
 
-func originColumns(now time.Time) []column[admin.Origin] {
-	return []column[admin.Origin]{
-		textColumn("ORIGIN", func(o *admin.Origin) string { return o.Name }),
-		{"STATE", func(o *admin.Origin) cell { return originState(o, now) }},
-		textColumn("STREAMS", func(o *admin.Origin) string { return strconv.Itoa(o.Streams) }),
-		{"SILENT", func(o *admin.Origin) cell { return alarming(o.Silent, yellow) }},
-		textColumn("CONNECTIONS", func(o *admin.Origin) string { return strconv.Itoa(o.Connections) }),
-		textColumn("RECONNECTS", func(o *admin.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
-		textColumn("ADDRESS", func(o *admin.Origin) string { return o.Address }),
-		{"PROBLEM", func(o *admin.Origin) cell { return cell{orNone(originProblem(o)), yellow} }},
+func originColumns(now time.Time) []column[sources.Origin] {
+	return []column[sources.Origin]{
+		textColumn("ORIGIN", func(o *sources.Origin) string { return o.Name }),
+		{"STATE", func(o *sources.Origin) cell { return originState(o, now) }},
+		textColumn("STREAMS", func(o *sources.Origin) string { return strconv.Itoa(o.Streams) }),
+		{"SILENT", func(o *sources.Origin) cell { return alarming(o.Silent, yellow) }},
+		textColumn("CONNECTIONS", func(o *sources.Origin) string { return strconv.Itoa(o.Connections) }),
+		textColumn("RECONNECTS", func(o *sources.Origin) string { return strconv.FormatUint(o.Reconnects, 10) }),
+		textColumn("ADDRESS", func(o *sources.Origin) string { return o.Address }),
+		{"PROBLEM", func(o *sources.Origin) cell { return cell{orNone(originProblem(o)), yellow} }},
 	}
 }
 
 // originProblem says what is wrong with an origin; empty: nothing is.
-func originProblem(o *admin.Origin) string {
+func originProblem(o *sources.Origin) string {
 	var says []string
 	if o.Away {
 		says = append(says, o.LastError)
@@ -57,7 +57,7 @@ func originProblem(o *admin.Origin) string {
 }
 
 // originState is the state of an origin, with its age if it should not last.
-func originState(o *admin.Origin, now time.Time) cell {
+func originState(o *sources.Origin, now time.Time) cell {
 	since := func(state string, t *time.Time, colour string) cell {
 		if t != nil {
 			state += " " + age(now.Sub(*t))

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 )
 
@@ -30,7 +31,7 @@ var outputs = map[string]any{
 	"explain-diff":   difference{},
 	"keys":           items[keystatus.Key]{},
 	"nacks":          items[admin.Nack]{},
-	"origins":        items[admin.Origin]{},
+	"origins":        items[sources.Origin]{},
 	"reload":         admin.Reload{},
 	"status":         items[inspect.ClientStatus]{},
 	"status-summary": summary{},

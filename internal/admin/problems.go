@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
@@ -19,7 +20,7 @@ type observed struct {
 	state         string // one of phases
 	staleTypes    int    // types of keys that are served from the last known good
 	configuration Configuration
-	origins       []Origin
+	origins       []sources.Origin
 	store         *storeInfo // nil: nothing is stored
 	refusals      []refusal.Recent
 	keys          []keystatus.Key
@@ -30,7 +31,7 @@ type observed struct {
 
 // problems lists the relay's own problems, some of which are in its keys and origins. The states of
 // clients do not show them: all clients may be SYNCED while an origin is away.
-func (s *Server) problems(keys []keystatus.Key, origins []Origin) []overview.Problem {
+func (s *Server) problems(keys []keystatus.Key, origins []sources.Origin) []overview.Problem {
 	o := observed{
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: origins, store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
@@ -81,7 +82,7 @@ func (o *observed) problems() []overview.Problem {
 		if o.origins[i].Away {
 			say(o.away(&o.origins[i]))
 		}
-		o.origins[i].problems(say)
+		originProblems(&o.origins[i], say)
 	}
 	if n := o.staleTypes; n > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", counted(n, "type"), them(n)),
@@ -260,7 +261,7 @@ func rejecters(of string) string {
 
 // away is the problem of an origin that is away. Its impact says how many clients are served
 // without an origin, and how many were refused.
-func (o *observed) away(at *Origin) overview.Problem {
+func (o *observed) away(at *sources.Origin) overview.Problem {
 	p := overview.Problem{Text: fmt.Sprintf("origin %s is away: %s", at.Name, at.LastError), Since: at.AwaySince,
 		Next: "Check that the origin runs, and that this host reaches " + at.Address + "."}
 	if at.Reached == nil {
@@ -270,7 +271,7 @@ func (o *observed) away(at *Origin) overview.Problem {
 	if strings.HasPrefix(at.Address, "file:") {
 		p.Next = "Check that the directory exists, and that relay validate finds no fault in its files. The relay reads it again by itself."
 	}
-	refused, others := 0, slices.ContainsFunc(o.origins, func(x Origin) bool { return !x.Away })
+	refused, others := 0, slices.ContainsFunc(o.origins, func(x sources.Origin) bool { return !x.Away })
 	for _, r := range o.refusals {
 		if r.Reason == telemetry.OriginUnreachable.String() {
 			refused = r.Count
@@ -293,7 +294,7 @@ func (o *observed) away(at *Origin) overview.Problem {
 	return p
 }
 
-func (o *Origin) problems(say func(overview.Problem)) {
+func originProblems(o *sources.Origin, say func(overview.Problem)) {
 	if o.Silent > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
 			Impact: "Clients of these keys get no changes. New clients may wait.",

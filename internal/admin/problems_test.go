@@ -8,6 +8,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator"
@@ -28,14 +29,14 @@ func TestProblems(t *testing.T) {
 		o    observed
 		want []string // severity, text
 	}{
-		{"none", observed{state: "serving", origins: []Origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
+		{"none", observed{state: "serving", origins: []sources.Origin{{Name: "one"}}, store: &storeInfo{Path: "/store"}}, nil},
 		{"all", observed{
 			now: at, state: "draining", staleTypes: 4, store: &storeInfo{Path: "/store", Off: true, LastError: "no space left on device"},
 			configuration: Configuration{
 				NeedsRestart: []string{"name", "store.path"}, Rejected: &Rejection{At: at, Faults: []string{"relay.yaml:3: x", "relay.yaml:4: y"}},
 				RejectedFiles: []RejectedFile{{Of: "admin.token_file", Error: "token: empty", Since: at}},
 			},
-			origins: []Origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []RejectedType{
+			origins: []sources.Origin{{Name: "one", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}, {Name: "two", Silent: 2, SilentSince: &at, Rejected: []sources.RejectedType{
 				{Type: "CDS", Keys: 1, Key: "edge", Error: "no name"}, {Type: "EDS", Keys: 3, Key: "web", Error: "wrong type"},
 			}, Faults: []string{"a.yaml: gone", "b.yaml: bad"}}},
 			rules: []aggregator.Stat{
@@ -127,7 +128,7 @@ func TestProblems(t *testing.T) {
 // The time of a problem is the time of its source.
 func TestProblemTimes(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	o := observed{state: "serving", origins: []Origin{{Name: "one", Away: true, AwaySince: &at}}, refusals: []refusal.Recent{{Reason: "unmapped", At: at}}}
+	o := observed{state: "serving", origins: []sources.Origin{{Name: "one", Away: true, AwaySince: &at}}, refusals: []refusal.Recent{{Reason: "unmapped", At: at}}}
 	got := o.problems()
 	if len(got) != 2 || got[0].Since == nil || !got[0].Since.Equal(at) || got[1].Last == nil || !got[1].Last.Equal(at) || got[1].Severity != overview.Error {
 		t.Errorf("%+v", got)
@@ -138,10 +139,10 @@ func TestProblemTimes(t *testing.T) {
 // often clients were refused.
 func TestAwayOrigin(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	one := Origin{Name: "one", Address: "one:1", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}
+	one := sources.Origin{Name: "one", Address: "one:1", Away: true, AwaySince: &at, Reached: &at, LastError: "refused"}
 	never := one
 	never.Reached = nil
-	two := Origin{Name: "two", Reached: &at}
+	two := sources.Origin{Name: "two", Reached: &at}
 	key := func(origin string, connected bool, members ...int) keystatus.Key {
 		k := keystatus.Key{Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
 		for _, n := range members {
@@ -150,7 +151,7 @@ func TestAwayOrigin(t *testing.T) {
 		return k
 	}
 	refused := []refusal.Recent{{Reason: "unmapped", Count: 9}, {Reason: "origin_unreachable", Count: 4}}
-	directory := observed{state: "serving", origins: []Origin{{Name: "one", Address: "file:///xds", Away: true}}}
+	directory := observed{state: "serving", origins: []sources.Origin{{Name: "one", Address: "file:///xds", Away: true}}}
 	if next := directory.problems()[0].Next; !strings.HasPrefix(next, "Check that the directory exists") {
 		t.Errorf("of a directory: %s", next)
 	}
@@ -159,17 +160,17 @@ func TestAwayOrigin(t *testing.T) {
 		o            observed
 		text, impact string
 	}{
-		{"never reached", observed{origins: []Origin{never}},
+		{"never reached", observed{origins: []sources.Origin{never}},
 			"origin one has never been reached: refused", "The relay refuses new clients for which it has nothing."},
-		{"clients keep what they have", observed{origins: []Origin{one}, keys: []keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)}},
+		{"clients keep what they have", observed{origins: []sources.Origin{one}, keys: []keystatus.Key{key("one", false, 5, 7), key("one", false, 1), key("one", true, 9)}},
 			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
-		{"all origins are away, whichever a key tried last", observed{origins: []Origin{one, {Name: "spare", Away: true}}, keys: []keystatus.Key{key("one", false, 5), key("spare", false, 3)}},
+		{"all origins are away, whichever a key tried last", observed{origins: []sources.Origin{one, {Name: "spare", Away: true}}, keys: []keystatus.Key{key("one", false, 5), key("spare", false, 3)}},
 			"origin one is away: refused", "The relay serves 8 clients from what it has. No changes arrive for them. The relay refuses new clients for which it has nothing."},
-		{"clients are refused", observed{origins: []Origin{one}, keys: []keystatus.Key{key("one", false, 1)}, refusals: refused},
+		{"clients are refused", observed{origins: []sources.Origin{one}, keys: []keystatus.Key{key("one", false, 1)}, refusals: refused},
 			"origin one is away: refused", "The relay serves 1 client from what it has. No changes arrive for it. The relay refused clients 4 times in the last minute, because it has nothing for them."},
-		{"another origin serves", observed{origins: []Origin{one, two}, keys: []keystatus.Key{key("two", true, 5)}, refusals: refused},
+		{"another origin serves", observed{origins: []sources.Origin{one, two}, keys: []keystatus.Key{key("two", true, 5)}, refusals: refused},
 			"origin one is away: refused", "None for clients now: the relay uses another origin."},
-		{"another origin is there, and a key has not changed to it yet", observed{origins: []Origin{one, two}, keys: []keystatus.Key{key("one", false, 2)}},
+		{"another origin is there, and a key has not changed to it yet", observed{origins: []sources.Origin{one, two}, keys: []keystatus.Key{key("one", false, 2)}},
 			"origin one is away: refused", "The relay serves 2 clients from what it has. No changes arrive for them."},
 	} {
 		c.o.state = "serving"

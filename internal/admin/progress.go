@@ -68,9 +68,9 @@ func (s *Server) obstacle(key xds.Key) string {
 	case up.SilentSince != nil:
 		return fmt.Sprintf("origin %s accepts streams but does not answer", up.Origin)
 	}
-	for _, o := range s.opts.Origins.Origins() {
+	for _, o := range s.origins() {
 		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
-			return fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(show(o).Faults, "; "))
+			return fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; "))
 		}
 	}
 	return ""

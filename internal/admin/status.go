@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"net/http"
@@ -13,12 +12,11 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
-	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
@@ -297,79 +295,10 @@ func (s *Server) keyParam(r *http.Request) (key xds.Key, given bool, bad *failur
 	return key, true, nil
 }
 
-// Origin is an item of /origins.
-type Origin struct {
-	Name      string     `json:"name"`
-	Address   string     `json:"address"`
-	Away      bool       `json:"away"`
-	AwaySince *time.Time `json:"away_since,omitempty"`
-	// Reached is when the relay last connected to it, or got the first response of a stream; absent:
-	// never.
-	Reached     *time.Time `json:"reached,omitempty"`
-	Streams     int        `json:"streams"`
-	Connections int        `json:"connections"`
-	Reconnects  uint64     `json:"reconnects"`
-	LastError   string     `json:"last_error,omitempty"`
-	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
-	Silent      int        `json:"silent_streams"`
-	SilentSince *time.Time `json:"silent_since,omitempty"`
-	// Faults of the origin's files.
-	Faults []string `json:"faults,omitempty"`
-	// Rejected has the types whose newest response the relay rejected, at most maxRejected.
-	Rejected []RejectedType `json:"rejected,omitempty"`
-
-	place int // in the order of preference
-}
-
-// RejectedType is a type whose newest response from an origin the relay rejected. Keys is for how many
-// keys; the other fields are about the one that has been rejecting for longest.
-type RejectedType struct {
-	Type    string    `json:"type"`
-	Keys    int       `json:"keys"`
-	Key     string    `json:"key"`
-	Version string    `json:"version,omitempty"`
-	Error   string    `json:"error"`
-	Since   time.Time `json:"since"`
-}
-
-// maxRejected bounds the rejected types that are shown of an origin.
-const maxRejected = 20
-
-func show(o upstream.OriginStatus) Origin {
-	out := Origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
-	if !o.SilentSince.IsZero() {
-		out.SilentSince = &o.SilentSince
-	}
-	if o.Away {
-		out.AwaySince = &o.AwaySince
-	}
-	if !o.Reached.IsZero() {
-		out.Reached = &o.Reached
-	}
-	if o.LastError != nil {
-		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt
-	}
-	for _, f := range o.Faults {
-		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))
-	}
-	for _, r := range o.Rejected[:min(len(o.Rejected), maxRejected)] {
-		out.Rejected = append(out.Rejected, RejectedType{Type: cmp.Or(xds.TypeOf(r.Type).Short, string(r.Type)), Keys: r.Keys, Key: r.Key,
-			Version: r.Version, Error: redact.Text(r.Err.Error()), Since: r.Since})
-	}
-	return out
-}
-
 // listOrigins answers with the origins, in order of preference.
 func (s *Server) listOrigins(r *http.Request) (int, any) {
-	return paged(r, s.origins(), func(o *Origin) string { return fmt.Sprintf("%06d", o.place) }, whole[Origin])
+	return paged(r, s.origins(), func(o *sources.Origin) string { return fmt.Sprintf("%06d", o.Place) }, whole[sources.Origin])
 }
 
 // origins returns the origins, in order of preference.
-func (s *Server) origins() []Origin {
-	out := []Origin{}
-	for i, o := range s.opts.Origins.Origins() {
-		out = append(out, show(o))
-		out[i].place = i
-	}
-	return out
-}
+func (s *Server) origins() []sources.Origin { return sources.Origins(s.opts.Origins.Origins()) }
