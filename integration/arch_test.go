@@ -161,7 +161,7 @@ var layers = map[string]place{
 	// Layer 3.
 	"internal/admin/web": {nil, "it has only files for browsers, which read the relay's other paths"},
 	"internal/admin/keystatus": {
-		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/telemetry/redact", "internal/upstream", "internal/fanout/inspect", "internal/orchestrator", "internal/orchestrator/history"},
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
@@ -169,13 +169,13 @@ var layers = map[string]place{
 		"it computes numbers from values and metrics, and does not depend on the API that shows them",
 	},
 	"internal/admin/sources": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream"},
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster"},
 		"it makes values of what operators read; the HTTP API is above it",
 	},
 	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
+			"internal/aggregator", "internal/cluster", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},
 

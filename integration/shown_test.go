@@ -72,6 +72,7 @@ func (r *relay) paths(t testing.TB, out map[string]string, key, id, node string)
 		"/config_dump":           {"GET /config_dump?key=" + key, "GET /config_dump?format=yaml&key=" + key},
 		"/resources":             {"GET /resources?key=" + key},
 		"/origins":               {"GET /origins"},
+		"/members":               {"GET /members"},
 		"/events":                {"GET /events"},
 		"/history":               {"GET /history"},
 		"/find":                  {"GET /find?text=" + id[:1]},

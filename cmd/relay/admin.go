@@ -17,7 +17,7 @@ import (
 func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
-		Clients: r.fanout, Keys: keystatus.New(r.registry, r.fanout.Waiting), Origins: r.origins,
+		Clients: r.fanout, Keys: r.keys(), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.active.Load().rules },
 		Metrics: r.metrics, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration, Reload: r.reload,
@@ -26,7 +26,18 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	if r.store != nil {
 		o.Store = r.store
 	}
+	if r.member != nil {
+		o.Members = r.member.cluster
+	}
 	return admin.New(o)
+}
+
+// keys returns a reader of the keys' status.
+func (r *relay) keys() *keystatus.Reader {
+	if r.member == nil {
+		return keystatus.New(r.registry, r.fanout.Waiting, nil)
+	}
+	return keystatus.New(r.registry, r.fanout.Waiting, r.member.owner)
 }
 
 // openAdminGRPC opens admin.grpc_address. It uses the connection settings of the client listeners

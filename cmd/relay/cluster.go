@@ -30,6 +30,7 @@ import (
 	"xdsrelay/internal/ownership"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/xds"
 )
 
 // member is the relay as a member of a cluster: what it knows of the others, and the server for them.
@@ -198,6 +199,15 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
 func (m *member) drain(abort context.Context) {
 	go m.grpc.GracefulStop() // it ends with Stop, in run
 	m.server.Drain(abort, 0)
+}
+
+// owner returns the member that owns a key, and whether that is this relay. Until it knows a member that
+// can own keys, it owns them itself.
+func (m *member) owner(key xds.Key) (name string, self bool) {
+	if o, ok := m.table.Owner(key); ok {
+		return o.Name, o.Self
+	}
+	return m.relay.cfg.Name, true
 }
 
 func memberFiles(t config.MemberTLS) tlsfiles.Files {

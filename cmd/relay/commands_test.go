@@ -72,7 +72,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 func TestHelpListsCommandsInOrder(t *testing.T) {
 	_, out, _ := runRelay("--help")
 	at := -1
-	for _, name := range []string{"serve", "demo", "validate", "explain", "status", "origins", "keys", "nacks", "diff", "dump", "wait", "reload", "simulate", "health", "version"} {
+	for _, name := range []string{"serve", "demo", "validate", "explain", "status", "origins", "keys", "members", "nacks", "diff", "dump", "wait", "reload", "simulate", "health", "version"} {
 		next := strings.Index(out, "\n  "+name+" ")
 		if next < at || next < 0 {
 			t.Errorf("%s is not in its place:\n%s", name, out)

@@ -41,15 +41,19 @@ func operate(t testing.TB, address string) *operated {
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
-	o.dir = files(t, map[string]string{
-		"relay.yaml": "name: r\nlog: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:origin'}]}\nadmin: {address: '" + address + "'}\n",
-	})
-	if err := os.Mkdir(filepath.Join(o.dir, "origin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	o.gives("v1", "a", "one", "b", "one")
+	o.configured("name: r\nlog: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:origin'}]}\nadmin: {address: '" + address + "'}\n")
 	o.start()
 	return o
+}
+
+// configured writes the relay's configuration, and clusters of its origin.
+func (o *operated) configured(text string) {
+	o.Helper()
+	o.dir = files(o, map[string]string{"relay.yaml": text})
+	if err := os.Mkdir(filepath.Join(o.dir, "origin"), 0o700); err != nil {
+		o.Fatal(err)
+	}
+	o.gives("v1", "a", "one", "b", "one")
 }
 
 func (o *operated) start() {

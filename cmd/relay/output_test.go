@@ -12,6 +12,7 @@ import (
 
 // The output of each command has the fields of its schema in docs/schemas, and no others.
 func TestOutputsConformToSchemas(t *testing.T) {
+	member := operateCluster(t, "relay-1")[0]
 	o := operate(t, "")
 	good, bad := o.client("good", "edge", xds.SotW), o.client("bad", "edge", xds.Delta)
 	good.take().answer("")
@@ -45,6 +46,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		{"status", []string{"status"}, 0, "last_nack"},
 		{"status-summary", []string{"status", "--summary"}, 0, "user_agents"},
 		{"keys", []string{"keys"}, 0, "NACKED"},
+		{"members", []string{"members"}, 0, "keys_owned"},
 		{"nacks", []string{"nacks"}, 0, "cluster a: no"},
 		{"nacks", []string{"nacks", "--diff"}, 0, "+alt_stat_name: two"},
 		{"origins", []string{"origins"}, 0, "bad.yaml"},
@@ -59,7 +61,10 @@ func TestOutputsConformToSchemas(t *testing.T) {
 	} {
 		seen[c.schema] = true
 		args := append(c.args, "-o", "json")
-		if !strings.Contains("explain validate version", c.schema) {
+		switch {
+		case c.schema == "members":
+			args = append(args, "--admin", member.admin)
+		case !strings.Contains("explain validate version", c.schema):
 			args = append(args, "--admin", o.admin)
 		}
 		code, out, errs := runRelay(args...)

@@ -30,6 +30,7 @@ var outputs = map[string]any{
 	"explain":        explained{},
 	"explain-diff":   difference{},
 	"keys":           items[keystatus.Key]{},
+	"members":        items[sources.Member]{},
 	"nacks":          items[admin.Nack]{},
 	"origins":        items[sources.Origin]{},
 	"reload":         admin.Reload{},

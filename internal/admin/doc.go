@@ -1,5 +1,5 @@
 // Package admin is the HTTP API for operators. It shows whether the relay is ready, its keys,
-// clients and origins, NACKs, how a node gets its key, metrics and profiles. It sets the log level
+// clients, origins and members, NACKs, how a node gets its key, metrics and profiles. It sets the log level
 // and starts draining.
 //
 // # Answers
@@ -62,7 +62,7 @@
 // # Concurrency
 //
 // A Server is safe for concurrent use. Its own state is only the phase and the token. It reads
-// everything else through Clients, Keys, Origins and Rules, which return copies. One request reads
+// everything else through Clients, Keys, Origins, Members and Rules, which return copies. One request reads
 // at a time, and the others wait. No request holds that turn while it reads its body or writes its
 // answer. The memory for answers is bounded: a page each, for a few requests. So neither many nor
 // slow requests affect the data path.

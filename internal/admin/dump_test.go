@@ -49,7 +49,7 @@ func snapshotOf(typ xds.TypeURL, rs ...*xds.Resource) *snapshot.Snapshot {
 	return s
 }
 
-func cluster(t *testing.T, name, stat string) *xds.Resource {
+func clusterWith(t *testing.T, name, stat string) *xds.Resource {
 	return resourceOf(t, xds.ClusterType, name, &clusterv3.Cluster{Name: name, AltStatName: stat})
 }
 
@@ -62,7 +62,7 @@ func TestConfigDump(t *testing.T) {
 		xds.NewKey("web"): {
 			snapshotOf(xds.SecretType, resourceOf(t, xds.SecretType, "s", secret)),
 			snapshotOf(odd, resourceOf(t, odd, "x", nil)),
-			snapshotOf(xds.ClusterType, cluster(t, "a", "inline_string: \"hunter2\""), cluster(t, "b", ""), cluster(t, "ab", "")),
+			snapshotOf(xds.ClusterType, clusterWith(t, "a", "inline_string: \"hunter2\""), clusterWith(t, "b", ""), clusterWith(t, "ab", "")),
 		},
 		xds.NewKey("idle"): {},
 	}
@@ -142,9 +142,9 @@ func TestDiffOfANode(t *testing.T) {
 	r.shown.unacknowledged = []inspect.Unacknowledged{u}
 	r.shown.clients = []inspect.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
 	r.shown.differences = []snapshot.Difference{
-		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
-		{Name: "b", Has: cluster(t, "b", "")},
-		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
+		{Name: "a", Has: clusterWith(t, "a", "one"), Offered: clusterWith(t, "a", "two")},
+		{Name: "b", Has: clusterWith(t, "b", "")},
+		{Name: "c", OfferedGone: true, Has: clusterWith(t, "c", "")},
 	}
 	var got struct{ Items []Unacknowledged }
 	r.get("/diff/"+escape(odd), &got)
@@ -163,8 +163,8 @@ func TestDiffOfANode(t *testing.T) {
 	}
 
 	// For a very large resource only size and version are shown.
-	large := func(text string) *xds.Resource { return cluster(t, "a", strings.Repeat(text, maxCompared/5+1)) }
-	r.shown.differences = []snapshot.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
+	large := func(text string) *xds.Resource { return clusterWith(t, "a", strings.Repeat(text, maxCompared/5+1)) }
+	r.shown.differences = []snapshot.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: clusterWith(t, "b", "small"), Offered: large("LONG ")}}
 	body := r.get("/diff/"+escape(odd), &got).body
 	rs = got.Items[0].Resources
 	if len(body) > 10_000 || !strings.Contains(string(rs[0].Has), `"bytes": 10`) || rs[0].Diff == "" || !strings.Contains(rs[1].Diff, "-alt_stat_name: small") || !strings.Contains(rs[1].Diff, "+cannot_be_shown: ") {
@@ -174,7 +174,7 @@ func TestDiffOfANode(t *testing.T) {
 	// Bounded in number and in bytes.
 	r.shown.differences = nil
 	for range maxDifferences + 3 {
-		r.shown.differences = append(r.shown.differences, snapshot.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, snapshot.Difference{Name: "a", Offered: clusterWith(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	body = r.get("/diff/"+escape(odd), &got).body
 	if n := len(got.Items[0].Resources); n >= maxDifferences || got.Items[0].More != maxDifferences+3-n || len(body) > 3*maxDifferenceBytes {
@@ -230,7 +230,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	// Bounded in bytes too.
 	r.shown.differences = nil
 	for range 5 {
-		r.shown.differences = append(r.shown.differences, snapshot.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, snapshot.Difference{Name: "a", Offered: clusterWith(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	for i := range r.shown.unacknowledged {
 		r.shown.unacknowledged[i].Unanswered = nil

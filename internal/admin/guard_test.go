@@ -30,6 +30,7 @@ var every = []struct {
 	{"/clients/n", "GET, HEAD", false},
 	{"/nacks", "GET, HEAD", false},
 	{"/origins", "GET, HEAD", false},
+	{"/members", "GET, HEAD", false},
 	{"/explain", "POST", false},
 	{"/metrics", "GET, HEAD", true},
 	{"/logging", "GET, HEAD, POST", false},

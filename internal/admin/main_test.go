@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
@@ -43,6 +44,7 @@ var (
 	_ Clients = (*fanout.Server)(nil)
 	_ Keys    = (*keystatus.Reader)(nil)
 	_ Origins = (*upstream.Client)(nil)
+	_ Members = (*cluster.Cluster)(nil)
 	_ Rules   = (*aggregator.Rules)(nil)
 )
 
@@ -57,6 +59,8 @@ type fakeRelay struct {
 	differences    []snapshot.Difference // of all clients
 	keys           []keystatus.Key
 	origins        []upstream.OriginStatus
+	roles          [telemetry.KeyRoles]int
+	members        []cluster.Member
 	away           []refusal.Recent
 	block          chan struct{} // if set, Clients waits for it
 	asked          chan struct{} // receives when Clients blocks
@@ -171,6 +175,10 @@ func (f *fakeRelay) Key(key xds.Key) (keystatus.Key, bool) {
 	}
 	return keystatus.Key{}, false
 }
+
+func (f *fakeRelay) Roles() [telemetry.KeyRoles]int { return f.roles }
+
+func (f *fakeRelay) Members() []cluster.Member { return f.members }
 
 func (f *fakeRelay) Used(key xds.Key) bool {
 	_, ok := f.Key(key)

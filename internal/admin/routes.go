@@ -42,6 +42,8 @@ func (s *Server) routes() []route {
 			get: list(s.listNames, "key", "type", "name", "find")},
 		{path: "/origins", help: "the origins, in order of preference",
 			get: list(s.listOrigins)},
+		{path: "/members", help: "the members of the cluster, with the keys and streams of this relay; 404 if it is in no cluster",
+			get: list(s.listMembers)},
 		{path: "/events", help: "summary numbers as server-sent events, until the request ends",
 			get: &endpoint{raw: s.events(), unlinked: true}},
 		{path: "/history", help: "the numbers of clients, types by state, responses, ACKs and NACKs of the last fifteen minutes, an item each ten seconds, the oldest first",

@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/inspect"
@@ -67,6 +68,7 @@ type Keys interface {
 	Keys() []keystatus.Key
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
+	Roles() [telemetry.KeyRoles]int
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Snapshots(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
@@ -77,6 +79,9 @@ type Keys interface {
 type Origins interface {
 	Origins() []upstream.OriginStatus
 }
+
+// Members gives the members of the cluster, as cluster.Cluster does.
+type Members interface{ Members() []cluster.Member }
 
 // Store gives the state of the last known good on disk, as store.Store does.
 type Store interface{ Status() store.Status }
@@ -144,7 +149,7 @@ const (
 	ReloadRejected  = "rejected"
 )
 
-// Options of a Server. All but Admitted, Store, Configuration, Reload and Log are required.
+// Options of a Server. All but Members, Admitted, Store, Configuration, Reload and Log are required.
 type Options struct {
 	// Config has the files of token and certificate. Run's listener has the address.
 	Config config.Admin
@@ -154,6 +159,8 @@ type Options struct {
 	Clients Clients
 	Keys    Keys
 	Origins Origins
+	// Members of the cluster; nil: the relay is in none.
+	Members Members
 	// Rules returns the rules in force.
 	Rules func() Rules
 	// Admitted returns the identity rule and the rule for Secrets of the listener at a configured

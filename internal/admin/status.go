@@ -302,3 +302,16 @@ func (s *Server) listOrigins(r *http.Request) (int, any) {
 
 // origins returns the origins, in order of preference.
 func (s *Server) origins() []sources.Origin { return sources.Origins(s.opts.Origins.Origins()) }
+
+// listMembers answers with the members of the cluster, by name.
+func (s *Server) listMembers(r *http.Request) (int, any) {
+	if s.opts.Members == nil {
+		return fail(http.StatusNotFound, "the relay is in no cluster: it has no cluster.name")
+	}
+	keys, load := s.opts.Keys.Roles(), sources.Load{}
+	load.KeysOwned, load.KeysFollowed, load.KeysDirect = keys[telemetry.KeyOwner], keys[telemetry.KeyFollower], keys[telemetry.KeyDirect]
+	for _, n := range s.opts.Metrics.Streams {
+		load.Streams += n.Value()
+	}
+	return paged(r, sources.Members(s.opts.Members.Members(), load), func(m *sources.Member) string { return fmt.Sprintf("%06d", m.Place) }, whole[sources.Member])
+}

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/subscriber"
@@ -284,7 +285,7 @@ func TestNacks(t *testing.T) {
 	}
 	r.shown.set(func() {
 		r.shown.keys[0].Nacks[0].Rejected = history.NewRejected([]snapshot.Difference{
-			{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")}, {Name: "b", OfferedGone: true},
+			{Name: "a", Has: clusterWith(t, "a", "one"), Offered: clusterWith(t, "a", "two")}, {Name: "b", OfferedGone: true},
 		}, 3, true)
 		r.shown.keys[0].Nacks[1].Rejected = history.NewRejected(nil, 0, false)
 	})
@@ -386,6 +387,30 @@ func TestOrigins(t *testing.T) {
 	want := []sources.Origin{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reached: &at, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
+	}
+	if !reflect.DeepEqual(got.Items, want) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+func TestMembers(t *testing.T) {
+	r := serve(t, nil)
+	r.want(404, "GET", "/members", nil)
+	at := time.Unix(1700000000, 0).UTC()
+	r = serve(t, func(o *Options) { o.Members = o.Keys.(*fakeRelay) })
+	r.shown.roles = [telemetry.KeyRoles]int{1, 2, 3}
+	r.shown.members = []cluster.Member{
+		{Name: "a", Version: "v1", Address: "10.0.0.1:15020", Compat: "c", Ready: true, Since: at, Self: true},
+		{Name: "b", Version: "v2", Address: "10.0.0.2:15020", Compat: "d", Draining: true, Since: at, State: telemetry.MemberUnusable, Problem: "another compat"},
+	}
+	r.metrics.Streams[telemetry.SotW].Add(4)
+	r.metrics.Streams[telemetry.REST].Add(1)
+	var got list[sources.Member]
+	r.get("/members", &got)
+	want := []sources.Member{
+		{Name: "a", Self: true, State: "alive", Ready: true, Version: "v1", Address: "10.0.0.1:15020", Compat: "c", Since: at,
+			Load: &sources.Load{KeysOwned: 1, KeysFollowed: 2, KeysDirect: 3, Streams: 5}},
+		{Name: "b", State: "unusable", Problem: "another compat", Draining: true, Version: "v2", Address: "10.0.0.2:15020", Compat: "d", Since: at},
 	}
 	if !reflect.DeepEqual(got.Items, want) {
 		t.Fatalf("%+v", got)

@@ -212,6 +212,21 @@ var memberStateNames = [MemberStates]string{
 
 func (s MemberState) String() string { return memberStateNames[s] }
 
+// KeyRole is what a relay of a cluster is for a key.
+type KeyRole uint8
+
+// The roles.
+const (
+	KeyOwner    KeyRole = iota // it asks origins, and serves the key to other members
+	KeyFollower                // it asks another member
+	KeyDirect                  // it asks origins, although another member owns the key
+	KeyRoles                   // their number
+)
+
+var keyRoleNames = [KeyRoles]string{KeyOwner: "owner", KeyFollower: "follower", KeyDirect: "direct"}
+
+func (r KeyRole) String() string { return keyRoleNames[r] }
+
 // Reason is why a client was refused, its stream ended, its request ignored, or its request or
 // connection delayed (LimitRequestsPerSecond, LimitNamesPerSecond, LimitConnections).
 type Reason uint8

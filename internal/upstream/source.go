@@ -148,7 +148,7 @@ func (s *Source) Run(ctx context.Context) error {
 		return nil
 	}
 	next := &move{to: s.firstOrigin(ctx)}
-	s.sink.Status(Status{Origin: next.to.Name})
+	s.sink.Status(Status{Origin: next.to.Name, Relayed: next.to.Member})
 	for {
 		var err error
 		s.current.set(next.to, false)
@@ -201,7 +201,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 		}
 		if errors.Is(err, errReopen) {
 			if wait = 0; stream.carriedNow().Empty() {
-				s.sink.Status(Status{Origin: at.Name})
+				s.sink.Status(Status{Origin: at.Name, Relayed: at.Member})
 			}
 			continue
 		}
@@ -276,7 +276,7 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 		level = slog.LevelInfo
 	}
 	s.log.Log(ctx, level, "upstream stream ended", "origin", at.Name, "reason", e.reason(), "error", err, "retry_in", wait)
-	st := Status{Origin: at.Name, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
+	st := Status{Origin: at.Name, Relayed: at.Member, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
 	if e.opened {
 		st.Carried = stream.carriedNow()
 	}

@@ -113,12 +113,16 @@ func (u *Upstream) Arrived() string {
 type Reader struct {
 	registry *orchestrator.Registry
 	waiting  func() map[inspect.KeyType]inspect.Waiting
+	owner    Owner
 	started  time.Time
 }
 
-// New makes a Reader. waiting is inspect.Inspector.Waiting.
-func New(r *orchestrator.Registry, waiting func() map[inspect.KeyType]inspect.Waiting) *Reader {
-	return &Reader{registry: r, waiting: waiting, started: time.Now()}
+// Owner returns the member of the cluster that owns a key, and whether that is this relay.
+type Owner func(xds.Key) (member string, self bool)
+
+// New makes a Reader. waiting is inspect.Inspector.Waiting. owner is nil if the relay is in no cluster.
+func New(r *orchestrator.Registry, waiting func() map[inspect.KeyType]inspect.Waiting, owner Owner) *Reader {
+	return &Reader{registry: r, waiting: waiting, owner: owner, started: time.Now()}
 }
 
 // Keys returns all keys in use, in order, without versions and NACKs: Key has those.

@@ -134,7 +134,7 @@ func bubble(t *testing.T, f func(x *fixture)) {
 			t.Fatal(err)
 		}
 		x.waiting = make(map[inspect.KeyType]inspect.Waiting)
-		x.Reader = New(x.registry, func() map[inspect.KeyType]inspect.Waiting { return x.waiting })
+		x.Reader = New(x.registry, func() map[inspect.KeyType]inspect.Waiting { return x.waiting }, nil)
 		defer xdstest.Run(t, x.registry.Run)()
 		synctest.Wait()
 		f(x)

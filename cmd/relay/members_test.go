@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// operateCluster runs relays with these names, of 6 letters or more, as a cluster. Each has an origin of its own, which has the
+// same files.
+func operateCluster(t testing.TB, names ...string) []*operated {
+	t.Helper()
+	// memberlist's goroutines end some seconds after the relays.
+	t.Cleanup(func() { xdstest.Eventually(t, "memberlist has ended", func() error { return goleak.Find() }) })
+	var gossip []string
+	for range names {
+		gossip = append(gossip, xdstest.FreeAddress(t))
+	}
+	join := "'" + strings.Join(gossip, "', '") + "'"
+	if len(names) == 1 {
+		join = "" // otherwise it would wait for another member
+	}
+	var all []*operated
+	for i, name := range names {
+		o := &operated{TB: t}
+		o.configured(fmt.Sprintf(`name: %s
+log: {level: error}
+downstream: {address: '127.0.0.1:0', drain: 0s}
+upstream: {origins: [{address: 'file:origin', name: files}], node: node, linger: 100ms}
+aggregation: {rules: [{key: node.cluster}]}
+cluster: {name: test, address: '%s', gossip: '%s', advertise: 127.0.0.1, join: [%s]}
+admin: {address: '127.0.0.1:0'}
+`, name, xdstest.FreeAddress(t), gossip[i], join))
+		o.relay = load(t, filepath.Join(o.dir, "relay.yaml"))
+		o.admin = o.relay.adminListener.Addr().String()
+		o.stop = xdstest.Run(t, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
+		all = append(all, o)
+	}
+	for _, o := range all {
+		o.until([]string{"members"}, states(names, "ready")...)
+	}
+	return all
+}
+
+// states has, for each name, the beginning of its row in relay members.
+func states(names []string, state string) (out []string) {
+	for _, n := range names {
+		out = append(out, n+"  "+state+" ")
+	}
+	return out
+}
+
+// keyOf returns a key that a member owns.
+func keyOf(all []*operated, owner string) xds.Key {
+	for i := 0; ; i++ {
+		key := xds.NewKey(fmt.Sprintf("key-%d", i))
+		if name, _ := all[0].relay.member.owner(key); name == owner {
+			return key
+		}
+	}
+}
+
+func TestMembers(t *testing.T) {
+	all := operateCluster(t, "relay-1", "relay-2")
+	key := keyOf(all, "relay-1").String()
+	all[1].client("client", key, xds.Delta).take().answer("")
+	_, out := all[1].run("members", "--no-headers")
+	for i, want := range []string{"relay-1 ready - - - - ", "relay-2 ready 0 1 0 1 "} {
+		row := strings.Fields(strings.Split(out, "\n")[i])
+		row = append(row[:2], row[3:]...) // without the age
+		if got := strings.Join(row, " "); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, " -") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	all[0].until([]string{"members", "--no-headers", "-o", "json"}, `"keys_owned": 1`, `"streams": 0`)
+	all[0].stop()
+	all[1].until([]string{"members"}, "relay-1  left ")
+}
+
+func TestMemberState(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		member sources.Member
+		want   string
+	}{
+		{sources.Member{State: "alive", Ready: true}, "ready 1m00s"},
+		{sources.Member{State: "alive", Ready: true, Draining: true}, "draining 1m00s"},
+		{sources.Member{State: "alive"}, "not ready 1m00s"},
+		{sources.Member{State: "unusable", Ready: true}, "unusable 1m00s"},
+		{sources.Member{State: "dead", Ready: true}, "dead 1m00s"},
+	} {
+		c.member.Since = now.Add(-time.Minute)
+		if got := memberState(&c.member, now).text; got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestNoCluster(t *testing.T) {
+	o := operate(t, "")
+	if code, out := o.run("members"); code != 1 || out != "relay: the relay is in no cluster: it has no cluster.name\n" {
+		t.Errorf("%d %s", code, out)
+	}
+}

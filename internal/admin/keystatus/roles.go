@@ -1,0 +1,31 @@
+package keystatus
+
+import (
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+)
+
+// Roles counts the keys in use by what this relay is for them. Without a cluster all are 0.
+func (r *Reader) Roles() (counts [telemetry.KeyRoles]int) {
+	if r.owner == nil {
+		return counts
+	}
+	for _, g := range r.registry.Groups() {
+		s := g.Status()
+		role, _ := r.role(&s)
+		counts[role]++
+	}
+	return counts
+}
+
+// role returns what this relay is for a key, and the member that owns the key.
+func (r *Reader) role(of *orchestrator.Status) (role telemetry.KeyRole, owner string) {
+	owner, self := r.owner(of.Key)
+	switch up := &of.Upstreams[0]; {
+	case self:
+		return telemetry.KeyOwner, owner
+	case up.Origin != "" && !up.Relayed: // it has chosen a source
+		return telemetry.KeyDirect, owner
+	}
+	return telemetry.KeyFollower, owner
+}

@@ -1,0 +1,40 @@
+package keystatus
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// The owner of a key owns it whatever its source is. Another relay follows, unless it has chosen an
+// origin.
+func TestRoles(t *testing.T) {
+	bubble(t, func(w *fixture) {
+		for key, st := range map[string]upstream.Status{
+			"my-a": {Origin: "origin", Connected: true}, "my-b": {Origin: "two", Relayed: true, Connected: true},
+			"a": {Origin: "two", Relayed: true, Connected: true}, "b": {Origin: "two", Relayed: true}, "c": {},
+			"d": {Origin: "origin"},
+		} {
+			w.join(key, cds, "*")
+			synctest.Wait()
+			w.feed(key).sink.Status(st)
+		}
+		synctest.Wait()
+		if got := w.Roles(); got != [telemetry.KeyRoles]int{} {
+			t.Errorf("without a cluster: %v", got)
+		}
+		w.owner = func(key xds.Key) (string, bool) {
+			if strings.HasPrefix(key.String(), "my-") {
+				return "me", true
+			}
+			return "other", false
+		}
+		if got := w.Roles(); got != [telemetry.KeyRoles]int{telemetry.KeyOwner: 2, telemetry.KeyFollower: 3, telemetry.KeyDirect: 1} {
+			t.Errorf("%v", got)
+		}
+	})
+}
