@@ -2,4 +2,8 @@
 // members of its cluster.
 //
 // The JSON fields of the types are the admin API's: see the documentation of the package admin.
+//
+// # Concurrency
+//
+// The package has only functions, which make values that belong to the caller.
 package sources
