@@ -120,7 +120,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			case "wait":
 				now = now.Add(time.Duration(rapid.IntRange(1, 4).Draw(rt, "seconds")) * time.Second)
 			}
-			known := v.content.Newest().Part(false).Known // an update is applied at once
+			known := v.content.Newest().Part(snapshot.ByName).Known // an update is applied at once
 			g.step(now)
 			model.step(subs, known, now)
 			if err := g.check(); err != nil {

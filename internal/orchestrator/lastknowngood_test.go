@@ -126,7 +126,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		if a.State() != nil {
 			t.Error("the store is served though the origin may be reachable")
 		}
-		if s := f.sink.Newest(cds); s.Len() != 2 || !s.Part(true).Answered() {
+		if s := f.sink.Newest(cds); s.Len() != 2 || !s.Part(snapshot.ByWildcard).Answered() {
 			t.Errorf("%d stored resources are listed upstream", s.Len())
 		}
 		f.failed()

@@ -55,7 +55,7 @@ func TestP36_DeletionWaits(t *testing.T) {
 		hand("v2", []*xds.Resource{resource(t, cds, "c", "1")}, "b")
 		has("b", "1", "v2")
 		has("c", "1", "v2")
-		held := origin.sink.Newest(cds).Part(true)
+		held := origin.sink.Newest(cds).Part(snapshot.ByWildcard)
 		equal(t, "origin version that a new stream names of b", held.Resource("b").OriginVersion, "")
 		equal(t, "that of a", held.Resource("a").OriginVersion, "1")
 		pass(3 * time.Second)

@@ -122,7 +122,7 @@ func encode(to io.Writer, at slot, s *snapshot.Snapshot, limit int64, skip func(
 		number(fieldAnswered, answered))
 	var entry []byte
 	for _, n := range [...]protowire.Number{fieldWild, fieldNamed} {
-		for r := range s.Part(n == fieldWild).Resources {
+		for r := range s.Part(snapshot.ScopeOf(n == fieldWild)).Resources {
 			if skip(r) {
 				continue
 			}

@@ -148,7 +148,7 @@ func spell(s *snapshot.Snapshot) string {
 		if wild {
 			mark = "*"
 		}
-		for res := range s.Part(wild).Resources {
+		for res := range s.Part(snapshot.ScopeOf(wild)).Resources {
 			out = append(out, mark+res.Name+"="+xdstest.ContentOf(res.Any()))
 		}
 	}

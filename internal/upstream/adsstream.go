@@ -169,7 +169,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				if p := a.stream.probing.Load(); p != nil && d.Accept {
 					a.conversation.Applied(in.response)
 					p.kept = append(p.kept, keptResponse{in.response, d, time.Now()})
-					p.cover(typePart{in.response.TypeURL, d.Wildcard()}, a.stream.carriedNow())
+					p.cover(typePart{in.response.TypeURL, d.Scope()}, a.stream.carriedNow())
 					d = adsclient.Decision{} // the receiver does not apply it, and leaves its buffer alone
 				}
 				a.decisions <- d

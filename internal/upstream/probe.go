@@ -202,8 +202,8 @@ func (s *stream) promote() (kept []keptResponse, unlisted bool) {
 	s.status.OpenedAt = time.Now()
 	s.report()
 	for typ, before := range p.before {
-		for r := range s.sink.Newest(typ).Part(true).Resources {
-			unlisted = unlisted || before.Part(true).Resource(r.Name) == nil
+		for r := range s.sink.Newest(typ).Part(snapshot.ByWildcard).Resources {
+			unlisted = unlisted || before.Part(snapshot.ByWildcard).Resource(r.Name) == nil
 		}
 	}
 	return p.kept, unlisted && s.at.Variant == xds.Delta
@@ -240,7 +240,7 @@ func (p *probe) check(i *snapshot.Interest) {
 // missing are the types that the probe carries and for which the origin has not answered.
 func (p *probe) missing(i *snapshot.Interest) (out []typePart) {
 	for _, t := range i.Types {
-		if part := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.covered[part] {
+		if part := (typePart{t.Type, t.Scope()}); !t.Empty() && !p.covered[part] {
 			out = append(out, part)
 		}
 	}
@@ -256,7 +256,7 @@ func (s *Source) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 		return out
 	}
 	for _, t := range i.Types {
-		part := s.sink.Newest(t.Type).Part(t.Wildcard)
+		part := s.sink.Newest(t.Type).Part(t.Scope())
 		switch {
 		case !holds(part):
 			continue

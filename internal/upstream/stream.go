@@ -73,10 +73,10 @@ type stream struct {
 	replaced time.Time
 }
 
-// typePart is a part of a type (P50): the wildcard, or names.
+// typePart is a part of a type (P50).
 type typePart struct {
-	typ      xds.TypeURL
-	wildcard bool
+	typ   xds.TypeURL
+	scope snapshot.Scope
 }
 
 // newStream makes a stream at an origin, with the state that earlier streams left.
@@ -150,7 +150,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 // holdsAny reports whether anything of what the stream carries is held.
 func (s *stream) holdsAny() bool {
 	return slices.ContainsFunc(s.carriedNow().Types, func(t snapshot.TypeInterest) bool {
-		return holds(s.sink.Newest(t.Type).Part(t.Wildcard))
+		return holds(s.sink.Newest(t.Type).Part(t.Scope()))
 	})
 }
 
@@ -302,7 +302,7 @@ func (s *stream) Responded() {
 // made another snapshot. Calls never overlap.
 func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, err error) {
 	if p := s.probing.Load(); p != nil { // a directory, which is read again once the key uses it
-		p.cover(typePart{u.Type, u.Wildcard}, s.carriedNow())
+		p.cover(typePart{u.Type, u.Scope()}, s.carriedNow())
 		return false, nil
 	}
 	u.Origin, u.Domain, u.Relayed = s.at.Name, s.at.Domain, s.at.Member
@@ -368,7 +368,7 @@ func (s *stream) dropUncacheable(ctx context.Context) error {
 		return nil
 	}
 	for _, t := range i.Types {
-		n := s.Newest(t.Type).Part(t.Wildcard).Uncacheable()
+		n := s.Newest(t.Type).Part(t.Scope()).Uncacheable()
 		if n == 0 {
 			continue
 		}

@@ -174,7 +174,7 @@ func (a *Audience[M]) Merge(now time.Time) {
 
 func (t *Type[M]) merge(now time.Time) {
 	var wanted, unanswered []string
-	held := t.newest().Part(false)
+	held := t.newest().Part(snapshot.ByName)
 	for _, name := range t.touched {
 		at := subscribed{name: name}
 		switch {
@@ -265,7 +265,7 @@ func (a *Audience[M]) Next(linger time.Duration) time.Time {
 // because there is no other. The wildcard stays until there is one. Otherwise the subscriber would
 // lose the resource, or keep it after the origin deletes it (P50).
 func (t *Type[M]) wildcardServes() bool {
-	wild, named := t.newest().Part(true), t.newest().Part(false)
+	wild, named := t.newest().Part(snapshot.ByWildcard), t.newest().Part(snapshot.ByName)
 	for name := range t.names.All() {
 		if t.index.hasName(name) && !named.Answers(name) && wild.Answers(name) {
 			return true

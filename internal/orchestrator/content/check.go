@@ -3,6 +3,7 @@ package content
 import (
 	"fmt"
 	"slices"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Check returns which of the invariants below does not hold; nil if all do. It is for tests.
@@ -18,13 +19,13 @@ func (c *Content) Check() error {
 func (t *Type) check() error {
 	newest := t.Newest()
 	// Whatever names brought is subscribed (P65).
-	for r := range t.part(false).Resources {
+	for r := range t.part(snapshot.ByName).Resources {
 		if !r.RequestedBy(t.names) {
 			return fmt.Errorf("%s is held, but not subscribed", r.Name)
 		}
 	}
 	// Nothing is left of a wildcard that is not subscribed.
-	if !t.wildcard && (answered(newest) || len(slices.Collect(t.part(true).Resources)) > 0 || !t.completion.due.IsZero()) {
+	if !t.wildcard && (answered(newest) || len(slices.Collect(t.part(snapshot.ByWildcard).Resources)) > 0 || !t.completion.due.IsZero()) {
 		return fmt.Errorf("the wildcard is not subscribed, but something is left of it")
 	}
 	// A snapshot is of the newest State, or of the next one.
@@ -48,7 +49,7 @@ func (t *Type) check() error {
 func (r *removals) check(t *Type) error {
 	for at, w := range r.waiting {
 		// A deletion waits for a resource that is held, or for a name that is omitted.
-		if !t.omits(at) && !t.builder.Has(at.name, at.wildcard) {
+		if !t.omits(at) && !t.builder.Has(at.name, at.scope) {
 			return fmt.Errorf("the deletion of %+v waits, but nothing is held", at)
 		}
 		// No deletion has waited for longer than oldest says.
@@ -62,7 +63,7 @@ func (r *removals) check(t *Type) error {
 	}
 	// What was added is held.
 	for name := range r.added {
-		if !t.builder.Has(name, true) && !t.builder.Has(name, false) {
+		if !t.builder.Has(name, snapshot.ByWildcard) && !t.builder.Has(name, snapshot.ByName) {
 			return fmt.Errorf("%s counts as added, but is not held", name)
 		}
 	}

@@ -52,7 +52,7 @@ type Type struct {
 	completion completion
 	// fromOrigin says of the wildcard's part and the names' that an origin brought its newest update,
 	// and not a relay.
-	fromOrigin map[bool]bool
+	fromOrigin map[snapshot.Scope]bool
 	empty      *snapshot.Snapshot // see nothing
 }
 
@@ -129,7 +129,7 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapsho
 
 // isFromOrigin reports whether an origin brought the newest update of each subscribed part.
 func (t *Type) isFromOrigin(late bool) bool {
-	return (t.fromOrigin[true] || !t.wildcard) && (t.fromOrigin[false] || late || t.names.Len() == 0)
+	return (t.fromOrigin[snapshot.ByWildcard] || !t.wildcard) && (t.fromOrigin[snapshot.ByName] || late || t.names.Len() == 0)
 }
 
 // nothing returns the type's snapshot without content; always the same.
@@ -169,7 +169,7 @@ func (c *Content) Holds() bool {
 func (t *Type) Newest() *snapshot.Snapshot { return t.newest.Load() }
 
 // part returns the held part that the wildcard, or names, brought.
-func (t *Type) part(wild bool) snapshot.Part { return t.Newest().Part(wild) }
+func (t *Type) part(scope snapshot.Scope) snapshot.Part { return t.Newest().Part(scope) }
 
 // Applied is what an Update did.
 type Applied struct {
@@ -192,8 +192,8 @@ func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.D
 	}
 	all := u
 	dropped := t.dropNotRequested(&u)
-	if t.fromOrigin[u.Wildcard] == u.Relayed {
-		put(&t.fromOrigin, u.Wildcard, !u.Relayed)
+	if t.fromOrigin[u.Scope()] == u.Relayed {
+		put(&t.fromOrigin, u.Scope(), !u.Relayed)
 		t.of.sourceChanged = true
 	}
 	first := was == nil || u.Relayed || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
@@ -246,14 +246,14 @@ func (t *Type) answersUnknown(u *snapshot.Update, was *snapshot.Snapshot) bool {
 
 // answersUnknownAlias reports whether u has an alias or a glob that was unknown before.
 func (t *Type) answersUnknownAlias(u *snapshot.Update, was *snapshot.Snapshot) bool {
-	part := was.Part(false)
+	part := was.Part(snapshot.ByName)
 	news := func(n string) bool { return t.names.Has(n) && part.Unanswered(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.AliasesAndGlob(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
 
 // isRequested reports whether name, or the resource held under it, is subscribed.
-func (t *Type) isRequested(name string) bool { return t.part(false).Requested(name, t.names) }
+func (t *Type) isRequested(name string) bool { return t.part(snapshot.ByName).Requested(name, t.names) }
 
 // snapshot makes the newest snapshot. It reports whether it differs from the one before.
 func (t *Type) snapshot() bool {
@@ -303,19 +303,21 @@ func (t *Type) SetSubscribed(names *xds.NameSet, wildcard bool, forgotten []stri
 }
 
 // uncacheable returns the number of held do_not_cache resources.
-func (t *Type) uncacheable() int { return t.part(true).Uncacheable() + t.part(false).Uncacheable() }
+func (t *Type) uncacheable() int {
+	return t.part(snapshot.ByWildcard).Uncacheable() + t.part(snapshot.ByName).Uncacheable()
+}
 
 // WildcardUncacheable reports whether the wildcard brought do_not_cache resources (P63).
-func (t *Type) WildcardUncacheable() bool { return t.part(true).Uncacheable() > 0 }
+func (t *Type) WildcardUncacheable() bool { return t.part(snapshot.ByWildcard).Uncacheable() > 0 }
 
 // Uncacheable returns the do_not_cache resources that names brought (P63). Each is all names that
 // stand for it.
 func (t *Type) Uncacheable() (all [][]string) {
-	if t.part(false).Uncacheable() == 0 {
+	if t.part(snapshot.ByName).Uncacheable() == 0 {
 		return nil
 	}
-	for _, name := range t.builder.Uncacheable(false) {
-		all = append(all, append(slices.Clone(t.part(false).Resource(name).AliasesAndGlob()), name))
+	for _, name := range t.builder.Uncacheable(snapshot.ByName) {
+		all = append(all, append(slices.Clone(t.part(snapshot.ByName).Resource(name).AliasesAndGlob()), name))
 	}
 	return all
 }
@@ -373,7 +375,7 @@ func (t *Type) Has(sub *snapshot.Subscription) bool {
 		return true
 	}
 	for name := range sub.Names.All() {
-		if !held.Part(false).HasNoAnswer(name) || serves(held, name) || serves(stored, name) {
+		if !held.Part(snapshot.ByName).HasNoAnswer(name) || serves(held, name) || serves(stored, name) {
 			return true
 		}
 	}

@@ -25,13 +25,13 @@ func (t *Type) omitFollowers(was *snapshot.Snapshot, u *snapshot.Update, now tim
 	}
 	removed := make(map[string]partName) // names to which u may have removed the last cluster, with that
 	for _, name := range u.Removed {
-		if had := was.Part(u.Wildcard).Resource(name); had != nil {
-			removed[had.Follows] = partName{u.Wildcard, name}
+		if had := was.Part(u.Scope()).Resource(name); had != nil {
+			removed[had.Follows] = partName{u.Scope(), name}
 		}
 	}
 	for _, r := range u.Changed {
-		if had := was.Part(u.Wildcard).Resource(r.Name); had != nil && had.Follows != r.Follows {
-			removed[had.Follows] = partName{u.Wildcard, r.Name}
+		if had := was.Part(u.Scope()).Resource(r.Name); had != nil && had.Follows != r.Follows {
+			removed[had.Follows] = partName{u.Scope(), r.Name}
 		}
 	}
 	t.of.types[i].omit(removed, t, now)
@@ -45,9 +45,9 @@ func (t *Type) omit(removed map[string]partName, leader *Type, now time.Time) {
 		return
 	}
 	leads := make(map[string]bool)
-	for _, wildcard := range []bool{true, false} {
-		for r := range leader.part(wildcard).Resources {
-			if leader.removals.waiting[partName{wildcard, r.Name}] == nil { // it is not removed
+	for _, scope := range []snapshot.Scope{snapshot.ByWildcard, snapshot.ByName} {
+		for r := range leader.part(scope).Resources {
+			if leader.removals.waiting[partName{scope, r.Name}] == nil { // it is not removed
 				leads[r.Follows] = true
 			}
 		}
@@ -58,20 +58,20 @@ func (t *Type) omit(removed map[string]partName, leader *Type, now time.Time) {
 			delete(t.removals.waiting, partName{name: name})
 		}
 	}
-	for name, by := range removed {
+	for name, cluster := range removed {
 		at := partName{name: name}
 		if t.omits(at) || leads[name] || !t.names.Has(name) {
 			continue
 		}
-		put(&t.omitted, name, by)
+		put(&t.omitted, name, cluster)
 		t.removals.wait(at, now)
 	}
 }
 
 // omits reports whether requests omit a subscribed name.
 func (t *Type) omits(at partName) bool {
-	_, is := t.omitted[at.name]
-	return is && !at.wildcard
+	_, omitted := t.omitted[at.name]
+	return omitted && at.scope == snapshot.ByName
 }
 
 // ToRequest returns the subscribed names without those that are omitted. Once the last cluster of a
@@ -79,9 +79,9 @@ func (t *Type) omits(at partName) bool {
 // requested.
 func (t *Type) ToRequest() *xds.NameSet {
 	var omit []string
-	for name, by := range t.omitted {
+	for name, cluster := range t.omitted {
 		if slices.ContainsFunc(t.of.types, func(o *Type) bool {
-			return o.typ.Follower == t.typ.URL && (by.wildcard && o.wildcard || !by.wildcard && o.isRequested(by.name))
+			return o.typ.Follower == t.typ.URL && (cluster.scope == snapshot.ByWildcard && o.wildcard || cluster.scope == snapshot.ByName && o.isRequested(cluster.name))
 		}) {
 			omit = append(omit, name)
 		}

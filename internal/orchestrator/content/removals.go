@@ -32,8 +32,8 @@ type removals struct {
 
 // partName is a name in one of the two parts of a type (see snapshot.Part), or the wildcard itself.
 type partName struct {
-	wildcard bool
-	name     string
+	scope snapshot.Scope
+	name  string
 }
 
 // waiting is a deletion that waits.
@@ -82,7 +82,7 @@ func (r *removals) sweep() {
 func (t *Type) applyDelayed(u snapshot.Update, now time.Time, delay time.Duration) {
 	if t.typ.DelayRemovals {
 		t.removals.sweep()
-		t.noteAdded(u.Wildcard, u.Changed)
+		t.noteAdded(u.Scope(), u.Changed)
 		t.delay(&u, now, delay)
 	}
 	if names := t.servedByWildcard(&u); len(names) > 0 {
@@ -99,9 +99,9 @@ func (t *Type) servedByWildcard(u *snapshot.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
-	named := t.part(false)
+	named := t.part(snapshot.ByName)
 	for _, name := range u.Removed {
-		if t.names.Has(name) && t.builder.Has(name, true) && !named.Known(name) {
+		if t.names.Has(name) && t.builder.Has(name, snapshot.ByWildcard) && !named.Known(name) {
 			names = append(names, name)
 		}
 	}
@@ -109,16 +109,16 @@ func (t *Type) servedByWildcard(u *snapshot.Update) (names []string) {
 }
 
 // noteAdded records the resources that an update brings. One that returns was never deleted.
-func (t *Type) noteAdded(wildcard bool, changed []*xds.Resource) {
+func (t *Type) noteAdded(scope snapshot.Scope, changed []*xds.Resource) {
 	r, gen := &t.removals, uint64(1)
 	if s := t.Newest(); s != nil {
 		gen = s.Gen + 1
 	}
 	for _, res := range changed {
-		if at := (partName{wildcard, res.Name}); !t.omits(at) {
+		if at := (partName{scope, res.Name}); !t.omits(at) {
 			delete(r.waiting, at)
 		}
-		if r.acked.Load() == 0 || t.builder.Has(res.Name, wildcard) || t.builder.Has(res.Name, !wildcard) {
+		if r.acked.Load() == 0 || t.builder.Has(res.Name, scope) || t.builder.Has(res.Name, scope.Other()) {
 			continue
 		}
 		put(&r.added, res.Name, gen)
@@ -132,11 +132,11 @@ func (t *Type) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
 	all := u.Removed // the caller owns the array
 	u.Removed = nil
 	for _, name := range all {
-		at := partName{u.Wildcard, name}
+		at := partName{u.Scope(), name}
 		waits := r.waiting[at] != nil
 		_, added := r.added[name]
-		if !waits && (delay <= 0 || added || !t.builder.Retain(name, u.Wildcard)) {
-			if !t.builder.Has(name, !u.Wildcard) {
+		if !waits && (delay <= 0 || added || !t.builder.Retain(name, u.Scope())) {
+			if !t.builder.Has(name, u.Scope().Other()) {
 				delete(r.added, name)
 			}
 			u.Removed = append(u.Removed, name)
@@ -147,7 +147,7 @@ func (t *Type) delay(u *snapshot.Update, now time.Time, delay time.Duration) {
 		}
 	}
 	u.Errors = without(u.Errors, func(err *xds.ResourceError) bool {
-		w := r.waiting[partName{u.Wildcard, err.Name}]
+		w := r.waiting[partName{u.Scope(), err.Name}]
 		if w != nil {
 			w.err = err
 		}
@@ -176,13 +176,13 @@ func (t *Type) Remove(now time.Time, delay time.Duration) {
 		delete(r.waiting, at)
 	}
 	changed := false
-	for _, wildcard := range []bool{true, false} {
-		origin, domain := t.part(wildcard).Origin()
+	for _, scope := range []snapshot.Scope{snapshot.ByWildcard, snapshot.ByName} {
+		origin, domain := t.part(scope).Origin()
 		// Partial: it is no response, so it says nothing about the rest (P67).
-		u := snapshot.Update{Type: t.typ.URL, Origin: origin, Domain: domain, Wildcard: wildcard, Partial: true, Received: now}
+		u := snapshot.Update{Type: t.typ.URL, Origin: origin, Domain: domain, Wildcard: scope == snapshot.ByWildcard, Partial: true, Received: now}
 		for at, w := range due {
 			switch {
-			case at.wildcard != wildcard:
+			case at.scope != scope:
 				continue
 			case t.omits(at): // the origin did not delete it
 				t.builder.Forget(t.names.Remove(at.name), at.name)
@@ -221,7 +221,7 @@ func (r *removals) forget(names []string, wildcard bool) {
 		delete(r.added, name)
 	}
 	if wildcard {
-		maps.DeleteFunc(r.waiting, func(at partName, _ *waiting) bool { return at.wildcard })
+		maps.DeleteFunc(r.waiting, func(at partName, _ *waiting) bool { return at.scope == snapshot.ByWildcard })
 		clear(r.added)
 	}
 }

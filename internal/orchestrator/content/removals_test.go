@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xds/snapshot"
 )
 
 // Deletions that wait cost nothing until they are due, however many they are. They end in the order
@@ -15,7 +16,7 @@ func TestP36_WaitingDeletionsCostNothing(t *testing.T) {
 	v := New(false).Add(xds.TypeOf(xds.ClusterType), new(notes))
 	r, start := &v.removals, time.Now()
 	for i := range n {
-		r.wait(partName{i%2 == 0, fmt.Sprint(i)}, start.Add(time.Duration(i)))
+		r.wait(partName{snapshot.ScopeOf(i%2 == 0), fmt.Sprint(i)}, start.Add(time.Duration(i)))
 	}
 	began := time.Now()
 	for range 1000 {

@@ -31,18 +31,18 @@ func (t *Type) ApplyStored() (resources int, applied bool) {
 	}
 	wild := t.wildcard && stored.Answered && !answered(held)
 	if wild {
-		apply(true, slices.DeleteFunc(slices.Collect(stored.Part(true).Resources), func(r *xds.Resource) bool { return !r.Storable() }))
+		apply(true, slices.DeleteFunc(slices.Collect(stored.Part(snapshot.ByWildcard).Resources), func(r *xds.Resource) bool { return !r.Storable() }))
 	}
 	var named []*xds.Resource
 	taken := make(map[string]bool)
 	for name := range t.names.All() {
-		if held.Part(false).Known(name) || held.Part(true).Resource(name) != nil {
+		if held.Part(snapshot.ByName).Known(name) || held.Part(snapshot.ByWildcard).Resource(name) != nil {
 			continue
 		}
 		for _, n := range append(stored.NamesByAlias(name), name) {
-			r := stored.Part(false).Resource(n)
+			r := stored.Part(snapshot.ByName).Resource(n)
 			if r == nil && !wild {
-				r = stored.Part(true).Resource(n)
+				r = stored.Part(snapshot.ByWildcard).Resource(n)
 			}
 			if r.Storable() && !taken[n] {
 				taken[n] = true

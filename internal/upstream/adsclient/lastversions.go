@@ -44,7 +44,7 @@ func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
 // Unanswered returns what an origin has not answered of an interest: whether that is the wildcard, and
 // the names. snap is the newest snapshot of the type.
 func (r LastVersions) Unanswered(domain string, t snapshot.TypeInterest, snap *snapshot.Snapshot) (wildcard bool, names []string) {
-	part, last := snap.Part(t.Wildcard), r[t.Type]
+	part, last := snap.Part(t.Scope()), r[t.Type]
 	answered := last != nil && last.answered && last.domain == domain && last.wildcard == t.Wildcard
 	if t.Wildcard {
 		return !answered, nil
@@ -97,7 +97,9 @@ func (s subscription) equal(o subscription) bool {
 
 // part is the part of a snapshot that answers the subscription. Resources that came for names do
 // not answer the wildcard, nor the other way round (P50).
-func (s subscription) part(snap *snapshot.Snapshot) snapshot.Part { return snap.Part(s.wildcard) }
+func (s subscription) part(snap *snapshot.Snapshot) snapshot.Part { return snap.Part(s.scope()) }
+
+func (s subscription) scope() snapshot.Scope { return snapshot.ScopeOf(s.wildcard) }
 
 // covers yields the held resources that answer the subscription, in order of names.
 func (s subscription) covers(snap *snapshot.Snapshot) iter.Seq[*xds.Resource] {

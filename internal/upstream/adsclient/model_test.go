@@ -298,7 +298,7 @@ func (m *modelOrigin) wants(name string) bool {
 }
 
 // part is the part of the group's resources that this stream answers.
-func (m *modelOrigin) part() snapshot.Part { return m.sink.Newest(m.typ).Part(m.interest.Wildcard) }
+func (m *modelOrigin) part() snapshot.Part { return m.sink.Newest(m.typ).Part(m.interest.Scope()) }
 
 // compare compares the group with the origin, once all messages are exchanged.
 func (m *modelOrigin) compare(names []string) {

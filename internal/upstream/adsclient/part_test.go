@@ -25,7 +25,7 @@ func (r *protocolFixture) other(wildcard bool, names ...string) {
 func (r *protocolFixture) part(wildcard bool, names ...string) {
 	r.t.Helper()
 	got := ""
-	for res := range r.sink.Newest(cds).Part(wildcard).Resources {
+	for res := range r.sink.Newest(cds).Part(snapshot.ScopeOf(wildcard)).Resources {
 		got += res.Name + " "
 	}
 	want := ""

@@ -40,8 +40,8 @@ type Decision struct {
 // response is ACKed and changes nothing.
 func (d Decision) Wanted() bool { return !d.subscribed.empty() }
 
-// Wildcard reports whether the response answers the wildcard.
-func (d Decision) Wildcard() bool { return d.subscribed.wildcard }
+// Scope returns the scope of what the response answers.
+func (d Decision) Scope() snapshot.Scope { return d.subscribed.scope() }
 
 // Receive implements Conversation.
 func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {

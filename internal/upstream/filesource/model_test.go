@@ -83,7 +83,7 @@ func TestP80_FilesModel(t *testing.T) {
 			}
 			held := sink.Newest(upstreamtest.Unknown)
 			var got, want []string
-			for r := range held.Part(interest.Wildcard).Resources {
+			for r := range held.Part(interest.Scope()).Resources {
 				if got = append(got, r.Name); !r.Same(now.resources[r.Name]) {
 					rt.Fatalf("another %s is held", r.Name)
 				}

@@ -184,10 +184,10 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 		for name := range now.resources {
 			changed[name] = struct{}{}
 		}
-		for r := range held.Part(true).Resources {
+		for r := range held.Part(snapshot.ByWildcard).Resources {
 			changed[r.Name] = struct{}{}
 		}
-		for name := range held.Part(true).ExpiredNames { // clients may still hold it
+		for name := range held.Part(snapshot.ByWildcard).ExpiredNames { // clients may still hold it
 			changed[name] = struct{}{}
 		}
 	}
@@ -225,7 +225,7 @@ func (s *sentState) update(want snapshot.TypeInterest, forgotten forgotten, now 
 		switch r := now.resources[name]; {
 		case requested(r):
 			u.Changed = append(u.Changed, r.StartTTL(at))
-		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(false).Resource(name) != nil:
+		case want.Wildcard, want.Names.Has(name) && len(now.byAlias[name]) == 0, held.Part(snapshot.ByName).Resource(name) != nil:
 			u.Removed = append(u.Removed, name)
 		}
 	}

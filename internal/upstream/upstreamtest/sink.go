@@ -66,7 +66,7 @@ func (s *Sink) Update(ctx context.Context, u snapshot.Update) (changed bool, err
 	was := s.Snapshots[u.Type]
 	if in := s.Interest.Of(u.Type); s.Interest != nil && !u.Wildcard && !in.Wildcard { // a group drops what is no longer subscribed
 		u.Changed = slices.DeleteFunc(slices.Clone(u.Changed), func(r *xds.Resource) bool { return !r.RequestedBy(in.Names) })
-		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !was.Part(false).Requested(n, in.Names) })
+		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !was.Part(snapshot.ByName).Requested(n, in.Names) })
 	}
 	s.Builder(u.Type).Apply(u)
 	s.Builder(u.Type).ResolveAliases(s.Interest.Of(u.Type).Names)

@@ -8,13 +8,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// aliasEntry says that a resource has an alias. wildcard says whether it is the resource of the
-// wildcard part or of the named part (see entry). Here and in the Builder, an alias is also the
-// glob that covers the resource's name (P28). A snapshot without such resources has no index.
+// aliasEntry says that a resource of the part with this scope has an alias (see entry). Here and in
+// the Builder, an alias is also the glob that covers the resource's name (P28). A snapshot without
+// such resources has no index.
 type aliasEntry struct {
-	alias    string
-	wildcard bool
-	name     string
+	alias string
+	scope Scope
+	name  string
 }
 
 // newAliasIndex returns an empty index. It is sorted by alias, and the named resources of an alias
@@ -24,8 +24,8 @@ func newAliasIndex() *btree.BTreeG[aliasEntry] {
 		if a.alias != b.alias {
 			return a.alias < b.alias
 		}
-		if a.wildcard != b.wildcard {
-			return b.wildcard
+		if a.scope != b.scope {
+			return a.scope < b.scope
 		}
 		return a.name < b.name
 	}, btree.Options{NoLocks: true})
@@ -123,7 +123,7 @@ func (s *Snapshot) hasOtherName(sub *Subscription, alias string) bool {
 func (s *Snapshot) LookOwnName(sub *Subscription, name string) (*xds.Resource, Presence) {
 	listed := sub.Names.Has(name)
 	r, is := s.lookWithoutResource(sub, name, listed, s.get(name))
-	if (is == Pending || is == Unresolvable) && listed && s.Part(false).isAlias(name) {
+	if (is == Pending || is == Unresolvable) && listed && s.Part(ByName).isAlias(name) {
 		return nil, Absent
 	}
 	return r, is

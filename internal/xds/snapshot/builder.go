@@ -24,14 +24,14 @@ type Builder struct {
 	errorCount, expired int
 	expiredWildcard     int
 	unresolved          int
-	bodies              [2]int // resources of the named part and of the wildcard part
+	bodies              [2]int // resources of a part, by Scope
 	bytes, retired      int64
 	errorBytes          int64
 	sum                 xds.Version
 
 	expiryQueue      expiryHeap            // resources with a TTL (P62)
 	uncacheable      map[partName]struct{} // resources that must not be cached (P63)
-	uncacheableCount [2]int                // of the named part and of the wildcard part
+	uncacheableCount [2]int                // by Scope
 
 	stored               int  // parts that are marked as stored
 	storedWildcardAnswer bool // the answer to the wildcard is marked as stored
@@ -84,7 +84,7 @@ func (b *Builder) ApplyStored(u Update) {
 // apply is Apply. With stored, it marks the resources as stored.
 func (b *Builder) apply(u Update, stored bool) bool {
 	if u.Ended {
-		return b.dropUncacheable(u.Wildcard)
+		return b.dropUncacheable(u.Scope())
 	}
 	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
@@ -134,10 +134,7 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	for _, r := range u.Changed {
 		r = r.MarkStored(stored)
 		e, _ := b.entries.Get(r.Name)
-		was, part := e, &e.named
-		if u.Wildcard {
-			part = &e.wildcard
-		}
+		was, part := e, e.resource(u.Scope())
 		if r.HasTTL() && r != *part {
 			// A new resource counts too: a client may have held it before and missed its removal.
 			b.heartbeats = append(b.heartbeats, r.Name)
@@ -150,14 +147,14 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		}
 	}
 	for _, err := range u.Errors {
-		news, kept := b.setError(err, u.Wildcard)
+		news, kept := b.setError(err, u.Scope())
 		changed = changed || news
 		if !kept {
 			b.droppedErrors++
 		}
 	}
 	changed = b.setUnresolved(u.Unresolved) || changed
-	b.notePushed(u.Pushed, u.Wildcard)
+	b.notePushed(u.Pushed, u.Scope())
 	if changed {
 		b.received = u.Received
 	}
@@ -165,16 +162,16 @@ func (b *Builder) apply(u Update, stored bool) bool {
 }
 
 // Has reports whether a part has a resource of this name.
-func (b *Builder) Has(name string, wildcard bool) bool {
+func (b *Builder) Has(name string, scope Scope) bool {
 	e, _ := b.entries.Get(name)
-	return (*e.resource(wildcard)).HasBody()
+	return (*e.resource(scope)).HasBody()
 }
 
 // AddsResources reports whether an update has a resource that no origin has given yet.
 func (b *Builder) AddsResources(u *Update) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool {
 		e, _ := b.entries.Get(r.Name)
-		had := *e.resource(u.Wildcard)
+		had := *e.resource(u.Scope())
 		return !had.HasBody() || had.IsStored()
 	})
 }
@@ -219,9 +216,9 @@ func (b *Builder) StreamEnded() {
 // false if the part has no such resource. Retain clears the origin's version. Otherwise a new
 // stream to the origin would claim that the relay has the resource, and the origin would not send
 // it again (P55).
-func (b *Builder) Retain(name string, wildcard bool) bool {
+func (b *Builder) Retain(name string, scope Scope) bool {
 	e, _ := b.entries.Get(name)
-	part := e.resource(wildcard)
+	part := e.resource(scope)
 	if !(*part).HasBody() {
 		return false
 	}
@@ -364,7 +361,7 @@ func (b *Builder) set(name string, e entry) {
 		b.unresolved += n
 	}
 	b.errorBytes += e.errors.size() - was.errors.size()
-	b.updateCounts(partName{name: name, wildcard: true}, was.wildcard, e.wildcard)
+	b.updateCounts(partName{name: name, scope: ByWildcard}, was.wildcard, e.wildcard)
 	b.updateCounts(partName{name: name}, was.named, e.named)
 	switch {
 	case e != entry{}:
@@ -384,10 +381,10 @@ func (b *Builder) updateCounts(p partName, was, is *xds.Resource) {
 		b.retired += was.Size()
 		supersededBytes.Add(was.Size())
 	}
-	b.bodies[boolToInt(p.wildcard)] += boolToInt(is.HasBody()) - boolToInt(was.HasBody())
+	b.bodies[p.scope] += boolToInt(is.HasBody()) - boolToInt(was.HasBody())
 	if n := boolToInt(is.IsExpiredMark()) - boolToInt(was.IsExpiredMark()); n != 0 {
 		b.expired += n
-		if p.wildcard {
+		if p.scope == ByWildcard {
 			b.expiredWildcard += n
 		}
 	}
@@ -400,11 +397,11 @@ func (b *Builder) updateCounts(p partName, was, is *xds.Resource) {
 		}
 		if _, is := b.uncacheable[p]; !is {
 			b.uncacheable[p] = struct{}{}
-			b.uncacheableCount[boolToInt(p.wildcard)]++
+			b.uncacheableCount[p.scope]++
 		}
 	case was.HasBody() && was.Uncacheable:
 		delete(b.uncacheable, p)
-		b.uncacheableCount[boolToInt(p.wildcard)]--
+		b.uncacheableCount[p.scope]--
 	}
 }
 

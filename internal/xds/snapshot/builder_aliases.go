@@ -11,11 +11,11 @@ import (
 
 // updateAliasIndex updates the index after an entry has changed.
 func (b *Builder) updateAliasIndex(name string, was, now entry) {
-	b.updateAliasesOf(name, was.wildcard.AliasesAndGlob(), now.wildcard.AliasesAndGlob(), true)
-	b.updateAliasesOf(name, was.named.AliasesAndGlob(), now.named.AliasesAndGlob(), false)
+	b.updateAliasesOf(name, was.wildcard.AliasesAndGlob(), now.wildcard.AliasesAndGlob(), ByWildcard)
+	b.updateAliasesOf(name, was.named.AliasesAndGlob(), now.named.AliasesAndGlob(), ByName)
 }
 
-func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool) {
+func (b *Builder) updateAliasesOf(name string, was, now []string, scope Scope) {
 	if len(was) == 0 && len(now) == 0 || slices.Equal(was, now) {
 		return
 	}
@@ -24,8 +24,8 @@ func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool)
 			continue
 		}
 		b.noteAlias(alias)
-		b.aliases.Delete(aliasEntry{alias, wildcard, name})
-		if !wildcard {
+		b.aliases.Delete(aliasEntry{alias, scope, name})
+		if scope == ByName {
 			b.lostAliases[alias] = struct{}{}
 		}
 	}
@@ -34,8 +34,8 @@ func (b *Builder) updateAliasesOf(name string, was, now []string, wildcard bool)
 			continue
 		}
 		b.noteAlias(alias)
-		b.aliases.Set(aliasEntry{alias, wildcard, name})
-		if wildcard {
+		b.aliases.Set(aliasEntry{alias, scope, name})
+		if scope == ByWildcard {
 			continue
 		}
 		// The resource replaces what the origin said of the alias before. A mark of a resource that
@@ -81,10 +81,10 @@ func (b *Builder) dropAlias(alias string, names []string) {
 // namedWithAlias returns the names of the named resources that have this alias.
 func (b *Builder) namedWithAlias(alias string) (names []string) {
 	eachAliasEntry(b.aliases, alias, func(l aliasEntry) bool {
-		if !l.wildcard {
+		if l.scope == ByName {
 			names = append(names, l.name)
 		}
-		return !l.wildcard
+		return l.scope == ByName
 	})
 	return names
 }
@@ -93,8 +93,8 @@ func (b *Builder) namedWithAlias(alias string) (names []string) {
 func (b *Builder) aliasLeadsTo(alias string, is func(*xds.Resource) bool) (leads bool) {
 	eachAliasEntry(b.aliases, alias, func(l aliasEntry) bool {
 		e, _ := b.entries.Get(l.name)
-		leads = !l.wildcard && is(e.named)
-		return !l.wildcard && !leads
+		leads = l.scope == ByName && is(e.named)
+		return l.scope == ByName && !leads
 	})
 	return leads
 }

@@ -10,8 +10,8 @@ import (
 // partName is a name in one of the two parts of a type: what the wildcard brought, or what a
 // subscription to the name brought (P50).
 type partName struct {
-	name     string
-	wildcard bool
+	name  string
+	scope Scope
 }
 
 // expiryHeap has the parts with a TTL, sorted by its end (container/heap).
@@ -88,10 +88,10 @@ func (b *Builder) Expire(now time.Time) int {
 }
 
 // Uncacheable returns the names of the resources in one part that must not be cached (P63).
-func (b *Builder) Uncacheable(wildcard bool) []string {
+func (b *Builder) Uncacheable(scope Scope) []string {
 	var names []string
 	for p := range b.uncacheable {
-		if p.wildcard == wildcard {
+		if p.scope == scope {
 			names = append(names, p.name)
 		}
 	}
@@ -100,9 +100,9 @@ func (b *Builder) Uncacheable(wildcard bool) []string {
 
 // dropUncacheable drops the resources in one part that must not be cached, because the stream that
 // brought them has ended (P63). It reports whether there were any.
-func (b *Builder) dropUncacheable(wildcard bool) (any bool) {
+func (b *Builder) dropUncacheable(scope Scope) (any bool) {
 	for p := range b.uncacheable {
-		if p.wildcard == wildcard {
+		if p.scope == scope {
 			b.markExpired(p, time.Time{}) // deletes from the map that is ranged over, which Go allows
 			any = true
 		}
@@ -120,11 +120,11 @@ const maxExpired = 4096
 func (b *Builder) markExpired(p partName, expired time.Time) {
 	e, _ := b.entries.Get(p.name)
 	switch {
-	case !p.wildcard && len(e.named.AliasesAndGlob()) == 0:
+	case p.scope == ByName && len(e.named.AliasesAndGlob()) == 0:
 		e.named = xds.NewExpiredMark(p.name, expired)
-	case !p.wildcard && b.expired-b.expiredWildcard < maxExpired:
+	case p.scope == ByName && b.expired-b.expiredWildcard < maxExpired:
 		e.named = e.named.ExpiredMark(expired)
-	case !p.wildcard:
+	case p.scope == ByName:
 		e.named = nil
 		b.maybeNotRequested[p.name] = struct{}{}
 	case b.expiredWildcard < maxExpired:

@@ -51,7 +51,7 @@ func TestP62_Expiry(t *testing.T) {
 				t.Errorf("a is %d", is)
 			}
 			var lapsed []string
-			for n := range s.Part(wild).ExpiredNames {
+			for n := range s.Part(ScopeOf(wild)).ExpiredNames {
 				lapsed = append(lapsed, n)
 			}
 			if !slices.Equal(lapsed, []string{"a", "b"}) {
@@ -146,10 +146,10 @@ func TestP63_EndOfTheStream(t *testing.T) {
 	b.Apply(Update{Version: "1", Changed: []*xds.Resource{never("a"), newRes(t, xds.EndpointType, "b", "")}})
 	b.Apply(Update{Version: "1", Wildcard: true, Changed: []*xds.Resource{never("w"), newRes(t, xds.EndpointType, "x", "")}})
 	s, _ := b.Snapshot(nil, 1)
-	if !slices.Equal(b.Uncacheable(false), []string{"a"}) || !slices.Equal(b.Uncacheable(true), []string{"w"}) || s.Part(true).Uncacheable() != 1 || s.Part(false).Uncacheable() != 1 {
-		t.Fatalf("%v %v", b.Uncacheable(false), b.Uncacheable(true))
+	if !slices.Equal(b.Uncacheable(ByName), []string{"a"}) || !slices.Equal(b.Uncacheable(ByWildcard), []string{"w"}) || s.Part(ByWildcard).Uncacheable() != 1 || s.Part(ByName).Uncacheable() != 1 {
+		t.Fatalf("%v %v", b.Uncacheable(ByName), b.Uncacheable(ByWildcard))
 	}
-	if !b.Apply(Update{Ended: true}) || !slices.Equal(b.Uncacheable(true), []string{"w"}) || len(b.Uncacheable(false)) > 0 {
+	if !b.Apply(Update{Ended: true}) || !slices.Equal(b.Uncacheable(ByWildcard), []string{"w"}) || len(b.Uncacheable(ByName)) > 0 {
 		t.Error("wrong resources dropped at the end of the stream of names")
 	}
 	if !b.Apply(Update{Ended: true, Wildcard: true}) {
@@ -162,7 +162,7 @@ func TestP63_EndOfTheStream(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, is, want)
 		}
 	}
-	if s.Version != "1" || s.Part(true).Uncacheable()+s.Part(false).Uncacheable() != 0 || b.Apply(Update{Ended: true}) || b.Apply(Update{Ended: true, Wildcard: true}) {
+	if s.Version != "1" || s.Part(ByWildcard).Uncacheable()+s.Part(ByName).Uncacheable() != 0 || b.Apply(Update{Ended: true}) || b.Apply(Update{Ended: true, Wildcard: true}) {
 		t.Errorf("version %s", s.Version)
 	}
 }

@@ -251,7 +251,7 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		if sole, one := s.OnlyNameFor(n); one != (len(linked) == 1) || one && sole != linked[0] {
 			t.Fatalf("generation %d: the sole one of %q is %q %v, of %v", s.Gen, n, sole, one, linked)
 		}
-		part := s.Part(false)
+		part := s.Part(ByName)
 		answered := inNamed || m.isAlias(n)
 		is("an answer to "+n, part.Answers(n), answered)
 		is("an answer owed to "+n, part.Unanswered(n), !answered && m.withoutResource[n] == "")
@@ -267,8 +267,8 @@ func (m *model) check(t *rapid.T, s *Snapshot, names []string, sub *Subscription
 		return names
 	}
 	is("all", all(s.Resources), held)
-	is("the wildcard's part", all(s.Part(true).Resources), wild)
-	is("the names' part", all(s.Part(false).Resources), named)
+	is("the wildcard's part", all(s.Part(ByWildcard).Resources), wild)
+	is("the names' part", all(s.Part(ByName).Resources), named)
 	is("what is covered", all(func(yield func(*xds.Resource) bool) { s.Covered(sub, yield) }), covered)
 	is("the account", []any{s.Len(), s.Bytes, s.AbsentNames(), s.unresolved, s.Answered, s.Version},
 		[]any{len(held), bytes, stated, unresolved, m.answered, sum.String()})

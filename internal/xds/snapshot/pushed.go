@@ -17,10 +17,10 @@ type pushes struct {
 // push has the resources of one part that a response had under a new version. It lists them or the
 // others, whichever are fewer: a SotW response usually has all.
 type push struct {
-	gen      uint64
-	wildcard bool     // the part
-	except   bool     // names are the resources of the part that the response did not have
-	names    []string // sorted
+	gen    uint64
+	scope  Scope    // the part
+	except bool     // names are the resources of the part that the response did not have
+	names  []string // sorted
 }
 
 func (p *push) has(name string) bool {
@@ -33,11 +33,11 @@ func (p *push) has(name string) bool {
 const maxPushes = 64
 
 // notePushed records the names that an applied update had under a new version.
-func (b *Builder) notePushed(names []string, wildcard bool) {
+func (b *Builder) notePushed(names []string, scope Scope) {
 	in := make([]string, 0, len(names))
 	for _, name := range names {
 		e, _ := b.entries.Get(name)
-		if r := *e.resource(wildcard); r.HasBody() {
+		if r := *e.resource(scope); r.HasBody() {
 			in = append(in, r.Name) // not name, which keeps memory of its own
 		}
 	}
@@ -45,14 +45,14 @@ func (b *Builder) notePushed(names []string, wildcard bool) {
 		return
 	}
 	slices.Sort(in)
-	p := push{gen: b.gen + 1, wildcard: wildcard, except: 2*len(in) > b.bodies[boolToInt(wildcard)], names: in}
+	p := push{gen: b.gen + 1, scope: scope, except: 2*len(in) > b.bodies[scope], names: in}
 	if p.except {
 		p.names = nil
 		b.entries.Scan(func(name string, e entry) bool {
-			if _, had := slices.BinarySearch(in, name); !had && (*e.resource(wildcard)).HasBody() {
+			if _, had := slices.BinarySearch(in, name); !had && (*e.resource(scope)).HasBody() {
 				p.names = append(p.names, name)
 			}
-			return len(in)+len(p.names) < b.bodies[boolToInt(wildcard)]
+			return len(in)+len(p.names) < b.bodies[scope]
 		})
 	}
 	b.dirty = true
@@ -84,9 +84,9 @@ func (s *Snapshot) AnyPushedSince(lineage, gen uint64, sub *Subscription, names 
 	look := func(name string) bool {
 		e := s.get(name)
 		r := e.visible(sub, sub.Names.Has(name))
-		wildcard := r == e.wildcard && (sub.Wildcard || r != e.named) // both parts may have the same one
+		scope := ScopeOf(r == e.wildcard && (sub.Wildcard || r != e.named)) // both parts may have the same one
 		any = any || r != nil && (gen < s.pushes.dropped || slices.ContainsFunc(s.pushes.list, func(p push) bool {
-			return p.gen > gen && p.wildcard == wildcard && p.has(name)
+			return p.gen > gen && p.scope == scope && p.has(name)
 		}))
 		return any
 	}

@@ -25,7 +25,7 @@ func TestP15_PushedSince(t *testing.T) {
 			u := Update{Wildcard: wild}
 			for _, n := range rapid.SliceOfDistinct(rapid.SampledFrom(all), rapid.ID[string]).Draw(rt, "held") {
 				u.Changed = append(u.Changed, newRes(t, xds.ClusterType, n, "1"))
-				held[boolToInt(wild)] = append(held[boolToInt(wild)], n)
+				held[ScopeOf(wild)] = append(held[ScopeOf(wild)], n)
 			}
 			b.Apply(u)
 		}
@@ -41,7 +41,7 @@ func TestP15_PushedSince(t *testing.T) {
 			b.Apply(u)
 			s, _ = b.Snapshot(s, 1)
 			for _, n := range u.Pushed {
-				if slices.Contains(held[boolToInt(u.Wildcard)], n) {
+				if slices.Contains(held[u.Scope()], n) {
 					pushes = append(pushes, push{s.Gen, u.Wildcard, n})
 				}
 			}

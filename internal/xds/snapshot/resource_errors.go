@@ -10,9 +10,9 @@ const maxErrorsBytes = 16 << 20
 // same, both pointers are equal.
 type entryErrors struct{ wildcard, named *xds.ResourceError }
 
-// pointer returns a pointer to the wildcard's error or to the named one.
-func (e *entryErrors) pointer(wildcard bool) **xds.ResourceError {
-	if wildcard {
+// pointer returns a pointer to the error of the part of this scope.
+func (e *entryErrors) pointer(scope Scope) **xds.ResourceError {
+	if scope == ByWildcard {
 		return &e.wildcard
 	}
 	return &e.named
@@ -45,20 +45,20 @@ func (e entry) error(sub *Subscription, listed bool) *xds.ResourceError {
 	return second
 }
 
-// setError stores an error beside the resource. wildcard says that it answered the wildcard. news
+// setError stores an error beside the resource. scope says what it answered. news
 // is false if that part has an equal error already. kept is false if there is no room.
-func (b *Builder) setError(err *xds.ResourceError, wildcard bool) (news, kept bool) {
+func (b *Builder) setError(err *xds.ResourceError, scope Scope) (news, kept bool) {
 	e, _ := b.entries.Get(err.Name)
 	before := e.errors
 	if was, noted := b.pending[err.Name]; noted {
 		before = was.errors // the same update may have cleared it
 	}
-	for _, known := range [...]*xds.ResourceError{*before.pointer(!wildcard), *before.pointer(wildcard)} {
+	for _, known := range [...]*xds.ResourceError{*before.pointer(scope.Other()), *before.pointer(scope)} {
 		if err.Same(known) {
 			err = known
 		}
 	}
-	at := e.errors.pointer(wildcard)
+	at := e.errors.pointer(scope)
 	if err == *at {
 		return false, true
 	}

@@ -130,29 +130,29 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 		for _, wildFirst := range []bool{true, false} {
 			b := NewBuilder(xds.TypeOf(xds.ClusterType))
 			var s *Snapshot
-			said := map[bool]*xds.ResourceError{true: resourceErrorOf(t, "n", codes.Internal, "to the wildcard"), false: resourceErrorOf(t, "n", codes.Internal, "to the name")}
+			said := map[Scope]*xds.ResourceError{ByWildcard: resourceErrorOf(t, "n", codes.Internal, "to the wildcard"), ByName: resourceErrorOf(t, "n", codes.Internal, "to the name")}
 			if same {
-				said[true] = resourceErrorOf(t, "n", codes.Internal, "to the name")
+				said[ByWildcard] = resourceErrorOf(t, "n", codes.Internal, "to the name")
 			}
 			is := func(when string, wild, named bool) {
 				t.Helper()
 				s, _ = b.Snapshot(s, 1)
-				for of, want := range map[bool]bool{true: wild, false: named} {
-					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.Same(said[of]) {
-						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
+				for scope, want := range map[Scope]bool{ByWildcard: wild, ByName: named} {
+					if got := s.Part(scope).Error("n"); (got != nil) != want || want && !got.Same(said[scope]) {
+						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, scope, got)
 					}
-					if s.Part(of).Known("n") != want || s.Part(of).Unanswered("n") == want {
-						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, of, !want)
+					if s.Part(scope).Known("n") != want || s.Part(scope).Unanswered("n") == want {
+						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, scope, !want)
 					}
 				}
 				if got := s.Error(wildcardSub(), "n"); (got != nil) != wild {
 					t.Errorf("same %v, wildcard first %v, %s: the wildcard gets %v", same, wildFirst, when, got)
 				}
 			}
-			b.Apply(Update{Wildcard: wildFirst, Errors: []*xds.ResourceError{said[wildFirst]}})
+			b.Apply(Update{Wildcard: wildFirst, Errors: []*xds.ResourceError{said[ScopeOf(wildFirst)]}})
 			is("the first", wildFirst, !wildFirst)
 			before := s
-			b.Apply(Update{Wildcard: !wildFirst, Errors: []*xds.ResourceError{said[!wildFirst]}})
+			b.Apply(Update{Wildcard: !wildFirst, Errors: []*xds.ResourceError{said[ScopeOf(!wildFirst)]}})
 			is("both", true, true)
 			if same && s.Error(namesSub("n"), "n") != before.Error(namesSub("n"), "n") {
 				t.Error("another error for the listed name")
@@ -189,7 +189,7 @@ func TestP39_ErrorsAreBounded(t *testing.T) {
 		t.Errorf("DroppedErrors is %d", n)
 	}
 	// An error that replaces another needs only the difference in size.
-	if news, kept := b.setError(resourceErrorOf(t, "0", codes.Internal, text[1:]), false); !news || !kept {
+	if news, kept := b.setError(resourceErrorOf(t, "0", codes.Internal, text[1:]), ByName); !news || !kept {
 		t.Error("no room for an error that replaces another")
 	}
 }

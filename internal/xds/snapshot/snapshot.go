@@ -59,9 +59,9 @@ func (e entry) effective() *xds.Resource {
 	return nil
 }
 
-// resource returns a pointer to the wildcard part or to the named part.
-func (e *entry) resource(wildcard bool) **xds.Resource {
-	if wildcard {
+// resource returns a pointer to the part of this scope.
+func (e *entry) resource(scope Scope) **xds.Resource {
+	if scope == ByWildcard {
 		return &e.wildcard
 	}
 	return &e.named
@@ -130,8 +130,7 @@ type Snapshot struct {
 	errorCount int
 	expired    int // parts with a mark of a resource that is no longer held
 	ttls       int // parts with a TTL
-	// uncacheable is the number of resources that must not be cached (P63), of the named part and
-	// of the wildcard part.
+	// uncacheable is the number of resources that must not be cached (P63), by Scope.
 	uncacheable [2]int
 	// unresolved is the number of aliases that the origin could not resolve (P18).
 	unresolved int

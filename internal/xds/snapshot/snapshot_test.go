@@ -37,7 +37,7 @@ func TestP61_VersionOfASnapshot(t *testing.T) {
 		if s, _ = b.Snapshot(s, uint64(i)); c.want == "" {
 			c.want = b.sum.String()
 		}
-		name, domain := s.Part(c.u.Wildcard).Origin()
+		name, domain := s.Part(c.u.Scope()).Origin()
 		if s.Version != c.want || s.Origin != c.u.Origin || name != c.u.Origin || domain != c.u.Origin {
 			t.Errorf("%d: version %q of %q, want %q", i, s.Version, s.Origin, c.want)
 		}

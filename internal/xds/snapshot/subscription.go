@@ -86,6 +86,9 @@ type TypeInterest struct {
 	Again []string
 }
 
+// Scope returns the scope of what is requested.
+func (t TypeInterest) Scope() Scope { return ScopeOf(t.Wildcard) }
+
 // Empty reports whether nothing of the type is requested.
 func (t TypeInterest) Empty() bool { return !t.Wildcard && t.Names.Len() == 0 }
 

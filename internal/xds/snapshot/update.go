@@ -47,5 +47,8 @@ type Update struct {
 	Ended bool
 }
 
+// Scope returns the scope of the part that the update belongs to.
+func (u *Update) Scope() Scope { return ScopeOf(u.Wildcard) }
+
 // Versioned reports whether the update says which version the origin gives, or that it gives none.
 func (u *Update) Versioned() bool { return u.Version != "" || u.Unversioned }

@@ -6,23 +6,32 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// Scope says which of the two parts of a type is meant.
+type Scope uint8
+
+const (
+	ByName     Scope = iota // what subscriptions to names brought
+	ByWildcard              // what the wildcard brought
+)
+
+// ScopeOf returns ByWildcard or ByName.
+func ScopeOf(wildcard bool) Scope { return Scope(boolToInt(wildcard)) }
+
+// Other returns the scope of the other part.
+func (s Scope) Other() Scope { return ByWildcard - s }
+
 // Part is one of the two parts of what is known of a type: what the wildcard brought, or what
 // subscriptions to names brought. If a key has both, each part comes on its own upstream stream. An
 // answer on one stream says nothing of the other part (P50), so a stream reads only its own part.
 type Part struct {
-	snap     *Snapshot
-	wildcard bool
+	snap  *Snapshot
+	scope Scope
 }
 
-// Part returns the wildcard's part or the named part. It is empty if s is nil.
-func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
+// Part returns the part of this scope. It is empty if s is nil.
+func (s *Snapshot) Part(scope Scope) Part { return Part{s, scope} }
 
-func (p Part) ofEntry(e entry) *xds.Resource {
-	if p.wildcard {
-		return e.wildcard
-	}
-	return e.named
-}
+func (p Part) ofEntry(e entry) *xds.Resource { return *e.resource(p.scope) }
 
 // Resource returns the part's resource of this name; nil if none.
 func (p Part) Resource(name string) *xds.Resource {
@@ -45,7 +54,7 @@ func (p Part) Answers(name string) bool { return p.Resource(name) != nil || p.is
 // isAlias reports whether name is an alias of a resource or mark in the part.
 func (p Part) isAlias(name string) (leads bool) {
 	eachAliasEntry(p.snap.aliasIndex(), name, func(l aliasEntry) bool {
-		leads = l.wildcard == p.wildcard && p.ofEntry(p.snap.get(l.name)) != nil
+		leads = l.scope == p.scope && p.ofEntry(p.snap.get(l.name)) != nil
 		return !leads
 	})
 	return leads
@@ -105,7 +114,7 @@ func (p Part) Covered(names *xds.NameSet, yield func(*xds.Resource) bool) {
 	for name := range names.All() {
 		all = append(all, name)
 		eachAliasEntry(p.snap.aliases, name, func(l aliasEntry) bool {
-			if l.wildcard == p.wildcard {
+			if l.scope == p.scope {
 				all = append(all, l.name)
 			}
 			return true
@@ -142,7 +151,7 @@ func (p Part) SharedWith(name string) *xds.Resource {
 // Error returns the error that the origin gave the part for name; nil if none.
 func (p Part) Error(name string) *xds.ResourceError {
 	e := p.snap.get(name)
-	return *e.errors.pointer(p.wildcard)
+	return *e.errors.pointer(p.scope)
 }
 
 // Errors calls yield for each error of the part, in order of names.
@@ -151,7 +160,7 @@ func (p Part) Errors(yield func(*xds.ResourceError) bool) {
 		return
 	}
 	p.snap.entries.Scan(func(_ string, e entry) bool {
-		err := *e.errors.pointer(p.wildcard)
+		err := *e.errors.pointer(p.scope)
 		return err == nil || yield(err)
 	})
 }
@@ -166,7 +175,7 @@ func (p Part) ExpiredNames(yield func(name string) bool) {
 }
 
 // Answered reports whether the origin has answered the wildcard. It is false for the named part.
-func (p Part) Answered() bool { return p.wildcard && p.snap.answered() }
+func (p Part) Answered() bool { return p.scope == ByWildcard && p.snap.answered() }
 
 // partOrigin is the origin of a part's newest update, with its domain (P55).
 type partOrigin struct{ name, domain string }
@@ -178,7 +187,7 @@ func (p Part) Origin() (name, domain string) {
 		return "", ""
 	}
 	o := p.snap.namedOrigin
-	if p.wildcard {
+	if p.scope == ByWildcard {
 		o = p.snap.wildcardOrigin
 	}
 	return o.name, o.domain
@@ -189,5 +198,5 @@ func (p Part) Uncacheable() int {
 	if p.snap == nil {
 		return 0
 	}
-	return p.snap.uncacheable[boolToInt(p.wildcard)]
+	return p.snap.uncacheable[p.scope]
 }
