@@ -67,7 +67,7 @@ func (c *crowd) publish(u snapshot.Update) {
 	c.builder.Apply(u)
 	gen := uint64(1)
 	if c.cur != nil {
-		gen = c.cur.StateGen + 1
+		gen = c.cur.StateNumber + 1
 	}
 	c.cur, _ = c.builder.Snapshot(c.cur, gen)
 }

@@ -327,7 +327,7 @@ type testClient struct {
 
 	mu    sync.Mutex
 	wakes int
-	saw   uint64 // generation of the State when it was last woken
+	saw   uint64 // number of the State when it was last woken
 	ended *refusal.Refusal
 	left  bool
 }
@@ -346,7 +346,7 @@ func (c *testClient) Wake() {
 	}
 	c.wakes++
 	if s := c.State(); s != nil {
-		c.saw = s.Gen
+		c.saw = s.Number
 	}
 }
 

@@ -338,7 +338,7 @@ func (g *Group) publish() {
 		t.audience.Affected(prev.Snapshot(t.URL), next.Snapshot(t.URL), wake)
 	}
 	g.publishToRelays()
-	g.traces.Published(began, next.Gen, woken)
+	g.traces.Published(began, next.Number, woken)
 }
 
 // dropIfIdle drops the key if it has been without subscribers for long enough. It reports whether

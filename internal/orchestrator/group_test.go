@@ -218,7 +218,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 }
 
 // A State holds all types, and its generation counts what was published.
-func TestStateGenerations(t *testing.T) {
+func TestStateNumbers(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		synctest.Wait()
@@ -230,9 +230,9 @@ func TestStateGenerations(t *testing.T) {
 		f.update(t, eds, false, "x=1")
 		s := b.State()
 		equal(t, "same State", a.State(), s)
-		equal(t, "generation", s.Gen, 2)
-		equal(t, "CDS since", s.Snapshot(cds).StateGen, 1)
-		equal(t, "EDS since", s.Snapshot(eds).StateGen, 2)
+		equal(t, "number", s.Number, 2)
+		equal(t, "CDS since", s.Snapshot(cds).StateNumber, 1)
+		equal(t, "EDS since", s.Snapshot(eds).StateNumber, 2)
 		a.woken()
 		b.woken()
 

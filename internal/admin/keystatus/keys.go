@@ -187,7 +187,7 @@ func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, n
 		k.IdleSince = &of.IdleSince
 	}
 	if of.State != nil {
-		k.Generation = of.State.Gen
+		k.Generation = of.State.Number
 	}
 	if of.Refusal != nil {
 		k.Refused = redact.Text(of.Refusal.Error())
@@ -214,7 +214,7 @@ func typeOf(of *orchestrator.TypeStatus, state *snapshot.State, now time.Time) T
 	if s == nil {
 		return t
 	}
-	t.Resources, t.Bytes, t.Version, t.Origin, t.Generation = s.Len(), s.Bytes, s.Version, s.Origin, s.StateGen
+	t.Resources, t.Bytes, t.Version, t.Origin, t.Generation = s.Len(), s.Bytes, s.Version, s.Origin, s.StateNumber
 	t.OriginVersion = s.OriginVersion()
 	t.Stale = s.Stale
 	if !s.Received.IsZero() {

@@ -70,7 +70,7 @@ func versionsOf(all []*snapshot.VersionProgress) []Version {
 		c := r.Counts()
 		s := Version{
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
-			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
+			Generation: r.StateNumber, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, NackedBy: c.Nacked,
 			P50: c.QuantileBound(.5).Seconds(), P99: c.QuantileBound(.99).Seconds(),
 			in: generationsOf(all, i),

@@ -29,8 +29,8 @@ func (t *Type) check() error {
 		return fmt.Errorf("the wildcard is not subscribed, but something is left of it")
 	}
 	// A snapshot is of the newest State, or of the next one.
-	if newest != nil && newest.StateGen > t.of.gen+1 {
-		return fmt.Errorf("a snapshot of State %d after State %d", newest.StateGen, t.of.gen)
+	if newest != nil && newest.StateNumber > t.of.stateNumber+1 {
+		return fmt.Errorf("a snapshot of State %d after State %d", newest.StateNumber, t.of.stateNumber)
 	}
 	// Only subscribed names are omitted from requests, or requested again.
 	for name := range t.omitted {

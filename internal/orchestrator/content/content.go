@@ -19,9 +19,9 @@ import (
 // A key subscribes by name, by alias (P26) and by glob (P28). A resource is held under its own
 // name, for as long as any name, alias or glob that stands for it is subscribed.
 type Content struct {
-	sotw  bool // origins speak SotW
-	types []*Type
-	gen   uint64 // the newest State's
+	sotw        bool // origins speak SotW
+	types       []*Type
+	stateNumber uint64 // the newest State's
 
 	unpublished bool // a type has a snapshot that is newer than the State's
 	// sourceChanged: what FromOrigins returns may have changed since its last call, although the State
@@ -94,14 +94,14 @@ func (c *Content) Unpublished() (unpublished, urgent bool) {
 // Publish makes the newest snapshots a State. key identifies the key in States.
 func (c *Content) Publish(key uint64) *snapshot.State {
 	c.unpublished, c.urgent = false, false
-	c.gen++
+	c.stateNumber++
 	var snapshots []*snapshot.Snapshot
 	for _, t := range c.types {
 		if s := t.Newest(); s != nil {
 			snapshots = append(snapshots, s)
 		}
 	}
-	return snapshot.NewState(key, c.gen, snapshots)
+	return snapshot.NewState(key, c.stateNumber, snapshots)
 }
 
 // FromOrigins returns the part of the State s that origins said to this relay: neither what is stored, nor
@@ -111,9 +111,9 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapshot.State {
 	c.sourceChanged = false
 	var out []*snapshot.Snapshot
-	gen := uint64(0)
+	number := uint64(0)
 	if s != nil {
-		gen = s.Gen
+		number = s.Number
 	}
 	for _, t := range c.types {
 		held := s.Snapshot(t.typ.URL)
@@ -124,7 +124,7 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapsho
 			out = append(out, held)
 		}
 	}
-	return snapshot.NewState(key, gen, out)
+	return snapshot.NewState(key, number, out)
 }
 
 // isFromOrigin reports whether an origin brought the newest update of each subscribed part.
@@ -259,7 +259,7 @@ func (t *Type) isRequested(name string) bool { return t.part(snapshot.ByName).Re
 func (t *Type) snapshot() bool {
 	was := t.Newest()
 	t.builder.ResolveAliases(t.names)
-	now, names := t.builder.Snapshot(was, t.of.gen+1)
+	now, names := t.builder.Snapshot(was, t.of.stateNumber+1)
 	if now == was {
 		return false
 	}

@@ -31,11 +31,11 @@ func (b *Batch) Now() (at time.Time) {
 	return at
 }
 
-// Published ends all traces: the State of this generation was published from began until now
+// Published ends all traces: the State with this number was published from began until now
 // and woke so many clients.
-func (b *Batch) Published(began time.Time, generation uint64, woken int) {
+func (b *Batch) Published(began time.Time, state uint64, woken int) {
 	for _, u := range *b {
-		u.Published(began, generation, woken)
+		u.Published(began, state, woken)
 	}
 	*b = nil
 }

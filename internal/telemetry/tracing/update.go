@@ -90,12 +90,12 @@ func (u *Update) Applied(since time.Time) {
 }
 
 // Published ends the trace: the snapshot is published, and woken streams were woken.
-func (u *Update) Published(since time.Time, generation uint64, woken int) {
+func (u *Update) Published(since time.Time, state uint64, woken int) {
 	if u == nil {
 		return
 	}
 	u.step("xds.update.fanout", since, nil, attribute.Int("xds.woken", woken))
-	u.span.SetAttributes(attribute.Int64("xds.generation", int64(generation)), attribute.Int("xds.woken", woken))
+	u.span.SetAttributes(attribute.Int64("xds.generation", int64(state)), attribute.Int("xds.woken", woken))
 	u.End("applied")
 }
 

@@ -261,9 +261,9 @@ func (b *Builder) EndWildcard() {
 const maxKeptPending = 64
 
 // Snapshot returns a snapshot of what was applied, and the sorted names of what changed for clients
-// since the last one. stateGen is the generation of the group's State that it will be part of.
+// since the last one. stateNumber is the number of the group's State that it will be part of.
 // Snapshot returns prev if nothing changed.
-func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string) {
+func (b *Builder) Snapshot(prev *Snapshot, stateNumber uint64) (*Snapshot, []string) {
 	names := make([]string, 0, len(b.pending))
 	replaced := false
 	for name, was := range b.pending {
@@ -300,7 +300,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		b.appendToLog(change{gen: b.gen, names: names, heartbeats: slices.Compact(heartbeats)})
 	}
 	s := &Snapshot{
-		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
+		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateNumber: stateNumber,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
 		Complete: b.complete, Settled: b.settled, removed: b.removed, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired,

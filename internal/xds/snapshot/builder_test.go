@@ -38,7 +38,7 @@ func TestP66_StoredIsStaleUntilItIsAnswered(t *testing.T) {
 		t.Helper()
 		u.Type, u.Origin, u.Received = xds.ClusterType, "o", time.Unix(2, 0)
 		b.Apply(u)
-		s, _ = b.Snapshot(s, s.StateGen+1)
+		s, _ = b.Snapshot(s, s.StateNumber+1)
 		if s.Stale != stale {
 			t.Errorf("stale is %v, want %v", s.Stale, stale)
 		}

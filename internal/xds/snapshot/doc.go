@@ -4,7 +4,7 @@
 //	origin ──Update──▶ Builder ──Snapshot──▶ State ──Look, Changes──▶ client with a Subscription
 //
 // An origin's answers come as Updates. A Builder applies them to one type of one key and makes
-// Snapshots. A State has the Snapshots of all types at one generation. A Subscription is what one
+// Snapshots. A State has the Snapshots of all types at one time. A Subscription is what one
 // client subscribes to, and an Interest is what a key requests from an origin. Snapshot.Look
 // returns what a client with a Subscription may know of a name.
 //

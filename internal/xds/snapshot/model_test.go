@@ -361,7 +361,7 @@ func TestP26_P50_P61_Model(t *testing.T) {
 					}
 				}
 				next, changed := b.Snapshot(s, uint64(step))
-				if next != s && (next.Gen != s.Gen+1 || next.Lineage != s.Lineage || next.StateGen != uint64(step) || next.Retired < s.Retired) {
+				if next != s && (next.Gen != s.Gen+1 || next.Lineage != s.Lineage || next.StateNumber != uint64(step) || next.Retired < s.Retired) {
 					rt.Fatalf("%+v after %+v", next, s)
 				}
 				// Snapshot must return exactly the names that differ.

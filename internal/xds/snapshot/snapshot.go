@@ -90,8 +90,8 @@ type Snapshot struct {
 	Lineage uint64
 	// Gen numbers the snapshots of the lineage.
 	Gen uint64
-	// StateGen is the generation of the first State of the group that has this snapshot.
-	StateGen uint64
+	// StateNumber is the number of the first State of the group that has this snapshot.
+	StateNumber uint64
 	// Origin is the origin of the newest update in the snapshot.
 	Origin string
 	// Version is the version_info or system_version_info of responses (P61).
@@ -368,18 +368,18 @@ func SupersededBytes() int64 { return supersededBytes.Load() }
 // CountDerived adds to SupersededBytes the size of what was derived from a snapshot, in bytes.
 func CountDerived(bytes int64) { supersededBytes.Add(bytes) }
 
-// State has a group's snapshots of all types at one generation. It is immutable. A group publishes
+// State has a group's snapshots of all types at one time. It is immutable. A group publishes
 // the State that its subscribers see.
 type State struct {
-	// Group identifies the group, unique in the process. Gen is the generation in that group.
-	Group, Gen uint64
+	// Group identifies the group, unique in the process. Number numbers its States.
+	Group, Number uint64
 
 	snapshots []*Snapshot
 }
 
 // NewState returns the State of these snapshots, one for each type.
-func NewState(group, gen uint64, snapshots []*Snapshot) *State {
-	return &State{Group: group, Gen: gen, snapshots: slices.Clone(snapshots)}
+func NewState(group, number uint64, snapshots []*Snapshot) *State {
+	return &State{Group: group, Number: number, snapshots: slices.Clone(snapshots)}
 }
 
 // Snapshot returns the snapshot of typ; nil if nothing is known of the type.

@@ -222,7 +222,7 @@ func TestState(t *testing.T) {
 	in := []*Snapshot{c, e}
 	s := NewState(3, 7, in)
 	in[0] = nil
-	if s.Group != 3 || s.Gen != 7 || s.Snapshot(xds.ClusterType) != c || s.Snapshot(xds.EndpointType) != e || s.Snapshot(widget) != nil {
+	if s.Group != 3 || s.Number != 7 || s.Snapshot(xds.ClusterType) != c || s.Snapshot(xds.EndpointType) != e || s.Snapshot(widget) != nil {
 		t.Errorf("%+v", s)
 	}
 	if (*State)(nil).Snapshot(xds.ClusterType) != nil {

@@ -26,7 +26,7 @@ type VersionProgress struct {
 	Version, Given string // as in the snapshot, but truncated
 	Lineage        uint64
 	First          uint64 // first generation of this version
-	StateGen       uint64 // generation of the group's State in which it came
+	StateNumber    uint64 // number of the group's State in which it came
 	At             time.Time
 
 	// Written by the goroutine that makes the snapshots.
@@ -61,7 +61,7 @@ func NoteVersion(prev, s *Snapshot, names []string, now time.Time) *VersionProgr
 	if isNew {
 		v = &VersionProgress{
 			id: versionIDs.Add(1), Version: truncateVersion(s.Version), Given: truncateVersion(s.given),
-			Lineage: s.Lineage, First: s.Gen, StateGen: s.StateGen, At: now,
+			Lineage: s.Lineage, First: s.Gen, StateNumber: s.StateNumber, At: now,
 		}
 		if !s.Received.IsZero() && (prev == nil || s.Received.After(prev.Received)) {
 			v.At = s.Received
