@@ -241,7 +241,7 @@ func (r *relay) run(ctx, abort context.Context) error {
 	storeCtx, stopStore := context.WithCancel(gctx)
 	defer stopStore()
 	if r.store != nil {
-		g.Go(func() error { return r.store.Run(storeCtx, abort, r.registry.Generations) })
+		g.Go(func() error { return r.store.Run(storeCtx, abort, r.registry.StoreEntries) })
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })

@@ -81,16 +81,16 @@ func (k *storeWriter) completed() {
 	}
 }
 
-// Generations yields the generations to store, for store.Run.
-func (r *Registry) Generations() iter.Seq[store.Generation] {
+// StoreEntries yields the generations to store, for store.Run.
+func (r *Registry) StoreEntries() iter.Seq[store.Entry] {
 	groups := r.Groups()
-	return func(yield func(store.Generation) bool) {
+	return func(yield func(store.Entry) bool) {
 		for _, g := range groups {
 			for _, t := range g.allTypes() {
 				if t.storeWriter == nil {
 					continue
 				}
-				if s := t.storeWriter.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: t.URL, Snapshot: s, Confirmed: g.responded()}) {
+				if s := t.storeWriter.newest.Load(); s != nil && !yield(store.Entry{Key: g.key, Type: t.URL, Snapshot: s, Confirmed: g.responded()}) {
 					return
 				}
 			}

@@ -42,7 +42,7 @@ func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *registryFi
 		}
 		o.Store = s
 		w := newRegistryFixture(t, o)
-		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), w.reg.Generations) })
+		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), w.reg.StoreEntries) })
 		w.run()
 		defer w.stop()
 		defer stop()

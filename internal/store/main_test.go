@@ -35,20 +35,20 @@ type storeFixture struct {
 	stop    func() // ends Run, and waits for it
 
 	mu        sync.Mutex
-	all       map[slot]Generation // the newest of each slot
-	confirmed bool                // all of it is
+	all       map[slot]Entry // the newest of each slot
+	confirmed bool           // all of it is
 }
 
 func (r *storeFixture) Put(key xds.Key, typ xds.TypeURL, s *snapshot.Snapshot) {
 	r.mu.Lock()
 	if was, ok := r.all[slot{key, typ}]; !ok || was.Snapshot.Gen < s.Gen {
-		r.all[slot{key, typ}] = Generation{key, typ, s, false}
+		r.all[slot{key, typ}] = Entry{key, typ, s, false}
 	}
 	r.mu.Unlock()
 	r.Store.Put(key, typ, s)
 }
 
-func (r *storeFixture) generations() iter.Seq[Generation] {
+func (r *storeFixture) generations() iter.Seq[Entry] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.Collect(maps.Values(r.all))
@@ -79,7 +79,7 @@ func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &storeFixture{Store: s, t: t, log: log, metrics: m, all: make(map[slot]Generation)}
+	r := &storeFixture{Store: s, t: t, log: log, metrics: m, all: make(map[slot]Entry)}
 	r.stop = xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), r.generations) })
 	synctest.Wait()
 	return r

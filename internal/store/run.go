@@ -27,7 +27,7 @@ const (
 // Run writes what Put queued until ctx ends. Then it writes the rest, until that takes too long or
 // abort ends. It unlocks the directory when it returns. all yields the generations that belong into
 // the store: Run confirms their files, and writes all of them after the store was off.
-func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Generation]) error {
+func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Entry]) error {
 	every := touchEvery
 	if s.o.MaxAge > 0 {
 		every = min(every, s.o.MaxAge/4)
@@ -82,7 +82,7 @@ func (s *Store) await(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Store) reopen(all func() iter.Seq[Generation]) {
+func (s *Store) reopen(all func() iter.Seq[Entry]) {
 	if err := s.open(); err != nil {
 		s.failed(err)
 		return
@@ -323,7 +323,7 @@ func (s *Store) setAside() {
 }
 
 // touchAll sets the modification times of the files that are confirmed.
-func (s *Store) touchAll(ctx context.Context, all iter.Seq[Generation]) {
+func (s *Store) touchAll(ctx context.Context, all iter.Seq[Entry]) {
 	for g := range all {
 		if ctx.Err() != nil {
 			return

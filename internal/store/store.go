@@ -47,9 +47,9 @@ const (
 	retryEvery = time.Minute
 )
 
-// Generation is what belongs into the store: the newest generation of a key's type that
-// any client acknowledged.
-type Generation struct {
+// Entry is what belongs into the store: the newest generation of a key's type that any client
+// acknowledged.
+type Entry struct {
 	Key      xds.Key
 	Type     xds.TypeURL
 	Snapshot *snapshot.Snapshot

@@ -398,7 +398,7 @@ func TestLoadWhileTouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := Generation{web, cds, newView(t, cds).snapshot(true, "a=1"), true}
+	g := Entry{web, cds, newView(t, cds).snapshot(true, "a=1"), true}
 	s.Put(g.Key, g.Type, g.Snapshot)
 	s.writeAll(t.Context())
 	var reads sync.WaitGroup
@@ -410,7 +410,7 @@ func TestLoadWhileTouched(t *testing.T) {
 		}
 	})
 	for range 100 {
-		s.touchAll(t.Context(), slices.Values([]Generation{g}))
+		s.touchAll(t.Context(), slices.Values([]Entry{g}))
 	}
 	reads.Wait()
 	if err := s.Close(); err != nil {
