@@ -209,7 +209,7 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		}
 	}
 	limits := &r.settings().Limits
-	if keys := r.peers[ct.client.PeerID]; limits.KeysPerPeer > 0 && keys[key] == 0 && len(keys) >= limits.KeysPerPeer {
+	if keys := r.peers[ct.client.PeerID]; !ct.client.Relay && limits.KeysPerPeer > 0 && keys[key] == 0 && len(keys) >= limits.KeysPerPeer {
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.PeerID, limits.KeysPerPeer)
 	}

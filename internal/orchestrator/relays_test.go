@@ -86,6 +86,10 @@ func TestRelays_AreNoClients(t *testing.T) {
 		f.reached()
 		f.update(t, cds, true, "a=1")
 		r.takes()
+		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey, s.Limits.KeysPerPeer = 1, 1 })
+		more := w.mustRelay("other", eds).want("x", "y", "z")
+		synctest.Wait()
+		equal(t, "refused for a limit", more.refusal() != nil, false)
 		g := r.of().group
 		equal(t, "stored", g.find(cds).storeWriter.newest.Load() == nil, true)
 		equal(t, "counted as routed", g.routed.Load(), 0)

@@ -104,7 +104,7 @@ func (g *Group) applySubscriber(c subscriberChanges) {
 		g.toCheck, g.applyStoredDue = append(g.toCheck, ct), true
 		// Nothing is changed before, because a client may come back again and again (P16). If the
 		// limit was lowered, it ends only a client that makes the key larger.
-		if limit := g.settings().Limits.NamesPerKey; ct.joined.audience.Exceeds(limit, ct.sub, c.sub) {
+		if limit := g.settings().Limits.NamesPerKey; !ct.client.Relay && ct.joined.audience.Exceeds(limit, ct.sub, c.sub) {
 			ct.joined.audience.Withdraw(ct, ct.sub)
 			ct.sub = snapshot.Nothing
 			r := refusal.New(codes.Unavailable, telemetry.LimitNamesPerKey,

@@ -27,7 +27,8 @@ type Info struct {
 	// Key is that of all types; zero: the rules give each type its key.
 	Key xds.Key
 	// Relay: the client is another relay of the cluster. It sees only what origins said to this relay.
-	// Its node is sent upstream as it is. Its ACKs and types do not count as a client's.
+	// Its node is sent upstream as it is. Its ACKs and types do not count as a client's. The limits of
+	// names and of a peer's keys do not apply, since it applies them to its own clients.
 	Relay bool
 	// End ends the client with the refusal. Any goroutine may call it, several times. It neither
 	// blocks nor calls back.
