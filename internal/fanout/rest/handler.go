@@ -76,6 +76,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(p, http.StatusMethodNotAllowed, refusal.New(codes.Unimplemented, telemetry.HTTPRequest, "request: %s: the method must be POST, but is %.20s", t.REST, r.Method))
 		return
 	}
+	if r.Header.Get("Origin") != "" {
+		s.refuse(p, http.StatusForbidden, refusal.New(codes.PermissionDenied, telemetry.HTTPRequest, "request: has the header Origin, as requests of web pages; the relay answers xDS clients only"))
+		return
+	}
 	// Strictly, since a page in a browser may send other media types without a preflight request.
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {

@@ -124,8 +124,8 @@ func TestP72_NotRefused(t *testing.T) {
 	}
 }
 
-// Other methods, types of content and encodings are refused before anything is
-// read of them.
+// Other methods, types of content and encodings, and requests of web pages, are refused before anything
+// is read of them.
 func TestP72_RequestsThatAreNoPolls(t *testing.T) {
 	r := newREST(t, nil)
 	for name, tc := range map[string]struct {
@@ -159,7 +159,18 @@ func TestP72_RequestsThatAreNoPolls(t *testing.T) {
 			}
 		})
 	}
-	r.counted(telemetry.HTTPRequest, 6)
+	req, err := http.NewRequestWithContext(xdstest.Context(t), http.MethodPost, r.Base+"/v3/discovery:clusters", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Origin", r.Base) // of the same site, as after DNS rebinding
+	got, err := r.Do(r.HTTP("h2c"), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Refused(got, http.StatusForbidden)
+	r.counted(telemetry.HTTPRequest, 7)
 }
 
 // A group that ends its subscribers answers the polls that are held with the reason,
