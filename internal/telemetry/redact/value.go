@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 )
 
@@ -61,37 +60,63 @@ func (h *hider) text(s string, nested int) string {
 	return Text(h.namedValues(s))
 }
 
-// namedValue matches a name and its value: a quoted literal behind the name, as in api_key = "a",
-// add("authorization", "a") or get("cookie") ~= "a", or the rest of a line that begins with the name, as
-// in YAML.
-var namedValue = regexp.MustCompile(`(?m)([\w.-]+)["'\])]*[ \t]*(?:[:,]|[=~!]?=)[ \t]*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|` +
-	`^[ \t-]*([\w.-]+)(?::[ \t]+|=)([^\s"'|>].*)$`)
-
-// namedValues hides the values in s that have the name of a secret.
+// namedValues hides the values in s that have the name of a secret: a quoted literal behind the name,
+// as in api_key = "a", add("authorization", "a") or get("cookie") ~= "a", and the rest of a line that
+// begins with the name, as in YAML and NAME=value. It takes linear time.
 func (h *hider) namedValues(s string) string {
 	if !strings.ContainsAny(s, `"'=`) && !strings.Contains(s, ": ") {
 		return s
 	}
 	var out strings.Builder
-	end := 0
-	for _, at := range namedValue.FindAllStringSubmatchIndex(s, -1) {
-		name, value := at[2:4], at[4:6]
-		if at[2] < 0 {
-			name, value = at[6:8], at[8:10]
-		}
-		if !Suspicious(s[name[0]:name[1]]) {
+	for line := range strings.Lines(s) {
+		if at := plainValue(line); at > 0 {
+			value := strings.TrimRight(line[at:], "\r\n")
+			h.remember(value)
+			out.WriteString(line[:at] + Hidden + line[at+len(value):])
 			continue
 		}
-		literal := s[value[0]:value[1]]
-		quote := literal[:1]
-		if at[2] < 0 {
-			quote = ""
+		done := 0
+		for at := range len(line) {
+			if c := line[at]; at < done || c != '"' && c != '\'' || !Suspicious(nameBefore(line[:at])) {
+				continue
+			}
+			end := at + quoted(line[at:])
+			literal := strings.TrimSuffix(strings.TrimRight(line[at+1:end], "\r\n"), line[at:at+1])
+			h.remember(literal)
+			out.WriteString(line[done:at+1] + Hidden)
+			done = at + 1 + len(literal)
 		}
-		h.remember(literal[len(quote) : len(literal)-len(quote)])
-		out.WriteString(s[end:value[0]] + quote + Hidden + quote)
-		end = value[1]
+		out.WriteString(line[done:])
 	}
-	return out.String() + s[end:]
+	return out.String()
+}
+
+// plainValue returns where the value without quotes begins in a line that begins with the name of a
+// secret; 0: there is none.
+func plainValue(line string) int {
+	t := strings.TrimLeft(line, " \t-")
+	name := t[:len(t)-len(strings.TrimLeftFunc(t, isNamePart))]
+	t = t[len(name):]
+	value := strings.TrimLeft(t, ":= \t")
+	if value == "" || strings.ContainsRune("\"'|>\r\n", rune(value[0])) || !strings.HasPrefix(t, "=") && !strings.HasPrefix(t, ": ") || !Suspicious(name) {
+		return 0
+	}
+	return len(line) - len(value)
+}
+
+// nameBefore returns the name before the separator that s ends with; empty: there is none.
+func nameBefore(s string) string {
+	s = strings.TrimRight(s, " \t")
+	name := strings.TrimRight(s, ":,=~!")
+	if name == s {
+		return ""
+	}
+	name = strings.TrimRight(name, "\"']) \t")
+	return name[len(strings.TrimRightFunc(name, isNamePart)):]
+}
+
+func isNamePart(r rune) bool {
+	return r == '_' || r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
 // all hides any value except true, false and nil.
