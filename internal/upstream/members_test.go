@@ -18,6 +18,7 @@ import (
 // cluster is a relay with one origin and members, in memory.
 type cluster struct {
 	*relay
+	net     *inMemory
 	order   *testOrder
 	origin  *fakeOrigin
 	members []*fakeOrigin
@@ -29,7 +30,7 @@ type cluster struct {
 func withMembers(t *testing.T, n int, test func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		net := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
-		c := &cluster{origin: net.origin("origin")}
+		c := &cluster{net: net, origin: net.origin("origin")}
 		c.relay = newRelay(t, xds.Delta, Options{Dialer: net.dial}, addressOf("origin"))
 		c.order = c.ordered()
 		for i := range n {
@@ -131,6 +132,27 @@ func TestMembers_Fail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While no source can be reached, a key does not go round at once, also if streams of other keys still
+// live on connections that have not broken yet. Otherwise the minute would not pass.
+func TestMembers_AllFail(t *testing.T) {
+	withMembers(t, 2, func(t *testing.T, c *cluster) {
+		for _, m := range c.at {
+			m.mu.Lock()
+			m.responding++
+			m.mu.Unlock()
+			c.net.remove(m.Name)
+		}
+		c.net.remove("origin")
+		c.order.set(testKey, c.at[0], c.at[1], c.client.origins[0])
+		_, sink := c.stream(upstreamtest.All(cds))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := sink.lastStatus(); !s.Failed {
+			t.Errorf("status %+v", s)
+		}
+	})
 }
 
 // A member whose Run ends ends its streams.

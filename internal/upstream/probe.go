@@ -86,7 +86,7 @@ func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Or
 			if !ok {
 				return
 			}
-			m := &move{p, stream, telemetry.Returned}
+			m := &move{to: p, stream: stream, reason: telemetry.Returned}
 			if end(m); stream != nil && context.Cause(stay) != m { // another one was faster
 				stream.discard()
 			}

@@ -133,7 +133,8 @@ func (s *Source) SetMetrics(k *telemetry.Key) { s.metrics = k }
 // move makes the key use an origin. As an error, it is why the key leaves another one.
 type move struct {
 	to     *Origin
-	stream *stream // a successful probe, which becomes the key's stream; nil: a new stream is opened
+	stream *stream       // a successful probe, which becomes the key's stream; nil: a new stream is opened
+	wait   time.Duration // before that
 	reason telemetry.Reconnect
 }
 
@@ -152,7 +153,7 @@ func (s *Source) Run(ctx context.Context) error {
 	for {
 		var err error
 		s.current.set(next.to, false)
-		next, err = s.use(ctx, next.to, next.stream)
+		next, err = s.use(ctx, next.to, next.stream, next.wait)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -163,9 +164,9 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // use serves the interest from one origin, and meanwhile probes the origins that the key prefers to
-// it. stream is a probe that succeeded there, or nil. use returns the origin to use next. An error
-// is the sink's. It ends the Source, as the end of ctx does.
-func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *move, err error) {
+// it. stream is a probe that succeeded there; nil: use waits, and then opens one. use returns the
+// origin to use next. An error is the sink's. It ends the Source, as the end of ctx does.
+func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.Duration) (next *move, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var others sync.WaitGroup // probes and trials
 	defer others.Wait()
@@ -181,7 +182,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 	}
 	defer stream.close()
 	suspicions := 0
-	for wait, inARow := time.Duration(0), 0; ; {
+	for inARow := 0; ; {
 		err := stream.run(stay, wait)
 		if ctx.Err() == nil { // otherwise the group is ending and takes no update
 			if e := stream.dropUncacheable(ctx); e != nil {
@@ -224,7 +225,10 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream) (next *mov
 				}
 				s.log.Log(ctx, level, "key uses another origin", "origin", to.Name, "from", at.Name, "error", err)
 				s.left(at, telemetry.Switched)
-				return &move{to: to}, nil
+				if !s.triedOrigins()[to] { // it waits only once all have failed
+					wait = 0
+				}
+				return &move{to: to, wait: wait}, nil
 			}
 		}
 		if suspicions >= suspicionsToExclude {
