@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -40,6 +41,9 @@ type origin struct {
 	sotwSeen bool     // a stream was SotW
 	faults   []string // wrong requests of the relay
 	history  []line   // the messages of both
+	keep     int      // how much of the history is kept, about; 0: all
+
+	dirty chan struct{} // of capacity 1: something may be pending; nil: the driver asks by itself
 }
 
 // line is a sent message. It is printed only if a case fails.
@@ -63,7 +67,24 @@ func (o *origin) tell(log func(format string, args ...any)) {
 		if l.origin {
 			sender = "origin"
 		}
-		log("%s stream %d, %s: %v", l.at.Format("04:05.000"), streams[l.s], sender, l.m)
+		log("%s stream %d %s %s, %s: %v", l.at.Format("15:04:05.000"), streams[l.s], l.s.from, l.s.key, sender, l.m)
+	}
+}
+
+// note adds a message to the history, of which the oldest is dropped. The caller holds the lock.
+func (o *origin) note(s *originStream, origin bool, m proto.Message) {
+	o.history = append(o.history, line{time.Now(), s, origin, m})
+	if o.keep > 0 && len(o.history) >= 2*o.keep {
+		o.history = append([]line(nil), o.history[o.keep:]...)
+	}
+	o.wake()
+}
+
+// wake says that something may be pending.
+func (o *origin) wake() {
+	select {
+	case o.dirty <- struct{}{}:
+	default:
 	}
 }
 
@@ -72,6 +93,8 @@ func hidden(name string) bool { return name[0] == 'x' }
 
 type originStream struct {
 	v     xds.Variant
+	from  string // the address of the relay
+	key   string // the cluster of its node
 	send  func(proto.Message) error
 	kill  chan struct{}
 	types map[xds.TypeURL]*originType
@@ -112,7 +135,7 @@ func (o *origin) stop() {
 }
 
 func (o *origin) StreamAggregatedResources(gs discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	s := o.open(xds.SotW, func(m proto.Message) error { return gs.SendMsg(m) })
+	s := o.open(xds.SotW, gs)
 	return o.serve(s, gs, func() error {
 		r, err := gs.Recv()
 		if err == nil {
@@ -123,7 +146,7 @@ func (o *origin) StreamAggregatedResources(gs discoveryv3.AggregatedDiscoverySer
 }
 
 func (o *origin) DeltaAggregatedResources(gs discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	s := o.open(xds.Delta, func(m proto.Message) error { return gs.SendMsg(m) })
+	s := o.open(xds.Delta, gs)
 	return o.serve(s, gs, func() error {
 		r, err := gs.Recv()
 		if err == nil {
@@ -133,8 +156,11 @@ func (o *origin) DeltaAggregatedResources(gs discoveryv3.AggregatedDiscoveryServ
 	})
 }
 
-func (o *origin) open(v xds.Variant, send func(proto.Message) error) *originStream {
-	s := &originStream{v: v, send: send, kill: make(chan struct{}), types: make(map[xds.TypeURL]*originType)}
+func (o *origin) open(v xds.Variant, gs grpc.ServerStream) *originStream {
+	s := &originStream{v: v, send: func(m proto.Message) error { return gs.SendMsg(m) }, kill: make(chan struct{}), types: make(map[xds.TypeURL]*originType)}
+	if p, ok := peer.FromContext(gs.Context()); ok {
+		s.from = p.Addr.String()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.away {
@@ -213,7 +239,8 @@ func (o *origin) fault(format string, args ...any) {
 func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.history = append(o.history, line{time.Now(), s, false, r})
+	o.note(s, false, r)
+	s.key = r.Node.GetCluster()
 	if r.ErrorDetail != nil {
 		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
 	}
@@ -254,7 +281,8 @@ func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.history = append(o.history, line{time.Now(), s, false, r})
+	o.note(s, false, r)
+	s.key = r.Node.GetCluster()
 	if r.ErrorDetail != nil {
 		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
 	}
@@ -307,6 +335,7 @@ func (o *origin) put(typ xds.TypeURL, name string, content int) {
 	o.has[typ][name] = content
 	o.stamps++
 	o.version[string(typ)+name] = o.stamps
+	o.wake()
 }
 
 func (o *origin) remove(typ xds.TypeURL, name string) {
@@ -314,6 +343,7 @@ func (o *origin) remove(typ xds.TypeURL, name string) {
 	defer o.mu.Unlock()
 	delete(o.has[typ], name)
 	o.removals[string(typ)+name] = append(o.removals[string(typ)+name], time.Now())
+	o.wake()
 }
 
 // ripe reports whether a name was removed at least this long ago, or was not removed after a client
@@ -430,7 +460,7 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	}
 	m := o.response(at.s, at.typ, names)
 	if m != nil {
-		o.history = append(o.history, line{time.Now(), at.s, true, m})
+		o.note(at.s, true, m)
 	}
 	return at.s, m
 }

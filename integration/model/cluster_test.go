@@ -1,0 +1,562 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/cluster"
+	"xdsrelay/internal/cluster/clustertest"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/ownership"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// clusterFixture is a cluster of whole relays with one origin and clients, in a bubble.
+type clusterFixture struct {
+	t       *testing.T
+	ctx     context.Context
+	o       *origin
+	n       *network
+	variant xds.Variant // of the origin
+	parts   sync.WaitGroup
+
+	mu        sync.Mutex
+	dice      *rand.Rand
+	relays    []*relay // the running ones, in the order of their names
+	hosts     int      // so far
+	clock     int      // of the origin's content
+	removed   map[string]int
+	watchers  []*watcher
+	wild      map[string]bool // key and type: clients have the wildcard
+	byName    map[string]bool // or names
+	events    int             // in progress
+	quietFrom time.Time       // when the last event ended
+	failures  []string
+	lines     []string // the newest of the log
+	breaks    time.Duration
+}
+
+// relay is one start of a relay of a cluster.
+type relay struct {
+	name, host string
+	compat     string
+
+	cluster   *cluster.Cluster
+	transport *clustertest.Transport
+	table     *ownership.Table
+	clients   *fanout.Server
+	members   *fanout.Server
+	down      *bufconn.Listener // for clients
+	servers   []*grpc.Server
+	end       context.CancelFunc
+	parts     sync.WaitGroup
+
+	ending bool // protected by the fixture's lock: it does not take new clients
+}
+
+// settleTime is how long after an event the cluster has to be at rest.
+const settleTime = 60 * time.Second
+
+// inCluster runs f with a cluster of n relays in a bubble.
+func inCluster(t *testing.T, v xds.Variant, n int, seed uint64, f func(w *clusterFixture)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		w := &clusterFixture{
+			t: t, ctx: ctx, o: startOrigin(), n: newNetwork(), variant: v,
+			dice: rand.New(rand.NewPCG(seed, 1)), removed: make(map[string]int), wild: make(map[string]bool), byName: make(map[string]bool),
+		}
+		w.o.dirty, w.o.keep, w.o.splits = make(chan struct{}, 1), 400, true
+		for _, typ := range types {
+			for _, name := range permanent {
+				w.put(typ, name)
+			}
+		}
+		w.parts.Go(w.pump)
+		w.event(func() {
+			for i := range n {
+				w.start(fmt.Sprint("relay-", i), "c1")
+			}
+		})
+		defer func() {
+			for _, c := range w.watchers {
+				c.cancel()
+				<-c.done
+			}
+			for _, r := range slices.Clone(w.relays) {
+				w.kill(r)
+			}
+			cancel()
+			w.o.stop()
+			w.parts.Wait()
+			time.Sleep(clustertest.Ends)
+		}()
+		f(w)
+		w.check("at the end")
+	})
+}
+
+// pick draws a number below n. Any goroutine.
+func (w *clusterFixture) pick(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dice.IntN(n)
+}
+
+// pump sends what is pending at the origin, until the bubble ends.
+func (w *clusterFixture) pump() {
+	for {
+		select {
+		case <-w.o.dirty:
+		case <-w.ctx.Done():
+			return
+		}
+		for w.o.say(w.pick) {
+			w.mu.Lock()
+			wait := w.breaks
+			w.mu.Unlock()
+			if wait > 0 {
+				time.Sleep(time.Duration(w.pick(int(wait))))
+			}
+		}
+	}
+}
+
+func (w *clusterFixture) put(typ xds.TypeURL, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock++
+	w.o.put(typ, name, w.clock)
+}
+
+func (w *clusterFixture) remove(typ xds.TypeURL, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock++
+	w.removed[string(typ)+name] = w.clock
+	w.o.remove(typ, name)
+}
+
+// removedAt is when the origin removed a name last, as content that is put then has; 0: never.
+func (w *clusterFixture) removedAt(typ xds.TypeURL, name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.removed[string(typ)+name]
+}
+
+// fail records a failure. Any goroutine.
+func (w *clusterFixture) fail(format string, args ...any) {
+	w.log("FAILURE: "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = append(w.failures, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// maxLines bounds the log that a failed test prints.
+const maxLines = 3000
+
+func (w *clusterFixture) log(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	if len(w.lines) >= 2*maxLines {
+		w.lines = append([]string(nil), w.lines[maxLines:]...)
+	}
+}
+
+// logWriter has the log lines of a relay.
+type logWriter struct {
+	w    *clusterFixture
+	name string
+}
+
+func (l logWriter) Write(b []byte) (int, error) {
+	l.w.log("%s: %s", l.name, strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// event runs f as an event, which may disturb clients.
+func (w *clusterFixture) event(f func()) {
+	w.mu.Lock()
+	w.events++
+	w.mu.Unlock()
+	f()
+	w.mu.Lock()
+	w.events--
+	w.quietFrom = time.Now()
+	w.mu.Unlock()
+}
+
+// disturbed reports whether there is an event, or was one lately.
+func (w *clusterFixture) disturbed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events > 0 || time.Since(w.quietFrom) < settleTime
+}
+
+// start starts a relay on a new host.
+func (w *clusterFixture) start(name, compat string) *relay {
+	w.mu.Lock()
+	w.hosts++
+	host := netip.AddrFrom4([4]byte{10, 0, byte(w.hosts >> 8), byte(w.hosts)}).String()
+	w.mu.Unlock()
+	return w.startOn(host, name, compat)
+}
+
+// resolve returns the hosts of the running relays, as a headless Service does.
+func (w *clusterFixture) resolve(context.Context, string) ([]netip.Addr, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []netip.Addr
+	for _, r := range w.relays {
+		out = append(out, netip.MustParseAddr(r.host))
+	}
+	return out, nil
+}
+
+// startOn starts a relay.
+func (w *clusterFixture) startOn(host, name, compat string) *relay {
+	t := w.t
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := metrics()
+	must(err)
+	keys, err := rules()
+	must(err)
+	r := &relay{name: name, host: host, compat: compat, transport: w.n.gossip.Transport(host + gossipPort), down: bufconn.Listen(1 << 16)}
+	log := slog.New(slog.NewTextHandler(logWriter{w, name}, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	r.cluster, err = cluster.New(cluster.Options{
+		Name: name, Version: "v1", Label: "model", Address: "0.0.0.0" + memberPort, Join: []string{"relays" + gossipPort},
+		Gossip: netip.MustParseAddrPort(host + gossipPort), Transport: r.transport, Resolve: w.resolve, Metrics: m, Log: log,
+	})
+	must(err)
+	r.cluster.SetCompat(compat)
+	r.table = ownership.New(ownership.Options{Cluster: r.cluster, Compat: func() string { return compat }, Credentials: insecure.NewCredentials()})
+	origins, err := upstream.New(upstream.Options{
+		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///" + originHost, Variant: w.variant, Keepalive: upstream.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second}}},
+		Order:   r.table.Order, Dialer: w.n.dialer(host), Metrics: m, Log: log,
+	})
+	must(err)
+	registry, err := orchestrator.New(orchestrator.Options{
+		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
+		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) orchestrator.Source {
+			return origins.NewSource(key, node, sink, first)
+		},
+		Node: func(n *xds.Node) ([]byte, error) {
+			node := new(corev3.Node)
+			if err := proto.Unmarshal(n.Bytes(), node); err != nil {
+				return nil, err
+			}
+			return proto.Marshal(&corev3.Node{Id: "relay", Cluster: node.Cluster})
+		},
+		Owns: r.table.Owns, SotWOrigins: w.variant == xds.SotW, FirstAnswerTimeout: 10 * time.Second, Metrics: m, Log: log,
+	})
+	must(err)
+	r.clients = fanout.NewServer(fanout.Options{Joiner: registry, Metrics: m, Log: log, Replica: name, Settings: fanout.Settings{AckTimeout: ackTimeout}})
+	r.members = fanout.NewServer(fanout.Options{Joiner: r.table.Joiner(registry), Metrics: m, Log: log, Replica: name, Settings: fanout.Settings{AckTimeout: ackTimeout},
+		RelayKey: r.table.RelayKey})
+
+	var ctx context.Context
+	ctx, r.end = context.WithCancel(context.Background())
+	run := func(f func(context.Context) error) {
+		r.parts.Go(func() {
+			if err := f(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	serve := func(s *fanout.Server, l *bufconn.Listener, k fanout.Keepalive) {
+		g := grpc.NewServer(s.ServerOptions(k)...)
+		s.Register(g)
+		r.servers = append(r.servers, g)
+		run(s.Run)
+		r.parts.Go(func() {
+			if err := g.Serve(s.Listen(l, &listener.Policy{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
+				w.log("%s: serve: %v", name, err)
+			}
+		})
+	}
+	// The origin is reached through a listener of its own for each host.
+	up := w.n.listen(originHost + "/" + host)
+	w.o.serving.Go(func() { _ = w.o.server.Serve(hostListener{up, host}) }) // it ends by Stop
+	run(origins.Run)
+	run(registry.Run)
+	run(r.cluster.Run)
+	run(func(ctx context.Context) error { return r.table.Run(ctx, origins, log) })
+	<-registry.Running()
+	serve(r.members, w.n.listen(host+memberPort), fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})
+	w.mu.Lock()
+	w.relays = append(w.relays, r)
+	slices.SortFunc(w.relays, func(a, b *relay) int { return strings.Compare(a.name, b.name) })
+	r.ending = true // until it is ready
+	w.mu.Unlock()
+	w.log("start %s on %s with %s", name, host, compat)
+	r.parts.Go(func() {
+		select {
+		case <-r.cluster.Joined():
+		case <-ctx.Done():
+			return
+		}
+		r.cluster.SetReady(true)
+		serve(r.clients, r.down, fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})
+		w.mu.Lock()
+		r.ending = false
+		w.mu.Unlock()
+	})
+	return r
+}
+
+// kill ends a relay at once, without a word to others.
+func (w *clusterFixture) kill(r *relay) {
+	w.mu.Lock()
+	r.ending = true
+	w.relays = slices.DeleteFunc(w.relays, func(x *relay) bool { return x == r })
+	w.mu.Unlock()
+	_ = r.transport.Shutdown() // it returns nil
+	w.n.remove(r.host)
+	r.stop()
+}
+
+// stop ends the parts of a relay.
+func (r *relay) stop() {
+	r.end()
+	_ = r.down.Close()
+	for _, g := range r.servers {
+		g.Stop()
+	}
+	r.parts.Wait()
+}
+
+// drain ends a relay as a SIGTERM does.
+func (w *clusterFixture) drain(r *relay) {
+	w.log("drain %s", r.name)
+	w.mu.Lock()
+	r.ending = true
+	w.mu.Unlock()
+	r.cluster.SetDraining(true)
+	r.clients.Drain(w.ctx, 5*time.Second)
+	time.Sleep(5 * time.Second)
+	r.members.Drain(w.ctx, 0)
+	w.mu.Lock()
+	w.relays = slices.DeleteFunc(w.relays, func(x *relay) bool { return x == r })
+	w.mu.Unlock()
+	r.stop()
+	w.n.remove(r.host)
+}
+
+// named returns the running relay of a name.
+func (w *clusterFixture) named(name string) *relay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.relays, func(r *relay) bool { return r.name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.relays[i]
+}
+
+// running returns the running relays.
+func (w *clusterFixture) running() []*relay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.relays)
+}
+
+// owner returns the relay that owns a key, as the first of a compat sees it.
+func (w *clusterFixture) owner(key, compat string) *relay {
+	for _, r := range w.running() {
+		if r.compat != compat {
+			continue
+		}
+		if m, ok := r.table.Owner(xds.NewKey(key)); ok {
+			return w.named(m.Name)
+		}
+	}
+	return nil
+}
+
+// join starts a client of a key that subscribes as ask says, in a type.
+func (w *clusterFixture) join(key string, v xds.Variant, subs map[xds.TypeURL]*watched) *watcher {
+	ctx, cancel := context.WithCancel(w.ctx)
+	c := &watcher{id: fmt.Sprintf("client-%d-%s", len(w.watchers), key), key: key, v: v, w: w, subs: subs, cancel: cancel, done: make(chan struct{})}
+	for typ, t := range subs {
+		t.typ, t.holds, t.versions = typ, make(map[string]int), make(map[string]string)
+		w.mu.Lock()
+		w.wild[key+string(typ)] = w.wild[key+string(typ)] || t.wild
+		w.byName[key+string(typ)] = w.byName[key+string(typ)] || !t.wild
+		w.mu.Unlock()
+	}
+	w.watchers = append(w.watchers, c)
+	go c.run(ctx)
+	return c
+}
+
+// hasBoth reports whether clients of a key subscribe to a type's wildcard and to names.
+func (w *clusterFixture) hasBoth(key string, typ xds.TypeURL) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wild[key+string(typ)] && w.byName[key+string(typ)]
+}
+
+// relayFor chooses the relay for a client's next stream; nil: there is none.
+func (w *clusterFixture) relayFor(c *watcher) *relay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	serving := slices.DeleteFunc(slices.Clone(w.relays), func(r *relay) bool { return r.ending })
+	if len(serving) == 0 {
+		return nil
+	}
+	return serving[w.dice.IntN(len(serving))]
+}
+
+// streamEnded checks that a client's stream had to end.
+func (w *clusterFixture) streamEnded(c *watcher, at *relay, answered bool, err error) {
+	w.mu.Lock()
+	ending := at.ending
+	w.mu.Unlock()
+	w.log("the stream of %s at %s ended: %s", c.id, at.name, text(err))
+	switch {
+	case ending:
+	case !answered && w.disturbed() && strings.Contains(err.Error(), "none of the requested resources"): // P53
+	default:
+		w.fail("the stream of %s at %s ended: %s", c.id, at.name, text(err))
+	}
+}
+
+// rest checks that the cluster comes to rest after the last event.
+func (w *clusterFixture) rest(after string) {
+	time.Sleep(settleTime)
+	synctest.Wait()
+	w.log("rest after %s", after)
+	w.check("after " + after)
+}
+
+// check fails the test if the cluster is not as it has to be at rest.
+func (w *clusterFixture) check(when string) {
+	for _, c := range w.watchers {
+		if err := c.differs(); err != nil {
+			w.fail("%s, %s (%v): %v", when, c.id, c.v, err)
+		}
+	}
+	w.checkVersions(when)
+	w.checkStreams(when)
+	w.mu.Lock()
+	failures, lines := w.failures, w.lines
+	w.mu.Unlock()
+	w.o.mu.Lock()
+	failures = append(failures, w.o.faults...)
+	w.o.mu.Unlock()
+	if len(failures) > 0 {
+		for _, l := range lines {
+			w.t.Log(l)
+		}
+		w.o.tell(w.t.Logf)
+		w.t.Fatalf("%s:\n%s", when, strings.Join(failures, "\n"))
+	}
+}
+
+// checkVersions: the versions of a resource of the origin are equal at all relays.
+func (w *clusterFixture) checkVersions(when string) {
+	versions := make(map[string]string)
+	for _, c := range w.watchers {
+		if c.v != xds.Delta {
+			continue
+		}
+		c.mu.Lock()
+		for typ, t := range c.subs {
+			for n, v := range t.versions {
+				if !w.has(c, t, n) {
+					continue
+				}
+				if other := versions[string(typ)+n]; other != "" && other != v {
+					w.fail("%s: %s: %s %s has version %s, elsewhere %s", when, c.id, typ, n, v, other)
+				}
+				versions[string(typ)+n] = v
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// has reports whether the origin has a resource, and a client is certain to get it.
+func (w *clusterFixture) has(c *watcher, t *watched, n string) bool {
+	w.o.mu.Lock()
+	defer w.o.mu.Unlock()
+	_, there := w.o.has[t.typ][n]
+	return there && !c.leftOut(t, n)
+}
+
+// ring is a key among the relays of one compat.
+type ring struct{ compat, key string }
+
+// checkStreams: each key that is in use at relays of one compat has one stream at the origin, or two
+// (P50).
+func (w *clusterFixture) checkStreams(when string) {
+	compats := make(map[string]string) // by host
+	for _, r := range w.running() {
+		compats[r.host] = r.compat
+	}
+	streams := make(map[ring][]string)
+	w.o.mu.Lock()
+	for _, s := range w.o.streams {
+		at := ring{compats[s.from], s.key}
+		streams[at] = append(streams[at], s.from)
+	}
+	w.o.mu.Unlock()
+	used, both := make(map[ring]bool), make(map[string]bool)
+	for _, c := range w.watchers {
+		c.mu.Lock()
+		if c.at != nil {
+			used[ring{c.at.compat, c.key}] = true
+		}
+		c.mu.Unlock()
+		for typ := range c.subs {
+			both[c.key] = both[c.key] || w.hasBoth(c.key, typ)
+		}
+	}
+	for at := range used {
+		if len(streams[at]) == 0 {
+			w.fail("%s: key %s of %s has no stream at the origin", when, at.key, at.compat)
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(streams), func(a, b ring) int { return strings.Compare(a.compat+a.key, b.compat+b.key) }) {
+		most := 1
+		if both[at.key] {
+			most = 2
+		}
+		if len(streams[at]) > most {
+			w.fail("%s: key %s of %s has %d streams at the origin, from %v", when, at.key, at.compat, len(streams[at]), streams[at])
+		}
+	}
+}
