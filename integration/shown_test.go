@@ -161,6 +161,7 @@ func (r *relay) commands(t testing.TB, out map[string]string, key, id, node stri
 		"status":     {admin, admin + " --summary", admin + " -o wide", admin + " -o json", admin + " -o json --summary"},
 		"origins":    {admin, admin + " -o json"},
 		"keys":       {admin, admin + " -o json"},
+		"members":    {admin, admin + " -o json"},
 		"nacks":      {admin, admin + " -o json", admin + " --diff", admin + " -o yaml --diff"},
 		"diff":       {admin + " " + id, admin + " -o json " + id},
 		"dump":       {admin + " --key " + key, admin + " -o json --key " + key},
