@@ -28,7 +28,6 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/ownership"
-	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/xds"
 )
@@ -98,7 +97,7 @@ func (m *member) compat() string {
 // open makes the server for members and opens its listener. It has no limits and no connection age:
 // members are as trusted as the relay itself.
 func (m *member) open(r *relay) error {
-	metrics, err := telemetry.New(telemetry.Options{Prefix: r.cfg.Metrics.Prefix}) // those of clients do not count members
+	metrics, err := r.metrics.ForMembers()
 	if err != nil {
 		return err
 	}
@@ -182,6 +181,7 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
 	if m.certs != nil {
 		g.Go(func() error { return m.certs.Run(ctx) })
 	}
+	g.Go(func() error { return m.countKeys(ctx) })
 	g.Go(func() error {
 		ended := make(chan error, 1)
 		go func() { ended <- m.grpc.Serve(m.listener) }()
@@ -194,6 +194,25 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
 		}
 	})
 }
+
+// countKeys counts the keys by role until ctx ends.
+func (m *member) countKeys(ctx context.Context) error {
+	keys, tick := m.relay.keys(), time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		for role, n := range keys.Roles() {
+			m.relay.metrics.ClusterKeys[role].Set(n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// countEvery is how often keys are counted by role.
+const countEvery = 10 * time.Second
 
 // drain ends the streams of other members, after those of clients.
 func (m *member) drain(abort context.Context) {

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
@@ -28,6 +31,9 @@ has one. The peer has the fields address, uri_sans, dns_sans and subject. It may
 be a second YAML document in the node's file. The command does not evaluate
 downstream.identity, which may refuse the client.
 
+With --admin, the command asks a running relay instead, for its rules in force. In a
+cluster, the answer also names the member that owns the key.
+
 If the rules depend on the resource type, the command shows all types, or the one of
 --type. It exits with 1 if the rules refuse the node for one of these types.
 
@@ -40,6 +46,7 @@ number of clients.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
+  relay explain --node node.json --admin 127.0.0.1:19000
   relay explain --diff new.yaml --admin 127.0.0.1:19000
   relay explain --diff new.yaml --config relay.yaml`,
 		Args: noArgs,
@@ -73,14 +80,6 @@ number of clients.`,
 			}
 			return printAs(cmd.OutOrStdout(), *format, d, d.print)
 		}
-		cfg, err := config.Load(*file, cmd.Flags())
-		if err != nil {
-			return err
-		}
-		rules, err := aggregator.Compile(cfg)
-		if err != nil {
-			return err
-		}
 		node, peer, err := readNode(cmd.InOrStdin(), *nodeFile)
 		if err != nil {
 			return err
@@ -90,13 +89,15 @@ number of clients.`,
 				return err
 			}
 		}
-		out := explained{Node: node.ID, Cluster: node.Cluster}
-		for _, t := range typesToExplain(xds.TypeURL(typ), rules) {
-			x, err := rules.Explain(node, peer, t)
-			if err != nil {
-				return err
-			}
-			out.Types = append(out.Types, x)
+		var out *explained
+		if cmd.Flags().Changed("admin") {
+			asked := &runningFlags{flags, file, cmd}
+			out, err = asked.explain(node, peer, xds.TypeURL(typ))
+		} else {
+			out, err = explain(cmd, *file, node, peer, xds.TypeURL(typ))
+		}
+		if err != nil {
+			return err
 		}
 		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
 		err = printAs(cmd.OutOrStdout(), *format, out, out.print)
@@ -114,6 +115,53 @@ type explained struct {
 	Node    string                    `json:"node" yaml:"node"`
 	Cluster string                    `json:"cluster,omitempty" yaml:"cluster,omitempty"`
 	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
+}
+
+// explain explains the keys under the rules of a file.
+func explain(cmd *cobra.Command, file string, node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*explained, error) {
+	cfg, err := config.Load(file, cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	rules, err := aggregator.Compile(cfg)
+	if err != nil {
+		return nil, err
+	}
+	out := &explained{Node: node.ID, Cluster: node.Cluster}
+	for _, t := range typesToExplain(typ, rules) {
+		x, err := rules.Explain(node, peer, t)
+		if err != nil {
+			return nil, err
+		}
+		out.Types = append(out.Types, x)
+	}
+	return out, nil
+}
+
+// explain asks the running relay to explain the keys.
+func (f *runningFlags) explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*explained, error) {
+	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	message, err := node.Decode()
+	if err != nil {
+		return nil, err
+	}
+	text, err := protojson.Marshal(message)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(map[string]any{"node": json.RawMessage(text), "peer": peer})
+	if err != nil {
+		return nil, err
+	}
+	out, query := new(explained), ""
+	if typ != "" {
+		query = "?type=" + url.QueryEscape(string(typ))
+	}
+	return out, c.post(f.cmd.Context(), "/explain"+query, body, out)
 }
 
 // typesToExplain returns the type of --type, or all types if the rules use the type.
@@ -211,6 +259,9 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 		fmt.Fprintf(w, "key      %s (no rule matched; the node gets its own key)\n", x.Key)
 	default:
 		fmt.Fprintf(w, "key      %s\n", x.Key)
+	}
+	if x.Owner != "" {
+		fmt.Fprintf(w, "owner    %s\n", plain(x.Owner))
 	}
 	fmt.Fprintln(w)
 	rows := [][]cell{cells("RULE", "PLACE", "RESULT", "MATCH")}

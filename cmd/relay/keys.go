@@ -25,15 +25,25 @@ func newKeysCmd() *cobra.Command {
              how many types of these clients are in each state; see relay status
   RESOURCES  how many resources the relay has for the key
   CHANGED    the time since the newest change from the origin
-  ORIGIN     the origin that the key is connected to
+  ORIGIN     the origin that the key is connected to, or the member of the cluster
   PROBLEM    why the key gets no changes, why clients are refused or wait
+
+With -o wide, in a cluster:
+
+  ROLE       owner: the relay asks origins, and serves the key to other members;
+             follower: it asks another member; direct: it asks origins, although
+             another member owns the key
+  OWNER      the member that owns the key
 
 "relay status --key KEY" shows the clients of a key, "relay dump --key KEY" its
 resources.`,
 		Example: `  relay keys
   relay keys --no-headers
   relay keys --admin 127.0.0.1:19000 -o json`,
-	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns})
+	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wide: []column[keystatus.Key]{
+		textColumn("ROLE", func(k *keystatus.Key) string { return k.Role }),
+		textColumn("OWNER", func(k *keystatus.Key) string { return k.Owner }),
+	}})
 }
 
 func keyColumns(now time.Time) []column[keystatus.Key] {

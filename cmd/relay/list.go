@@ -72,6 +72,7 @@ type list[T any] struct {
 	byKey   bool   // the command has --key
 	empty   string // printed if the list is empty
 	columns func(now time.Time) []column[T]
+	wide    []column[T] // further columns with -o wide
 	// diffs prints the rows with their differences; nil: the command has no --diff.
 	diffs func(w io.Writer, rows []T, now time.Time)
 }
@@ -122,7 +123,11 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		case len(rows) > 0 && *diff:
 			l.diffs(out, rows, time.Now())
 		case len(rows) > 0:
-			printTable(out, shown, l.columns(time.Now()), rows)
+			columns := l.columns(time.Now())
+			if shown.wide() {
+				columns = append(columns, l.wide...)
+			}
+			printTable(out, shown, columns, rows)
 		case !shown.noHeaders:
 			fmt.Fprintln(out, l.empty)
 		}

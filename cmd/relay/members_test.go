@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,10 +71,21 @@ func keyOf(all []*operated, owner string) xds.Key {
 	}
 }
 
+// metrics returns the relay's metrics as text.
+func (o *operated) metrics() string {
+	o.Helper()
+	text, err := xdstest.HTTPGet("http://" + o.admin + "/metrics")
+	if err != nil {
+		o.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestMembers(t *testing.T) {
 	all := operateCluster(t, "relay-1", "relay-2")
 	key := keyOf(all, "relay-1").String()
-	all[1].client("client", key, xds.Delta).take().answer("")
+	client := all[1].client("client", key, xds.Delta)
+	client.take().answer("")
 	_, out := all[1].run("members", "--no-headers")
 	for i, want := range []string{"relay-1 ready - - - - ", "relay-2 ready 0 1 0 1 "} {
 		row := strings.Fields(strings.Split(out, "\n")[i])
@@ -82,6 +95,39 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	all[0].until([]string{"members", "--no-headers", "-o", "json"}, `"keys_owned": 1`, `"streams": 0`)
+
+	// The key's role and source.
+	for i, want := range []string{" files - owner relay-1", " relay-1 - follower relay-1"} {
+		if _, out := all[i].run("keys", "-o", "wide"); !strings.Contains(out, "ROLE") || !strings.HasSuffix(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("%s, want %s", out, want)
+		}
+	}
+	node := filepath.Join(all[0].dir, "node.yaml")
+	if err := os.WriteFile(node, []byte("id: n\ncluster: "+key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := all[1].run("explain", "--node", node); code != 0 || !strings.Contains(out, "\nkey      "+key+"\nowner    relay-1\n") {
+		t.Errorf("%d %s", code, out)
+	}
+
+	// A change reaches the follower's client over the owner.
+	all[0].gives("v2", "a", "two")
+	client.take().answer("")
+	past, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i, want := range []string{`cluster_keys{role="owner"} 1`, `cluster_keys{role="follower"} 1`} {
+		if err := all[i].relay.member.countKeys(past); err != nil {
+			t.Fatal(err)
+		}
+		xdstest.Eventually(t, want, func() error {
+			text := all[i].metrics()
+			if !strings.Contains(text, "\nxdsrelay_"+want) || i == 0 && strings.Contains(text, "\nxdsrelay_cluster_hop_seconds_count 0\n") {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+
 	all[0].stop()
 	all[1].until([]string{"members"}, "relay-1  left ")
 }

@@ -48,6 +48,9 @@ func (s *Server) explain(r *http.Request) (int, any) {
 		if err != nil {
 			return fail(http.StatusBadRequest, err.Error())
 		}
+		if x.Refused == "" {
+			x.Owner = s.opts.Keys.Owner(xds.NewKey(x.Elements...))
+		}
 		out.Types = append(out.Types, x)
 	}
 	return http.StatusOK, out

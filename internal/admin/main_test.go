@@ -178,6 +178,13 @@ func (f *fakeRelay) Key(key xds.Key) (keystatus.Key, bool) {
 
 func (f *fakeRelay) Roles() [telemetry.KeyRoles]int { return f.roles }
 
+func (f *fakeRelay) Owner(key xds.Key) string {
+	if f.members == nil {
+		return ""
+	}
+	return f.members[len(key.String())%len(f.members)].Name
+}
+
 func (f *fakeRelay) Members() []cluster.Member { return f.members }
 
 func (f *fakeRelay) Used(key xds.Key) bool {

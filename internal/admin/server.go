@@ -69,6 +69,7 @@ type Keys interface {
 	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
 	Roles() [telemetry.KeyRoles]int
+	Owner(xds.Key) string
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Snapshots(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)

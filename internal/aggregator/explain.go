@@ -15,6 +15,8 @@ type Explanation struct {
 	// Key is the key as text, Elements its elements; both are empty if Refused is set.
 	Key      string   `json:"key,omitempty" yaml:"key,omitempty"`
 	Elements []string `json:"elements,omitempty" yaml:"elements,omitempty"`
+	// Owner is the member of the cluster that owns the key. Only a running relay knows it.
+	Owner string `json:"owner,omitempty" yaml:"owner,omitempty"`
 	// Own: no rule matched, and the node has a key of its own.
 	Own bool `json:"own,omitempty" yaml:"own,omitempty"`
 	// Refused is the error that a client would get.

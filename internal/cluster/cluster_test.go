@@ -198,6 +198,9 @@ func TestJoin(t *testing.T) {
 		if n := c.metrics.ClusterMembers[telemetry.MemberAlive].Value(); n != 3 {
 			t.Errorf("%d members in the metric", n)
 		}
+		if n := c.metrics.ClusterUnjoined.Value(); n != 0 {
+			t.Errorf("%d addresses without a member in the metric", n)
+		}
 		if got := c.log.Count("cluster member is alive"); got != 2 {
 			t.Errorf("%d lines in the log:\n%s", got, c.log)
 		}
@@ -413,11 +416,12 @@ func TestJoinsThatCannotWork(t *testing.T) {
 	for name, test := range map[string]struct {
 		resolve func(n *network) ([]netip.Addr, error)
 		line    string
+		missing int
 	}{
-		"only itself":  {func(n *network) ([]netip.Addr, error) { return n.resolve(nil, "") }, "cluster.join names only this relay"},
-		"no such name": {func(*network) ([]netip.Addr, error) { return nil, errors.New("no such host") }, `msg="cannot resolve a name of cluster.join" address=relays:7946 error="no such host"`},
+		"only itself":  {func(n *network) ([]netip.Addr, error) { return n.resolve(nil, "") }, "cluster.join names only this relay", 0},
+		"no such name": {func(*network) ([]netip.Addr, error) { return nil, errors.New("no such host") }, `msg="cannot resolve a name of cluster.join" address=relays:7946 error="no such host"`, 1},
 		"unreachable": {func(*network) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.9.9.9")}, nil },
-			`msg="cannot join a member" address=10.9.9.9:7946 error="failed to join 10.9.9.9:7946: dial tcp 10.9.9.9:7946: connection refused"`},
+			`msg="cannot join a member" address=10.9.9.9:7946 error="failed to join 10.9.9.9:7946: dial tcp 10.9.9.9:7946: connection refused"`, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, n *network) {
@@ -436,6 +440,9 @@ func TestJoinsThatCannotWork(t *testing.T) {
 				sleep(time.Hour)
 				if a.log.Count(test.line) != 1 || a.log.Count("level=WARN") != 1 {
 					t.Errorf("log:\n%s", a.log)
+				}
+				if got := a.metrics.ClusterUnjoined.Value(); got != test.missing {
+					t.Errorf("%d addresses without a member in the metric", got)
 				}
 			})
 		})

@@ -68,12 +68,16 @@ func (j *joiner) join(ctx context.Context) {
 	}
 	current := map[string]bool{self.String(): true}
 	missing := make(map[netip.AddrPort]bool)
+	unjoined := 0
 	alone := true // nothing but self was found
 	for _, target := range j.options.Join {
 		addresses, err := j.resolve(ctx, target)
 		j.report(ctx, "cannot resolve a name of cluster.join", target, err)
 		current[target] = true
 		alone = alone && err == nil
+		if err != nil {
+			unjoined++
+		}
 		for _, a := range addresses {
 			alone = alone && a == self
 			if !alive[a] {
@@ -87,6 +91,7 @@ func (j *joiner) join(ctx context.Context) {
 	}
 	j.report(ctx, "cluster.join names only this relay", self.String(), err)
 
+	unjoined += len(missing)
 	n := 0
 	for a := range missing { // in random order
 		if n++; n > joinsAtOnce || ctx.Err() != nil {
@@ -95,9 +100,12 @@ func (j *joiner) join(ctx context.Context) {
 		_, err := j.list.Join([]string{a.String()})
 		if err != nil {
 			err = explain(err)
+		} else {
+			unjoined--
 		}
 		j.report(ctx, "cannot join a member", a.String(), err)
 	}
+	j.options.Metrics.ClusterUnjoined.Set(unjoined)
 	maps.DeleteFunc(j.failing, func(of string, _ bool) bool { return !current[of] })
 }
 

@@ -212,6 +212,21 @@ var memberStateNames = [MemberStates]string{
 
 func (s MemberState) String() string { return memberStateNames[s] }
 
+// Move is why a key uses another source, of which one is a member of the cluster.
+type Move uint8
+
+// The reasons.
+const (
+	MoveSwitched  Move = iota // the source failed, or is none of the key's any more
+	MovePreferred             // a preferred source answers
+	MoveDraining              // likewise, and the former source drains
+	moves
+)
+
+var moveNames = [moves]string{MoveSwitched: "switched", MovePreferred: "preferred", MoveDraining: "draining"}
+
+func (m Move) String() string { return moveNames[m] }
+
 // KeyRole is what a relay of a cluster is for a key.
 type KeyRole uint8
 

@@ -74,6 +74,11 @@ type Metrics struct {
 
 	// ClusterMembers are the known members of the cluster, this relay included, by MemberState.
 	ClusterMembers [MemberStates]*Gauge
+	// ClusterKeys are the keys in use, by KeyRole, if the relay is in a cluster.
+	ClusterKeys [KeyRoles]*Gauge
+	// ClusterUnjoined are the addresses of cluster.join at which no member is known, and its names without
+	// an address.
+	ClusterUnjoined *Gauge
 
 	Store Store // the last known good on disk
 
@@ -83,6 +88,7 @@ type Metrics struct {
 	reloads [reloads]Counter // of certificates
 
 	configReloads [reloads]Counter
+	clusterMoves  [moves]Counter
 	spans         [spans]Counter
 	limits        [limits]*Gauge
 	clientStates  []typeGauges // by typeIndex, then "other"
@@ -105,6 +111,7 @@ type Metrics struct {
 	badMetric error       // the first that could not be registered
 
 	propagation *prometheus.HistogramVec
+	clusterHop  prometheus.Histogram
 	perKey      []*prometheus.CounterVec // with the label key
 	everyKey    *Key                     // for counts that belong to no key
 
@@ -200,6 +207,13 @@ func (m *Metrics) make() {
 	for s := range MemberStates {
 		m.ClusterMembers[s] = m.gauge("cluster_members", "Known members of the cluster, this relay included, by state.", tags{"state": s.String()})
 	}
+	for r := range KeyRoles {
+		m.ClusterKeys[r] = m.gauge("cluster_keys", "Keys in use in a cluster, by what the relay is for them, counted every ten seconds.", tags{"role": r.String()})
+	}
+	for r := range moves {
+		m.clusterMoves[r] = m.counter("cluster_moves_total", "Keys that went from or to another member as their source, by reason.", tags{"reason": r.String()})
+	}
+	m.ClusterUnjoined = m.gauge("cluster_unjoined", "Addresses of cluster.join at which no member is known, and names without an address.", nil)
 	m.makeStore()
 	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay rejects its configuration file. The previous configuration stays in force.", nil)
 	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Settings whose new values need a restart.", nil)
@@ -217,6 +231,12 @@ func (m *Metrics) make() {
 		Buckets: propagationBuckets,
 	}, labels)
 	m.register(m.propagation)
+	m.clusterHop = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    m.prefix + "_cluster_hop_seconds",
+		Help:    "Time from an origin's response to the ACK of a follower of the key.",
+		Buckets: propagationBuckets,
+	})
+	m.register(m.clusterHop)
 	m.everyKey = newKey(m, "")
 	if m.keyLabel {
 		return // series without a key appear when they are first counted
@@ -225,6 +245,22 @@ func (m *Metrics) make() {
 		m.everyKey.types[i].Store(m.makeType(i, ""))
 	}
 }
+
+// ForMembers returns the metrics of the server for other members of the cluster. They are not exported,
+// because those of clients must not count members, but for the propagation, which is clusterHop.
+func (m *Metrics) ForMembers() (*Metrics, error) {
+	out, err := New(Options{Prefix: m.prefix})
+	if err != nil {
+		return nil, err
+	}
+	for i := range out.everyKey.types {
+		out.everyKey.types[i].Load().Propagation = Histogram{to: m.clusterHop}
+	}
+	return out, nil
+}
+
+// ClusterMove counts a key that uses another source, of which one is a member.
+func (m *Metrics) ClusterMove(r Move) { m.clusterMoves[r].Inc() }
 
 // Refuse counts a refusal for this reason.
 func (m *Metrics) Refuse(r Reason) { m.refused[r].Inc() }

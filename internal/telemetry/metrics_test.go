@@ -119,6 +119,10 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_config_age_seconds":                   "",
 		"xdsrelay_certificate_reloads_total":            "result",
 		"xdsrelay_cluster_members":                      "state",
+		"xdsrelay_cluster_keys":                         "role",
+		"xdsrelay_cluster_moves_total":                  "reason",
+		"xdsrelay_cluster_unjoined":                     "",
+		"xdsrelay_cluster_hop_seconds":                  "",
 		"xdsrelay_store_files":                          "",
 		"xdsrelay_store_bytes":                          "",
 		"xdsrelay_store_damaged_total":                  "",
@@ -443,5 +447,28 @@ func BenchmarkCounter(b *testing.B) {
 	of := newMetrics(b, Options{}).Type(xds.ClusterType)
 	for b.Loop() {
 		of.Responses[Delta].Inc()
+	}
+}
+
+// What the server for members counts is not exported, but for the propagation.
+func TestForMembers(t *testing.T) {
+	m := newMetrics(t, Options{KeyLabel: true})
+	of, err := m.ForMembers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cds := of.Key(xds.NewKey("a")).Type(xds.ClusterType)
+	cds.Propagation.Observe(time.Second)
+	cds.Acks.Inc()
+	families := scrape(t, m)
+	if got := series(families, "xdsrelay_cluster_hop_seconds"); got[""] != 1 {
+		t.Error(got)
+	}
+	for _, name := range []string{"xdsrelay_propagation_seconds", "xdsrelay_downstream_acks_total"} {
+		for labels, n := range series(families, name) {
+			if n != 0 {
+				t.Errorf("%s{%s} is %v", name, labels, n)
+			}
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec of Call
 	"google.golang.org/protobuf/proto"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -59,3 +60,14 @@ func (s *Origin) Streams() int { return int(s.streams.Load()) }
 
 // SetDraining says whether the member drains, so that keys leave it. Any goroutine.
 func (s *Origin) SetDraining(draining bool) { s.draining.Store(draining) }
+
+// moveFor is why a key leaves a source.
+func moveFor(at *Origin, reason telemetry.Reconnect) telemetry.Move {
+	switch {
+	case reason != telemetry.Returned:
+		return telemetry.MoveSwitched
+	case at.draining.Load():
+		return telemetry.MoveDraining
+	}
+	return telemetry.MovePreferred
+}

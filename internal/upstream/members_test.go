@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,24 @@ func withMembers(t *testing.T, n int, test func(t *testing.T, c *cluster)) {
 	})
 }
 
+// moves returns the counts of moves by reason.
+func (c *cluster) moves(t *testing.T) string {
+	t.Helper()
+	families, err := c.client.opts.Metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range families {
+		if f.GetName() == "xdsrelay_cluster_moves_total" {
+			for _, m := range f.Metric { // by reason
+				out = append(out, fmt.Sprintf("%s=%v", m.Label[0].GetValue(), m.Counter.GetValue()))
+			}
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // A key lists to another member all that it holds, by versions made from the content, and changes
 // to a better member only after it was better for a while.
 func TestMembers_Move(t *testing.T) {
@@ -94,6 +113,9 @@ func TestMembers_Move(t *testing.T) {
 		if d := time.Since(began); d > time.Second {
 			t.Errorf("the key left a member that drains after %v", d)
 		}
+		if got := c.moves(t); got != "draining=1 preferred=1 switched=0" {
+			t.Errorf("moves: %s", got)
+		}
 	})
 }
 
@@ -129,6 +151,9 @@ func TestMembers_Fail(t *testing.T) {
 			sink.from(t, cds, addressOf("origin"))
 			if d := time.Since(began); holds && d < directAfter || !holds && d > 5*time.Second || d > 2*directAfter {
 				t.Errorf("holds something: %v; the key asked the origin after %v", holds, d)
+			}
+			if got := c.moves(t); !strings.HasPrefix(got, "draining=0 preferred=0 switched=") || strings.HasSuffix(got, "=0") {
+				t.Errorf("moves: %s", got)
 			}
 		})
 	}

@@ -284,8 +284,11 @@ func (s *Source) knownOnly(i *snapshot.Interest) *snapshot.Interest {
 const minReturn = time.Minute
 
 // left records why the key has left an origin, and whether its return to it lasted.
-func (s *Source) left(at *Origin, reason telemetry.Reconnect) {
+func (s *Source) left(at, to *Origin, reason telemetry.Reconnect) {
 	at.metrics.Reconnect(reason)
+	if (at.Member || to.Member) && !s.follows() {
+		s.client.opts.Metrics.ClusterMove(moveFor(at, reason))
+	}
 	if reason == telemetry.Returned {
 		s.succeeded()
 		s.returned = time.Now()

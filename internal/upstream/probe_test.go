@@ -332,17 +332,17 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 			}
 		}
 	}
-	s.left(at, telemetry.Switched) // the key started there, so it is no return
+	s.left(at, at, telemetry.Switched) // the key started there, so it is no return
 	within(0, 0)
 	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
 		s.returned = time.Now().Add(-minReturn / 2)
-		s.left(at, telemetry.Switched)
+		s.left(at, at, telemetry.Switched)
 		within(d*time.Second/2, d*time.Second)
 	}
-	s.left(at, telemetry.Switched) // another was used, and failed as well
+	s.left(at, at, telemetry.Switched) // another was used, and failed as well
 	within(300*time.Second, 600*time.Second)
 	s.returned = time.Now().Add(-2 * minReturn)
-	s.left(at, telemetry.Switched)
+	s.left(at, at, telemetry.Switched)
 	within(0, 0)
 }
 

@@ -194,7 +194,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.
 		}
 		if errors.As(context.Cause(stay), &next) {
 			s.log.Debug("upstream stream moves to another origin", "origin", next.to.Name, "from", at.Name)
-			s.left(at, next.reason)
+			s.left(at, next.to, next.reason)
 			return next, nil
 		}
 		if stream.status.Responded {
@@ -224,7 +224,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.
 					level = slog.LevelDebug
 				}
 				s.log.Log(ctx, level, "key uses another origin", "origin", to.Name, "from", at.Name, "error", err)
-				s.left(at, telemetry.Switched)
+				s.left(at, to, telemetry.Switched)
 				if !s.triedOrigins()[to] { // it waits only once all have failed
 					wait = 0
 				}

@@ -34,8 +34,12 @@ type Key struct {
 	Since      time.Time                     `json:"since"`
 	IdleSince  *time.Time                    `json:"idle_since,omitempty"`
 	Generation uint64                        `json:"generation"`
-	Types      []Type                        `json:"types"`
-	Upstream   Upstream                      `json:"upstream"`
+	// Role is what this relay is for the key, and Owner the member that owns it; empty: the relay is in
+	// no cluster. Upstream.Origin may be a member.
+	Role     string   `json:"role,omitempty"`
+	Owner    string   `json:"owner,omitempty"`
+	Types    []Type   `json:"types"`
+	Upstream Upstream `json:"upstream"`
 	// Second is the second upstream stream, while there is one (P50: a type that is
 	// subscribed by wildcard and by names needs two).
 	Second *Upstream `json:"second_upstream,omitempty"`
@@ -131,7 +135,7 @@ func (r *Reader) Keys() []Key {
 	now, waiting := time.Now(), r.waiting()
 	out := make([]Key, 0, len(groups))
 	for _, g := range groups {
-		k := keyOf(g, waiting, now)
+		k := r.keyOf(g, waiting, now)
 		k.NacksTotal = g.Nacks().Total()
 		out = append(out, k)
 	}
@@ -145,7 +149,7 @@ func (r *Reader) Key(key xds.Key) (Key, bool) {
 	if g == nil {
 		return Key{}, false
 	}
-	k := keyOf(g, r.waiting(), time.Now())
+	k := r.keyOf(g, r.waiting(), time.Now())
 	for i := range k.Types {
 		k.Types[i].Versions = versionsOf(g.Versions(xds.TypeURL(k.Types[i].Type)))
 	}
@@ -169,7 +173,7 @@ func (r *Reader) Snapshots(key xds.Key) ([]*snapshot.Snapshot, bool) {
 	return g.Snapshots(), true
 }
 
-func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, now time.Time) Key {
+func (r *Reader) keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, now time.Time) Key {
 	of := g.Status()
 	k := Key{
 		Key: of.Key.String(), Elements: of.Key.Elements(),
@@ -178,6 +182,10 @@ func keyOf(g *orchestrator.Group, waiting map[inspect.KeyType]inspect.Waiting, n
 		Since:    of.Since,
 		Types:    make([]Type, 0, len(of.Types)),
 		Upstream: upstreamOf(&of.Upstreams[0]),
+	}
+	if r.owner != nil {
+		role, owner := r.role(&of)
+		k.Role, k.Owner = role.String(), owner
 	}
 	if len(of.Upstreams) > 1 {
 		second := upstreamOf(&of.Upstreams[1])

@@ -3,6 +3,7 @@ package keystatus
 import (
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
 // Roles counts the keys in use by what this relay is for them. Without a cluster all are 0.
@@ -16,6 +17,15 @@ func (r *Reader) Roles() (counts [telemetry.KeyRoles]int) {
 		counts[role]++
 	}
 	return counts
+}
+
+// Owner returns the member of the cluster that owns a key, in use or not; "": the relay is in no cluster.
+func (r *Reader) Owner(key xds.Key) string {
+	if r.owner == nil {
+		return ""
+	}
+	name, _ := r.owner(key)
+	return name
 }
 
 // role returns what this relay is for a key, and the member that owns the key.

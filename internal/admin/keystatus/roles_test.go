@@ -36,5 +36,14 @@ func TestRoles(t *testing.T) {
 		if got := w.Roles(); got != [telemetry.KeyRoles]int{telemetry.KeyOwner: 2, telemetry.KeyFollower: 3, telemetry.KeyDirect: 1} {
 			t.Errorf("%v", got)
 		}
+		for key, want := range map[string]string{"my-b": "owner me two", "a": "follower other two", "d": "direct other origin"} {
+			k, _ := w.Key(xds.NewKey(key))
+			if got := k.Role + " " + k.Owner + " " + k.Upstream.Origin; got != want {
+				t.Errorf("%s: %s, want %s", key, got, want)
+			}
+		}
+		if got := w.Owner(xds.NewKey("not-used")); got != "other" {
+			t.Error(got)
+		}
 	})
 }
