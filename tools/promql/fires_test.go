@@ -56,6 +56,9 @@ var fires = map[string][]string{
 	"XdsRelayPinnedNearLimit":             {`xdsrelay_pinned_bytes 900000000x60`},
 	"XdsRelayFileDescriptors":             {`process_max_fds 100x60`, `process_open_fds 81x60`},
 	"XdsRelayMemoryGrows":                 {`process_resident_memory_bytes 100x1400 300x160`},
+	"XdsRelayMemberAlone":                 {`xdsrelay_cluster_unjoined 2x60`, `xdsrelay_cluster_members{state="alive"} 1x60`},
+	"XdsRelayKeysDirect":                  {`xdsrelay_cluster_keys{role="direct"} 1x60`},
+	"XdsRelayMembersDiffer":               {`xdsrelay_cluster_members{state="unusable"} 1x60`},
 	"XdsRelayStoreFails":                  {`xdsrelay_store_writes_total{result="failed"} 0 0 1x60`},
 	"XdsRelayStoreDamaged":                {`xdsrelay_store_damaged_total 0 0 1x60`},
 	"XdsRelayStoreEvicts":                 {`xdsrelay_store_evicted_total 0 0 1x60`},
@@ -234,6 +237,18 @@ func TestTwoJobs(t *testing.T) {
 	}
 }
 
+// A member that knows another is not alone, also if it can share no keys with it, or if it has not found
+// all others.
+func TestMemberAlone(t *testing.T) {
+	rule := alerts(t)["XdsRelayMemberAlone"]
+	for _, other := range []string{`xdsrelay_cluster_members{state="alive"} 2x60`, `xdsrelay_cluster_members{state="unusable"} 1x60`} {
+		h := healthy(families(t))
+		if _, lasts := h.fire(t, &rule, []string{`xdsrelay_cluster_unjoined 2x60`, `xdsrelay_cluster_members{state="alive"} 1x60`, other}); lasts >= time.Duration(rule.For) {
+			t.Errorf("%s: it fires", other)
+		}
+	}
+}
+
 // ends has, for alerts on gauges, series with a fault that was repaired a minute ago.
 var ends = map[string]string{
 	"XdsRelayAbsent":                     `xdsrelay_build_info{version="dev",job="other"} 1x1400 _x100 1x1`,
@@ -259,6 +274,9 @@ var ends = map[string]string{
 	"XdsRelayOversized":                  `xdsrelay_downstream_oversized_types{type="EDS"} 1x60 0x1`,
 	"XdsRelayUnmapped":                   `xdsrelay_downstream_unanswered_types{reason="unmapped_later_type"} 1x60 0x1`,
 	"XdsRelayNotAllowed":                 `xdsrelay_downstream_unanswered_types{reason="secrets"} 1x60 0x1`,
+	"XdsRelayMemberAlone":                `xdsrelay_cluster_unjoined 2x60 0x1`,
+	"XdsRelayKeysDirect":                 `xdsrelay_cluster_keys{role="direct"} 1x60 0x1`,
+	"XdsRelayMembersDiffer":              `xdsrelay_cluster_members{state="unusable"} 1x60 0x1`,
 	"XdsRelayStoreFails":                 `xdsrelay_store_off 1x60 0x1`,
 }
 
