@@ -2,9 +2,14 @@ package upstream
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -64,4 +69,29 @@ func TestP56_OriginThatFailedLongAgo(t *testing.T) {
 	if len(second.streams) > 0 {
 		t.Error("the second origin was tried")
 	}
+}
+
+// An origin that ended streams, and then the connection, is tried each second once the connection is
+// back.
+func TestP54_FailingOriginIsTriedOnTheNextConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), slog.New(slog.DiscardHandler))
+		s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), dialEvery
+		s.connected()
+		time.Sleep(time.Second)
+		s.ended(attemptEnd{opened: true}, errors.New("refused"), time.Now())
+		s.disconnected()
+		began := time.Now()
+		entered := make(chan error)
+		go func() { entered <- s.enter(t.Context(), nil, false) }()
+		synctest.Wait()
+		s.connected()
+		if err := <-entered; err != nil || time.Since(began) > 2*dialEvery {
+			t.Errorf("entered after %v: %v", time.Since(began), err)
+		}
+	})
 }

@@ -95,6 +95,7 @@ func (s *Origin) connected() {
 	now := time.Now()
 	s.ready, s.reachedAt = true, now
 	failing := s.endsStreams && s.failedLately(now)
+	s.broadcast() // also while it is away, one key each second tries it
 	s.mu.Unlock()
 	if !failing {
 		s.reached(0)
