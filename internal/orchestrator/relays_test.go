@@ -38,7 +38,7 @@ func (w *registryFixture) mustRelay(key string, typ xds.TypeURL) *testClient {
 // relayed hands over an update that another relay brought.
 func (f *feed) relayed(t testing.TB, typ xds.TypeURL, name, value string) {
 	t.Helper()
-	f.hand(t, snapshot.Update{Type: typ, Origin: "member", Relayed: true, Wildcard: true, Received: time.Now(),
+	f.hand(t, snapshot.Update{Type: typ, Origin: "member", Relayed: true, Wildcard: true, Partial: true, Received: time.Now(),
 		Changed: []*xds.Resource{resource(t, typ, name, value)}})
 }
 
@@ -58,6 +58,24 @@ func TestRelays_SeeWhatOriginsSaid(t *testing.T) {
 		f.relayed(t, cds, "a", "2")
 		equal(t, "the client, then", c.sees(subscription("*"), "a"), "2")
 		equal(t, "the relay, then", r.sees(subscription("*"), "a"), "?")
+	})
+}
+
+// What another relay brings of a wildcard is complete. But it may have been too early to say that a
+// resource is gone which a client has (P67).
+func TestRelays_CompleteAnswers(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true, Relayed: true, Stream: 7, OpenedAt: time.Now()})
+		f.relayed(t, cds, "a", "1")
+		synctest.Wait()
+		s := c.State().Snapshot(cds)
+		equal(t, "complete", s.Complete, true)
+		equal(t, "settled", s.Settled, false)
+		time.Sleep(snapshot.WildcardWait)
+		synctest.Wait()
+		equal(t, "settled at last", c.State().Snapshot(cds).Settled, true)
 	})
 }
 

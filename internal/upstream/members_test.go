@@ -86,9 +86,6 @@ func TestMembers_Move(t *testing.T) {
 		a := c.members[0].opens()
 		a.send(resp{Type: cds, Version: "1", Resources: clusters("x", "y")})
 		sink.from(t, cds, "a")
-		if s := sink.Newest(cds); !s.Complete {
-			t.Error("a member's answer to the wildcard is not complete")
-		}
 		began := time.Now()
 		c.order.set(testKey, c.at[1], c.at[0], c.client.origins[0])
 		b := c.members[1].opens()

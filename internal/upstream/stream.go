@@ -306,7 +306,6 @@ func (s *stream) Apply(ctx context.Context, u snapshot.Update) (changed bool, er
 		return false, nil
 	}
 	u.Origin, u.Domain, u.Relayed = s.at.Name, s.at.Domain, s.at.Member
-	u.Partial = u.Partial && !u.Relayed
 	was := s.sink.Newest(u.Type)
 	changed, err = s.sink.Update(ctx, u)
 	switch {

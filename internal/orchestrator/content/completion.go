@@ -17,6 +17,7 @@ type completion struct {
 	added     time.Time     // when the newest response that added a name came, or the first one of the stream
 	pause     time.Duration // the longest so far on the stream
 	due       time.Time     // when it is complete or settled by time alone; zero: that takes a response
+	whole     bool          // another relay brought the newest response, which is complete
 }
 
 const (
@@ -41,7 +42,7 @@ func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, from Stream, 
 			c.added = now
 		}
 	}
-	c.newest = now
+	c.newest, c.whole = now, u.Relayed
 }
 
 // WildcardAssigned records that a stream is about to request the wildcard.
@@ -59,7 +60,7 @@ func (t *Type) Complete(s Stream, now time.Time) {
 		t.builder.StreamEnded()
 	} else {
 		complete, settled := c.added.Add(max(c.pause, completeAfter)), c.added.Add(max(c.pause, settledAfter))
-		if c.due = complete; held.Complete || !now.Before(complete) {
+		if c.due = complete; held.Complete || c.whole || !now.Before(complete) {
 			t.builder.Complete()
 			c.due = settled
 		}
