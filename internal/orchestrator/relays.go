@@ -27,6 +27,9 @@ type relays struct {
 	// endAt is when the relays are refused, because the last attempt at every origin failed; zero: an
 	// origin serves the key. The group's goroutine owns it.
 	endAt time.Time
+	// retryAt is until when relays are refused even if another relay serves the key; zero: that is over.
+	// The group's goroutine owns it.
+	retryAt time.Time
 	// refusal is why relays are refused; nil: they are not. Any goroutine reads it.
 	refusal atomic.Pointer[refusal.Refusal]
 }
@@ -34,6 +37,9 @@ type relays struct {
 // originsLostFor is how long every origin has to fail before the other relays of a key use another
 // source. If nothing is held, they do at once.
 const originsLostFor = 5 * time.Second
+
+// retryOriginsAfter is for how long relays are refused at least.
+const retryOriginsAfter = 10 * time.Second
 
 // namesAnsweredBy is how long after the origin's stream was opened names without an answer count as
 // answered for other relays.
@@ -76,14 +82,21 @@ func (r *relays) next() time.Time {
 		return r.endAt
 	case r.count > 0 && !r.late && !r.opened.IsZero():
 		return r.lateAt()
+	case r.refusal.Load() != nil:
+		return r.retryAt
 	}
 	return time.Time{}
 }
 
 // updateRelays refuses other relays once no origin has served the key for originsLostFor, until an
-// origin serves it again. They use the second member then, and so does this relay.
+// origin serves it again. They use the second member then, and so does this relay. While it uses
+// another relay it does not try origins. So it does not refuse for ever then: once a relay asks for the
+// key, it tries origins.
 func (g *Group) updateRelays(now time.Time) {
 	r, s := &g.relays, g.reachStatus()
+	if !now.Before(r.retryAt) {
+		r.retryAt = time.Time{}
+	}
 	switch {
 	case s.Connected && !s.Relayed:
 		r.endAt = time.Time{}
@@ -94,6 +107,9 @@ func (g *Group) updateRelays(now time.Time) {
 			g.publishToRelays()
 		}
 		return
+	case s.Connected && r.refusal.Load() != nil && r.retryAt.IsZero():
+		r.endAt = time.Time{}
+		r.refusal.Store(nil)
 	case !s.Failed:
 	case !g.content.Holds():
 		r.endAt = now
@@ -104,6 +120,7 @@ func (g *Group) updateRelays(now time.Time) {
 	if r.endAt.IsZero() || now.Before(r.endAt) || r.refusal.Load() != nil {
 		return
 	}
+	r.retryAt = now.Add(retryOriginsAfter)
 	r.refusal.Store(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "key %s: this relay reaches no origin", g.key))
 	for ct := range g.subscribers {
 		if ct.client.Relay && !ct.ended {

@@ -140,6 +140,15 @@ func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
 			if _, err := w.relay("web", cds); err == nil {
 				t.Error("a relay is served what another relay brings")
 			}
+			time.Sleep(retryOriginsAfter)
+			synctest.Wait()
+			w.mustRelay("web", cds).leave() // so that this relay tries origins again
+			f.failed()
+			time.Sleep(originsLostFor)
+			synctest.Wait()
+			if _, err := w.relay("web", cds); err == nil {
+				t.Error("a relay is served although origins failed again")
+			}
 			f.reached()
 			synctest.Wait()
 			w.mustRelay("web", cds)
