@@ -190,24 +190,26 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 	if !t.covers(n) {
 		c.w.fail("P51: %s at %s: %s %s is not subscribed", c.id, at.name, t.typ, n)
 	}
-	both := c.w.hasBoth(c.key, t.typ)
-	if content < t.seen[n] && !both {
+	differ := c.w.hasBoth(c.key, t.typ) || !fullState(t.typ) && c.w.variant == xds.SotW && !c.w.has(c, t, n)
+	if content < t.seen[n] && !differ {
 		c.w.fail("%s at %s: %s %s has content %d after %d on the same stream", c.id, at.name, t.typ, n, content, t.seen[n])
 	}
-	if content < t.holds[n] && !both && !c.w.disturbed() {
+	if content < t.holds[n] && !differ && !c.w.disturbed() {
 		c.w.fail("%s at %s: %s %s has content %d after %d on another stream, long after the last event", c.id, at.name, t.typ, n, content, t.holds[n])
 	}
 	t.seen[n], t.holds[n], t.versions[n] = content, content, version
 }
 
-// remove is a deletion of a response.
+// remove is a deletion of a response. In the first responses of a stream it may be that the relay has
+// older content than the one before. Even then what the origin always had is not deleted.
 func (c *watcher) remove(at *relay, t *watched, n string) {
 	held, removed := t.holds[n], c.w.removedAt(t.typ, n)
-	if removed < held || removed == 0 && slices.Contains(permanent, n) {
+	older := t.seen[n] == 0 && c.w.disturbed() && !slices.Contains(permanent, n)
+	if removed < held && !older || removed == 0 && slices.Contains(permanent, n) {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
 	}
 	if held != 0 {
-		t.seen[n] = removed // what was there before is older
+		t.seen[n] = max(removed, 1) // what was there before is older
 	}
 	delete(t.holds, n)
 	delete(t.versions, n)
