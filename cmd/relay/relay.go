@@ -250,13 +250,13 @@ func (r *relay) run(ctx, abort context.Context) error {
 	case <-gctx.Done():
 	}
 	if r.member != nil {
+		r.member.cluster.SetReady(true) // others learn it with the join, so that no key moves soon after
 		r.member.run(gctx, g, r)
 		select { // so that the first clients' keys are asked for at their owners
 		case <-r.member.cluster.Joined():
 		case <-ctx.Done():
 		case <-gctx.Done():
 		}
-		r.member.cluster.SetReady(true)
 	}
 	if r.restListener != nil {
 		g.Go(func() error { return r.serveREST(gctx) })
