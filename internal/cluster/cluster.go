@@ -152,7 +152,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		children.Go(func() { c.watchKeys(ctx) })
 	}
 	if len(c.options.Join) > 0 {
-		children.Go(func() { (&joiner{Cluster: c, list: list, failing: make(map[string]bool)}).run(ctx) })
+		children.Go(func() { (&joiner{Cluster: c, list: list, failing: make(map[failure]bool)}).run(ctx) })
 		defer time.AfterFunc(maxJoin, c.endJoin).Stop()
 	}
 	prune := time.NewTicker(pruneEvery)

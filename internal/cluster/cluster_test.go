@@ -420,6 +420,8 @@ func TestJoinsThatCannotWork(t *testing.T) {
 	}{
 		"only itself":  {func(n *network) ([]netip.Addr, error) { return n.resolve(nil, "") }, "cluster.join names only this relay", 0},
 		"no such name": {func(*network) ([]netip.Addr, error) { return nil, errors.New("no such host") }, `msg="cannot resolve a name of cluster.join" address=relays:7946 error="no such host"`, 1},
+		"unreachable address": {func(*network) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.9.9.9")}, nil },
+			`msg="cannot join a member" address=10.9.9.9:7946`, 1},
 		"unreachable": {func(*network) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.9.9.9")}, nil },
 			`msg="cannot join a member" address=10.9.9.9:7946 error="failed to join 10.9.9.9:7946: dial tcp 10.9.9.9:7946: connection refused"`, 1},
 	} {
@@ -428,6 +430,9 @@ func TestJoinsThatCannotWork(t *testing.T) {
 				start := time.Now()
 				a := n.start("a", func(o *Options) {
 					o.Resolve = func(context.Context, string) ([]netip.Addr, error) { return test.resolve(n) }
+					if name == "unreachable address" {
+						o.Join = []string{"10.9.9.9:7946"}
+					}
 				})
 				sleep(maxJoin - time.Second)
 				if name == "only itself" && a.log.Count(test.line) != 0 {

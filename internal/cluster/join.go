@@ -34,9 +34,12 @@ const (
 type joiner struct {
 	*Cluster
 	list *memberlist.Memberlist
-	// failing are the names and addresses whose last attempt failed, which is logged once.
-	failing map[string]bool
+	// failing has what failed in the last attempt, which is logged once.
+	failing map[failure]bool
 }
+
+// failure is a message of the log, and the name or address that it is about.
+type failure struct{ message, of string }
 
 // run joins periodically until ctx ends.
 func (j *joiner) run(ctx context.Context) {
@@ -106,7 +109,7 @@ func (j *joiner) join(ctx context.Context) {
 		j.report(ctx, "cannot join a member", a.String(), err)
 	}
 	j.options.Metrics.ClusterUnjoined.Set(unjoined)
-	maps.DeleteFunc(j.failing, func(of string, _ bool) bool { return !current[of] })
+	maps.DeleteFunc(j.failing, func(f failure, _ bool) bool { return !current[f.of] })
 }
 
 // explain adds the reason to an error of memberlist's Join, if it is a peer's fault.
@@ -124,12 +127,13 @@ func explain(err error) error {
 	return fmt.Errorf("%s: %w", fault, err)
 }
 
-// report logs an error if the last attempt for the same name or address had none.
+// report logs an error if the last attempt with the same name or address did not fail.
 func (j *joiner) report(ctx context.Context, message, of string, err error) {
-	if err != nil && !j.failing[of] && ctx.Err() == nil {
+	f := failure{message, of}
+	if err != nil && !j.failing[f] && ctx.Err() == nil {
 		j.options.Log.Warn(message, "address", of, "error", err)
 	}
-	j.failing[of] = err != nil
+	j.failing[f] = err != nil
 }
 
 // resolve returns the addresses of a host:port.
