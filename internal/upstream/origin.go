@@ -64,6 +64,14 @@ func newOrigin(o OriginOptions, metrics *telemetry.Origin, log *slog.Logger) *Or
 	}
 }
 
+// kind is the origin's name in the log.
+func (o *OriginOptions) kind() string {
+	if o.Member {
+		return "member"
+	}
+	return "origin"
+}
+
 // An origin is away once the relay cannot connect to it, or an attempt failed, while no other
 // attempt has responses. It is back once an attempt has a response or is silent. A connection is
 // enough, unless streams ended without a response. Both are logged once.
@@ -83,7 +91,7 @@ func (s *Origin) reached(responses int) {
 	s.mu.Unlock()
 	if was {
 		s.metrics.Away.Add(-1)
-		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
+		s.log.Info(s.kind()+" is back", "after", time.Since(since).Round(time.Millisecond))
 	}
 }
 
@@ -183,9 +191,9 @@ func (s *Origin) ended(e attemptEnd, err error, since time.Time) (failures uint6
 	switch {
 	case away && !was:
 		s.metrics.Away.Add(1)
-		s.log.Warn("origin is away", "error", err, "never_reached", never)
+		s.log.Warn(s.kind()+" is away", "error", err, "never_reached", never)
 	case another:
-		s.log.Warn("origin is still away, with another error", "error", err)
+		s.log.Warn(s.kind()+" is still away, with another error", "error", err)
 	}
 	return failures
 }
@@ -300,7 +308,7 @@ func (s *Origin) becameSilent(since time.Time) {
 	s.mu.Unlock()
 	s.reached(0)
 	if first {
-		s.log.Warn("origin is silent: it accepted a stream and has not answered the first requests", "for", time.Since(since).Round(time.Millisecond))
+		s.log.Warn(s.kind()+" is silent: it accepted a stream and has not answered the first requests", "for", time.Since(since).Round(time.Millisecond))
 	}
 }
 
