@@ -160,14 +160,29 @@ func StartRelay(t testing.TB, config Config) *Relay {
 // StartRelayCommand is StartRelay for a command line.
 func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
 	t.Helper()
-	r, err := LaunchRelay(cmd, nil)
-	if err != nil {
+	return StartRelays(t, cmd)[0]
+}
+
+// StartRelays is StartRelay for relays that start together, by their command lines.
+func StartRelays(t testing.TB, cmds ...*exec.Cmd) []*Relay {
+	t.Helper()
+	relays, errs := make([]*Relay, len(cmds)), make([]error, len(cmds))
+	var wait sync.WaitGroup
+	for i, cmd := range cmds {
+		wait.Go(func() { relays[i], errs[i] = LaunchRelay(cmd, nil) })
+	}
+	wait.Wait()
+	for _, r := range relays {
+		if r != nil {
+			r.t = t
+			r.endWith(t)
+			t.Cleanup(r.Stop) // runs before the process is killed
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	r.t = t
-	r.endWith(t)
-	t.Cleanup(r.Stop) // runs before the process is killed
-	return r
+	return relays
 }
 
 // LaunchRelay starts a relay that several tests share, or that no test starts. It waits until the
