@@ -26,6 +26,10 @@ help: ## list the targets
 demo: build ## run an origin, the relay and CLIENTS=50 clients in one process
 	$(BIN) demo --clients $(CLIENTS)
 
+.PHONY: cluster
+cluster: build ## run an origin, three relays as a cluster and CLIENTS=300 clients; kill, add and drain relays
+	$(GO) run ./integration/cluster -relay $(BIN) -clients $(if $(filter file,$(origin CLIENTS)),300,$(CLIENTS))
+
 # The packages' tests run with the race detector, because they run schedulers and streams in one
 # process. The tests in integration/ run the built binary as another process, which the detector
 # cannot see. They need -count=1, because Go does not see that the binary changed and would take a

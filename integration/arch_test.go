@@ -216,6 +216,10 @@ var layers = map[string]place{
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/listener", "internal/orchestrator"},
 		"it runs the relay over pipes in one process, with a fake clock",
 	},
+	"integration/cluster": {
+		[]string{"internal/xds", "internal/fleet", "internal/telemetry/tlsfiles/tlstest", "internal/xdstest"},
+		"it runs the built binary as a cluster",
+	},
 	"integration/robust": {
 		[]string{"internal/xds", "internal/fleet", "internal/xdstest", "integration/robust/check"},
 		"it runs the built binary and reads only its messages",

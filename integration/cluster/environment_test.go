@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+// keys are the keys in use. Each has clients at each member.
+var keys = []string{"edge-0", "edge-1", "edge-2", "edge-3", "edge-4", "edge-5"}
+
+// environment is a cluster of three members, with clients at each, in front of one origin.
+type environment struct {
+	t         testing.TB
+	origin    *xdstest.Origin
+	authority *tlstest.Authority
+	dir       string
+	keyFile   string
+	version   int // of what the origin has
+	members   [3]*member
+}
+
+// member is a place in the cluster. Its relay may be restarted.
+type member struct {
+	*xdstest.Relay
+	name    string
+	address string // for other members
+	gossip  string
+	proxy   *xdstest.Proxy // between clients and the relay
+	clients []*client
+}
+
+// newEnvironment starts the members and their clients, and waits until each key has one owner.
+func newEnvironment(t testing.TB) *environment {
+	t.Helper()
+	e := &environment{t: t, origin: xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear}),
+		authority: tlstest.NewAuthority(t), dir: t.TempDir()}
+	e.keyFile = gossipKey(t, e.dir, "gossip.key")
+	tlstest.File(t, e.dir, "ca.crt", e.authority.PEM())
+	e.change()
+	for i, name := range []string{"a", "b", "c"} {
+		e.members[i] = &member{name: name, address: xdstest.FreeAddress(t), gossip: gossipAddress(t)}
+	}
+	var cmds []*exec.Cmd
+	for _, m := range e.members {
+		cmds = append(cmds, e.command(m, e.config(m)))
+	}
+	for i, r := range xdstest.StartRelays(t, cmds...) {
+		e.members[i].Relay = r
+	}
+	for _, m := range e.members {
+		m.proxy = xdstest.StartProxy(t, m.Address)
+		e.seesMembers(m, "alive", 3)
+	}
+	for i, m := range e.members {
+		for j, key := range keys {
+			m.clients = append(m.clients, e.client(m.proxy.Address, m.name, key, fleet.Variant((i+j)%2)))
+		}
+	}
+	e.haveAll()
+	e.oneStreamPerKey()
+	return e
+}
+
+// gossipAddress returns a loopback address that is free for TCP and UDP.
+func gossipAddress(t testing.TB) string {
+	t.Helper()
+	for {
+		address := xdstest.FreeAddress(t)
+		if c, err := net.ListenPacket("udp", address); err == nil {
+			_ = c.Close() // it carried nothing
+			return address
+		}
+	}
+}
+
+// gossipKey writes a file with a new gossip key.
+func gossipKey(t testing.TB, dir, name string) string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	return tlstest.File(t, dir, name, []byte(base64.StdEncoding.EncodeToString(key)+"\n"))
+}
+
+const identity = `"spiffe://demo/relay" in peer.uri_sans`
+
+// config is the configuration of a member.
+func (e *environment) config(m *member) xdstest.Config {
+	cert, key := e.authority.Pair(e.t, tlstest.URI("spiffe://demo/relay")).Write(e.t, e.dir, m.name)
+	join := []string{m.gossip}
+	for _, other := range e.members {
+		if other != nil {
+			join = append(join, other.gossip)
+		}
+	}
+	return xdstest.QuickConfig().With(xdstest.Config{
+		"name":                    m.name,
+		"downstream.drain":        "1s",
+		"upstream.origins":        []map[string]any{{"name": "control", "address": e.origin.Address}},
+		"upstream.node":           `Node{id: "relay", cluster: node.cluster}`,
+		"aggregation.rules":       rules(1),
+		"cluster.name":            "demo",
+		"cluster.address":         m.address,
+		"cluster.gossip":          m.gossip,
+		"cluster.advertise":       "127.0.0.1",
+		"cluster.join":            join,
+		"cluster.identity":        identity,
+		"cluster.gossip_key_file": e.keyFile,
+		"cluster.tls":             map[string]any{"cert_file": cert, "key_file": key, "ca_file": filepath.Join(e.dir, "ca.crt")},
+	})
+}
+
+// file is a member's configuration file.
+func (e *environment) file(m *member) string { return filepath.Join(e.dir, m.name+".yaml") }
+
+// command writes a member's configuration, and returns the command that serves it.
+func (e *environment) command(m *member, c xdstest.Config) *exec.Cmd {
+	e.t.Helper()
+	tlstest.File(e.t, e.dir, m.name+".yaml", c.Text())
+	return xdstest.Command(e.t, "serve", "--config", e.file(m))
+}
+
+// start starts a relay at a member's place.
+func (e *environment) start(m *member, more xdstest.Config) {
+	e.t.Helper()
+	m.Relay = xdstest.StartRelayCommand(e.t, e.command(m, e.config(m).With(more)))
+}
+
+// rules give all nodes the same keys, whatever n is. n changes the compat.
+func rules(n int) []map[string]any {
+	return []map[string]any{{"match": fmt.Sprintf(`node.id == "nobody-%d"`, n), "key": "node.id"}, {"key": "node.cluster"}}
+}
+
+// seesMembers waits until a relay knows so many members in a state, itself included.
+func (e *environment) seesMembers(r *member, state string, n int) {
+	e.t.Helper()
+	xdstest.Eventually(e.t, r.name+" sees the members", func() error {
+		if got := int(r.Metric("cluster_members", "state", state)); got != n {
+			return fmt.Errorf("%d members are %s, want %d", got, state, n)
+		}
+		return nil
+	})
+}
+
+// change makes the origin change what all keys have.
+func (e *environment) change() {
+	e.t.Helper()
+	e.version++
+	for _, key := range keys {
+		e.origin.Put(key, xdstest.Web(e.version)...)
+	}
+}
+
+// haveAll waits until each client has what the origin has.
+func (e *environment) haveAll() {
+	e.t.Helper()
+	for _, m := range e.members {
+		for _, c := range m.clients {
+			c.has(e.t, xdstest.Web(e.version)...)
+		}
+	}
+}
+
+// reachesAll makes a change and waits until each client has it.
+func (e *environment) reachesAll() {
+	e.t.Helper()
+	e.change()
+	e.haveAll()
+}
+
+// keyStatus is the part of /keys that the tests read.
+type keyStatus struct {
+	Key      string `json:"key"`
+	Upstream struct {
+		Connected bool   `json:"connected"`
+		Origin    string `json:"origin"`
+	} `json:"upstream"`
+}
+
+// owners returns the member that has a stream to the origin, for each key. It is an error if a key
+// has none, or has several.
+func (e *environment) owners() (map[string]*member, error) {
+	owners := make(map[string]*member)
+	for _, m := range e.members {
+		select {
+		case <-m.Exited():
+			continue
+		default:
+		}
+		list, err := xdstest.List[keyStatus](m.Relay, "/keys")
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range list {
+			switch {
+			case !k.Upstream.Connected || k.Upstream.Origin != "control":
+			case owners[k.Key] != nil:
+				return nil, fmt.Errorf("%s has a stream to the origin at %s and %s", k.Key, owners[k.Key].name, m.name)
+			default:
+				owners[k.Key] = m
+			}
+		}
+	}
+	if open, _ := e.origin.Streams(); len(owners) != len(keys) || open != len(keys) {
+		return nil, fmt.Errorf("%d of %d keys have an owner, and the origin has %d streams", len(owners), len(keys), open)
+	}
+	return owners, nil
+}
+
+// oneStreamPerKey waits until the origin has one stream for each key. It returns the keys' owners. A key
+// may move twice, and each time waits 10 s.
+func (e *environment) oneStreamPerKey() (owners map[string]*member) {
+	e.t.Helper()
+	err := xdstest.Poll(2*xdstest.Patience, 20*time.Millisecond, func() (err error) {
+		owners, err = e.owners()
+		return err
+	})
+	if err != nil {
+		e.t.Fatalf("one origin stream for each key: %v", err)
+	}
+	return owners
+}
+
+// moveClients sends the next connections of a member's clients to another one.
+func (e *environment) moveClients(from, to *member) { from.proxy.SetTarget(to.Address) }
+
+// ended checks how many streams of each client of a member have ended.
+func (e *environment) ended(m *member, want int) {
+	e.t.Helper()
+	for _, c := range m.clients {
+		if got, err := c.ends(); got != want {
+			e.t.Errorf("%d streams of client %s ended, want %d: %v", got, c.ID(), want, err)
+		}
+	}
+}
+
+// client is a client that notices lost resources and older content.
+type client struct {
+	*fleet.Client
+	mu     sync.Mutex
+	ended  int                 // streams
+	err    error               // of the last of them
+	held   map[xds.TypeURL]int // resources
+	newest int                 // the version of the cluster, on this stream
+	faults []string
+}
+
+// client starts a client that runs until the end of the test.
+func (e *environment) client(target, at, key string, v fleet.Variant) *client {
+	e.t.Helper()
+	c := &client{held: make(map[xds.TypeURL]int)}
+	inner, err := fleet.NewClient(fleet.ClientConfig{
+		Target: target, Node: &corev3.Node{Id: fmt.Sprintf("%s-at-%s", key, at), Cluster: key}, Variant: v, Behaviour: fleet.Envoy,
+		Backoff:  fleet.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		OnStream: c.onStream, OnApplied: c.onApplied,
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	c.Client = inner
+	e.t.Cleanup(func() { // after the client's end
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if all := append(c.faults, c.Violations()...); len(all) > 0 {
+			e.t.Errorf("client %s: %q", c.ID(), all)
+		}
+	})
+	xdstest.Run(e.t, c.Run)
+	return c
+}
+
+func (c *client) onStream(_ *fleet.Client, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newest = 0
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.ended++
+		c.err = err
+	}
+}
+
+// onApplied checks what the client holds after a response. The origin removes nothing, and each of its
+// versions has a greater connect timeout.
+func (c *client) onApplied(f *fleet.Client, typ xds.TypeURL, _ string, _ time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := f.Len(typ)
+	if n < c.held[typ] {
+		c.faults = append(c.faults, fmt.Sprintf("has %d resources of %s, and had %d", n, typ, c.held[typ]))
+	}
+	c.held[typ] = n
+	r, ok := f.Get(xds.ClusterType, "web")
+	if typ != xds.ClusterType || !ok {
+		return
+	}
+	version := 0
+	for version < 1000 && !bytes.Equal(marshal(xdstest.Cluster("web", version)), r.Body) {
+		version++
+	}
+	if version < c.newest {
+		c.faults = append(c.faults, fmt.Sprintf("got version %d after %d", version, c.newest))
+	}
+	c.newest = version
+}
+
+// ends returns how many streams have ended, and the error of the last one.
+func (c *client) ends() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended, c.err
+}
+
+// has waits until the client has exactly these.
+func (c *client) has(t testing.TB, want ...types.Resource) {
+	t.Helper()
+	err := c.Wait(xdstest.Context(t), func(f *fleet.Client) bool {
+		for _, w := range want {
+			typ, name := xdstest.NameOf(w)
+			if r, ok := f.Get(xds.TypeURL(typ), name); !ok || !bytes.Equal(r.Body, marshal(w)) {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatalf("what the origin has: %v", err)
+	}
+}
+
+// marshal encodes as go-control-plane does.
+func marshal(r types.Resource) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+	if err != nil {
+		panic(err) // of a message made here
+	}
+	return b
+}
+
+// logs waits for a line of a relay's log that has all these texts.
+func logs(t testing.TB, r *xdstest.Relay, texts ...string) {
+	t.Helper()
+	xdstest.Eventually(t, "a line of the log", func() error {
+	lines:
+		for line := range strings.Lines(r.Log()) {
+			for _, text := range texts {
+				if !strings.Contains(line, text) {
+					continue lines
+				}
+			}
+			return nil
+		}
+		return fmt.Errorf("no line has %q:\n%s", texts, r.Tail(60))
+	})
+}

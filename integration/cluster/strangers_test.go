@@ -1,0 +1,84 @@
+package main
+
+import (
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
+)
+
+// Relays that are configured wrongly start beside a cluster. The log says what is wrong, a client of
+// such a relay is served, and those of the members lose nothing.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	e := newEnvironment(t)
+	key := gossipKey(t, e.dir, "another.key")
+	other := tlstest.NewAuthority(t)
+	pair := func(a *tlstest.Authority, name, uri string) map[string]any {
+		cert, key := a.Pair(t, tlstest.URI(uri)).Write(t, e.dir, name)
+		return map[string]any{"cert_file": cert, "key_file": key, "ca_file": filepath.Join(e.dir, "ca.crt")}
+	}
+	nobody := xdstest.FreeAddress(t)
+	cases := []struct {
+		name   string
+		config xdstest.Config
+		logs   []string // of the stranger
+		told   []string // in the log of a member
+	}{
+		{"label", xdstest.Config{"cluster.name": "another"},
+			[]string{"cannot join a member", "cluster.name"}, []string{"cannot gossip with a peer", "it has another cluster.name"}},
+		{"gossip-key", xdstest.Config{"cluster.gossip_key_file": key},
+			[]string{"cannot join a member", "gossip key"}, []string{"cannot gossip with a peer", "it has another gossip key or none"}},
+		{"certificate", xdstest.Config{"cluster.tls": pair(other, "unknown", "spiffe://demo/relay")},
+			[]string{"client TLS handshake failed", "listener=cluster", "bad certificate"},
+			[]string{"member is away", "member=certificate", "signed by unknown authority"}},
+		{"identity", xdstest.Config{"cluster.tls": pair(e.authority, "client", "spiffe://demo/client")},
+			[]string{"client TLS handshake failed", "listener=cluster", "bad certificate"}, []string{"member is away", "member=identity", "cluster.identity"}},
+		{"compat", xdstest.Config{"upstream.node": `Node{id: "another", cluster: node.cluster}`},
+			[]string{"cluster member is unusable", "member=a", "another compat"}, []string{"cluster member is unusable", "member=compat", "another compat"}},
+		{"only-itself", nil, []string{"cluster.join names only this relay"}, nil},
+		{"unreachable", xdstest.Config{"cluster.join": []string{nobody}}, []string{"cannot join a member", nobody}, nil},
+		{"second-b", xdstest.Config{"name": "b"}, []string{"cluster member is unusable", "member=b", "a newer start of the same name"},
+			[]string{"cluster member is unusable", "member=b", "a newer start of the same name"}},
+	}
+	var cmds []*exec.Cmd
+	for _, c := range cases {
+		m := &member{name: c.name, address: xdstest.FreeAddress(t), gossip: gossipAddress(t)}
+		config := e.config(m).With(c.config)
+		if c.name == "only-itself" {
+			config["cluster.join"] = []string{m.gossip}
+		}
+		cmds = append(cmds, e.command(m, config))
+	}
+	strangers := xdstest.StartRelays(t, cmds...)
+	var clients []*client
+	for i, c := range cases {
+		clients = append(clients, e.client(strangers[i].Address, c.name, keys[i%len(keys)], fleet.Variant(i%2)))
+	}
+	// A member's gossip port is asked for a web page.
+	if _, err := http.Get("http://" + e.members[0].gossip); err == nil || strings.Contains(err.Error(), "refused") {
+		t.Errorf("HTTP at the gossip port: %v, want a connection that ends", err)
+	}
+	logs(t, e.members[0].Relay, "cannot gossip with a peer", "another protocol")
+	for i, c := range cases {
+		logs(t, strangers[i], c.logs...)
+		logs(t, e.members[0].Relay, c.told...)
+	}
+	e.reachesAll()
+	for _, c := range clients {
+		c.has(t, xdstest.Web(e.version)...)
+	}
+	for _, r := range strangers {
+		r.Stop()
+	}
+	e.oneStreamPerKey()
+	e.reachesAll()
+	for _, m := range e.members {
+		e.ended(m, 0)
+	}
+}
