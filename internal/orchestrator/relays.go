@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/orchestrator/content"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -23,6 +24,8 @@ type relays struct {
 	opened time.Time
 	// late: that stream has been open for namesAnsweredBy.
 	late bool
+	// streams are the numbers of the key's streams. The group's goroutine owns it.
+	streams [2]uint64
 
 	// endAt is when the relays are refused, because the last attempt at every origin failed; zero: an
 	// origin serves the key. The group's goroutine owns it.
@@ -51,7 +54,7 @@ func (g *Group) publishToRelays() {
 	if g.relays.count == 0 {
 		return
 	}
-	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.relays.late))
+	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
 	for ct := range g.subscribers {
 		if ct.client.Relay && !ct.ended {
 			ct.waker.Wake()
@@ -68,7 +71,7 @@ func (g *Group) countRelay(ct *clientType, n int) {
 	case g.relays.count == 0:
 		g.relayState.Store(nil)
 	case n > 0 && g.relays.count == 1: // it is woken once it has requested something
-		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.relays.late))
+		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
 	}
 }
 
@@ -101,11 +104,7 @@ func (g *Group) updateRelays(now time.Time) {
 	case s.Connected && !s.Relayed:
 		r.endAt = time.Time{}
 		r.refusal.Store(nil)
-		r.opened = s.OpenedAt
-		if late := !now.Before(r.lateAt()); late != r.late {
-			r.late = late
-			g.publishToRelays()
-		}
+		g.setOpened(s.OpenedAt, now)
 		return
 	case s.Connected && r.refusal.Load() != nil && r.retryAt.IsZero():
 		r.endAt = time.Time{}
@@ -116,7 +115,7 @@ func (g *Group) updateRelays(now time.Time) {
 	case r.endAt.IsZero():
 		r.endAt = now.Add(originsLostFor)
 	}
-	r.opened, r.late = time.Time{}, false
+	g.setOpened(time.Time{}, now)
 	if r.endAt.IsZero() || now.Before(r.endAt) || r.refusal.Load() != nil {
 		return
 	}
@@ -142,4 +141,31 @@ func (r *Registry) Seed(key xds.Key) (out []*snapshot.Snapshot) {
 		}
 	}
 	return out
+}
+
+// setOpened records when the stream to the origin was opened, and whether that was long ago.
+func (g *Group) setOpened(at, now time.Time) {
+	r, streams := &g.relays, [2]uint64{}
+	for i, h := range g.upstreams() {
+		streams[i] = h.seen.Stream
+	}
+	r.opened = at
+	late := !at.IsZero() && !now.Before(r.lateAt())
+	if late != r.late || streams != r.streams {
+		r.late, r.streams = late, streams
+		g.publishToRelays()
+	}
+}
+
+// originStream returns the number of the open stream to an origin that carries a part of a type; 0:
+// there is none.
+func (g *Group) originStream(of *content.Type, part snapshot.Scope) uint64 {
+	for _, t := range g.allTypes() {
+		if t.content == of {
+			if h := t.streamOf(part == snapshot.ByWildcard); h != nil && !h.seen.Relayed {
+				return h.seen.Stream
+			}
+		}
+	}
+	return 0
 }

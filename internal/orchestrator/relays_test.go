@@ -61,6 +61,30 @@ func TestRelays_SeeWhatOriginsSaid(t *testing.T) {
 	})
 }
 
+// Once the stream to the origin is another one, a relay sees nothing until the origin has answered on
+// it: what this relay has may be older than what the other one has. Names count as answered after a
+// while, and a wildcard that comes in parts once it is complete.
+func TestRelays_WaitForTheNextStream(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		r := w.mustRelay("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "a=1")
+		equal(t, "the relay", r.sees(subscription("*"), "a"), "1")
+		f.sink.Status(upstream.Status{Connected: true, Stream: 99, OpenedAt: time.Now()})
+		synctest.Wait()
+		equal(t, "the relay, of the stream before", r.sees(subscription("*"), "a"), "?")
+		f.hand(t, snapshot.Update{Type: cds, Origin: "o", Wildcard: true, Partial: true, Received: time.Now()})
+		synctest.Wait()
+		equal(t, "the relay, of a part", r.sees(subscription("*"), "a"), "?")
+		r.woken()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		equal(t, "the relay, then", r.sees(subscription("*"), "a"), "1")
+		equal(t, "the relay is woken", r.woken() > 0, true)
+	})
+}
+
 // What another relay brings of a wildcard is complete. But it may have been too early to say that a
 // resource is gone which a client has (P67).
 func TestRelays_CompleteAnswers(t *testing.T) {

@@ -18,6 +18,7 @@ type completion struct {
 	pause     time.Duration // the longest so far on the stream
 	due       time.Time     // when it is complete or settled by time alone; zero: that takes a response
 	whole     bool          // another relay brought the newest response, which is complete
+	done      bool          // what the stream brought is complete, whatever earlier ones brought
 }
 
 const (
@@ -31,10 +32,11 @@ const (
 // note notes a response before b applies it. Each stream starts its answer again.
 func (c *completion) note(b *snapshot.Builder, u *snapshot.Update, from Stream, now time.Time) {
 	if !u.Wildcard || !u.Partial {
+		c.done = c.done || u.Wildcard
 		return
 	}
 	if from.Number != c.stream {
-		c.stream, c.added = from.Number, now
+		c.stream, c.added, c.done = from.Number, now, false
 		c.pause = min(now.Sub(from.OpenedAt), now.Sub(c.requested)) // since the request, which is the later one
 	} else {
 		c.pause = max(c.pause, now.Sub(c.newest))
@@ -53,15 +55,21 @@ func (t *Type) WildcardAssigned(now time.Time) { t.completion = completion{reque
 func (t *Type) Complete(s Stream, now time.Time) {
 	c, held := &t.completion, t.Newest()
 	c.due = time.Time{}
-	if held == nil || held.Settled {
+	if held == nil || held.Settled && c.done {
 		return
 	}
 	if !s.Open || s.Number != c.stream {
 		t.builder.StreamEnded()
 	} else {
 		complete, settled := c.added.Add(max(c.pause, completeAfter)), c.added.Add(max(c.pause, settledAfter))
-		if c.due = complete; held.Complete || c.whole || !now.Before(complete) {
+		if c.due = complete; c.whole || !now.Before(complete) {
+			c.done = true
+			t.of.sourceChanged = true
+		}
+		if held.Complete || c.done {
 			t.builder.Complete()
+		}
+		if c.done {
 			c.due = settled
 		}
 		if !now.Before(settled) {

@@ -50,9 +50,9 @@ type Type struct {
 
 	removals   removals
 	completion completion
-	// fromOrigin says of the wildcard's part and the names' that an origin brought its newest update,
-	// and not a relay.
-	fromOrigin map[snapshot.Scope]bool
+	// answeredOn is the number of the stream to an origin that brought the newest update of each part; 0:
+	// a relay brought it.
+	answeredOn map[snapshot.Scope]uint64
 	empty      *snapshot.Snapshot // see nothing
 }
 
@@ -105,10 +105,11 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 }
 
 // FromOrigins returns the part of the State s that origins said to this relay: neither what is stored, nor
-// what another relay brought. It is for other relays. late: the origin's stream has been open for so long
+// what another relay brought. It is for other relays. open returns the number of the open stream to an origin that
+// carries a part of a type; 0: there is none. late: the origin's stream has been open for so long
 // that names which it has not answered count as answered. A type of which nothing is held is then there
 // too, so that a relay gets a response for its names.
-func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapshot.State {
+func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, snapshot.Scope) uint64, late bool) *snapshot.State {
 	c.sourceChanged = false
 	var out []*snapshot.Snapshot
 	number := uint64(0)
@@ -120,16 +121,21 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, late bool) *snapsho
 		if held == nil && !t.wildcard && late {
 			held = t.nothing()
 		}
-		if held != nil && !held.Stale && t.isFromOrigin(late) {
+		if held != nil && !held.Stale && t.isFromOrigin(open, late) {
 			out = append(out, held)
 		}
 	}
 	return snapshot.NewState(key, number, out)
 }
 
-// isFromOrigin reports whether an origin brought the newest update of each subscribed part.
-func (t *Type) isFromOrigin(late bool) bool {
-	return (t.fromOrigin[snapshot.ByWildcard] || !t.wildcard) && (t.fromOrigin[snapshot.ByName] || late || t.names.Len() == 0)
+// isFromOrigin reports whether an origin answered for each subscribed part on the stream that is open,
+// and for the wildcard completely. What came before may be older than what the other relays have.
+func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64, late bool) bool {
+	answered := func(part snapshot.Scope) bool {
+		stream := open(t, part)
+		return stream != 0 && stream == t.answeredOn[part]
+	}
+	return (!t.wildcard || answered(snapshot.ByWildcard) && t.completion.done) && (t.names.Len() == 0 || late || answered(snapshot.ByName))
 }
 
 // nothing returns the type's snapshot without content; always the same.
@@ -192,11 +198,16 @@ func (t *Type) Apply(u snapshot.Update, from Stream, now time.Time, delay time.D
 	}
 	all := u
 	dropped := t.dropNotRequested(&u)
-	if t.fromOrigin[u.Scope()] == u.Relayed {
-		put(&t.fromOrigin, u.Scope(), !u.Relayed)
+	stream := from.Number
+	if u.Relayed {
+		stream = 0
+	}
+	another := u.Relayed || t.answeredOn[u.Scope()] != stream
+	if another {
+		put(&t.answeredOn, u.Scope(), stream)
 		t.of.sourceChanged = true
 	}
-	first := was == nil || u.Relayed || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
+	first := was == nil || another || u.Wildcard && !was.Answered || !u.Wildcard && t.answersUnknown(&u, was)
 	t.completion.note(t.builder, &u, from, now)
 	t.applyDelayed(u, now, delay)
 	noRoom := t.builder.DroppedErrors()
