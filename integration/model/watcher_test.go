@@ -201,11 +201,12 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 }
 
 // remove is a deletion of a response. In the first responses of a stream it may be that the relay has
-// older content than the one before. Even then what the origin always had is not deleted.
+// older content than the one before. Even then what the origin always had is not deleted, with one
+// exception: a SotW client that names clusters or listeners waits for 5 s until all are answered (P67).
 func (c *watcher) remove(at *relay, t *watched, n string) {
 	held, removed := t.holds[n], c.w.removedAt(t.typ, n)
-	older := t.seen[n] == 0 && c.w.disturbed() && !slices.Contains(permanent, n)
-	if removed < held && !older || removed == 0 && slices.Contains(permanent, n) {
+	older := t.seen[n] == 0 && c.w.disturbed() && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
+	if removed < held && !older {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
 	}
 	if held != 0 {
