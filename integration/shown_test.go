@@ -73,6 +73,7 @@ func (r *relay) paths(t testing.TB, out map[string]string, key, id, node string)
 		"/resources":             {"GET /resources?key=" + key},
 		"/origins":               {"GET /origins"},
 		"/members":               {"GET /members"},
+		"/members/{member}":      {"GET /members/relay/keys"},
 		"/events":                {"GET /events"},
 		"/history":               {"GET /history"},
 		"/find":                  {"GET /find?text=" + id[:1]},

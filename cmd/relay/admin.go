@@ -27,7 +27,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		o.Store = r.store
 	}
 	if r.member != nil {
-		o.Members = r.member.cluster
+		o.Members = r.member.reader
 	}
 	return admin.New(o)
 }

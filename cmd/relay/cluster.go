@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/memberread"
 	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
@@ -38,6 +40,7 @@ type member struct {
 	cluster *cluster.Cluster
 	table   *ownership.Table
 	certs   *tlsfiles.Source // nil: plaintext
+	reader  *memberread.Reader
 
 	server   *fanout.Server
 	grpc     *grpc.Server
@@ -65,6 +68,7 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	m.cluster.SetCompat(m.compat())
+	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.admin.Handler() }}
 	m.table = ownership.New(ownership.Options{
 		Cluster: m.cluster, Compat: m.compat, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
 	})
@@ -108,6 +112,7 @@ func (m *member) open(r *relay) error {
 	})
 	m.grpc = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
 	m.server.Register(m.grpc)
+	m.reader.Register(m.grpc)
 	m.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: "xdsrelay.Member", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Seed", Handler: m.seed}}}, m)
 	policy := &listener.Policy{Key: "cluster", Secrets: config.SecretsDeny}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"xdsrelay/internal/admin/memberread"
 )
 
 // endpoint handles one method of a path.
@@ -97,7 +99,8 @@ func (s *Server) guard(r *route) http.Handler {
 		query, err := url.ParseQuery(req.URL.RawQuery)
 		f, known := formats[query.Get("format")]
 		refuse := func(status int, message string) { s.write(w, f, status, failure{message}) }
-		if !r.open {
+		member := memberread.ForMember(req.Context())
+		if !r.open && !member {
 			if !s.AllowsHost(req.Host) {
 				refuse(http.StatusForbidden, "host: without admin.token_file it must be localhost or an IP address, but is "+req.Host)
 				return
@@ -119,6 +122,10 @@ func (s *Server) guard(r *route) http.Handler {
 			return
 		}
 		if e.raw != nil {
+			if member {
+				refuse(http.StatusNotFound, req.URL.Path+": members do not read this of each other")
+				return
+			}
 			e.raw.ServeHTTP(w, req)
 			return
 		}

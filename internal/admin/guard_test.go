@@ -31,6 +31,7 @@ var every = []struct {
 	{"/nacks", "GET, HEAD", false},
 	{"/origins", "GET, HEAD", false},
 	{"/members", "GET, HEAD", false},
+	{"/members/m/keys", "GET, HEAD", false},
 	{"/explain", "POST", false},
 	{"/metrics", "GET, HEAD", true},
 	{"/logging", "GET, HEAD, POST", false},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/memberread"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/cluster"
@@ -44,7 +46,7 @@ var (
 	_ Clients = (*fanout.Server)(nil)
 	_ Keys    = (*keystatus.Reader)(nil)
 	_ Origins = (*upstream.Client)(nil)
-	_ Members = (*cluster.Cluster)(nil)
+	_ Members = (*memberread.Reader)(nil)
 	_ Rules   = (*aggregator.Rules)(nil)
 )
 
@@ -183,6 +185,10 @@ func (f *fakeRelay) Owner(key xds.Key) string {
 		return ""
 	}
 	return f.members[len(key.String())%len(f.members)].Name
+}
+
+func (f *fakeRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "%s of a member", r.URL.Path)
 }
 
 func (f *fakeRelay) Members() []cluster.Member { return f.members }

@@ -44,6 +44,8 @@ func (s *Server) routes() []route {
 			get: list(s.listOrigins)},
 		{path: "/members", help: "the members of the cluster, with the keys and streams of this relay; 404 if it is in no cluster",
 			get: list(s.listMembers)},
+		{path: "/members/{member...}", help: "the answer of a member to the rest of the path, such as /members/NAME/clients?state=NACKED; 504 if it does not answer within 2 s",
+			get: &endpoint{raw: http.HandlerFunc(s.askMember)}},
 		{path: "/events", help: "summary numbers as server-sent events, until the request ends",
 			get: &endpoint{raw: s.events(), unlinked: true}},
 		{path: "/history", help: "the numbers of clients, types by state, responses, ACKs and NACKs of the last fifteen minutes, an item each ten seconds, the oldest first",

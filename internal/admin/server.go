@@ -81,8 +81,11 @@ type Origins interface {
 	Origins() []upstream.OriginStatus
 }
 
-// Members gives the members of the cluster, as cluster.Cluster does.
-type Members interface{ Members() []cluster.Member }
+// Members gives the members of the cluster, and answers for them, as memberread.Reader does.
+type Members interface {
+	Members() []cluster.Member
+	http.Handler // of /members/NAME/…
+}
 
 // Store gives the state of the last known good on disk, as store.Store does.
 type Store interface{ Status() store.Status }

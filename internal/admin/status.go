@@ -303,10 +303,12 @@ func (s *Server) listOrigins(r *http.Request) (int, any) {
 // origins returns the origins, in order of preference.
 func (s *Server) origins() []sources.Origin { return sources.Origins(s.opts.Origins.Origins()) }
 
+const noCluster = "the relay is in no cluster: it has no cluster.name"
+
 // listMembers answers with the members of the cluster, by name.
 func (s *Server) listMembers(r *http.Request) (int, any) {
 	if s.opts.Members == nil {
-		return fail(http.StatusNotFound, "the relay is in no cluster: it has no cluster.name")
+		return fail(http.StatusNotFound, noCluster)
 	}
 	keys, load := s.opts.Keys.Roles(), sources.Load{}
 	load.KeysOwned, load.KeysFollowed, load.KeysDirect = keys[telemetry.KeyOwner], keys[telemetry.KeyFollower], keys[telemetry.KeyDirect]
@@ -314,4 +316,13 @@ func (s *Server) listMembers(r *http.Request) (int, any) {
 		load.Streams += n.Value()
 	}
 	return paged(r, sources.Members(s.opts.Members.Members(), load), func(m *sources.Member) string { return fmt.Sprintf("%06d", m.Place) }, whole[sources.Member])
+}
+
+// askMember answers with what another member answers.
+func (s *Server) askMember(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Members == nil {
+		s.write(w, jsonFormat, http.StatusNotFound, failure{noCluster})
+		return
+	}
+	s.opts.Members.ServeHTTP(w, r)
 }

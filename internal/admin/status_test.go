@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/memberread"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/fanout/inspect"
@@ -414,6 +416,25 @@ func TestMembers(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got.Items, want) {
 		t.Fatalf("%+v", got)
+	}
+	if body := string(r.want(200, "GET", "/members/b/keys", nil).body); body != "/members/b/keys of a member" {
+		t.Error(body)
+	}
+}
+
+// A member needs no token, and reads values only.
+func TestMembersRead(t *testing.T) {
+	token := write(t, "token", "secret")
+	r := newServer(t, func(o *Options) { o.Config.TokenFile, o.Members = token, o.Keys.(*fakeRelay) })
+	r.shown.members = []cluster.Member{{Name: "me", Self: true}}
+	reader := &memberread.Reader{Cluster: r.shown, Local: r.Handler}
+	for path, want := range map[string]int{"/keys": 200, "/keys?format=yaml": 200, "/keys/a%2Fb": 404, "/keys?no=1": 400,
+		"/metrics": 404, "/events": 404, "/debug/pprof/heap": 404, "/members/me/keys": 404, "/ui/fleet": 404, "/reload": 405} {
+		w := httptest.NewRecorder()
+		reader.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/members/me"+path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 
