@@ -296,6 +296,8 @@ func (c *adminClient) statusError(resp *http.Response, body []byte) error {
 		return statusErrorf(resp.StatusCode, "%s: the relay at %s rejects the token in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
+	case resp.StatusCode == http.StatusGatewayTimeout && said.relay: // another member
+		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusConflict) && said.relay:
 		return statusErrorf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:

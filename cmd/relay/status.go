@@ -48,6 +48,9 @@ on another connection. The node has often lost the connection of such a stream.
 of --type. Write a key as the column KEY shows it: a/b has two elements, "a/b" has
 one. An unknown key and a node that is not connected are errors.
 
+--members shows the clients of all relays of the cluster. The relay asks the others.
+Each has 2 s. The command names those that did not answer, and exits with 1.
+
 --summary shows numbers instead of clients: by type, by key, and by user agent.
 
 --watch prints again and again. If the terminal has too few lines, it leaves out the
@@ -61,6 +64,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE --type CDS
   relay status --summary --watch
+  relay status --members --key edge
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
 		Args: noArgs,
 	}
@@ -72,6 +76,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 	f.Var(&st.states, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
 	f.VarP(&st.typ, "type", "t", "only clients with this type, a short name such as CDS or a URL, and only its column")
 	f.StringVar(&st.userAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
+	f.BoolVar(&st.members, "members", false, "the clients of all relays of the cluster")
 	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
 	f.BoolVarP(&again, "watch", "w", false, "print again every 2 s, until a signal")
 	completeKeys(cmd, flags)
@@ -81,7 +86,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 	completeNothing(cmd, "user-agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st.given = f.Changed
-		for _, of := range []string{"node", "state", "type", "user-agent"} {
+		for _, of := range []string{"node", "state", "type", "user-agent", "members"} {
 			if st.summary && f.Changed(of) {
 				return usageErrorf("--summary: cannot be used with --%s, because it counts all clients of a key or of the relay", of)
 			}
@@ -118,6 +123,7 @@ type statusRun struct {
 	typ       typeFlag
 	userAgent string
 	summary   bool
+	members   bool // of all relays of the cluster
 }
 
 // print asks the relay and prints its answer: the table, then the rest, and the relay's problems to
@@ -125,6 +131,9 @@ type statusRun struct {
 func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) error {
 	if s.summary {
 		return s.printSummary(ctx, table, errs)
+	}
+	if s.members {
+		return s.printMembers(ctx, table, rest, errs)
 	}
 	path, all, filter := s.query()
 	items, err := s.relay.listOfKey(ctx, path, filter)
@@ -214,8 +223,8 @@ type statusRow struct {
 // they have only this type.
 func statusRows(clients []inspect.ClientStatus, only xds.TypeURL, wide bool) []*statusRow {
 	type place struct {
-		node, key, variant string
-		stream             uint64 // 0 unless wide
+		member, node, key, variant string
+		stream                     uint64 // 0 unless wide
 	}
 	var out []*statusRow
 	type typed struct {
@@ -225,7 +234,7 @@ func statusRows(clients []inspect.ClientStatus, only xds.TypeURL, wide bool) []*
 	at := map[place][]*statusRow{}
 	filled := map[typed]int{} // how many rows of a place have the type; always the first rows
 	put := func(c *inspect.ClientStatus, t *inspect.TypeStatus) {
-		p := place{node: c.Node, key: t.Key, variant: c.Variant}
+		p := place{member: c.Member, node: c.Node, key: t.Key, variant: c.Variant}
 		if wide {
 			p.stream = c.Stream
 		}
@@ -277,6 +286,7 @@ type statusTable struct {
 	types   []string // URLs, in the order of the columns
 	states  map[string]int
 	wide    bool
+	members bool // the rows have the member
 }
 
 func newStatusTable(clients []inspect.ClientStatus, only xds.TypeURL, wide bool) *statusTable {
@@ -315,6 +325,9 @@ func (t *statusTable) columns(now time.Time) []column[*statusRow] {
 			}
 			return cell{statusText(&s, now), stateColours[s.State]}
 		}})
+	}
+	if t.members {
+		out = slices.Insert(out, 2, textColumn("MEMBER", func(r **statusRow) string { return (*r).client.Member }))
 	}
 	if t.wide {
 		out = append(out,

@@ -17,7 +17,7 @@ import (
 )
 
 func newWaitCmd() *cobra.Command {
-	w := &waiter{}
+	w := &waiter{marks: make(map[string]string)}
 	var flags *runningFlags
 	cmd := &cobra.Command{
 		Use:   "wait --key KEY --type TYPE --version VERSION",
@@ -40,6 +40,11 @@ still count, without the version, for the time --settle. If more than --lost per
 of the clients have not come back by then, the wait fails. Set a higher --lost if you
 remove or replace clients during the wait.
 
+--members counts the clients of all relays of the cluster. The relay asks the others,
+and each has 2 s to answer. While one of them does not answer, the version is not
+reached. A relay that died counts as one of them for ten minutes, because it may only be
+cut off; one that left does not.
+
 Exit codes:
   0  Enough clients have the version.
   1  Error: a wrong flag, a wrong token, or no answer of the relay at all.
@@ -52,6 +57,7 @@ token file again. After a restart of the relay, a version from before the restar
 to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
   relay wait --key edge --type CDS --version v42 --or-newer -o json
+  relay wait --key edge --type CDS --version v42 --members
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
 		Args: noArgs,
 	}
@@ -63,6 +69,7 @@ to come again.`,
 	f.StringVar(&w.version, "version", "", "the version that the origin gave, or that the relay made from the content")
 	f.Float64Var(&w.percent, "percent", 100, "share of the clients that must have the version, in percent")
 	f.IntVar(&w.clients, "clients", 1, "least number of clients")
+	f.BoolVar(&w.all, "members", false, "count the clients of all relays of the cluster")
 	f.BoolVar(&w.newer, "or-newer", false, "accept the version even if another one replaced it before the wait began")
 	f.DurationVar(&w.settle, "settle", settle, "time in which disconnected clients can come back")
 	f.Float64Var(&w.lost, "lost", 10, "share of the clients that may stay away, in percent")
@@ -112,6 +119,7 @@ type waiter struct {
 	lost           float64       // percent of them that may leave for good
 
 	newer bool
+	all   bool // members of the cluster
 
 	relay     *adminClient
 	out, errs io.Writer
@@ -119,15 +127,16 @@ type waiter struct {
 	bar       bool       // progress is one line that is overwritten
 	width     func() int // of that line
 
-	last              keystatus.Progress
-	answered          bool      // last is an answer of a relay that was not stopping
-	stopping          bool      // the relay is stopping
-	away              error     // the error of the last request; nil: it has an answer
-	unauthorizedSince time.Time // since when the relay rejects the token; zero: it accepts it
-	unreachable       int       // successive answers by which the version cannot be reached
-	members           members   // how many clients were there
-	note              string    // the relay's remark about the key
-	said              string    // the last line that was written
+	marks             map[string]string  // the last mark of each relay; "": the one that is asked alone
+	last              keystatus.Progress // the sum of all relays
+	answered          bool               // last is an answer of a relay that was not stopping
+	stopping          bool               // the relay is stopping
+	away              error              // the error of the last request; nil: it has an answer
+	unauthorizedSince time.Time          // since when the relay rejects the token; zero: it accepts it
+	unreachable       int                // successive answers by which the version cannot be reached
+	members           members            // how many clients were there
+	note              string             // the relay's remark about the key
+	said              string             // the last line that was written
 	saidAt            time.Time
 	noted             string // the last obstacle that was written
 }
@@ -161,15 +170,7 @@ func (w *waiter) wait(ctx context.Context) error {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
-		var p progress
-		q := url.Values{"type": {string(w.typ)}, "version": {w.version}}
-		if w.last.Mark != "" {
-			q.Set("mark", w.last.Mark)
-		}
-		if w.newer {
-			q.Set("or_newer", "true")
-		}
-		err := w.relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
+		p, err := w.ask(ctx)
 		var said statusError
 		switch {
 		case err == nil:
@@ -197,6 +198,31 @@ func (w *waiter) wait(ctx context.Context) error {
 			return w.late()
 		}
 	}
+}
+
+// ask asks for the progress.
+func (w *waiter) ask(ctx context.Context) (progress, error) {
+	if w.all {
+		return w.askMembers(ctx)
+	}
+	p, err := w.askOne(ctx, w.relay, w.marks[""])
+	if err == nil {
+		w.marks[""] = p.Mark
+	}
+	return p, err
+}
+
+// askOne asks one relay, whose last mark is given.
+func (w *waiter) askOne(ctx context.Context, relay *adminClient, mark string) (p progress, err error) {
+	q := url.Values{"type": {string(w.typ)}, "version": {w.version}}
+	if mark != "" {
+		q.Set("mark", mark)
+	}
+	if w.newer {
+		q.Set("or_newer", "true")
+	}
+	err = relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // last.Key, so that all answers are about one key
+	return p, err
 }
 
 // progress is an answer of /progress.

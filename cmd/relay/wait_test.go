@@ -19,9 +19,14 @@ import (
 
 // waiting runs relay wait until it ends. It returns after the first output, if any is expected.
 func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int32) {
+	return o.waitingFor("edge", args...)
+}
+
+// waitingFor is waiting for a version of a key.
+func (o *operated) waitingFor(key string, args ...string) (ended chan string, code *atomic.Int32) {
 	ended, code = make(chan string, 1), new(atomic.Int32)
 	said := new(xdstest.Log)
-	all := append([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--admin", o.admin}, args...)
+	all := append([]string{"wait", "--every", "5ms", "--key", key, "--type", "CDS", "--admin", o.admin}, args...)
 	go func() {
 		code.Store(int32(run(all, said, said)))
 		ended <- said.String()

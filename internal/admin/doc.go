@@ -41,6 +41,9 @@
 // application/yaml it takes what relay explain reads from files: a node or an Envoy bootstrap in
 // YAML or JSON, and the peer as a second YAML document.
 //
+// /members/{member}/... has the answer of another member of the cluster to the rest of the path
+// (package memberread). Members read only values of each other: no metrics, profiles or events.
+//
 // # The page
 //
 // A browser gets a page under /ui/ (package web), which reads the other paths, also behind a proxy

@@ -24,6 +24,8 @@ type ClientStatus struct {
 	// yet.
 	Sending *time.Time   `json:"sending_since,omitempty"`
 	Types   []TypeStatus `json:"types"`
+	// Member is the relay that has the client. Only relay status --members sets it.
+	Member string `json:"member,omitempty"`
 	// FullNode is the whole node; nil before the first request. It may have secrets.
 	FullNode *xds.Node `json:"-"`
 }

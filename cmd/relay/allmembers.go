@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/telemetry"
+)
+
+// membersAtOnce bounds the members that are asked at the same time.
+const membersAtOnce = 16
+
+// answer is what one member of the cluster answered.
+type answer[T any] struct {
+	member string
+	value  T
+	err    error
+}
+
+// memberNames returns the names of the members of the relay's cluster, without those that left. A member
+// that died is there: others may only be cut off from it.
+func (c *adminClient) memberNames(ctx context.Context) ([]string, error) {
+	items, err := c.list(ctx, "/members", nil)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := decode[sources.Member](c, items)
+	var names []string
+	for i := range rows {
+		if rows[i].State != telemetry.MemberLeft.String() {
+			names = append(names, rows[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// askMembers asks all members of the relay's cluster, over the relay. The answers are in the order of
+// their names.
+func askMembers[T any](ctx context.Context, c *adminClient, ask func(member *adminClient, name string) (T, error)) ([]answer[T], error) {
+	names, err := c.memberNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]answer[T], len(names))
+	places := make(chan struct{}, membersAtOnce)
+	var asking sync.WaitGroup
+	for i, name := range names {
+		places <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-places }()
+			member := *c
+			member.base += "/members/" + url.PathEscape(name)
+			out[i].member = name
+			out[i].value, out[i].err = ask(&member, name)
+		})
+	}
+	asking.Wait()
+	return out, nil
+}
+
+// silent returns an error that names the members that did not answer; nil: all did.
+func silent[T any](answers []answer[T]) error {
+	var names []string
+	var first error
+	for _, a := range answers {
+		if a.err != nil {
+			names = append(names, a.member)
+			if first == nil {
+				first = a.err
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("no answer of %s: %w", strings.Join(names, ", "), first)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/xds"
+)
+
+// Status and wait ask all members, through the one that is asked. A member that does not answer is named,
+// and wait does not succeed.
+func TestAllMembers(t *testing.T) {
+	all := operateCluster(t, "relay-1", "relay-2")
+	key := keyOf(all, "relay-1").String()
+	one, two := all[0].client("node-1", key, xds.SotW), all[1].client("node-2", key, xds.Delta)
+	one.take().answer("")
+	two.take().answer("")
+	all[0].until([]string{"status", "--members"}, "NODE", "MEMBER", "node-1", "relay-1", "node-2", "relay-2", "2 streams; types on them: 2 SYNCED")
+	for _, o := range all {
+		o.gives("v2", "a", "two", "b", "one")
+	}
+	wait := []string{"wait", "--members", "--key", key, "--type", "CDS", "--version", "v2", "--every", "5ms"}
+	one.take().answer("")
+	if code, out := all[0].run(append(wait, "--timeout", "300ms")...); code != 2 || !strings.Contains(out, "1 of 2 clients") {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := all[0].run("status", "--members", "-o", "json", "--node", "node-2"); code != 0 || strings.Count(out, `"member": "relay-2"`) != 1 || strings.Contains(out, "node-1") {
+		t.Errorf("%d %s", code, out)
+	}
+	two.take().answer("")
+	if code, out := all[1].run(append(wait, "--timeout", "20s", "--clients", "2")...); code != 0 || !strings.Contains(out, "2 of 2 clients") {
+		t.Errorf("%d %s", code, out)
+	}
+	all[0].gives("v3", "a", "three", "b", "one")
+	all[1].gives("v3", "a", "three", "b", "one")
+	ended, exit := all[0].waitingFor(key, "--members", "--version", "v3", "--timeout", "2s")
+	all[1].relay.member.grpc.Stop() // gossip goes on
+	one.take().answer("")
+	two.take().answer("")
+	all[0].ends(ended, exit, 2, "not reached within 2s", "no answer of relay-2")
+	const named = "no answer of relay-2: member relay-2 does not answer: "
+	if code, out := all[0].run(append(wait, "--timeout", "300ms", "--or-newer")...); code != 1 || !strings.Contains(out, named) {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := all[0].run("status", "--members"); code != 1 || !strings.Contains(out, named) || !strings.Contains(out, "node-1") {
+		t.Errorf("%d %s", code, out)
+	}
+	// Asked alone, the first has all its clients.
+	if code, out := all[0].run("wait", "--key", key, "--type", "CDS", "--version", "v2", "--or-newer", "--timeout", "20s"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestSumOfProgress(t *testing.T) {
+	at := time.Now()
+	of := func(known bool, clients, reached, nacking int) progress {
+		return progress{Progress: keystatus.Progress{InUse: clients > 0, Known: known, Clients: clients, Reached: reached, Nacking: nacking,
+			Started: at.Add(time.Duration(clients)), Laggard: &keystatus.Laggard{Node: fmt.Sprint(clients), Since: at.Add(-time.Duration(clients))}}}
+	}
+	draining := of(true, 1, 1, 0)
+	draining.Draining = true
+	held := of(true, 0, 0, 0) // by a relay that serves followers only
+	held.InUse = true
+	for name, c := range map[string]struct {
+		all  []progress
+		want string
+	}{
+		"one":                    {[]progress{of(true, 4, 3, 1)}, "true 4 3 1 75 false 4"},
+		"two":                    {[]progress{of(true, 4, 4, 0), of(true, 6, 3, 2)}, "true 10 7 2 70 false 6"},
+		"one does not know it":   {[]progress{of(true, 4, 4, 0), of(false, 6, 0, 0)}, "false 10 4 0 40 false 6"},
+		"the other does not":     {[]progress{of(false, 6, 0, 0), of(true, 4, 4, 0)}, "false 10 4 0 40 false 6"},
+		"one without clients":    {[]progress{of(false, 0, 0, 0), of(true, 4, 4, 0)}, "true 4 4 0 100 false 4"},
+		"the key is not in use":  {[]progress{of(false, 0, 0, 0), of(false, 0, 0, 0)}, "false 0 0 0 0 false 0"},
+		"the owner without them": {[]progress{of(false, 0, 0, 0), held}, "true 0 0 0 0 false 0"},
+		"one drains":             {[]progress{of(true, 4, 4, 0), draining}, "true 5 5 0 100 true 4"},
+	} {
+		p := sum(c.all)
+		if got := fmt.Sprintln(p.Known, p.Clients, p.Reached, p.Nacking, p.Percent, p.Draining, p.Laggard.Node); strings.TrimSpace(got) != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	if longest(nil, nil) != nil {
+		t.Error("somebody lags")
+	}
+}

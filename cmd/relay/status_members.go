@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/xds"
+)
+
+// memberStatus is what a member has to show.
+type memberStatus struct {
+	clients  []inspect.ClientStatus
+	problems []overview.Problem
+}
+
+// printMembers prints the clients and the problems of all members. An error names those that did not
+// answer, after the answers of the others.
+func (s *statusRun) printMembers(ctx context.Context, table, rest, errs io.Writer) error {
+	path, _, filter := s.query()
+	answers, err := askMembers(ctx, s.relay, func(member *adminClient, name string) (out memberStatus, err error) {
+		items, err := member.list(ctx, path, filter)
+		if said := (statusError{}); s.given("node") && errors.As(err, &said) && said.status == http.StatusNotFound {
+			items, err = nil, nil // the node is at another member
+		}
+		if err != nil {
+			return out, err
+		}
+		if out.clients, err = decode[inspect.ClientStatus](member, items); err != nil {
+			return out, err
+		}
+		for i := range out.clients {
+			out.clients[i].Member = name
+		}
+		out.problems, err = member.problems(ctx)
+		for i := range out.problems {
+			out.problems[i].Text = name + ": " + out.problems[i].Text
+		}
+		return out, err
+	})
+	if err != nil {
+		return err
+	}
+	all := memberStatus{clients: []inspect.ClientStatus{}}
+	for _, a := range answers {
+		if a.err == nil {
+			all.clients, all.problems = append(all.clients, a.value.clients...), append(all.problems, a.value.problems...)
+		}
+	}
+	if s.isData() {
+		items := make([]json.RawMessage, len(all.clients))
+		for i := range items {
+			if items[i], err = json.Marshal(&all.clients[i]); err != nil {
+				return err
+			}
+		}
+		return errors.Join(printData(table, *s.format, envelope{items}), silent(answers))
+	}
+	now := time.Now()
+	t := newStatusTable(all.clients, xds.TypeURL(s.typ), s.wide())
+	t.members = true
+	if len(t.rows) > 0 {
+		printTable(table, s.tableFlags, t.columns(now), t.rows)
+	}
+	if !s.noHeaders {
+		if len(t.rows) > 0 {
+			fmt.Fprintln(rest)
+		}
+		t.printCounts(rest)
+		t.printNacks(rest)
+	}
+	printProblems(errs, all.problems, now)
+	return silent(answers)
+}
