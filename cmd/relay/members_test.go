@@ -13,12 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"xdsrelay/internal/admin/sources"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
-// operateCluster runs relays with these names, of 6 letters or more, as a cluster. Each has an origin of its own, which has the
-// same files.
+// operateCluster runs relays with these names, of 6 letters or more, as a cluster over mutual
+// TLS. Each has an origin of its own, which has the same files.
 func operateCluster(t testing.TB, names ...string) []*operated {
 	t.Helper()
 	// memberlist's goroutines end some seconds after the relays.
@@ -31,17 +32,22 @@ func operateCluster(t testing.TB, names ...string) []*operated {
 	if len(names) == 1 {
 		join = "" // otherwise it would wait for another member
 	}
+	ca, dir := tlstest.NewAuthority(t), t.TempDir()
+	cas := tlstest.File(t, dir, "ca.crt", ca.PEM())
 	var all []*operated
 	for i, name := range names {
 		o := &operated{TB: t}
+		cert, key := ca.Pair(t, tlstest.URI("spiffe://members/"+name)).Write(t, dir, name)
 		o.configured(fmt.Sprintf(`name: %s
 log: {level: error}
 downstream: {address: '127.0.0.1:0', drain: 0s}
 upstream: {origins: [{address: 'file:origin', name: files}], node: node, linger: 100ms}
 aggregation: {rules: [{key: node.cluster}]}
-cluster: {name: test, address: '%s', gossip: '%s', advertise: 127.0.0.1, join: [%s]}
+cluster:
+  {name: test, address: '%s', gossip: '%s', advertise: 127.0.0.1, join: [%s], tls: {cert_file: '%s', key_file: '%s', ca_file: '%s'},
+   identity: 'peer.uri_sans.exists(u, u.startsWith("spiffe://members/"))'}
 admin: {address: '127.0.0.1:0'}
-`, name, xdstest.FreeAddress(t), gossip[i], join))
+`, name, xdstest.FreeAddress(t), gossip[i], join, cert, key, cas))
 		o.relay = load(t, filepath.Join(o.dir, "relay.yaml"))
 		o.admin = o.relay.adminListener.Addr().String()
 		o.stop = xdstest.Run(t, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
