@@ -100,7 +100,7 @@ func (r *relay) reconfigure(next *activeConfig, changed []string) []string {
 	}
 	r.active.Store(next)
 	if r.member != nil {
-		r.member.cluster.SetCompat(r.member.compat())
+		r.member.setCompat()
 	}
 	r.showLimits(next)
 	r.fanout.Reconfigure(r.fanoutSettings(next))

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +40,7 @@ type member struct {
 	relay   *relay
 	cluster *cluster.Cluster
 	table   *ownership.Table
+	compat  atomic.Pointer[string]
 	certs   *tlsfiles.Source // nil: plaintext
 	reader  *memberread.Reader
 
@@ -67,10 +69,10 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	m.cluster.SetCompat(m.compat())
+	m.setCompat()
 	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.admin.Handler() }}
 	m.table = ownership.New(ownership.Options{
-		Cluster: m.cluster, Compat: m.compat, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
+		Cluster: m.cluster, Compat: func() string { return *m.compat.Load() }, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
 	})
 	return m, nil
 }
@@ -78,9 +80,9 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 // memberProtocol is the version of what members say to each other, which is part of compat.
 const memberProtocol = 1
 
-// compat is a hash of what members have to have in common: what gives a node its key, and what is asked
-// for at origins. Their addresses may differ by zone.
-func (m *member) compat() string {
+// setCompat computes the hash of what members have to have in common: what gives a node its key, and what
+// is asked for at origins. Their addresses may differ by zone.
+func (m *member) setCompat() {
 	active := m.relay.active.Load()
 	c := active.cfg
 	var origins []string
@@ -95,7 +97,9 @@ func (m *member) compat() string {
 		panic(err) // strings and numbers
 	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	compat := hex.EncodeToString(sum[:8])
+	m.compat.Store(&compat)
+	m.cluster.SetCompat(compat)
 }
 
 // open makes the server for members and opens its listener. It has no limits and no connection age:

@@ -418,7 +418,7 @@ func TestJoinsThatCannotWork(t *testing.T) {
 		line    string
 		missing int
 	}{
-		"only itself":  {func(n *network) ([]netip.Addr, error) { return n.resolve(nil, "") }, "cluster.join names only this relay", 0},
+		"only itself":  {func(n *network) ([]netip.Addr, error) { return n.resolve(context.Background(), "") }, "cluster.join names only this relay", 0},
 		"no such name": {func(*network) ([]netip.Addr, error) { return nil, errors.New("no such host") }, `msg="cannot resolve a name of cluster.join" address=relays:7946 error="no such host"`, 1},
 		"unreachable address": {func(*network) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.9.9.9")}, nil },
 			`msg="cannot join a member" address=10.9.9.9:7946`, 1},

@@ -212,27 +212,34 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 	if node == st.node {
 		return nil
 	}
-	if first {
-		info := subscriber.Info{Node: node, Peer: st.caller.Peer, PeerID: st.caller.PeerID, End: st.End}
-		if st.srv.opts.RelayKey != nil {
-			md, _ := metadata.FromIncomingContext(st.grpc.Context())
-			var refused *refusal.Refusal
-			if info.Key, refused = st.srv.opts.RelayKey(md); refused != nil {
-				return refused
-			}
-			info.Relay = true
-		}
-		st.client = st.srv.joiner.Join(info)
-	} else {
-		st.client.SetNode(node)
-	}
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
 	st.conn.Carries(node)
 	st.rulesVersion = st.srv.rekeyer.rulesVersion.Load() // before the policy is asked
 	// Each node is checked, since dynamic parameters are a part of it.
-	return st.caller.Admit(node)
+	if refused := st.caller.Admit(node); refused != nil {
+		return refused
+	}
+	if !first {
+		st.client.SetNode(node)
+		return nil
+	}
+	return st.joinAs(node)
+}
+
+// joinAs makes the client known with its first node.
+func (st *stream) joinAs(node *xds.Node) (refused *refusal.Refusal) {
+	info := subscriber.Info{Node: node, Peer: st.caller.Peer, PeerID: st.caller.PeerID, End: st.End}
+	if keyOf := st.srv.opts.RelayKey; keyOf != nil {
+		md, _ := metadata.FromIncomingContext(st.grpc.Context())
+		if info.Key, refused = keyOf(md); refused != nil {
+			return refused
+		}
+		info.Relay = true
+	}
+	st.client = st.srv.joiner.Join(info)
+	return nil
 }
 
 // typeOf returns the type; nil before its first request. Receiver only.

@@ -169,13 +169,14 @@ func (g *Group) applyStored() {
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
-// askForSeeds asks other members for what they hold, once each time that the stored would be served.
+// askForSeeds asks other members for what they hold if nothing is held, once each time that the stored
+// would be served.
 // Until they have answered, the stored is not served.
 func (g *Group) askForSeeds() {
 	switch {
 	case !g.serveStored:
 		g.seedsAsked = false
-	case !g.seedsAsked && g.opts.Seeds != nil:
+	case !g.seedsAsked && g.opts.Seeds != nil && !g.content.Holds():
 		g.seedsAsked, g.seeding = true, true
 		g.wg.Go(func() {
 			seeds := g.opts.Seeds(g.ctx, g.key)

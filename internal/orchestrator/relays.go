@@ -136,7 +136,7 @@ func (r *Registry) Seed(key xds.Key) (out []*snapshot.Snapshot) {
 		return nil
 	}
 	for _, t := range g.allTypes() {
-		if s := t.content.Newest(); s != nil && (s.Answered || s.Len() > 0) {
+		if s := t.content.Newest(); s != nil && (s.Settled || !s.Answered && s.Len() > 0) { // not a part of an answer
 			out = append(out, s)
 		}
 	}

@@ -24,12 +24,13 @@ func (g *Group) replaceRepresentative(now time.Time) {
 		return
 	}
 	g.represents.until = now.Add(g.opts.FirstAnswerTimeout)
-	var client *xds.Node
+	var first *clientType
 	for ct := range g.subscribers {
-		client = ct.node
+		first = ct
 		break
 	}
-	node, err := g.registry.representative(client)
+	client := first.node
+	node, err := g.registry.representativeOf(first)
 	if err != nil {
 		return // upstream.node fails for this client; the next turn may choose another one
 	}

@@ -139,6 +139,11 @@ func (g *Group) addSubscriber(ct *clientType) {
 	g.represents.count(ct, 1)
 	g.countUserAgent(ct.node, 1)
 	g.countRelay(ct, 1)
+	if refused := g.relays.refusal.Load(); ct.client.Relay && refused != nil { // since the registry looked
+		ct.ended = true
+		ct.client.End(refused)
+		return
+	}
 	t := g.find(ct.typ)
 	if t == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {

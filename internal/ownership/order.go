@@ -37,16 +37,17 @@ type Options struct {
 type Table struct {
 	opts    Options
 	origins []*upstream.Origin // fixed by Order
+	seeding chan struct{}      // has an element for each key that asks for seeds
 
 	mu       sync.Mutex
 	members  map[memberID]*member
-	served   map[xds.Key]int           // streams of members
+	served   map[xds.Key]int           // types of members
 	watching map[xds.Key]chan struct{} // closed when the key's order may have changed
 }
 
 // New makes a Table. It starts nothing.
 func New(o Options) *Table {
-	return &Table{opts: o, members: make(map[memberID]*member), served: make(map[xds.Key]int), watching: make(map[xds.Key]chan struct{})}
+	return &Table{opts: o, seeding: make(chan struct{}, maxSeeding), members: make(map[memberID]*member), served: make(map[xds.Key]int), watching: make(map[xds.Key]chan struct{})}
 }
 
 // Order is for upstream.Options.Order.

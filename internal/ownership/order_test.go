@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,20 @@ func TestServedKeys(t *testing.T) {
 	_, changed := f.Origins(key)
 	_, other := f.Origins(xds.NewKey("other"))
 	j := f.Joiner(registry{})
+	refused := j.Join(subscriber.Info{Key: key})
+	if _, err := refused.Subscribe(xds.SecretType, nil); err == nil {
+		t.Fatal("not refused")
+	}
+	f.want(t, "b c o1 o2")
+	if closed(changed) {
+		t.Error("a member that is refused announces the order")
+	}
 	one, two := j.Join(subscriber.Info{Key: key}), j.Join(subscriber.Info{Key: key})
+	for _, c := range []subscriber.Client{one, two} {
+		if _, err := c.Subscribe(xds.ClusterType, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if !closed(changed) || closed(other) {
 		t.Error("the key's order was not announced, or another key's was")
 	}
@@ -137,6 +151,13 @@ func (registry) Join(subscriber.Info) subscriber.Client { return nobody{} }
 type nobody struct{ subscriber.Client }
 
 func (nobody) Leave() {}
+
+func (nobody) Subscribe(typ xds.TypeURL, _ subscriber.Waker) (subscriber.Subscriber, error) {
+	if typ == xds.SecretType {
+		return nil, errors.New("refused")
+	}
+	return nil, nil
+}
 
 func closed(c <-chan struct{}) bool {
 	select {

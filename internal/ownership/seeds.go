@@ -25,6 +25,7 @@ const SeedMethod = "/xdsrelay.Member/Seed"
 
 const (
 	seedMembers = 3               // are asked
+	maxSeeding  = 16              // keys at a time
 	seedTimeout = 2 * time.Second // in all
 )
 
@@ -72,6 +73,12 @@ func readSeed(key xds.Key, b []byte, now time.Time) (out []*snapshot.Snapshot, e
 // Seeds asks the best other candidates of a key for seeds, and returns the youngest snapshot of each
 // type. It takes seedTimeout at most.
 func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+	select {
+	case t.seeding <- struct{}{}:
+		defer func() { <-t.seeding }()
+	case <-ctx.Done():
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.metadata(key)), seedTimeout)
 	defer cancel()
 	var mu sync.Mutex

@@ -1,8 +1,6 @@
 package ownership
 
 import (
-	"sync"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -49,33 +47,56 @@ type joiner struct {
 
 // Join implements subscriber.Joiner.
 func (j *joiner) Join(info subscriber.Info) subscriber.Client {
-	j.table.serve(info.Key, 1)
-	c := &client{Client: j.Joiner.Join(info)}
-	c.left = sync.OnceFunc(func() { j.table.serve(info.Key, -1) })
-	return c
+	return &client{Client: j.Joiner.Join(info), key: info.Key, table: j.table}
 }
 
-// client is a member that joined.
+// client is a member that joined. Its receiver calls the methods.
 type client struct {
 	subscriber.Client
-	left func()
+	key    xds.Key
+	table  *Table
+	served int // types
+}
+
+// Subscribe implements subscriber.Client. The key counts as served before, so that a new key's first
+// source is an origin. If the member is refused, no other source of the key learns of that.
+func (c *client) Subscribe(typ xds.TypeURL, w subscriber.Waker) (subscriber.Subscriber, error) {
+	c.table.serve(c.key, 1)
+	s, err := c.Client.Subscribe(typ, w)
+	if err != nil {
+		c.table.serve(c.key, -1)
+		return nil, err
+	}
+	if c.served++; c.served == 1 {
+		c.table.announceKey(c.key)
+	}
+	return s, nil
 }
 
 // Leave implements subscriber.Client.
 func (c *client) Leave() {
 	c.Client.Leave()
-	c.left()
+	if c.served > 0 {
+		c.table.serve(c.key, -c.served)
+		c.table.announceKey(c.key)
+		c.served = 0
+	}
 }
 
-// serve counts the streams of members for a key.
+// serve counts the types of members for a key.
 func (t *Table) serve(key xds.Key, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was := t.served[key]
 	if t.served[key] += n; t.served[key] == 0 {
 		delete(t.served, key)
 	}
-	if watch := t.watching[key]; watch != nil && (was == 0) != (was+n == 0) {
+}
+
+// announceKey closes the channel of a key.
+func (t *Table) announceKey(key xds.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if watch := t.watching[key]; watch != nil {
 		close(watch)
 		delete(t.watching, key)
 	}

@@ -70,7 +70,8 @@ func (s *Source) nextOrigin(at *Origin, holds bool) *Origin {
 	}
 	now, tried, order := time.Now(), s.triedOrigins(), s.origins()
 	i := slices.Index(order, at) // -1: it left the order
-	keepToMembers := holds && order[0].Member && now.Before(s.failingSince().Add(directAfter))
+	// The second has no other member to ask, and asks origins at once.
+	keepToMembers := holds && len(order) > 1 && order[0].Member && order[1].Member && now.Before(s.failingSince().Add(directAfter))
 	others := slices.DeleteFunc(slices.Concat(order[i+1:], order[:max(i, 0)]), func(o *Origin) bool {
 		return o.knownAway(now) || keepToMembers && !o.Member
 	})

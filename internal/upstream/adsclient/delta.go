@@ -102,8 +102,10 @@ func (d *delta) first(t *typeState) *Request {
 	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
 		switch {
-		case d.ContentVersions:
+		case d.ContentVersions && (res.OriginVersion != "" || res.GivenVersion == ""):
 			version = res.Version.String()
+		case d.ContentVersions: // its deletion waits (P36): the origin has to say whether it is back
+			version = ""
 		case last.otherOrigins.Has(res.Name):
 			version = ""
 		}
