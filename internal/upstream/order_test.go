@@ -61,8 +61,8 @@ func TestP56_OrderIsPerKey(t *testing.T) {
 	}
 }
 
-// The order may change while a stream is open. The stream stays until an origin that the key
-// prefers now has answered a probe, or until its own origin leaves the order.
+// The order may change while a stream is open. The stream stays until an origin that the key prefers
+// now has answered a probe, also if its own origin left the order.
 func TestP56_OrderChanges(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		one, two, three := n.origin("one"), n.origin("two"), n.origin("three")
@@ -115,10 +115,10 @@ func TestP56_OrderChanges(t *testing.T) {
 		quiet("the preferred origin answered", b, one, two)
 
 		o.set(testKey, at[2], at[0]) // two left the order
-		b.ends()
 		c := three.opens()
 		c.send(resp{Type: rds, Version: "2", Resources: []res{{Name: "a", Content: "2", Version: "2"}}})
 		sink.from(t, rds, addressOf("three"))
+		b.ends()
 		if sink.Newest(rds).Resource("a") != held {
 			t.Error("an unchanged resource was replaced")
 		}

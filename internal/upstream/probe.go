@@ -44,9 +44,9 @@ const probeTimeout = 10 * time.Second
 
 var errIncomplete = errors.New("origin did not answer all types of the probe")
 
-// seekPreferred ends the stay at an origin once a preferred one answers a probe, or once the origin
-// is no longer in the key's order. The key's second stream follows the first one to its origin
-// instead.
+// seekPreferred ends the stay at an origin once one answers a probe that the key prefers to it: those
+// before it in the key's order, or the first if it left the order. The key's second stream follows the
+// first one to its origin instead.
 func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end context.CancelCauseFunc) {
 	if other := s.first.awaitOther(stay, at); other != nil {
 		end(&move{to: other, reason: telemetry.Switched})
@@ -55,15 +55,19 @@ func (s *Source) seekPreferred(ctx, stay context.Context, at *Origin, end contex
 	for stay.Err() == nil {
 		order, changed := s.client.order.Origins(s.key)
 		s.forgetOthers(order)
-		switch i := slices.Index(order, at); {
-		case i < 0:
-			end(&move{to: s.firstOrigin(stay), reason: telemetry.Switched})
-		case i == 0 && changed == nil:
+		if len(order) > 0 && order[0] == at && changed == nil {
 			return
-		default:
-			s.probeAll(ctx, stay, at, order[:i], changed, end)
 		}
+		s.probeAll(ctx, stay, at, preferredTo(at, order), changed, end)
 	}
+}
+
+// preferredTo returns those of an order that a key probes while it uses an origin.
+func preferredTo(at *Origin, order []*Origin) []*Origin {
+	if i := slices.Index(order, at); i >= 0 {
+		return order[:i]
+	}
+	return order[:1]
 }
 
 // probeAll probes the origins that the key prefers to at, until one answers, the key prefers
@@ -75,11 +79,11 @@ func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Or
 	defer stop()
 	for _, p := range preferred {
 		delay := s.probeDelay(p)
-		if p.Member {
+		switch {
+		case at.draining.Load():
+			delay = 0
+		case at.Member || p.Member:
 			delay = settleAfter
-			if at.draining.Load() {
-				delay = 0
-			}
 		}
 		probes.Go(func() {
 			stream, ok := s.probe(ctx, until, p, delay)
@@ -100,8 +104,7 @@ func (s *Source) probeAll(ctx, stay context.Context, at *Origin, preferred []*Or
 		}
 		var order []*Origin
 		order, changed = s.client.order.Origins(s.key)
-		i := slices.Index(order, at)
-		same = i >= 0 && slices.Equal(order[:i], preferred)
+		same = slices.Equal(preferredTo(at, order), preferred)
 	}
 }
 
