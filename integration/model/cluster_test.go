@@ -40,20 +40,25 @@ type clusterFixture struct {
 	variant xds.Variant // of the origin
 	parts   sync.WaitGroup
 
+	// The locks below are taken in this order.
+	contentMu sync.Mutex
+	clock     int            // of the origin's content
+	removed   map[string]int // type and name: when the origin removed it last
+
 	mu        sync.Mutex
-	dice      *rand.Rand
 	relays    []*relay // the running ones, in the order of their names
 	hosts     int      // so far
-	clock     int      // of the origin's content
-	removed   map[string]int
 	watchers  []*watcher
 	wild      map[string]bool // key and type: clients have the wildcard
 	byName    map[string]bool // or names
 	events    int             // in progress
 	quietFrom time.Time       // when the last event ended
 	failures  []string
-	lines     []string // the newest of the log
-	breaks    time.Duration
+	lines     []string      // the newest of the log
+	breaks    time.Duration // between responses of the origin, at most
+
+	diceMu sync.Mutex
+	dice   *rand.Rand
 }
 
 // relay is one start of a relay of a cluster.
@@ -117,8 +122,8 @@ func inCluster(t *testing.T, v xds.Variant, n int, seed uint64, f func(w *cluste
 
 // pick draws a number below n. Any goroutine.
 func (w *clusterFixture) pick(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.diceMu.Lock()
+	defer w.diceMu.Unlock()
 	return w.dice.IntN(n)
 }
 
@@ -142,15 +147,15 @@ func (w *clusterFixture) pump() {
 }
 
 func (w *clusterFixture) put(typ xds.TypeURL, name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.contentMu.Lock()
+	defer w.contentMu.Unlock()
 	w.clock++
 	w.o.put(typ, name, w.clock)
 }
 
 func (w *clusterFixture) remove(typ xds.TypeURL, name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.contentMu.Lock()
+	defer w.contentMu.Unlock()
 	w.clock++
 	w.removed[string(typ)+name] = w.clock
 	w.o.remove(typ, name)
@@ -158,8 +163,8 @@ func (w *clusterFixture) remove(typ xds.TypeURL, name string) {
 
 // removedAt is when the origin removed a name last, as content that is put then has; 0: never.
 func (w *clusterFixture) removedAt(typ xds.TypeURL, name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.contentMu.Lock()
+	defer w.contentMu.Unlock()
 	return w.removed[string(typ)+name]
 }
 
@@ -211,6 +216,13 @@ func (w *clusterFixture) disturbed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events > 0 || time.Since(w.quietFrom) < settleTime
+}
+
+// quietSince is when the last event ended.
+func (w *clusterFixture) quietSince() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.quietFrom
 }
 
 // start starts a relay on a new host.
@@ -437,7 +449,7 @@ func (w *clusterFixture) relayFor(c *watcher) *relay {
 	if len(serving) == 0 {
 		return nil
 	}
-	return serving[w.dice.IntN(len(serving))]
+	return serving[w.pick(len(serving))]
 }
 
 // streamEnded checks that a client's stream had to end.

@@ -205,11 +205,15 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 // exception: a SotW client that names clusters or listeners waits for 5 s until all are answered (P67).
 func (c *watcher) remove(at *relay, t *watched, n string) {
 	held, removed := t.holds[n], c.w.removedAt(t.typ, n)
-	older := t.seen[n] == 0 && c.w.disturbed() && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
+	first := t.seen[n] == 0 && c.w.disturbed()
+	older := first && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
 	if removed < held && !older {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
 	}
-	if held != 0 {
+	switch {
+	case first: // which of the deletions it is, is not known
+		t.seen[n] = 1
+	case held != 0:
 		t.seen[n] = max(removed, 1) // what was there before is older
 	}
 	delete(t.holds, n)
@@ -232,6 +236,10 @@ func (c *watcher) differs() error {
 			holds, held := t.holds[n]
 			// P60: not every combination can express that an endpoint is gone.
 			silent := !fullState(t.typ) && (o.sotwSeen || c.v == xds.SotW && !t.wild)
+			// P65: a relay that asked a SotW origin for a name only after it was removed learns nothing.
+			if at := o.removals[string(t.typ)+n]; o.sotwSeen && slices.Contains(t.names, n) && len(at) > 0 {
+				silent = silent || at[len(at)-1].Before(c.w.quietSince())
+			}
 			switch {
 			case !t.covers(n), c.leftOut(t, n):
 			case there && holds != has, !there && held && !silent:
