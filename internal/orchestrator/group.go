@@ -317,8 +317,12 @@ func (g *Group) publishIfDue(now time.Time) {
 	switch {
 	case urgent || unpublished && !now.Before(g.publishAt):
 		g.publish()
-	case g.content.SourceChanged():
-		g.publishToRelays()
+	case g.content.SourceChanged() && g.relays.count > 0:
+		if unpublished { // the State is of the source before
+			g.publish()
+		} else {
+			g.publishToRelays()
+		}
 	}
 }
 
@@ -370,11 +374,14 @@ func (g *Group) idle(now time.Time) bool {
 
 // idleTTL is how long the key is kept without subscribers.
 func (g *Group) idleTTL() time.Duration {
-	if owns := g.opts.Owns; owns != nil && !owns(g.key) {
+	if !g.owns() {
 		return g.settings().Linger // its owner keeps it
 	}
 	return g.settings().IdleTTL
 }
+
+// owns reports whether this relay owns the key in its cluster.
+func (g *Group) owns() bool { return g.opts.Owns == nil || g.opts.Owns(g.key) }
 
 // publishCounts publishes the Status if it changed.
 func (g *Group) publishCounts() {

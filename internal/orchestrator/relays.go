@@ -19,7 +19,8 @@ import (
 type relays struct {
 	count int // of subscribers; the group's goroutine owns it
 
-	// opened is when the stream to the origin that serves the key was opened; zero: no origin serves it.
+	// opened is when the stream to the origin that serves the key was opened; zero: no origin does, or
+	// it has not responded.
 	// The group's goroutine owns it.
 	opened time.Time
 	// late: that stream has been open for namesAnsweredBy.
@@ -92,21 +93,21 @@ func (r *relays) next() time.Time {
 }
 
 // updateRelays refuses other relays once no origin has served the key for originsLostFor, until an
-// origin serves it again. They use the second member then, and so does this relay. While it uses
-// another relay it does not try origins. So it does not refuse for ever then: once a relay asks for the
-// key, it tries origins.
+// origin answers again. They use the second member then, and so does this relay. A relay that does not
+// own the key does not try origins while it uses another relay. So it does not refuse for ever then:
+// once a relay asks for the key, it tries origins.
 func (g *Group) updateRelays(now time.Time) {
 	r, s := &g.relays, g.reachStatus()
 	if !now.Before(r.retryAt) {
 		r.retryAt = time.Time{}
 	}
 	switch {
-	case s.Connected && !s.Relayed:
+	case s.Connected && !s.Relayed && s.Responded:
 		r.endAt = time.Time{}
 		r.refusal.Store(nil)
 		g.setOpened(s.OpenedAt, now)
 		return
-	case s.Connected && r.refusal.Load() != nil && r.retryAt.IsZero():
+	case s.Connected && s.Relayed && r.refusal.Load() != nil && r.retryAt.IsZero() && !g.owns():
 		r.endAt = time.Time{}
 		r.refusal.Store(nil)
 	case !s.Failed:
@@ -150,6 +151,7 @@ func (g *Group) setOpened(at, now time.Time) {
 		streams[i] = h.seen.Stream
 	}
 	r.opened = at
+
 	late := !at.IsZero() && !now.Before(r.lateAt())
 	if late != r.late || streams != r.streams {
 		r.late, r.streams = late, streams

@@ -35,6 +35,13 @@ func (w *registryFixture) mustRelay(key string, typ xds.TypeURL) *testClient {
 	return c
 }
 
+// responded says that the origin has answered on a new stream.
+func (f *feed) responded() {
+	f.reached()
+	f.sink.Status(upstream.Status{Connected: true, Responded: true, Origin: "origin"})
+	synctest.Wait()
+}
+
 // relayed hands over an update that another relay brought.
 func (f *feed) relayed(t testing.TB, typ xds.TypeURL, name, value string) {
 	t.Helper()
@@ -143,7 +150,7 @@ func TestRelays_AreNoClients(t *testing.T) {
 // are refused until an origin serves the key. If nothing is held, that happens at once.
 func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
 	for _, holds := range []bool{true, false} {
-		bubble(t, nil, func(w *registryFixture) {
+		bubble(t, func(o *Options) { o.Owns = func(xds.Key) bool { return false } }, func(w *registryFixture) {
 			c, r := w.join("web", cds).want("*"), w.mustRelay("web", cds).want("*")
 			f := w.feed("web")
 			if holds {
@@ -174,7 +181,10 @@ func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
 				t.Error("a relay is served although origins failed again")
 			}
 			f.reached()
-			synctest.Wait()
+			if _, err := w.relay("web", cds); err == nil {
+				t.Error("a relay is served before the origin has answered")
+			}
+			f.responded()
 			w.mustRelay("web", cds)
 		})
 	}
@@ -186,7 +196,7 @@ func TestRelays_NamesWithoutAnAnswer(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		r := w.mustRelay("web", eds).want("x")
 		f := w.feed("web")
-		f.reached()
+		f.responded()
 		time.Sleep(namesAnsweredBy - time.Second)
 		synctest.Wait()
 		equal(t, "a snapshot before", r.State().Snapshot(eds) != nil, false)

@@ -104,11 +104,11 @@ func (c *Content) Publish(key uint64) *snapshot.State {
 	return snapshot.NewState(key, c.stateNumber, snapshots)
 }
 
-// FromOrigins returns the part of the State s that origins said to this relay: neither what is stored, nor
-// what another relay brought. It is for other relays. open returns the number of the open stream to an origin that
-// carries a part of a type; 0: there is none. late: the origin's stream has been open for so long
-// that names which it has not answered count as answered. A type of which nothing is held is then there
-// too, so that a relay gets a response for its names.
+// FromOrigins returns the part of the State s that origins said to this relay: neither what is stored,
+// nor what another relay brought. It is for other relays. open returns the number of the open stream to
+// an origin that carries a part of a type; 0: there is none. late: the origin's stream has been open for
+// so long that names which it has not answered count as answered. A type of which no origin said
+// anything is then there without content, so that a relay gets a response for its names.
 func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, snapshot.Scope) uint64, late bool) *snapshot.State {
 	c.sourceChanged = false
 	var out []*snapshot.Snapshot
@@ -118,11 +118,11 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, sn
 	}
 	for _, t := range c.types {
 		held := s.Snapshot(t.typ.URL)
-		if held == nil && !t.wildcard && late {
-			held = t.nothing()
-		}
-		if held != nil && !held.Stale && t.isFromOrigin(open, late) {
-			out = append(out, held)
+		switch {
+		case held != nil && t.isFromOrigin(open):
+			out = append(out, held) // relays see nothing stored in it, since they resume (P66)
+		case !t.wildcard && late && t.answeredOn[snapshot.ByName] == 0:
+			out = append(out, t.nothing())
 		}
 	}
 	return snapshot.NewState(key, number, out)
@@ -130,12 +130,12 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, sn
 
 // isFromOrigin reports whether an origin answered for each subscribed part on the stream that is open,
 // and for the wildcard completely. What came before may be older than what the other relays have.
-func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64, late bool) bool {
+func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64) bool {
 	answered := func(part snapshot.Scope) bool {
 		stream := open(t, part)
 		return stream != 0 && stream == t.answeredOn[part]
 	}
-	return (!t.wildcard || answered(snapshot.ByWildcard) && t.completion.done) && (t.names.Len() == 0 || late || answered(snapshot.ByName))
+	return (!t.wildcard || answered(snapshot.ByWildcard) && t.completion.done) && (t.names.Len() == 0 || answered(snapshot.ByName))
 }
 
 // nothing returns the type's snapshot without content; always the same.
