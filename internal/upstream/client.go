@@ -122,7 +122,7 @@ func New(opts Options) (*Client, error) {
 
 // newOrigin makes an origin; o is complete.
 func (c *Client) newOrigin(o OriginOptions, metrics *telemetry.Origin) (*Origin, error) {
-	s := newOrigin(o, metrics, c.opts.Log.With(o.kind(), o.Name))
+	s := newOrigin(o, metrics, c.opts.Log.With(o.text("origin", "member"), o.Name))
 	var err error
 	if s.transport, err = newTransport(o, &c.opts, s); err != nil {
 		return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)

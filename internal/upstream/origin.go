@@ -64,12 +64,12 @@ func newOrigin(o OriginOptions, metrics *telemetry.Origin, log *slog.Logger) *Or
 	}
 }
 
-// kind is the origin's name in the log.
-func (o *OriginOptions) kind() string {
+// text returns the first text for an origin, and the second for a member.
+func (o *OriginOptions) text(origin, member string) string {
 	if o.Member {
-		return "member"
+		return member
 	}
-	return "origin"
+	return origin
 }
 
 // An origin is away once the relay cannot connect to it, or an attempt failed, while no other
@@ -91,7 +91,7 @@ func (s *Origin) reached(responses int) {
 	s.mu.Unlock()
 	if was {
 		s.metrics.Away.Add(-1)
-		s.log.Info(s.kind()+" is back", "after", time.Since(since).Round(time.Millisecond))
+		s.log.Info(s.text("origin is back", "member is back"), "after", time.Since(since).Round(time.Millisecond))
 	}
 }
 
@@ -191,9 +191,9 @@ func (s *Origin) ended(e attemptEnd, err error, since time.Time) (failures uint6
 	switch {
 	case away && !was:
 		s.metrics.Away.Add(1)
-		s.log.Warn(s.kind()+" is away", "error", err, "never_reached", never)
+		s.log.Warn(s.text("origin is away", "member is away"), "error", err, "never_reached", never)
 	case another:
-		s.log.Warn(s.kind()+" is still away, with another error", "error", err)
+		s.log.Warn(s.text("origin is still away, with another error", "member is still away, with another error"), "error", err)
 	}
 	return failures
 }
@@ -308,7 +308,7 @@ func (s *Origin) becameSilent(since time.Time) {
 	s.mu.Unlock()
 	s.reached(0)
 	if first {
-		s.log.Warn(s.kind()+" is silent: it accepted a stream and has not answered the first requests", "for", time.Since(since).Round(time.Millisecond))
+		s.log.Warn(s.text("origin is silent: it accepted a stream and has not answered the first requests", "member is silent: it accepted a stream and has not answered the first requests"), "for", time.Since(since).Round(time.Millisecond))
 	}
 }
 

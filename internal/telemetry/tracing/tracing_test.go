@@ -325,17 +325,19 @@ func TestCollectorOfTheEnvironment(t *testing.T) {
 		t.Fatal("a tracer without a collector")
 	}
 	for env, path := range map[string]string{endpointEnv: "", tracesEndpointEnv: "/v1/traces"} {
-		c := otlptest.New(t)
-		t.Setenv(endpointEnv, away)
-		t.Setenv(env, c.Address+path)
-		t.Setenv(headersEnv, "api-key=a%20b, team=mesh,junk")
-		r := newTracerFixture(t, "", 1)
-		r.run(t)
-		r.update(time.Now(), "v1")
-		r.stop()
-		if h := c.Headers(); len(c.Spans("xds.update")) != 1 || h.Get("api-key") != "a b" || h.Get("team") != "mesh" {
-			t.Errorf("%s: headers %v", env, h)
-		}
+		t.Run(env, func(t *testing.T) {
+			c := otlptest.New(t)
+			t.Setenv(endpointEnv, away)
+			t.Setenv(env, c.Address+path)
+			t.Setenv(headersEnv, "api-key=a%20b, team=mesh,junk")
+			r := newTracerFixture(t, "", 1)
+			r.run(t)
+			r.update(time.Now(), "v1")
+			r.stop()
+			if h := c.Headers(); len(c.Spans("xds.update")) != 1 || h.Get("api-key") != "a b" || h.Get("team") != "mesh" {
+				t.Errorf("headers %v", h)
+			}
+		})
 	}
 }
 
