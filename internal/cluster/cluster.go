@@ -24,6 +24,10 @@ const (
 	streamTimeout = 3 * time.Second
 	// leaveTimeout bounds each of the two messages with which a member leaves.
 	leaveTimeout = time.Second
+	// pushPullEvery is how often a member exchanges all that it knows with another one. Gossip repeats
+	// a change a few times, which may not reach all: some would take the owner of a key for another
+	// one until then.
+	pushPullEvery = 10 * time.Second
 	// pruneEvery is how often members that ended long ago are looked for.
 	pruneEvery = 30 * time.Second
 )
@@ -133,6 +137,7 @@ func (c *Cluster) config() *memberlist.Config {
 	config.AdvertiseAddr, config.AdvertisePort = c.options.Advertise, config.BindPort
 	config.Keyring = c.keyring
 	config.TCPTimeout = streamTimeout
+	config.PushPullInterval = pushPullEvery
 	config.EnableCompression = false // it costs more than it saves
 	config.Delegate, config.Events = delegate{c}, delegate{c}
 	config.Logger = log.New(&gossipLog{log: c.options.Log}, "", 0)
