@@ -95,8 +95,8 @@ screenshots: ## make docs/page/*.png, the admin page in Chromium, light and dark
 recording: ## record the output of commands that the README shows
 	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
 
-# Each layer has a model test: the whole relay in each of the four combinations of variants,
-# sessions, the upstream conversation, files, and snapshots. Random histories are compared with plain
+# Each layer has a model test: a cluster of relays, the whole relay in each of the four combinations of
+# variants, sessions, the upstream conversation, files, and snapshots. Random histories are compared with plain
 # maps. `make test` runs 1,000 histories of one seed, so that its result is the same each time.
 # `make model` runs new ones. Use CASES=100000 for a long run.
 CASES    ?= 2500

@@ -54,7 +54,9 @@ type clusterFixture struct {
 	events    int             // in progress
 	quietFrom time.Time       // when the last event ended
 	failures  []string
-	lines     []string      // the newest of the log
+	lines     []string // the newest of the log
+	loggedAt  time.Time
+	atOnce    int           // how many lines were logged then
 	breaks    time.Duration // between responses of the origin, at most
 
 	diceMu sync.Mutex
@@ -90,7 +92,7 @@ func inCluster(t *testing.T, v xds.Variant, n int, seed uint64, f func(w *cluste
 			t: t, ctx: ctx, o: startOrigin(), n: newNetwork(), variant: v,
 			dice: rand.New(rand.NewPCG(seed, 1)), removed: make(map[string]int), wild: make(map[string]bool), byName: make(map[string]bool),
 		}
-		w.o.dirty, w.o.keep, w.o.splits = make(chan struct{}, 1), 400, true
+		w.o.dirty, w.o.keep, w.o.splits = make(chan struct{}, 1), 2000, true
 		for _, typ := range types {
 			for _, name := range permanent {
 				w.put(typ, name)
@@ -168,6 +170,15 @@ func (w *clusterFixture) removedAt(typ xds.TypeURL, name string) int {
 	return w.removed[string(typ)+name]
 }
 
+// removedLately reports whether a relay may still have a resource that the origin removed: it delays
+// the deletion, and so does the one that it asks (P36).
+func (w *clusterFixture) removedLately(typ xds.TypeURL, name string) bool {
+	w.o.mu.Lock()
+	defer w.o.mu.Unlock()
+	at := w.o.removals[string(typ)+name]
+	return len(at) > 0 && time.Since(at[len(at)-1]) < settleTime
+}
+
 // fail records a failure. Any goroutine.
 func (w *clusterFixture) fail(format string, args ...any) {
 	w.log("FAILURE: "+format, args...)
@@ -179,9 +190,19 @@ func (w *clusterFixture) fail(format string, args ...any) {
 // maxLines bounds the log that a failed test prints.
 const maxLines = 3000
 
+// maxLinesAtOnce is more than any cluster logs within a second. A relay that does something again and
+// again would not let the time of the bubble pass.
+const maxLinesAtOnce = 20000
+
 func (w *clusterFixture) log(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.atOnce++; time.Since(w.loggedAt) > time.Second {
+		w.loggedAt, w.atOnce = time.Now(), 0
+	}
+	if w.atOnce > maxLinesAtOnce {
+		panic("no time passes:\n" + strings.Join(w.lines[len(w.lines)-100:], "\n"))
+	}
 	w.lines = append(w.lines, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 	if len(w.lines) >= 2*maxLines {
 		w.lines = append([]string(nil), w.lines[maxLines:]...)

@@ -10,6 +10,13 @@
 // over pipes in memory. Time is the bubble's, so that withheld ACKs, absences and reconnects cost
 // no real time.
 //
+// TestCluster_Model does the same with a cluster: three to six relays with gossip in memory, one
+// origin, and events such as deaths, drains, cut links and an origin that refuses. Its clients answer by
+// themselves and check each response. Nothing is removed that the origin did not remove, nothing older
+// follows something newer, and no stream ends without cause. A minute after the events, each key has
+// one stream at the origin, and each client has what the origin has. TestCluster_Events runs the events
+// one by one.
+//
 // A failed case may not fail again. The driver's actions are reproducible, but the scheduler
 // decides which of several ready goroutines runs first, and the relay's jitter and map orders
 // differ from run to run. So a failing comparison prints the messages between origin and relay.

@@ -171,12 +171,16 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write waits while the link is cut.
+// Write waits while the link is cut. That the other end is gone is known once its answer arrives.
 func (c *conn) Write(b []byte) (int, error) {
 	if !c.network.await(c.from, c.to, c.end) {
 		return 0, net.ErrClosed
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil && !c.network.await(c.to, c.from, c.end) {
+		return 0, net.ErrClosed
+	}
+	return n, err
 }
 
 // Close ends the connection. The other end learns of it once the link is not cut.

@@ -190,7 +190,8 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 	if !t.covers(n) {
 		c.w.fail("P51: %s at %s: %s %s is not subscribed", c.id, at.name, t.typ, n)
 	}
-	differ := c.w.hasBoth(c.key, t.typ) || !fullState(t.typ) && c.w.variant == xds.SotW && !c.w.has(c, t, n)
+	differ := c.w.hasBoth(c.key, t.typ) || !fullState(t.typ) && c.w.variant == xds.SotW && !c.w.has(c, t, n) ||
+		t.typ != lds && c.w.removedLately(t.typ, n)
 	if content < t.seen[n] && !differ {
 		c.w.fail("%s at %s: %s %s has content %d after %d on the same stream", c.id, at.name, t.typ, n, content, t.seen[n])
 	}
@@ -238,7 +239,7 @@ func (c *watcher) differs() error {
 			silent := !fullState(t.typ) && (o.sotwSeen || c.v == xds.SotW && !t.wild)
 			// P65: a relay that asked a SotW origin for a name only after it was removed learns nothing.
 			if at := o.removals[string(t.typ)+n]; o.sotwSeen && slices.Contains(t.names, n) && len(at) > 0 {
-				silent = silent || at[len(at)-1].Before(c.w.quietSince())
+				silent = silent || !at[len(at)-1].After(c.w.quietSince())
 			}
 			switch {
 			case !t.covers(n), c.leftOut(t, n):
