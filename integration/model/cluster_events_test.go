@@ -84,7 +84,7 @@ func (w *clusterFixture) busy(length time.Duration) {
 		if left <= 0 {
 			return
 		}
-		time.Sleep(min(left, time.Duration(w.pick(int(2*time.Second)))))
+		sleepInBubble(min(left, time.Duration(w.pick(int(2*time.Second)))))
 	}
 }
 

@@ -101,7 +101,7 @@ func both(f, g func()) func() {
 // after returns f after a while.
 func after(d time.Duration, f func()) func() {
 	return func() {
-		time.Sleep(d)
+		sleepInBubble(d)
 		f()
 	}
 }

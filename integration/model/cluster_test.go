@@ -593,3 +593,6 @@ func (w *clusterFixture) checkStreams(when string) {
 		}
 	}
 }
+
+// sleepInBubble lets the bubble's time pass.
+func sleepInBubble(d time.Duration) { time.Sleep(d) }
