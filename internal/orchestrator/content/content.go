@@ -119,7 +119,7 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, sn
 	for _, t := range c.types {
 		held := s.Snapshot(t.typ.URL)
 		switch {
-		case held != nil && t.isFromOrigin(open):
+		case held != nil && t.isFromOrigin(open, late):
 			out = append(out, held) // relays see nothing stored in it, since they resume (P66)
 		case !t.wildcard && late && t.answeredOn[snapshot.ByName] == 0:
 			out = append(out, t.nothing())
@@ -129,13 +129,16 @@ func (c *Content) FromOrigins(key uint64, s *snapshot.State, open func(*Type, sn
 }
 
 // isFromOrigin reports whether an origin answered for each subscribed part on the stream that is open,
-// and for the wildcard completely. What came before may be older than what the other relays have.
-func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64) bool {
+// and for the wildcard completely. What came before may be older than what the other relays have. Of
+// names that it leaves unanswered on the stream, what came before counts once it is late: a SotW origin
+// says nothing if none of them exists any more.
+func (t *Type) isFromOrigin(open func(*Type, snapshot.Scope) uint64, late bool) bool {
 	answered := func(part snapshot.Scope) bool {
 		stream := open(t, part)
 		return stream != 0 && stream == t.answeredOn[part]
 	}
-	return (!t.wildcard || answered(snapshot.ByWildcard) && t.completion.done) && (t.names.Len() == 0 || answered(snapshot.ByName))
+	return (!t.wildcard || answered(snapshot.ByWildcard) && t.completion.done) && (t.names.Len() == 0 || answered(snapshot.ByName) ||
+		late && (t.wildcard || t.answeredOn[snapshot.ByName] != 0))
 }
 
 // nothing returns the type's snapshot without content; always the same.
