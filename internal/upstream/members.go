@@ -18,7 +18,8 @@ import (
 // these differences:
 //   - Members come and go while the relay runs.
 //   - A key uses a member that it prefers only once it has preferred it for settleAfter, so that keys
-//     do not move with each restart. If the present one drains, they move at once.
+//     do not move with each restart. If the present one drains, they move at once. The member also has
+//     to be reachable for as long: one that was paused has old content until it has read what came.
 //   - One failure is enough to try the next source. A key of which something is held goes from members
 //     to origins only after directAfter.
 //   - A member gives its answer to a wildcard whole, and no stream ends because of one type (P67, P68).
@@ -53,6 +54,29 @@ func (s *Origin) Call(ctx context.Context, method string, request, response prot
 		return err
 	}
 	return c.CC.Invoke(ctx, method, request, response, grpc.ForceCodecV2(encoding.GetCodecV2("proto")))
+}
+
+// awaitSettled waits until the member has been reachable for settleAfter. It returns false if ctx ended
+// first.
+func (s *Origin) awaitSettled(ctx context.Context) bool {
+	for {
+		s.mu.Lock()
+		ready, left, changed := s.ready, time.Until(s.readyAt.Add(settleAfter)), s.changed
+		s.mu.Unlock()
+		if ready && left <= 0 {
+			return ctx.Err() == nil
+		}
+		var settled <-chan time.Time
+		if ready {
+			settled = time.After(left)
+		}
+		select {
+		case <-settled:
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // Streams is how many streams are open at the origin. Any goroutine.

@@ -32,6 +32,7 @@ type Origin struct {
 
 	mu          sync.Mutex
 	ready       bool          // the kept connection is ready
+	readyAt     time.Time     // when it became so
 	failures    uint64        // failed dials, and failed attempts while the origin was away
 	counted     uint64        // failures when streams could be opened last
 	nextTry     time.Time     // when the next key may try
@@ -101,6 +102,9 @@ func (s *Origin) reached(responses int) {
 func (s *Origin) connected() {
 	s.mu.Lock()
 	now := time.Now()
+	if !s.ready {
+		s.readyAt = now
+	}
 	s.ready, s.reachedAt = true, now
 	failing := s.endsStreams && s.failedLately(now)
 	s.broadcast() // also while it is away, one key each second tries it
@@ -169,7 +173,7 @@ func (s *Origin) ended(e attemptEnd, err error, since time.Time) (failures uint6
 	if e.failed() {
 		s.failedAt, s.endsStreams = now, s.endsStreams || e.opened
 	}
-	if !e.failed() || since.Before(s.reachedAt) {
+	if !e.failed() || since.Before(s.reachedAt) || s.Member && e.opened { // it refuses one key
 		defer s.mu.Unlock()
 		return s.failures
 	}
