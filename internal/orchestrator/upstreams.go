@@ -77,7 +77,7 @@ func (h *upstreamHandle) Update(ctx context.Context, u snapshot.Update) (changed
 
 // Status implements upstream.Sink.
 func (h *upstreamHandle) Status(s upstream.Status) {
-	if s.Repeats(h.status.Load()) {
+	if repeats(&s, h.status.Load()) {
 		return
 	}
 	if s.Responded {
@@ -88,6 +88,12 @@ func (h *upstreamHandle) Status(s upstream.Status) {
 	}
 	h.status.Store(&s)
 	h.group.signal()
+}
+
+// repeats reports whether a status is the same failure as the one before.
+func repeats(s, was *upstream.Status) bool {
+	return s.Err != nil && was.Err != nil && s.Err.Error() == was.Err.Error() &&
+		s.Failed == was.Failed && s.Origin == was.Origin && s.Carried == nil && was.Carried == nil
 }
 
 // connected reports whether the stream is open. Any goroutine may call it.

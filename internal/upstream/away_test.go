@@ -95,3 +95,32 @@ func TestP54_FailingOriginIsTriedOnTheNextConnection(t *testing.T) {
 		}
 	})
 }
+
+// A key that comes to an origin which failed does not wait for an attempt. If that was long ago, and no
+// key has tried it since, the key itself does.
+func TestP54_OldFailureDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newOrigin(OriginOptions{Name: "o"}, m.Origin("o"), slog.New(slog.DiscardHandler))
+		s.opens, s.tryEvery = rate.NewLimiter(opensPerSecond, 1), dialEvery
+		s.connected()
+		time.Sleep(time.Second)
+		s.ended(attemptEnd{opened: true}, errTest, time.Now())
+		for _, c := range []struct {
+			later time.Duration
+			want  error
+		}{{0, errTest}, {9 * dialEvery, errTest}, {2 * dialEvery, nil}} {
+			time.Sleep(c.later)
+			if err := s.enter(t.Context(), new(uint64), false); !errors.Is(err, c.want) {
+				t.Errorf("%v later: %v", c.later, err)
+			}
+		}
+		s.disconnected()
+		if err := s.enter(t.Context(), new(uint64), false); !errors.Is(err, errTest) {
+			t.Errorf("not connected: %v", err)
+		}
+	})
+}

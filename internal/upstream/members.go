@@ -56,8 +56,7 @@ func (s *Origin) Call(ctx context.Context, method string, request, response prot
 	return c.CC.Invoke(ctx, method, request, response, grpc.ForceCodecV2(encoding.GetCodecV2("proto")))
 }
 
-// awaitSettled waits until the member has been reachable for settleAfter. It returns false if ctx ended
-// first.
+// awaitSettled waits until the member has been reachable for settleAfter; false: ctx ended first.
 func (s *Origin) awaitSettled(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
@@ -66,12 +65,11 @@ func (s *Origin) awaitSettled(ctx context.Context) bool {
 		if ready && left <= 0 {
 			return ctx.Err() == nil
 		}
-		var settled <-chan time.Time
-		if ready {
-			settled = time.After(left)
+		if !ready {
+			left = time.Hour
 		}
 		select {
-		case <-settled:
+		case <-time.After(left):
 		case <-changed:
 		case <-ctx.Done():
 			return false

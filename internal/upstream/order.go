@@ -42,22 +42,16 @@ func (s *Source) firstOrigin(ctx context.Context) *Origin {
 // failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
 // away for all keys.
 func (s *Source) failedEverywhere() bool {
-	now, tried := time.Now(), s.triedOrigins()
+	now := time.Now()
+	tried, _ := s.triedOrigins()
 	return !slices.ContainsFunc(s.origins(), func(at *Origin) bool { return !tried[at] && !at.knownAway(now) })
 }
 
-// triedOrigins returns where an attempt failed since the last response.
-func (s *Source) triedOrigins() map[*Origin]bool {
+// triedOrigins returns where an attempt failed since the last response, and when the first one did.
+func (s *Source) triedOrigins() (tried map[*Origin]bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.tried)
-}
-
-// failingSince is when the first attempt since the last response failed.
-func (s *Source) failingSince() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failing
+	return maps.Clone(s.tried), s.failing
 }
 
 // nextOrigin is the origin to use after this one failed: the most preferred one where this key has
@@ -68,10 +62,11 @@ func (s *Source) nextOrigin(at *Origin, holds bool) *Origin {
 	if s.follows() {
 		return at
 	}
-	now, tried, order := time.Now(), s.triedOrigins(), s.origins()
+	now, order := time.Now(), s.origins()
+	tried, since := s.triedOrigins()
 	i := slices.Index(order, at) // -1: it left the order
 	// The second has no other member to ask, and asks origins at once.
-	keepToMembers := holds && len(order) > 1 && order[0].Member && order[1].Member && now.Before(s.failingSince().Add(directAfter))
+	keepToMembers := holds && len(order) > 1 && order[0].Member && order[1].Member && now.Before(since.Add(directAfter))
 	others := slices.DeleteFunc(slices.Concat(order[i+1:], order[:max(i, 0)]), func(o *Origin) bool {
 		return o.knownAway(now) || keepToMembers && !o.Member
 	})

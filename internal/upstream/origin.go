@@ -221,8 +221,8 @@ const (
 // that ends all streams. A silent stream ends this wait.
 //
 // enter returns an error if the origin is away and failed again since the number of failures in
-// seen, which it updates. That counts as a failed attempt of the key. If seen is nil, enter goes on
-// waiting.
+// seen, which it updates. That counts as a failed attempt of the key. If the last failure was long ago,
+// no key has tried the origin since, and this one does. If seen is nil, enter goes on waiting.
 func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
 	if s.opens == nil {
 		return nil
@@ -230,7 +230,8 @@ func (s *Origin) enter(ctx context.Context, seen *uint64, paced bool) error {
 	for {
 		s.mu.Lock()
 		blocked := s.away || !s.ready
-		if blocked && seen != nil && s.failures > max(*seen, s.counted) {
+		old := s.ready && time.Since(s.failedAt) > 10*s.tryEvery
+		if blocked && !old && seen != nil && s.failures > max(*seen, s.counted) {
 			defer s.mu.Unlock()
 			*seen = s.failures
 			return s.lastErr

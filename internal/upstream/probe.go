@@ -114,7 +114,7 @@ func (s *Source) probe(ctx, stay context.Context, at *Origin, delay time.Duratio
 	warned := false
 	for failures, wait := 0, delay; ; {
 		timing.Sleep(stay, wait)
-		if !s.awaitInterest(stay) || at.Member && !at.awaitSettled(stay) {
+		if !s.awaitInterest(stay) || at.Member && delay > 0 && !at.awaitSettled(stay) {
 			return nil, false
 		}
 		leave, err := at.probes.Enter(stay)

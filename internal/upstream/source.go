@@ -225,7 +225,7 @@ func (s *Source) use(ctx context.Context, at *Origin, stream *stream, wait time.
 				}
 				s.log.Log(ctx, level, "key uses another origin", "origin", to.Name, "from", at.Name, "error", err)
 				s.left(at, to, telemetry.Switched)
-				if !s.triedOrigins()[to] { // it waits only once all have failed
+				if tried, _ := s.triedOrigins(); !tried[to] { // it waits only once all have failed
 					wait = 0
 				}
 				return &move{to: to, wait: wait}, nil
@@ -286,12 +286,6 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 	}
 	s.sink.Status(st)
 	return failed, wait
-}
-
-// Repeats reports whether st is the same failure as was.
-func (st *Status) Repeats(was *Status) bool {
-	return st.Err != nil && was.Err != nil && st.Err.Error() == was.Err.Error() &&
-		st.Failed == was.Failed && st.Origin == was.Origin && st.Carried == nil && was.Carried == nil
 }
 
 // FrequentEnds returns the ends of the key's stream if it ended 5 times or more within the last
