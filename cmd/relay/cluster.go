@@ -138,8 +138,12 @@ func (m *member) seed(_ any, ctx context.Context, decode func(any) error, _ grpc
 	if err := decode(&of); err != nil {
 		return nil, err
 	}
-	if err := m.admit(ctx); err != nil {
-		return nil, err
+	_, caller, ok := listener.Of(ctx)
+	if !ok {
+		return nil, status.Error(codes.Internal, "call: the server was not made with ServerOptions")
+	}
+	if refused := caller.Admit(new(xds.Node)); refused != nil {
+		return nil, refused
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	key, refused := m.table.RelayKey(md)
@@ -154,21 +158,6 @@ func (m *member) seed(_ any, ctx context.Context, decode func(any) error, _ grpc
 		return nil, status.Errorf(codes.NotFound, "nothing is held of key %s", key)
 	}
 	return wrapperspb.Bytes(seed), nil
-}
-
-// admit returns an error unless the caller of a unary method is a member.
-func (m *member) admit(ctx context.Context) error {
-	if m.certs == nil {
-		return nil
-	}
-	_, caller, ok := listener.Of(ctx)
-	if !ok {
-		return status.Error(codes.Internal, "call: the server was not made with ServerOptions")
-	}
-	if err := isMember(m.relay.active.Load().memberIdentity, caller.Peer); err != nil {
-		return status.Error(codes.PermissionDenied, err.Error())
-	}
-	return nil
 }
 
 // isMember returns an error unless cluster.identity holds for the names of a verified certificate.

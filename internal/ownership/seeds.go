@@ -73,14 +73,14 @@ func readSeed(key xds.Key, b []byte, now time.Time) (out []*snapshot.Snapshot, e
 // Seeds asks the best other candidates of a key for seeds, and returns the youngest snapshot of each
 // type. It takes seedTimeout at most.
 func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.metadata(key)), seedTimeout)
+	defer cancel()
 	select {
 	case t.seeding <- struct{}{}:
 		defer func() { <-t.seeding }()
 	case <-ctx.Done():
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.metadata(key)), seedTimeout)
-	defer cancel()
 	var mu sync.Mutex
 	out := make(map[xds.TypeURL]*snapshot.Snapshot)
 	var asked sync.WaitGroup
