@@ -132,6 +132,7 @@ func newGroup(r *Registry, key xds.Key, client, node *xds.Node) *Group {
 	if r.opts.Node == nil { // the representative is the first client's node
 		g.audience.UserAgents.Count(node.UserAgent, 1, g.since)
 	}
+	g.relays.all = make(map[*clientType]struct{})
 	g.represents = representative{client: client, until: g.since.Add(r.opts.FirstAnswerTimeout)}
 	g.types.Store(new([]*groupType))
 	g.counts.Store(g.count())
@@ -317,7 +318,7 @@ func (g *Group) publishIfDue(now time.Time) {
 	switch {
 	case urgent || unpublished && !now.Before(g.publishAt):
 		g.publish()
-	case g.content.SourceChanged() && g.relays.count > 0:
+	case g.content.SourceChanged() && len(g.relays.all) > 0:
 		if unpublished { // the State is of the source before
 			g.publish()
 		} else {

@@ -17,7 +17,7 @@ import (
 // origins said to it, and nothing else: neither what is stored, nor what another relay brought. So no
 // two relays confirm to each other what no origin says any more.
 type relays struct {
-	count int // of subscribers; the group's goroutine owns it
+	all map[*clientType]struct{} // the group's goroutine owns it
 
 	// opened is when the stream to the origin that serves the key was opened; zero: no origin does, or
 	// it has not responded.
@@ -52,27 +52,28 @@ const namesAnsweredBy = 5 * time.Second
 // publishToRelays makes the part of the State that origins said the State for other relays, and wakes
 // them.
 func (g *Group) publishToRelays() {
-	if g.relays.count == 0 {
+	if len(g.relays.all) == 0 {
 		return
 	}
 	g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
-	for ct := range g.subscribers {
-		if ct.client.Relay && !ct.ended {
+	for ct := range g.relays.all {
+		if !ct.ended {
 			ct.waker.Wake()
 		}
 	}
 }
 
-// countRelay counts a relay's type that subscribed or left. Without relays there is no State for them.
-func (g *Group) countRelay(ct *clientType, n int) {
-	if !ct.client.Relay {
-		return
-	}
-	switch g.relays.count += n; {
-	case g.relays.count == 0:
-		g.relayState.Store(nil)
-	case n > 0 && g.relays.count == 1: // it is woken once it has requested something
+// addRelay adds a relay's type that subscribed. It is woken once it has requested something.
+func (g *Group) addRelay(ct *clientType) {
+	if g.relays.all[ct] = struct{}{}; len(g.relays.all) == 1 {
 		g.relayState.Store(g.content.FromOrigins(g.id, g.state.Load(), g.originStream, g.relays.late))
+	}
+}
+
+// removeRelay removes a relay's type. Without relays there is no State for them.
+func (g *Group) removeRelay(ct *clientType) {
+	if delete(g.relays.all, ct); len(g.relays.all) == 0 {
+		g.relayState.Store(nil)
 	}
 }
 
@@ -84,7 +85,7 @@ func (r *relays) next() time.Time {
 	switch {
 	case !r.endAt.IsZero() && r.refusal.Load() == nil:
 		return r.endAt
-	case r.count > 0 && !r.late && !r.opened.IsZero():
+	case len(r.all) > 0 && !r.late && !r.opened.IsZero():
 		return r.lateAt()
 	case r.refusal.Load() != nil:
 		return r.retryAt
@@ -122,8 +123,8 @@ func (g *Group) updateRelays(now time.Time) {
 	}
 	r.retryAt = now.Add(retryOriginsAfter)
 	r.refusal.Store(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "key %s: this relay reaches no origin", g.key))
-	for ct := range g.subscribers {
-		if ct.client.Relay && !ct.ended {
+	for ct := range r.all {
+		if !ct.ended {
 			ct.ended = true
 			ct.client.End(r.refusal.Load())
 		}

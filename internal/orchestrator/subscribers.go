@@ -138,15 +138,17 @@ func (g *Group) addSubscriber(ct *clientType) {
 	g.subscribers[ct] = struct{}{}
 	g.represents.count(ct, 1)
 	g.countUserAgent(ct.node, 1)
-	g.countRelay(ct, 1)
-	if refused := g.relays.refusal.Load(); ct.client.Relay && refused != nil { // since the registry looked
-		ct.ended = true
-		ct.client.End(refused)
-		return
+	if ct.client.Relay {
+		g.addRelay(ct)
+		if refused := g.relays.refusal.Load(); refused != nil { // since the registry looked
+			ct.ended = true
+			ct.client.End(refused)
+			return
+		}
 	}
 	t := g.find(ct.typ)
 	if t == nil {
-		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
+		if limit := g.settings().Limits.TypesPerKey; !ct.client.Relay && limit > 0 && len(g.allTypes()) >= limit && !g.makeRoom() {
 			ct.ended = true
 			ct.client.End(refusal.New(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more types than downstream.limits.types_per_key allows (%d)", g.key, ct.typ, limit))
@@ -193,7 +195,7 @@ func (g *Group) removeSubscriber(ct *clientType) {
 	delete(g.subscribers, ct)
 	g.represents.count(ct, -1)
 	g.countUserAgent(ct.node, -1)
-	g.countRelay(ct, -1)
+	g.removeRelay(ct)
 	if ct.joined != nil {
 		ct.joined.audience.Leave(ct, ct.sub)
 		ct.sub = snapshot.Nothing
