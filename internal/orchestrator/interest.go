@@ -12,9 +12,9 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// groupType is one type of a group: what origins sent, who wants it, and the streams that carry it.
-// The group's goroutine owns it. Other goroutines read its constants, and what content.Type lets
-// any goroutine call.
+// groupType is one type of a group: what origins sent, the subscriptions to it, and the streams
+// that carry it. The group's goroutine owns it. Other goroutines read its constants, and what
+// content.Type lets any goroutine call.
 type groupType struct {
 	// These fields are constant.
 	xds.Type

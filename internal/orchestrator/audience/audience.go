@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds/snapshot"
 )
 
-// Audience is who wants what of a key. The zero Audience has no types.
+// Audience has the subscriptions of a key's clients. The zero Audience has no types.
 //
 // Names that no subscriber wants any more linger: they stay subscribed for a while (P52). Names
 // that the origin has not answered do not linger. Lingering names of all types are in one list. The
@@ -29,7 +29,7 @@ type Audience[M comparable] struct {
 	from time.Time
 }
 
-// Type is who wants what of one resource type.
+// Type has the subscriptions to one resource type.
 type Type[M comparable] struct {
 	of     *Audience[M]
 	newest func() *snapshot.Snapshot
@@ -153,8 +153,8 @@ func (t *Type[M]) Unused() bool {
 }
 
 // Affected calls wake for each subscriber for which next differs from prev. If the origin sent
-// anything again, it also does so for those whose clients NACK something (P15), who may thus be
-// called twice.
+// anything again, it also does so for those whose clients NACK something (P15). So it may call
+// wake twice for one of them.
 func (t *Type[M]) Affected(prev, next *snapshot.Snapshot, wake func(M)) {
 	t.index.affected(prev, next, wake)
 	if prev != nil && next.PushedSince(prev.Lineage, prev.Gen) {

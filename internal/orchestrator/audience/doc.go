@@ -1,4 +1,4 @@
-// Package audience says who wants what of a key. An Audience has a Type for each resource type in
+// Package audience has the subscriptions of a key's clients. An Audience has a Type for each resource type in
 // use. A Type knows the subscription of each subscriber. It merges them into what the key
 // subscribes to at its origin, with the names that linger, and finds the subscribers that a change
 // affects.
