@@ -40,13 +40,18 @@ func (c *adminClient) memberNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// askMembers asks all members of the relay's cluster, over the relay. The answers are in the order of
+// askAllMembers asks all members of the relay's cluster, over the relay. The answers are in the order of
 // their names.
-func askMembers[T any](ctx context.Context, c *adminClient, ask func(member *adminClient, name string) (T, error)) ([]answer[T], error) {
+func askAllMembers[T any](ctx context.Context, c *adminClient, ask func(member *adminClient, name string) (T, error)) ([]answer[T], error) {
 	names, err := c.memberNames(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return askMembers(c, names, ask), nil
+}
+
+// askMembers asks members of the relay's cluster, over the relay. The answers are in the order of names.
+func askMembers[T any](c *adminClient, names []string, ask func(member *adminClient, name string) (T, error)) []answer[T] {
 	out := make([]answer[T], len(names))
 	places := make(chan struct{}, membersAtOnce)
 	var asking sync.WaitGroup
@@ -61,7 +66,7 @@ func askMembers[T any](ctx context.Context, c *adminClient, ask func(member *adm
 		})
 	}
 	asking.Wait()
-	return out, nil
+	return out
 }
 
 // silent returns an error that names the members that did not answer; nil: all did.

@@ -48,6 +48,9 @@ func TestAllMembers(t *testing.T) {
 	if code, out := all[0].run("status", "--members"); code != 1 || !strings.Contains(out, named) || !strings.Contains(out, "node-1") {
 		t.Errorf("%d %s", code, out)
 	}
+	if code, out := all[0].run("members"); code != 1 || !strings.Contains(out, named) || !strings.Contains(out, "relay-2  ready ") {
+		t.Errorf("%d %s", code, out)
+	}
 	// Asked alone, the first has all its clients.
 	if code, out := all[0].run("wait", "--key", key, "--type", "CDS", "--version", "v2", "--or-newer", "--timeout", "20s"); code != 0 {
 		t.Errorf("%d %s", code, out)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -75,6 +77,8 @@ type list[T any] struct {
 	wide    []column[T] // further columns with -o wide
 	// diffs prints the rows with their differences; nil: the command has no --diff.
 	diffs func(w io.Writer, rows []T, now time.Time)
+	// complete adds to the items what others know. They are printed before its error is returned. nil: none do.
+	complete func(ctx context.Context, c *adminClient, items []json.RawMessage) ([]json.RawMessage, error)
 }
 
 // newListCmd completes a command that prints a list of a running relay as a table, JSON or YAML.
@@ -112,9 +116,13 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var partly error
+		if l.complete != nil {
+			items, partly = l.complete(cmd.Context(), c, items)
+		}
 		out := cmd.OutOrStdout()
 		if shown.isData() {
-			return printData(out, *shown.format, envelope{items})
+			return errors.Join(printData(out, *shown.format, envelope{items}), partly)
 		}
 		rows, err := decode[T](c, items)
 		switch {
@@ -131,7 +139,7 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		case !shown.noHeaders:
 			fmt.Fprintln(out, l.empty)
 		}
-		return nil
+		return partly
 	}
 	return cmd
 }

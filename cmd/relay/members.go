@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -26,10 +28,48 @@ func newMembersCmd() *cobra.Command {
   COMPAT    only members with the same compat share keys. It is a hash of the rules and
             of what else they must have in common
 
-Only the relay that answers knows its keys and streams.`,
+The relay asks the members for their keys and streams. The command names those that do
+not answer, and exits with 1 then. It does not ask members that have left or are dead.`,
 		Example: `  relay members
   relay members --admin 127.0.0.1:19000 -o json`,
-	}, list[sources.Member]{path: "/members", empty: "no members", columns: memberColumns})
+	}, list[sources.Member]{path: "/members", empty: "no members", columns: memberColumns, complete: withLoads})
+}
+
+// withLoads adds their keys and streams to members. An error names those that did not answer.
+func withLoads(ctx context.Context, c *adminClient, items []json.RawMessage) ([]json.RawMessage, error) {
+	rows, err := decode[sources.Member](c, items)
+	if err != nil {
+		return items, err
+	}
+	place := make(map[string]int)
+	var names []string
+	for i, m := range rows {
+		if !m.Self && (m.State == telemetry.MemberAlive.String() || m.State == telemetry.MemberUnusable.String()) {
+			place[m.Name] = i
+			names = append(names, m.Name)
+		}
+	}
+	answers := askMembers(c, names, func(member *adminClient, _ string) (*sources.Load, error) {
+		of, err := member.list(ctx, "/members", nil)
+		if err != nil {
+			return nil, err
+		}
+		its, err := decode[sources.Member](member, of)
+		for _, m := range its {
+			if m.Self {
+				return m.Load, err
+			}
+		}
+		return nil, err
+	})
+	for _, a := range answers {
+		i := place[a.member]
+		rows[i].Load = a.value
+		if items[i], err = json.Marshal(&rows[i]); err != nil {
+			return items, err
+		}
+	}
+	return items, silent(answers)
 }
 
 func memberColumns(now time.Time) []column[sources.Member] {

@@ -93,7 +93,7 @@ func TestMembers(t *testing.T) {
 	client := all[1].client("client", key, xds.Delta)
 	client.take().answer("")
 	_, out := all[1].run("members", "--no-headers")
-	for i, want := range []string{"relay-1 ready - - - - ", "relay-2 ready 0 1 0 1 "} {
+	for i, want := range []string{"relay-1 ready 1 0 0 0 ", "relay-2 ready 0 1 0 1 "} {
 		row := strings.Fields(strings.Split(out, "\n")[i])
 		row = append(row[:2], row[3:]...) // without the age
 		if got := strings.Join(row, " "); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, " -") {

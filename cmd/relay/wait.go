@@ -203,7 +203,7 @@ func (w *waiter) wait(ctx context.Context) error {
 // ask asks for the progress.
 func (w *waiter) ask(ctx context.Context) (progress, error) {
 	if w.all {
-		return w.askMembers(ctx)
+		return w.askAllMembers(ctx)
 	}
 	p, err := w.askOne(ctx, w.relay, w.marks[""])
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 
 // askMembers asks all members of the cluster, and returns their sum. It is an error if one does not
 // answer.
-func (w *waiter) askMembers(ctx context.Context) (progress, error) {
-	answers, err := askMembers(ctx, w.relay, func(member *adminClient, name string) (progress, error) {
+func (w *waiter) askAllMembers(ctx context.Context) (progress, error) {
+	answers, err := askAllMembers(ctx, w.relay, func(member *adminClient, name string) (progress, error) {
 		return w.askOne(ctx, member, w.marks[name])
 	})
 	if err == nil {

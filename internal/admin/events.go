@@ -54,7 +54,7 @@ var errBusy = errors.New("the relay is busy with other requests")
 
 // relay describes the relay for the page.
 func (s *Server) relay() overview.Relay {
-	return overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started}
+	return overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started, InCluster: s.opts.Members != nil}
 }
 
 // overview computes an event when no other request reads. It returns the time of the computation,

@@ -42,10 +42,11 @@ type Overview struct {
 
 // Relay describes the relay itself.
 type Relay struct {
-	Name    string    `json:"name"`
-	Version string    `json:"version"`
-	State   string    `json:"state"`
-	Started time.Time `json:"started"`
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	State     string    `json:"state"`
+	Started   time.Time `json:"started"`
+	InCluster bool      `json:"in_cluster"`
 }
 
 // Variants counts streams by variant.

@@ -75,7 +75,7 @@ func Redirect(w http.ResponseWriter, _ *http.Request) {
 }
 
 // views has the addresses behind /ui/ that the page knows.
-var views = []string{"", "fleet", "clients", "keys", "key", "node", "nacks", "where"}
+var views = []string{"", "fleet", "clients", "keys", "key", "node", "nacks", "where", "members"}
 
 // IsView reports whether the page has a view at an address behind /ui/.
 func IsView(address string) bool { return slices.Contains(views, address) }

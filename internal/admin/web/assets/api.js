@@ -48,9 +48,41 @@ const url = (path, query) => {
   return q.size ? `${path}${path.includes('?') ? '&' : '?'}${q}` : path;
 };
 
-/** get reads JSON. */
+// The member of the cluster that the shown view is about; empty: the relay that has the page.
+let member = '';
+
+/** shownMember is the member that the shown view is about; empty: the relay that has the page. */
+export const shownMember = () => member;
+
+/** showMember sets the member that get reads from. */
+export function showMember(name) { member = name; }
+
+const of = (name, path) => (name ? `/members/${encodeURIComponent(name)}${path}` : path);
+
+/** get reads JSON, from the shown member. */
 export async function get(path, query, signal) {
-  return (await fetched(url(path, query), { signal })).json();
+  return (await fetched(url(of(member, path), query), { signal })).json();
+}
+
+/**
+ * getFromAll reads JSON from all members of the cluster, over this relay. Each of silent is why a member
+ * has no answer. A member that left is not asked. One that died is: others may only be cut off from it.
+ */
+export async function getFromAll(path, query, signal) {
+  const { items: members } = await get('/members', {}, signal);
+  const names = new Set(members.filter((m) => m.state !== 'left').map((m) => m.name));
+  const answers = [];
+  const silent = [];
+  await Promise.all([...names].map(async (name) => {
+    try {
+      answers.push({ member: name, answer: await (await fetched(url(of(name, path), query), { signal })).json() });
+    } catch (e) {
+      if (!(e instanceof Problem) || e.status === 401) throw e;
+      silent.push(e.status === 504 ? e.message : `member ${name}: ${e.message}`);
+    }
+  }));
+  answers.sort((a, b) => (a.member < b.member ? -1 : 1));
+  return { members, answers, silent: silent.sort() };
 }
 
 /** post sends YAML or JSON, and reads JSON. */

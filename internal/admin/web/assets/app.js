@@ -1,13 +1,14 @@
 // The page: it selects the view by the address, shows errors, and has what all views share.
 import { h, put } from './dom.js';
 import { Live } from './live.js';
-import { get, hasToken, setToken, Problem } from './api.js';
+import { get, hasToken, setToken, showMember, Problem } from './api.js';
 import { count, number, tick } from './words.js';
 import { search } from './search.js';
 import * as clients from './clients.js';
 import * as fleet from './fleet.js';
 import * as keys from './keys.js';
 import * as key from './key.js';
+import * as members from './members.js';
 import * as node from './node.js';
 import * as nacks from './nacks.js';
 import * as where from './where.js';
@@ -50,9 +51,21 @@ function viewOf(address) {
     case 'key': return name ? { view: key, name, nav: 'keys' } : {};
     case 'node': return name ? { view: node, name } : {};
     case 'nacks': return { view: nacks, nav: 'nacks' };
+    case 'members': return { view: members, nav: 'members' };
     case 'where': return { view: where, nav: 'where' };
     default: return {};
   }
+}
+
+// views can be about another member of the cluster.
+const views = new Set([clients, keys, key, node, nacks]);
+
+/** about makes the view one of a member, and says so; empty: one of this relay. */
+function about(member) {
+  showMember(member);
+  const banner = document.getElementById('about');
+  banner.hidden = !member;
+  if (member) put(banner, 'This is what member ', h('b', {}, member), ' has. ', h('a', { href: 'members' }, 'All members'));
 }
 
 /** show draws the view of the current address. again: the shown error stays until the view is there. */
@@ -63,6 +76,8 @@ async function show({ again = false } = {}) {
   const { signal } = shown;
   const address = new URL(location.href);
   const { view, name, nav } = viewOf(address);
+  const member = views.has(view) ? address.searchParams.get('member') ?? '' : '';
+  about(member);
   for (const a of document.querySelectorAll('header nav a')) {
     if (a.getAttribute('href') === nav) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
@@ -74,7 +89,8 @@ async function show({ again = false } = {}) {
   }
   document.title = `relay: ${name ?? view.title}`;
   if (!again) put(main, h('p', { class: 'loading' }, 'Loading…'));
-  const page = { name, query: address.searchParams, signal, live, go, failed: (e) => failed(e, signal) };
+  const others = view === members || member !== '' || address.searchParams.has('members');
+  const page = { name, query: address.searchParams, others, signal, live, go, failed: (e) => failed(e, signal) };
   try {
     await view.show(main, page);
   } catch (e) {
@@ -177,6 +193,7 @@ live.on(new AbortController().signal, (o) => {
   if (replica.textContent !== o.relay.name) replica.textContent = o.relay.name;
   replica.title = `version ${o.relay.version}, ${o.relay.state}`;
   document.body.dataset.phase = o.relay.state;
+  document.getElementById('members').hidden = !o.relay.in_cluster;
   const el = document.getElementById('nacked');
   el.hidden = !o.states.nacked;
   el.textContent = number(o.states.nacked);

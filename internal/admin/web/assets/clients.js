@@ -1,6 +1,7 @@
 // The clients that a filter selects, the worst first. Each count of the page leads here.
 import { empty, h, put, table, update } from './dom.js';
-import { get } from './api.js';
+import { get, getFromAll } from './api.js';
+import { aside, unanswered } from './members.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
 import { ago, clientsHref, clientsLink, count, keyLink, nodeHref, nodeLink, number, short, state, types, worst } from './words.js';
@@ -16,7 +17,13 @@ export async function show(main, page) {
   const filter = Object.fromEntries(['state', 'key', 'type', 'user_agent'].map((name) => [name, page.query.get(name) ?? '']).filter(([, value]) => value));
   const note = h('div', { class: 'alarms', role: 'status' });
   const list = h('div');
-  put(main, h('h1', {}, 'Clients'), form(filter, page), note, list);
+  const all = page.query.has('members');
+  put(main, h('h1', {}, 'Clients', all && ' of all members', aside('clients', page, filter)), form(filter, page, all), note, list);
+  if (all) {
+    await watch(page, () => getFromAll('/clients', { ...filter, sort: 'worst', limit: PAGE }, page.signal),
+      (found) => update(list, drawAll(found, filter)), (what) => update(note, what && h('p', {}, what)));
+    return;
+  }
   try {
     await watch(page, () => Promise.all([
       get('/clients', { ...filter, sort: 'worst', limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
@@ -29,7 +36,7 @@ export async function show(main, page) {
   }
 }
 
-function form(filter, page) {
+function form(filter, page, all) {
   const chosen = (name, label, all) => {
     const value = filter[name] ?? '';
     const options = all.some(([v]) => v === value) ? all : [...all, [value, value]];
@@ -39,12 +46,12 @@ function form(filter, page) {
   const el = h('form', { class: 'filter', 'aria-label': 'Filter', on: {
     submit: (event) => {
       event.preventDefault();
-      page.go(clientsHref(Object.fromEntries(new FormData(el))));
+      page.go(clientsHref({ ...Object.fromEntries(new FormData(el)), members: all }));
     } } },
   chosen('state', 'State', STATES), typed('key', 'Key', 'edge/eu-1'),
   chosen('type', 'Type', [['', 'any type'], ...types.map((t) => [t, t])]), typed('user_agent', 'User agent', 'envoy 1.40.0'),
   h('button', { type: 'submit', class: 'first' }, 'Show'),
-  Object.keys(filter).length > 0 && h('a', { href: 'clients' }, 'All clients'));
+  Object.keys(filter).length > 0 && h('a', { href: clientsHref({ members: all }) }, 'All clients'));
   return el;
 }
 
@@ -61,14 +68,25 @@ function agentTable(agents) {
 function draw(found, filter, page) {
   const filtered = Object.keys(filter).length > 0;
   if (!found.total) {
-    return filtered ? empty('No client matches this filter.', h('a', { href: 'clients' }, 'Show all clients'))
+    return filtered ? empty('No client matches this filter.', h('a', { href: clientsHref() }, 'Show all clients'))
       : empty('No client is connected.', 'Connect a client to the downstream address of this relay.');
   }
   const part = found.next_page_token || page.query.has('page_token');
-  return [table(`${count(found.total, 'client')}${filtered ? ` ${found.total === 1 ? 'matches' : 'match'} this filter` : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, [
+  return [clientTable(`${count(found.total, 'client')}${filtered ? ` ${found.total === 1 ? 'matches' : 'match'} this filter` : ''}, the worst first${part ? `; ${number(found.items.length)} of them on this page` : ''}`, found.items, filter),
+    pages('clients', page.query, found.next_page_token, filter)];
+}
+
+/** drawAll has the worst clients of each member. The list of one member has the others. */
+function drawAll({ answers, silent }, filter) {
+  return [unanswered(silent), answers.map(({ member, answer: { items, total } }) => h('section', { 'aria-label': `Clients of ${member}` },
+    h('h2', {}, member, h('a', { class: 'aside', href: clientsHref({ ...filter, member }) }, count(total, 'client'))),
+    total > 0 && clientTable(`The worst first${items.length < total ? `; ${number(items.length)} of them` : ''}`, items, filter, member)))];
+}
+
+function clientTable(caption, items, filter, member) {
+  return table(caption, [
     { name: 'Node', head: true }, { name: 'State' }, { name: 'Types' }, { name: 'Key' }, { name: 'User agent' }, { name: 'Variant' }, { name: 'Peer' }, { name: 'Open' }],
-  found.items.map((c) => [nodeLink(c.node), worstOf(c, filter), typesOf(c), keysOf(c), [c.user_agent, c.user_agent_version].filter(Boolean).join(' '), c.variant, c.peer, ago(c.since)]), { class: 'clients' }),
-  pages('clients', page.query, found.next_page_token, filter)];
+  items.map((c) => [nodeLink(c.node, member), worstOf(c, filter), typesOf(c), keysOf(c, member), [c.user_agent, c.user_agent_version].filter(Boolean).join(' '), c.variant, c.peer, ago(c.since)]), { class: 'clients' });
 }
 
 // worstOf is the state of a client: the worst of its types that the filter selects. The filter may
@@ -89,7 +107,7 @@ function typesOf(c) {
     !c.types.length && h('li', { class: 'none' }, 'no request yet'));
 }
 
-function keysOf(c) {
+function keysOf(c, member) {
   const keys = [...new Set(c.types.map((t) => t.key).filter(Boolean))];
-  return keys.length ? [keyLink(keys[0]), keys.length > 1 && [' and ', h('a', { href: nodeHref(c.node) }, count(keys.length - 1, 'other'))]] : h('span', { class: 'none' }, 'none');
+  return keys.length ? [keyLink(keys[0], { member }), keys.length > 1 && [' and ', h('a', { href: nodeHref(c.node, member) }, count(keys.length - 1, 'other'))]] : h('span', { class: 'none' }, 'none');
 }

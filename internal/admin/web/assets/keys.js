@@ -1,8 +1,9 @@
 // All keys, page by page.
 import { empty, h, put, table, update } from './dom.js';
-import { get } from './api.js';
+import { get, getFromAll } from './api.js';
+import { aside, unanswered } from './members.js';
 import { watch } from './watch.js';
-import { ago, clientsLink, count, keyLink, nacksHref, number, version } from './words.js';
+import { ago, clientsLink, count, href, keyLink, nacksHref, number, version } from './words.js';
 
 export const title = 'keys';
 
@@ -10,13 +11,16 @@ const PAGE = 100;
 
 export async function show(main, page) {
   const filter = page.query.has('disconnected') ? { disconnected: true } : {};
-  const head = h('h1', {}, 'Keys', filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: 'keys' }, 'all keys')]);
+  const all = page.query.has('members');
+  const head = h('h1', {}, 'Keys', all && ' of all members',
+    filter.disconnected && [' without a stream to an origin', h('a', { class: 'aside', href: href('keys', { members: all }) }, 'all keys')], aside('keys', page, filter));
   const note = h('div', { class: 'alarms', role: 'status' });
   const list = h('div');
-  await watch(page, () => get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal),
+  await watch(page, () => (all ? getFromAll('/keys', { ...filter, limit: PAGE }, page.signal)
+    : get('/keys', { ...filter, limit: PAGE, page_token: page.query.get('page_token') }, page.signal)),
     (found) => {
       if (!list.isConnected) put(main, head, note, list);
-      update(list, draw(found, page, filter));
+      update(list, all ? drawAll(found, filter) : draw(found, page, filter));
     },
     (what) => update(note, what && h('p', {}, what)));
 }
@@ -27,18 +31,32 @@ function draw(found, page, filter) {
       : empty('No key is in use.', 'Connect a client to the downstream address of this relay. The rules give its node a key. ',
         h('a', { href: 'where' }, 'Try the rules'), '.');
   }
+  return [
+    keyTable(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, found.items),
+    pages('keys', page.query, found.next_page_token, filter)];
+}
+
+/** drawAll has the first keys of each member. The list of one member has the others. */
+function drawAll({ answers, silent }, filter) {
+  return [unanswered(silent), answers.map(({ member, answer: { items, next_page_token: more } }) => h('section', { 'aria-label': `Keys of ${member}` },
+    h('h2', {}, member, h('a', { class: 'aside', href: href('keys', { ...filter, member }) }, 'its keys')),
+    items.length > 0 && keyTable(`${more ? 'The first ' : ''}${count(items.length, 'key')}, sorted by name`, items, member)))];
+}
+
+function keyTable(caption, items, member) {
   const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
   const bad = (what, why) => [h('span', { class: 'bad' }, what), why && h('div', {}, h('small', { class: 'long', title: why }, why))];
   const up = (k) => (k.refused ? bad('refuses clients', k.refused)
     : k.upstream.connected ? [k.upstream.origin, troubles(k).map((t) => bad('problem', t))] : bad('not connected', k.upstream.error));
-  return [
-    table(`${count(found.items.length, 'key')}${found.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, sorted by name`, [
-      { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Node at the origin' }, { name: 'Origin' },
-      { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
-    found.items.map((k) => [keyLink(k.key), clientsLink(k.clients, { key: k.key }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, k.node), up(k), types(k),
-      k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
-      k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key }) }, number(k.nacks_total)) : '0'])),
-    pages('keys', page.query, found.next_page_token, filter)];
+  const inCluster = items.some((k) => k.role);
+  return table(caption, [
+    { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Node at the origin' }, inCluster ? { name: 'Source' } : { name: 'Origin' },
+    ...(inCluster ? [{ name: 'Role', title: 'owner: it serves the key to other members; follower: the source is a member; direct: another member owns the key' }, { name: 'Owner' }] : []),
+    { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
+  items.map((k) => [keyLink(k.key, { member }), clientsLink(k.clients, { key: k.key, member }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, k.node), up(k),
+    ...(inCluster ? [k.role, k.owner] : []), types(k),
+    k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
+    k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key, member }) }, number(k.nacks_total)) : '0']));
 }
 
 /** troubles says what goes wrong between the origin and a key, beside a lost connection. */
@@ -52,11 +70,7 @@ export function troubles(key) {
 
 /** pages has the links to the first page and to the next one. */
 export function pages(path, query, next, more = {}) {
-  const to = (token) => {
-    const q = new URLSearchParams({ ...more });
-    if (token) q.set('page_token', token);
-    return q.size ? `${path}?${q}` : path;
-  };
+  const to = (token) => href(path, { ...more, page_token: token });
   const links = [];
   if (query.get('page_token')) links.push(h('a', { href: to('') }, '« First page'));
   if (next) links.push(h('a', { href: to(next), rel: 'next' }, 'Next page »'));

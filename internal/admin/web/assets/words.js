@@ -1,4 +1,5 @@
 // The formats of numbers, times and states.
+import { shownMember } from './api.js';
 import { h } from './dom.js';
 
 const whole = new Intl.NumberFormat('en');
@@ -110,23 +111,26 @@ export function version(v) {
 
 // All addresses of the page are relative, because a proxy may add a prefix to all paths. A name is no
 // part of a path, because the proxy may decode a slash in it.
-export const keyHref = (key, query) => `key?${new URLSearchParams({ name: key, ...query })}`;
-export const nodeHref = (node) => `node?${new URLSearchParams({ name: node })}`;
-
-/** clientsHref is the address of the list of clients that a filter selects. */
-export const clientsHref = (filter = {}) => {
-  const q = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
-  return q.size ? `clients?${q}` : 'clients';
+/** href is the address of a view, without empty parameters. It is about the shown member, or that of query. */
+export const href = (view, query = {}) => {
+  const q = new URLSearchParams(Object.entries({ ...query, member: query.member ?? shownMember() }).filter(([, value]) => value));
+  return q.size ? `${view}?${q}` : view;
 };
 
+export const keyHref = (key, query) => href('key', { name: key, ...query });
+export const nodeHref = (node, member) => href('node', { name: node, member });
+
+/** clientsHref is the address of the list of clients that a filter selects. */
+export const clientsHref = (filter) => href('clients', filter);
+
 /** nacksHref is the address of the list of NACKs that a filter selects: key, type and version. */
-export const nacksHref = (filter) => `nacks?${new URLSearchParams(Object.entries(filter).filter(([, value]) => value))}`;
+export const nacksHref = (filter) => href('nacks', filter);
 
 /** clientsLink is a number of clients, with a link to their list. */
 export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
 
 export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);
-export const nodeLink = (node) => (node ? h('a', { href: nodeHref(node), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));
+export const nodeLink = (node, member) => (node ? h('a', { href: nodeHref(node, member), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));
 
 /** bar shows states in proportion, with numbers as its text alternative. */
 export function bar(counts) {
