@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout"
@@ -137,14 +138,15 @@ const fewClients = 20
 
 // checkRekeyed returns a fault if the rules of next give more clients another key, or none, than its
 // aggregation.max_rekeyed allows. changed are its changed keys. It does not count clients that a new
-// identity rule refuses: an identity must be revocable at once.
-func (r *relay) checkRekeyed(next *activeConfig, changed []string) error {
+// identity rule refuses: an identity must be revocable at once. compared counts the clients meanwhile.
+func (r *relay) checkRekeyed(next *activeConfig, changed []string, compared *atomic.Int64) error {
 	if !slices.ContainsFunc(changed, aggregation.MatchString) {
 		return nil
 	}
 	rekeyed, clients := 0, 0
 	for c := range r.fanout.PreviewRekey(0, next.rules.Key) {
 		clients++
+		compared.Add(1)
 		if len(c.Changes) > 0 {
 			rekeyed++
 		}

@@ -33,6 +33,8 @@ type reloader struct {
 	status atomic.Pointer[admin.Configuration] // for the admin API
 	token  atomic.Pointer[admin.RejectedFile]  // why the token's file is not used; nil: it is
 
+	compared atomic.Int64 // clients that checkRekeyed has compared; 0: it is not running
+
 	mu     sync.Mutex // held by reload
 	failed string     // the fault that rejected the file's last content; empty: none
 	// unforced was rejected by aggregation.max_rekeyed for the fault unforcedFault; nil: none was.
@@ -59,6 +61,12 @@ func (r *relay) configuration() admin.Configuration {
 		if f := r.reloads.token.Load(); f != nil {
 			out.RejectedFiles = append(out.RejectedFiles, *f)
 		}
+	}
+	if checked, clients, ending, inWork := r.fanout.Rekeying(); inWork {
+		out.Reloading = &admin.Reloading{Checked: checked, Clients: clients, Ending: ending}
+	}
+	if r.reloads != nil && r.reloads.compared.Load() > 0 {
+		out.Reloading = &admin.Reloading{Checked: r.reloads.compared.Load()}
 	}
 	for _, c := range r.certs() {
 		if f := c.Fault(); f != nil {
@@ -267,7 +275,8 @@ func (l *reloader) checkRekeyed(next *activeConfig, changed []string) error {
 	if l.unforced != nil && !slices.ContainsFunc(next.changes(l.unforced), isAggregation) {
 		return l.unforcedFault
 	}
-	err := l.relay.checkRekeyed(next, changed)
+	err := l.relay.checkRekeyed(next, changed, &l.compared)
+	l.compared.Store(0)
 	l.unforced, l.unforcedFault = nil, err
 	if err != nil {
 		l.unforced = next

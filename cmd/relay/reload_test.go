@@ -314,6 +314,25 @@ func TestReloadOfTheToken(t *testing.T) {
 	}
 }
 
+// The admin API shows how far a reload is: first how many clients are compared with the new rules, then
+// how many are checked and have to end. The relay of this test does not run, so it finishes nothing.
+func TestReloadShowsItsProgress(t *testing.T) {
+	g := newReloadFixture(t, "aggregation: {rules: [{key: node.id}]}\n")
+	if got := g.r.configuration().Reloading; got != nil {
+		t.Errorf("%+v without a reload", got)
+	}
+	g.r.reloads.compared.Store(3)
+	if got := g.r.configuration().Reloading; got == nil || got.Checked != 3 || got.Clients != 0 {
+		t.Errorf("%+v while the clients are compared", got)
+	}
+	g.to("relay.yaml", "aggregation: {rules: [{key: node.cluster}]}\n") // compares them again
+	if got := g.r.configuration().Reloading; got == nil || got.Checked != 0 {
+		t.Errorf("%+v after new rules", got)
+	}
+	xdstest.Run(t, g.r.fanout.Run)
+	xdstest.Eventually(t, "the end of the reload", xdstest.Holds(func() bool { return g.r.configuration().Reloading == nil }))
+}
+
 // A configuration that could not be read is read again at the next poll, although no file changes.
 func TestReloadIsRepeatedAfterAFault(t *testing.T) {
 	t.Parallel() // it waits for a poll

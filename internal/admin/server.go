@@ -106,11 +106,21 @@ type Configuration struct {
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	// Rejected: the file has faults, and the configuration before it is in force.
 	Rejected *Rejection `json:"rejected,omitempty"`
+	// Reloading is there while clients are checked against new rules, or end because of them.
+	Reloading *Reloading `json:"reloading,omitempty"`
 	// RejectedFiles are files that the configuration names and that cannot be used now. Their
 	// former content is in force.
 	RejectedFiles []RejectedFile `json:"rejected_files,omitempty"`
 	// Certificates are the relay's own certificates in force.
 	Certificates []Certificate `json:"certificates,omitempty"`
+}
+
+// Reloading says how far a change of rules, identity or secrets is. Clients is 0 before the change is
+// in force, while the relay counts the clients that would get another key (aggregation.max_rekeyed).
+type Reloading struct {
+	Checked int64 `json:"checked"`
+	Clients int64 `json:"clients"`
+	Ending  int64 `json:"ending"` // those that still have to end
 }
 
 // Certificate is a certificate that the relay shows to clients, operators or origins.

@@ -90,7 +90,12 @@ func (s *celRules) rules() []*rule {
 	return out
 }
 
-func (s *celRules) evaluate(in expr.Input) evaluation {
+func (s *celRules) evaluate(in expr.Input) (v evaluation) {
+	in.Together(func(in expr.Input) { v = s.firstMatch(in) })
+	return v
+}
+
+func (s *celRules) firstMatch(in expr.Input) evaluation {
 	var v evaluation
 	for _, r := range s.list {
 		did, err := r.try(in)

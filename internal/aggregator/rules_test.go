@@ -467,6 +467,42 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+// All rules of a node share the variables and one goroutine. A rule costs about 14 allocations.
+func TestWorkOfManyRules(t *testing.T) {
+	r, n := manyRules(t, `node.cluster.matches("^team-%d-[a-z]+$")`), node(t, edge)
+	if got := testing.AllocsPerRun(10, func() { r.answer(n, expr.Peer{}, xds.ClusterType) }) / rulesOfMany; got > 17 {
+		t.Errorf("%v allocations for each rule", got)
+	}
+}
+
+const rulesOfMany = 200
+
+// manyRules are rules with these matches, of which none matches edge.
+func manyRules(t testing.TB, match string) *Rules {
+	var text strings.Builder
+	for i := range rulesOfMany {
+		fmt.Fprintf(&text, "- {match: '"+match+"', key: node.id}\n", i)
+	}
+	r, _, err := compileFile(t, text.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The time for a node that comes for the first time, with 200 rules.
+func BenchmarkManyRules(b *testing.B) {
+	for name, match := range map[string]string{"equal": `node.cluster == "team-%d"`, "matches": `node.cluster.matches("^team-%d-[a-z]+$")`} {
+		b.Run(name, func(b *testing.B) {
+			r, n := manyRules(b, match), node(b, edge)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.answer(n, expr.Peer{}, xds.ClusterType)
+			}
+		})
+	}
+}
+
 func BenchmarkKey(b *testing.B) {
 	r := compile(b, "  rules: [{key: [node.cluster, node.metadata.tenant]}]\n")
 	n := node(b, edge)

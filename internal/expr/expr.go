@@ -97,13 +97,7 @@ func name(t *cel.Type) string {
 }
 
 func (p *program) eval(in *Input) (out ref.Val, err error) {
-	// CEL needs a deep stack. On the goroutine of a stream, that stack would stay as long as the stream.
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		out, _, err = p.prg.Eval(in.activation())
-	}()
-	<-done
+	in.Together(func(in Input) { out, _, err = p.prg.Eval(in.vars) })
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "operation cancelled: "))
 	}

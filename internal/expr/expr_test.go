@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -383,6 +384,49 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A literal pattern is compiled once, with its expression: an evaluation allocates no more than that of
+// a comparison. Expressions that are evaluated together share the variables and one goroutine.
+func TestWorkOfAnEvaluation(t *testing.T) {
+	in := Input{Node: node(t, edge)}
+	var evaluations [2]func(in Input)
+	for i, text := range []string{`node.cluster == "edge-us"`, `node.cluster.matches("^edge-(us|ap)-[a-z]{1,20}$")`} {
+		p, err := NewMatch(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		evaluations[i] = func(in Input) {
+			if got, err := p.Eval(in); got || err != nil {
+				t.Errorf("%s: %v, %v", text, got, err)
+			}
+		}
+	}
+	equal, matches := evaluations[0], evaluations[1]
+	started := func() uint64 {
+		s := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	const runs, n = 10, 100
+	before := started()
+	together := testing.AllocsPerRun(runs, func() {
+		in.Together(func(in Input) {
+			for range n {
+				matches(in)
+			}
+		})
+	}) / n
+	if got := started() - before; got >= runs*n {
+		t.Errorf("%d goroutines for %d nodes", got, runs)
+	}
+	alone := testing.AllocsPerRun(runs, func() { matches(in) })
+	if want := testing.AllocsPerRun(runs, func() { equal(in) }) + 2; alone > want {
+		t.Errorf("%v allocations with a pattern, %v without", alone, want-2)
+	}
+	if together > alone-4 {
+		t.Errorf("%v allocations of one expression of many, %v of one alone", together, alone)
+	}
 }
 
 func BenchmarkKey(b *testing.B) {

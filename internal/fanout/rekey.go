@@ -65,6 +65,17 @@ type rekeyer struct {
 	rulesVersion atomic.Uint64 // counts calls of Rekey and ChangeRules
 	period       atomic.Int64  // of the last call: see drainPace
 	wake         chan struct{} // has one slot
+
+	doneVersion              atomic.Uint64 // the version of the last call that is finished
+	checked, clients, ending atomic.Int64  // see Rekeying
+}
+
+// Rekeying says how far the last Rekey is: of how many of the clients it has computed the keys, and how
+// many still have to end. inWork: it is not finished.
+func (s *Server) Rekeying() (checked, clients, ending int64, inWork bool) {
+	k := s.rekeyer
+	inWork = k.doneVersion.Load() != k.rulesVersion.Load()
+	return k.checked.Load(), k.clients.Load(), k.ending.Load(), inWork
 }
 
 func newRekeyer(s *Server) *rekeyer { return &rekeyer{srv: s, wake: make(chan struct{}, 1)} }
@@ -73,6 +84,7 @@ func newRekeyer(s *Server) *rekeyer { return &rekeyer{srv: s, wake: make(chan st
 func (k *rekeyer) run(ctx context.Context) {
 	var left []staleClient
 	var p drainPace
+	var rulesVersion uint64
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -80,6 +92,7 @@ func (k *rekeyer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
+			rulesVersion = k.rulesVersion.Load()
 			period := time.Duration(k.period.Load())
 			left = k.srv.stillOpen(k.find(period))
 			p = drainPace{began: time.Now(), period: period} // find may take longer than the period
@@ -90,9 +103,12 @@ func (k *rekeyer) run(ctx context.Context) {
 		for _, c := range left[:now] {
 			c.end(c.refused)
 		}
-		if left = left[now:]; len(left) > 0 {
+		left = left[now:]
+		k.ending.Store(int64(len(left)))
+		if len(left) > 0 {
 			timer.Reset(drainTick)
 		} else {
+			k.doneVersion.Store(rulesVersion)
 			timer.Reset(time.Hour)
 		}
 	}
@@ -135,16 +151,21 @@ func (k *rekeyer) find(period time.Duration) []staleClient {
 			moving = append(moving, staleClient{ended, end, r})
 		}
 	}
-	for _, st := range s.all() {
+	streams, pollers := s.all(), s.rest.Pollers()
+	k.checked.Store(0)
+	k.clients.Store(int64(len(streams) + len(pollers)))
+	for _, st := range streams {
 		if st.refusal.Load() == nil {
 			gone := func() bool { return st.refusal.Load() != nil || s.streams[st.id] != st }
 			add(st.End, gone, st.checkKeys())
 		}
+		k.checked.Add(1)
 	}
-	for _, p := range s.rest.Pollers() {
+	for _, p := range pollers {
 		if p.Refusal() == nil {
 			add(p.End, func() bool { return p.Refusal() != nil }, p.CheckKey())
 		}
+		k.checked.Add(1)
 	}
 	if len(moving)+len(refused)+excluded == 0 {
 		s.log.Info("rules, identity or secrets changed: every client keeps its keys", "clients", all)

@@ -301,11 +301,23 @@ func rekeyIsSpread(t *testing.T, perKey time.Duration) {
 			}
 			return unavailable, denied
 		}
-		time.Sleep(n * perKey)
+		progress := func(checked, ending, tolerance int64, inWork bool) {
+			t.Helper()
+			c, clients, e, is := s.Rekeying()
+			if c != checked || clients != n || e < ending-tolerance || e > ending+tolerance || is != inWork {
+				t.Errorf("%d of %d clients checked, %d to end, in work %v; want %d, %d and %v", c, clients, e, is, checked, ending, inWork)
+			}
+		}
+		if perKey > 0 {
+			time.Sleep(n/2*perKey + perKey/2)
+			progress(n/2, 0, 0, true)
+			time.Sleep(n/2*perKey - perKey/2)
+		}
 		for at := time.Second; at < over; at += time.Second {
 			time.Sleep(time.Second)
 			moved, denied := told()
 			share := n * int(at) / int(over)
+			progress(n, int64(n-share), 1, true)
 			if got := moved + denied; got < share-1 || got > share+1 {
 				t.Errorf("after %v %d are told, want about %d", at, got, share)
 			}
@@ -317,6 +329,7 @@ func rekeyIsSpread(t *testing.T, perKey time.Duration) {
 		if moved, denied := told(); moved+denied != n {
 			t.Errorf("%d and %d are told in the end", moved, denied)
 		}
+		progress(n, 0, 0, false)
 		stop()
 		<-done
 		s.forgetPollers()
