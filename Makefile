@@ -161,6 +161,11 @@ SOAK     ?= 30m
 soak: build ## run churn for SOAK=30m, and check that memory, goroutines and descriptors do not grow
 	$(GO) run ./integration/robust -relay $(BIN) -soak $(SOAK)
 
+# The members are in network namespaces, which needs root or user namespaces, and iproute2.
+.PHONY: robust-cluster
+robust-cluster: clients ## run a cluster with real Envoys under random faults of processes and links, SEED=4711 FOR=2m
+	$(GO) test -count=1 -timeout 24h -v ./integration/cluster -run TestNetwork -for $(FOR) -seed $(if $(filter command environment,$(origin SEED)),$(SEED),0)
+
 # docs/security.md states the bounds of the table.
 .PHONY: hostile
 hostile: ## run each attack against the relay and 200 honest clients; writes docs/robustness/hostile.txt

@@ -10,11 +10,13 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/protobuf/proto"
@@ -34,17 +36,20 @@ type environment struct {
 	origin    *xdstest.Origin
 	authority *tlstest.Authority
 	dir       string
-	keyFile   string
-	version   int // of what the origin has
-	members   [3]*member
+	keyFile   string // of gossip
+	tokenFile string // of admin; empty: none
+	version   int    // of what the origin has
+	members   []*member
 }
 
 // member is a place in the cluster. Its relay may be restarted.
 type member struct {
 	*xdstest.Relay
 	name    string
+	host    string // its IP address
 	address string // for other members
 	gossip  string
+	enter   []string       // runs a command where the member runs; empty: here
 	proxy   *xdstest.Proxy // between clients and the relay
 	clients []*client
 }
@@ -52,14 +57,23 @@ type member struct {
 // newEnvironment starts the members and their clients, and waits until each key has one owner.
 func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	e := &environment{t: t, origin: xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear}),
-		authority: tlstest.NewAuthority(t), dir: t.TempDir()}
+	e := &environment{t: t}
+	for _, name := range []string{"a", "b", "c"} {
+		e.members = append(e.members, &member{name: name, host: "127.0.0.1", address: xdstest.FreeAddress(t), gossip: gossipAddress(t)})
+	}
+	e.begin(xdstest.OriginOptions{})
+	return e
+}
+
+// begin starts the origin, the members and their clients, and waits until each key has one owner.
+func (e *environment) begin(o xdstest.OriginOptions) {
+	t := e.t
+	t.Helper()
+	o.Cache = xdstest.Linear
+	e.origin, e.authority, e.dir = xdstest.StartOrigin(t, o), tlstest.NewAuthority(t), t.TempDir()
 	e.keyFile = gossipKey(t, e.dir, "gossip.key")
 	tlstest.File(t, e.dir, "ca.crt", e.authority.PEM())
 	e.change()
-	for i, name := range []string{"a", "b", "c"} {
-		e.members[i] = &member{name: name, address: xdstest.FreeAddress(t), gossip: gossipAddress(t)}
-	}
 	var cmds []*exec.Cmd
 	for _, m := range e.members {
 		cmds = append(cmds, e.command(m, e.config(m)))
@@ -69,7 +83,7 @@ func newEnvironment(t testing.TB) *environment {
 	}
 	for _, m := range e.members {
 		m.proxy = xdstest.StartProxy(t, m.Address)
-		e.seesMembers(m, "alive", 3)
+		e.seesMembers(m, "alive", len(e.members))
 	}
 	for i, m := range e.members {
 		for j, key := range keys {
@@ -78,7 +92,6 @@ func newEnvironment(t testing.TB) *environment {
 	}
 	e.haveAll()
 	e.oneStreamPerKey()
-	return e
 }
 
 // gossipAddress returns a loopback address that is free for TCP and UDP.
@@ -107,20 +120,21 @@ func (e *environment) config(m *member) xdstest.Config {
 	cert, key := e.authority.Pair(e.t, tlstest.URI("spiffe://demo/relay")).Write(e.t, e.dir, m.name)
 	join := []string{m.gossip}
 	for _, other := range e.members {
-		if other != nil {
-			join = append(join, other.gossip)
-		}
+		join = append(join, other.gossip)
 	}
 	return xdstest.QuickConfig().With(xdstest.Config{
 		"name":                    m.name,
+		"downstream.address":      m.host + ":0",
 		"downstream.drain":        "1s",
+		"admin.address":           m.host + ":0",
+		"admin.token_file":        e.tokenFile,
 		"upstream.origins":        []map[string]any{{"name": "control", "address": e.origin.Address}},
 		"upstream.node":           `Node{id: "relay", cluster: node.cluster}`,
 		"aggregation.rules":       rules(1),
 		"cluster.name":            "demo",
 		"cluster.address":         m.address,
 		"cluster.gossip":          m.gossip,
-		"cluster.advertise":       "127.0.0.1",
+		"cluster.advertise":       m.host,
 		"cluster.join":            join,
 		"cluster.identity":        identity,
 		"cluster.gossip_key_file": e.keyFile,
@@ -135,7 +149,13 @@ func (e *environment) file(m *member) string { return filepath.Join(e.dir, m.nam
 func (e *environment) command(m *member, c xdstest.Config) *exec.Cmd {
 	e.t.Helper()
 	tlstest.File(e.t, e.dir, m.name+".yaml", c.Text())
-	return xdstest.Command(e.t, "serve", "--config", e.file(m))
+	cmd := xdstest.Command(e.t, "serve", "--config", e.file(m))
+	if len(m.enter) > 0 {
+		in := exec.Command(m.enter[0], append(slices.Clone(m.enter[1:]), cmd.Args...)...)
+		in.Env = cmd.Env
+		return in
+	}
+	return cmd
 }
 
 // start starts a relay at a member's place.
@@ -277,9 +297,7 @@ func (e *environment) client(target, at, key string, v fleet.Variant) *client {
 	}
 	c.Client = inner
 	e.t.Cleanup(func() { // after the client's end
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if all := append(c.faults, c.Violations()...); len(all) > 0 {
+		if all := c.wrong(); len(all) > 0 {
 			e.t.Errorf("client %s: %q", c.ID(), all)
 		}
 	})
@@ -311,14 +329,22 @@ func (c *client) onApplied(f *fleet.Client, typ xds.TypeURL, _ string, _ time.Ti
 	if typ != xds.ClusterType || !ok {
 		return
 	}
-	version := 0
-	for version < 1000 && !bytes.Equal(marshal(xdstest.Cluster("web", version)), r.Body) {
-		version++
+	var cluster clusterv3.Cluster
+	if err := proto.Unmarshal(r.Body, &cluster); err != nil {
+		c.faults = append(c.faults, err.Error())
 	}
+	version := int(cluster.ConnectTimeout.AsDuration() / time.Millisecond)
 	if version < c.newest {
 		c.faults = append(c.faults, fmt.Sprintf("got version %d after %d", version, c.newest))
 	}
 	c.newest = version
+}
+
+// wrong says what the client lost, and how the relay violated the protocol.
+func (c *client) wrong() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append(slices.Clone(c.faults), c.Violations()...)
 }
 
 // ends returns how many streams have ended, and the error of the last one.

@@ -48,7 +48,7 @@ func TestStrangers(t *testing.T) {
 	}
 	var cmds []*exec.Cmd
 	for _, c := range cases {
-		m := &member{name: c.name, address: xdstest.FreeAddress(t), gossip: gossipAddress(t)}
+		m := &member{name: c.name, host: "127.0.0.1", address: xdstest.FreeAddress(t), gossip: gossipAddress(t)}
 		config := e.config(m).With(c.config)
 		if c.name == "only-itself" {
 			config["cluster.join"] = []string{m.gossip}

@@ -97,7 +97,7 @@ func startEnvoy(t testing.TB, node, cluster string, b bootstrap) *envoy {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(envoyBinary(t), "-c", config, "--admin-address-path", adminFile,
+	cmd := exec.Command(xdstest.Envoy(t), "-c", config, "--admin-address-path", adminFile,
 		"--concurrency", "1", "--disable-hot-restart", "--log-level", logLevel(), "--drain-time-s", "2",
 		"--file-flush-interval-msec", "1000")
 	e := &envoy{t: t, node: node, Process: xdstest.StartProcess(t, "envoy "+node, cmd, nil)}
@@ -124,16 +124,6 @@ func logLevel() string {
 		return level
 	}
 	return "warning"
-}
-
-// envoyBinary is the binary of the pinned wheel.
-func envoyBinary(t testing.TB) string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(xdstest.PythonEnv(t), "lib", "python3*", "site-packages", "envoy", "_bin", "envoy"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("Envoy's binary in the virtual environment: found %q, error %v", found, err)
-	}
-	return found[0]
 }
 
 // getJSON reads a path of Envoy's admin API into a value.

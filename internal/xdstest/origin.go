@@ -45,6 +45,7 @@ var Caches = []string{Linear, Snapshot}
 // without heartbeats, TLS or REST.
 type OriginOptions struct {
 	Cache     string
+	Address   string        // to listen at; empty: a free one of the loopback
 	Heartbeat time.Duration // of resources with a TTL; snapshot caches only
 	Server    []grpc.ServerOption
 	REST      bool
@@ -118,15 +119,16 @@ func StartOrigin(t testing.TB, opts OriginOptions) *Origin {
 	}
 	o := &Origin{t: t, opts: opts, contents: make(map[string]contents),
 		linear: make(map[string]*cache.LinearCache), streams: make(map[int64]*originStream)}
-	l := Listen(t)
-	o.Address = l.Addr().String()
+	if o.Address = opts.Address; o.Address == "" {
+		o.Address = FreeAddress(t)
+	}
 	if opts.REST {
 		o.RESTAddress = FreeAddress(t)
 	}
 	if opts.Services != nil {
 		o.Services = opts.Services()
 	}
-	o.serve(l)
+	o.Start()
 	t.Cleanup(o.Stop)
 	return o
 }

@@ -34,6 +34,17 @@ func PythonEnv(t testing.TB) string {
 	return ""
 }
 
+// Envoy returns the path of Envoy's binary in the pinned wheel. Without it the test is skipped, as PythonEnv
+// says.
+func Envoy(t testing.TB) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(PythonEnv(t), "lib", "python3*", "site-packages", "envoy", "_bin", "envoy"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("Envoy's binary in the virtual environment: found %q, error %v", found, err)
+	}
+	return found[0]
+}
+
 var requirements = filepath.Join("tools", "python", "requirements.txt")
 
 // repositoryRoot is the directory above the test's own that has the requirements. The nearest go.mod

@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -244,9 +245,19 @@ func (r *Relay) Run(args ...string) (stdout string, code int) {
 
 var httpClient = &http.Client{Timeout: Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
+// Token is the bearer token that HTTPGet sends; empty: none. A process sets it once, at its start.
+var Token string
+
 // HTTPGet returns the body of a URL. Any status but 200 is an error.
 func HTTPGet(url string) ([]byte, error) {
-	resp, err := httpClient.Get(url)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if Token != "" {
+		req.Header.Set("Authorization", "Bearer "+Token)
+	}
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		return nil, err
 	}
