@@ -350,6 +350,8 @@ func (w *waiter) obstacle() string {
 	switch {
 	case !w.unauthorizedSince.IsZero():
 		return "the relay rejects the token; trying again: " + firstLine(w.away)
+	case w.away != nil && w.all:
+		return "not all members answer; trying again: " + firstLine(w.away)
 	case w.away != nil:
 		return "the relay does not answer; trying again: " + firstLine(w.away)
 	case w.stopping:

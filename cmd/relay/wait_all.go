@@ -6,7 +6,7 @@ import (
 	"xdsrelay/internal/admin/keystatus"
 )
 
-// askMembers asks all members of the cluster, and returns their sum. It is an error if one does not
+// askAllMembers asks all members of the cluster, and returns their sum. It is an error if one does not
 // answer.
 func (w *waiter) askAllMembers(ctx context.Context) (progress, error) {
 	answers, err := askAllMembers(ctx, w.relay, func(member *adminClient, name string) (progress, error) {

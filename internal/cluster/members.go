@@ -127,8 +127,11 @@ func logChanges(log *slog.Logger, before, now []Member) {
 		if m.State == telemetry.MemberDead || m.Self && m.Problem != "" {
 			level = slog.LevelWarn
 		}
-		log.Log(context.Background(), level, "cluster member is "+m.State.String(),
-			"member", m.Name, "self", m.Self, "address", m.Address, "version", m.Version, "reason", m.Problem)
+		args := []any{"member", m.Name, "self", m.Self, "address", m.Address, "version", m.Version}
+		if m.Problem != "" {
+			args = append(args, "reason", m.Problem)
+		}
+		log.Log(context.Background(), level, "cluster member is "+m.State.String(), args...)
 	}
 }
 

@@ -297,7 +297,11 @@ func (r *Registry) drop(g *Group) bool {
 	}
 	r.mu.Unlock()
 	if !evicted {
-		r.dropped(g, "no clients for upstream.idle_ttl", "idle_ttl", r.settings().IdleTTL)
+		why, setting := "no clients for upstream.idle_ttl", "idle_ttl"
+		if !g.owns() {
+			why, setting = "no clients for upstream.linger, and another member owns it", "linger"
+		}
+		r.dropped(g, why, setting, g.idleTTL())
 	}
 	return true
 }

@@ -104,10 +104,22 @@ func (r *Reader) read(ctx context.Context, name, uri string) (*reply, error) {
 	default:
 		out, err := r.remote(ctx, m.Address, uri)
 		if err != nil {
-			return nil, fmt.Errorf("member %s does not answer: %w", name, err)
+			return nil, fmt.Errorf("member %s does not answer: %s", name, plain(err))
 		}
 		return out, nil
 	}
+}
+
+// plain is the text of an error of grpc without the parts that say nothing to an operator.
+func plain(err error) string {
+	if status.Code(err) == codes.DeadlineExceeded {
+		return "nothing within " + Timeout.String()
+	}
+	text := status.Convert(err).Message()
+	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
+		text = strings.TrimSuffix(cause, `"`)
+	}
+	return text
 }
 
 func (r *Reader) remote(ctx context.Context, address, uri string) (*reply, error) {
