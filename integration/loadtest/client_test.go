@@ -135,7 +135,7 @@ func TestClientRefuses(t *testing.T) {
 	var trailers bytes.Buffer
 	fr := http2.NewFramer(&trailers, nil)
 	var c h2
-	hello := c.hello("a", load{}.path(), load{}.fields().first("n", nodeCluster, nil))
+	hello := c.hello("a", load{}.path(), nil, load{}.fields().first("n", nodeCluster, nil))
 	// A server's trailers. The client's own headers serve as the block.
 	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
 	for block := []byte(nil); block == nil; {

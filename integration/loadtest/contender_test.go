@@ -35,6 +35,7 @@ const (
 	nameRelay    = "relay"    // one delta stream for each key to a go-control-plane origin
 	nameSnapshot = "snapshot" // go-control-plane's server and snapshot cache
 	nameLinear   = "linear"   // go-control-plane's server and linear cache, with the relay's transport options
+	nameOrigin   = "origin"   // nameSnapshot as the origin of replicas, with its versions computed ahead
 )
 
 const (
@@ -96,10 +97,21 @@ func (b *bench) start(name string, config xdstest.Config) *contender {
 			return func() { c.get("/push") }
 		}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	c.Process = xdstest.StartProcess(b, name, cmd, nil)
-	xdstest.Eventually(b, name+" is ready", func() error { _, err := xdstest.HTTPGet("http://" + c.admin + "/ready"); return err })
+	c.run(cmd)
+	c.awaitReady()
 	return c
+}
+
+// run starts the process.
+func (c *contender) run(cmd *exec.Cmd) {
+	c.t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.Process = xdstest.StartProcess(c.t, c.name, cmd, nil)
+}
+
+func (c *contender) awaitReady() {
+	c.t.Helper()
+	xdstest.Eventually(c.t, c.name+" is ready", func() error { _, err := xdstest.HTTPGet("http://" + c.admin + "/ready"); return err })
 }
 
 // certificate makes a certificate, and returns its files.

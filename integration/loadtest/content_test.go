@@ -35,9 +35,13 @@ type load struct {
 	// that changes.
 	Names int
 	Apart bool
-	// Asks replaces the names that clients subscribe to. They take blocks of Names, and the first
-	// client takes this block.
+	// Asks replaces the names that clients subscribe to. The clients of a key take blocks of Names, and
+	// the first client takes this block.
 	Asks *int
+	// Stamped load assignments change one after the other (see feed).
+	Stamped bool
+	// From is the number of the first client.
+	From int
 	// Keys that the clients are spread over, by node.cluster; 0: one. All change at once. Own: each
 	// key has resources of its own, different from the others'.
 	Keys int
@@ -87,7 +91,7 @@ func (l load) names(i int) []string {
 	out := make([]string, 0, l.Names)
 	if l.Asks != nil {
 		for n := range l.Names {
-			out = append(out, clusterName(*l.Asks+(i*l.Names+n)%(l.Clusters-*l.Asks)))
+			out = append(out, clusterName(*l.Asks+(i/max(l.Keys, 1)*l.Names+n)%(l.Clusters-*l.Asks)))
 		}
 		return out
 	}

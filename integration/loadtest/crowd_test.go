@@ -27,6 +27,8 @@ type crowdSettings struct {
 	// receive is the size of a client's socket buffer in bytes, which fills up while it does not
 	// read. It has no effect with TLS. 0: as large as the kernel allows.
 	receive int
+	headers [][2]string // of each stream
+	lags    *lags       // of stamped load assignments; nil: they are not measured
 }
 
 // round is a generation as the crowd received it. Times are nanoseconds of the machine's clock.
@@ -73,6 +75,7 @@ type stream struct {
 	messages int // begun responses; the generation of the newest is one less
 	size     int // of the newest response so far; a large first one in delta comes in parts
 	taken    int // bytes of DATA since its window was opened
+	stamps   []atomic.Int64
 }
 
 // newCrowd connects the clients. They leave at the end of the test.
@@ -327,14 +330,17 @@ func (c *crowd) begin(one *client, i int) error {
 	var firsts [][]byte
 	each := max(c.Streams, 1)
 	for n := i * each; n < min((i+1)*each, c.Clients); n++ {
-		names := c.fields.list(c.names(n))
-		one.streams = append(one.streams, stream{id: uint32(streamID + 2*len(firsts)), names: names, msg: message{opaque: c.raw}})
-		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), c.nodeCluster(n), names))
+		i := c.From + n
+		names := c.fields.list(c.names(i))
+		one.streams = append(one.streams, stream{
+			id: uint32(streamID + 2*len(firsts)), names: names, msg: message{opaque: c.raw, whole: c.lags != nil}, stamps: c.lags.of(n),
+		})
+		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", i), c.nodeCluster(i), names))
 	}
 	if c.raw {
 		return nil
 	}
-	return one.write(one.h2.hello(c.addr, c.path(), firsts...))
+	return one.write(one.h2.hello(c.addr, c.path(), c.headers, firsts...))
 }
 
 // stream returns the stream with an identifier.
@@ -423,7 +429,9 @@ func (r *reader) take(c *client, b []byte) (err error) {
 			opened(&st.taken, len(b), id, &r.out)
 		}
 		return st.msg.feed(b, func() error {
-			r.begun(st.messages)
+			if r.lags == nil || st.messages == 0 {
+				r.begun(st.messages)
+			}
 			st.messages++
 			return nil
 		}, func() error { r.done(st); return nil })
@@ -449,6 +457,12 @@ func (r *reader) done(st *stream) {
 	if st.size += st.msg.size; r.Delta && st.messages == 1 && st.size < r.load.size(0)*8/10 {
 		st.messages = 0
 		return
+	}
+	if r.lags != nil {
+		r.lags.record(st.msg.body, st.stamps)
+		if st.messages > 1 {
+			return
+		}
 	}
 	before := st.version
 	st.version = string(st.msg.version)

@@ -3,6 +3,7 @@
 package loadtest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -15,16 +16,31 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xdstest"
 )
 
+// Delta streams of go-control-plane's servers in this process.
+var (
+	openedStreams = promauto.NewCounter(prometheus.CounterOpts{Name: "loadtest_opened_streams_total", Help: "Delta streams that were opened."})
+	openStreams   = promauto.NewGauge(prometheus.GaugeOpts{Name: "loadtest_open_streams", Help: "Open delta streams."})
+)
+
 // newGCP returns go-control-plane's server for a cache.
 func newGCP(t testing.TB, c cache.Cache, opts ...grpc.ServerOption) *grpc.Server {
 	g := grpc.NewServer(opts...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(t.Context(), c, nil))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(t.Context(), c, server.CallbackFuncs{
+		DeltaStreamOpenFunc: func(context.Context, int64, string) error {
+			openedStreams.Inc()
+			openStreams.Inc()
+			return nil
+		},
+		DeltaStreamClosedFunc: func(int64, *corev3.Node) { openStreams.Dec() },
+	}))
 	return g
 }
 

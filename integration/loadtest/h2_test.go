@@ -44,8 +44,8 @@ func (l load) path() string {
 }
 
 // hello returns everything that a client sends until the first response: preface, settings, and the
-// streams with the first request of each.
-func (c *h2) hello(authority, path string, firsts ...[]byte) []byte {
+// streams with more headers and the first request of each.
+func (c *h2) hello(authority, path string, headers [][2]string, firsts ...[]byte) []byte {
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
@@ -59,10 +59,10 @@ func (c *h2) hello(authority, path string, firsts ...[]byte) []byte {
 	for i, first := range firsts {
 		id := uint32(streamID + 2*i)
 		block.Reset()
-		for _, f := range [][2]string{
+		for _, f := range append([][2]string{
 			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", authority},
 			{"content-type", "application/grpc"}, {"te", "trailers"},
-		} {
+		}, headers...) {
 			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})

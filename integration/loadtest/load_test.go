@@ -72,6 +72,18 @@ var loadCases = []loadCase{
 	{"idle-tls-10k", idle(10_000).secured(), 1, measureIdle},
 }
 
+// clusterCases are the cases of replicas.
+var clusterCases = []loadCase{
+	{"replicas", load{Clients: 5000, Keys: 1000, Delta: true, Clusters: 10, Bytes: 1000, Streams: 10}, 1, measureReplicas},
+	{"hop-1", load{Clients: 1, Bytes: 10_000}, 1, measureHop},
+	{"hop-100", load{Clients: 100, Bytes: 10_000}, 1, measureHop},
+	{"hop-1000", load{Clients: 1000, Bytes: 10_000}, 1, measureHop},
+	{"follower", load{Clients: 2000, Delta: true, Clusters: 1, Bytes: 10_000, Streams: 100}, 1, measureFollower},
+	{"move", load{Clients: 3000, Keys: 3000, Delta: true, Clusters: 10, Bytes: 1000, Streams: 100}, 1, measureMove},
+	{"wide", load{Clients: 16_000, Bytes: 10_000, Streams: 4}, 1, measureWide},
+	{"busy", load{Clients: 40_000, Keys: 1000, Delta: true, Clusters: 10, Names: 2, Asks: new(int), Bytes: 1000, Stamped: true, Streams: 10}, 1, measureBusy},
+}
+
 // eds is the load of clients that subscribe to 100 of 10,000 load assignments.
 func eds(clients int) load {
 	return load{Clients: clients, Bytes: 1000, Clusters: 10_000, Names: 100}
@@ -95,8 +107,9 @@ func (l load) small() load {
 	return l
 }
 
-// TestLoad measures. BENCH has the names of the cases to measure, with commas between, or "all". ROUNDS is the number of
-// rounds. Without BENCH each case is run once, with few clients.
+// TestLoad measures. BENCH has the names of the cases to measure, with commas between, or "all" for
+// loadCases, or "cluster" for clusterCases. ROUNDS is the number of rounds. Without BENCH each case is
+// run once, with few clients.
 func TestLoad(t *testing.T) {
 	chosen, rounds := os.Getenv("BENCH"), 5
 	if text := os.Getenv("ROUNDS"); text != "" {
@@ -105,18 +118,25 @@ func TestLoad(t *testing.T) {
 			t.Fatalf("ROUNDS: %v", err)
 		}
 	}
-	names := strings.Split(chosen, ",")
-	for _, name := range names {
-		if chosen != "" && chosen != "all" && !slices.ContainsFunc(loadCases, func(c loadCase) bool { return c.name == name }) {
-			t.Errorf("BENCH: there is no case %q", name)
+	cases, names := slices.Concat(loadCases, clusterCases), strings.Split(chosen, ",")
+	switch chosen {
+	case "":
+	case "all":
+		cases = loadCases
+	case "cluster":
+		cases = clusterCases
+	default:
+		for _, name := range names {
+			if !slices.ContainsFunc(cases, func(c loadCase) bool { return c.name == name }) {
+				t.Errorf("BENCH: there is no case %q", name)
+			}
 		}
+		cases = slices.DeleteFunc(cases, func(c loadCase) bool { return !slices.Contains(names, c.name) })
 	}
-	for _, c := range loadCases {
+	for _, c := range cases {
 		b := &bench{name: c.name, load: c.load, rounds: c.times * rounds}
 		if chosen == "" {
 			b.load, b.rounds, b.small = c.load.small(), 1, true
-		} else if chosen != "all" && !slices.Contains(names, c.name) {
-			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if b.small {

@@ -15,6 +15,7 @@ const prefixBytes = 5
 // ACK repeats. It buffers nothing, so a client costs little more than the kernel's copy.
 type message struct {
 	opaque bool // the messages are not parsed
+	whole  bool // the resources are kept
 
 	left int // of the message; 0 between messages
 	skip int // of the field's value
@@ -24,12 +25,14 @@ type message struct {
 	keep  *[]byte // destination of the current value, if it is kept
 	// These are from the newest message.
 	version, nonce []byte
+	body           []byte // the resources
 	size           int
 }
 
 const (
-	responseVersion = 1
-	responseNonce   = 5
+	responseVersion   = 1
+	responseResources = 2
+	responseNonce     = 5
 )
 
 // feed reads a piece. It calls begun at the first byte of a message and done at its last one.
@@ -53,7 +56,7 @@ func (m *message) feed(b []byte, begun, done func() error) error {
 				return fmt.Errorf("message: compressed (%d) or empty (%d)", m.head[0], m.size)
 			}
 			m.left = m.size
-			m.version, m.nonce = m.version[:0], m.nonce[:0]
+			m.version, m.nonce, m.body = m.version[:0], m.nonce[:0], m.body[:0]
 			if m.opaque {
 				m.skip = m.left
 			}
@@ -110,6 +113,10 @@ func (m *message) field() error {
 		m.version, m.keep = m.version[:0], &m.version
 	case responseNonce:
 		m.nonce, m.keep = m.nonce[:0], &m.nonce
+	case responseResources:
+		if m.whole {
+			m.keep = &m.body
+		}
 	}
 	return nil
 }

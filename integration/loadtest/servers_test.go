@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -58,7 +59,7 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := map[string][]grpc.ServerOption{nameSnapshot: exampleOptions}[s.Name]
+	opts := map[string][]grpc.ServerOption{nameSnapshot: exampleOptions, nameOrigin: exampleOptions}[s.Name]
 	if opts == nil {
 		opts = transportOptions
 	}
@@ -95,8 +96,10 @@ func TestServer(t *testing.T) {
 		go func() { _ = g.Serve(unsentLimiter{lis}) }() // until the process ends
 	default:
 		with, p := newLinear(t, l)
-		if s.Name == nameSnapshot {
-			with, p = newSnapshots(t, l, false)
+		if s.Name != nameLinear {
+			with, p = newSnapshots(t, l, s.Name == nameOrigin)
+		} else if l.Stamped {
+			http.HandleFunc("/feed", feed(t, with.(*cache.MuxCache), l))
 		}
 		next = p
 		g := newGCP(t, with, opts...)
