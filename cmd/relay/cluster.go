@@ -56,7 +56,7 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 	var creds credentials.TransportCredentials = insecure.NewCredentials()
 	if conf.TLS.CertFile != "" {
 		var err error
-		if m.certs, err = tlsfiles.Open(memberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", Metrics: r.metrics, Log: r.log}); err != nil {
+		if m.certs, err = tlsfiles.Open(memberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", CAsChanged: m.casChanged, Metrics: r.metrics, Log: r.log}); err != nil {
 			return nil, fmt.Errorf("cluster.tls: %w", err)
 		}
 		creds = memberCredentials{credentials.NewTLS(m.certs.Client("")), m.certs, c.memberIdentity}
@@ -76,6 +76,10 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 	})
 	return m, nil
 }
+
+// casChanged checks all members again, after other authorities verify their certificates. It is called
+// while the relay runs.
+func (m *member) casChanged() { m.server.Rekey(0) }
 
 // memberProtocol is the version of what members say to each other, which is part of compat.
 const memberProtocol = 1

@@ -2,7 +2,10 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -149,5 +152,57 @@ func TestRollingChangeOfRules(t *testing.T) {
 	e.reachesAll()
 	for _, m := range e.members {
 		e.ended(m, 0)
+	}
+}
+
+// The gossip key, the CA and the members' certificates are replaced as docs/cluster.md says, member by
+// member. No client notices, and a member that starts afterwards has only the new ones.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	e := newEnvironment(t)
+	oldKey, newKey := e.keys, gossipKey()
+	oldCA, next := e.ca, tlstest.NewAuthority(t)
+	reloaded := func(m *member, line string, times int) {
+		xdstest.Eventually(t, m.name+" reads its files", func() error {
+			if n := strings.Count(m.Log(), line); n < times {
+				return fmt.Errorf("%d lines have %q, want %d", n, line, times)
+			}
+			return nil
+		})
+		e.reachesAll()
+	}
+	for i, keys := range [][]byte{slices.Concat(oldKey, newKey), slices.Concat(newKey, oldKey), newKey} {
+		for _, m := range e.members {
+			e.writeKeys(m.name, keys)
+			reloaded(m, "gossip keys reloaded", i+1)
+		}
+	}
+	for i, change := range []func(*member){
+		func(m *member) { e.writeCA(m.name, slices.Concat(oldCA, next.PEM())) },
+		func(m *member) { next.Pair(t, tlstest.URI("spiffe://demo/relay")).Write(t, e.dir, m.name) },
+		func(m *member) { e.writeCA(m.name, next.PEM()) },
+	} {
+		for _, m := range e.members {
+			change(m)
+			reloaded(m, "certificates reloaded", i+1)
+		}
+	}
+	e.oneStreamPerKey()
+	e.keys, e.ca, e.authority = newKey, next.PEM(), next
+	back := e.members[0]
+	e.moveClients(back, e.members[1])
+	back.Stop()
+	e.oneStreamPerKey() // the others' new streams are on connections with new certificates
+	e.start(back, nil)
+	e.seesMembers(back, "alive", 3)
+	e.oneStreamPerKey()
+	e.reachesAll()
+	for i, m := range e.members {
+		e.ended(m, map[int]int{0: 1}[i]) // of the clients of the one that was restarted
+		for _, text := range []string{"cannot gossip", "member is unusable", "TLS handshake failed"} {
+			if strings.Contains(m.Log(), text) {
+				t.Errorf("%s logs %q:\n%s", m.name, text, m.Tail(60))
+			}
+		}
 	}
 }

@@ -36,7 +36,7 @@ type environment struct {
 	origin    *xdstest.Origin
 	authority *tlstest.Authority
 	dir       string
-	keyFile   string // of gossip
+	ca, keys  []byte // content of the files of members that are started
 	tokenFile string // of admin; empty: none
 	version   int    // of what the origin has
 	members   []*member
@@ -71,8 +71,7 @@ func (e *environment) begin(o xdstest.OriginOptions) {
 	t.Helper()
 	o.Cache = xdstest.Linear
 	e.origin, e.authority, e.dir = xdstest.StartOrigin(t, o), tlstest.NewAuthority(t), t.TempDir()
-	e.keyFile = gossipKey(t, e.dir, "gossip.key")
-	tlstest.File(t, e.dir, "ca.crt", e.authority.PEM())
+	e.ca, e.keys = e.authority.PEM(), gossipKey()
 	e.change()
 	var cmds []*exec.Cmd
 	for _, m := range e.members {
@@ -106,11 +105,20 @@ func gossipAddress(t testing.TB) string {
 	}
 }
 
-// gossipKey writes a file with a new gossip key.
-func gossipKey(t testing.TB, dir, name string) string {
+// gossipKey returns a line of a file of gossip keys.
+func gossipKey() []byte {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // it never fails
-	return tlstest.File(t, dir, name, []byte(base64.StdEncoding.EncodeToString(key)+"\n"))
+	return []byte(base64.StdEncoding.EncodeToString(key) + "\n")
+}
+
+// writeKeys and writeCA write files of a member, and return their paths.
+func (e *environment) writeKeys(name string, keys []byte) string {
+	return tlstest.File(e.t, e.dir, name+".gossip", keys)
+}
+
+func (e *environment) writeCA(name string, ca []byte) string {
+	return tlstest.File(e.t, e.dir, name+".ca", ca)
 }
 
 const identity = `"spiffe://demo/relay" in peer.uri_sans`
@@ -137,8 +145,8 @@ func (e *environment) config(m *member) xdstest.Config {
 		"cluster.advertise":       m.host,
 		"cluster.join":            join,
 		"cluster.identity":        identity,
-		"cluster.gossip_key_file": e.keyFile,
-		"cluster.tls":             map[string]any{"cert_file": cert, "key_file": key, "ca_file": filepath.Join(e.dir, "ca.crt")},
+		"cluster.gossip_key_file": e.writeKeys(m.name, e.keys),
+		"cluster.tls":             map[string]any{"cert_file": cert, "key_file": key, "ca_file": e.writeCA(m.name, e.ca)},
 	})
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,11 +16,11 @@ import (
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	e := newEnvironment(t)
-	key := gossipKey(t, e.dir, "another.key")
+	key := e.writeKeys("another", gossipKey())
 	other := tlstest.NewAuthority(t)
 	pair := func(a *tlstest.Authority, name, uri string) map[string]any {
 		cert, key := a.Pair(t, tlstest.URI(uri)).Write(t, e.dir, name)
-		return map[string]any{"cert_file": cert, "key_file": key, "ca_file": filepath.Join(e.dir, "ca.crt")}
+		return map[string]any{"cert_file": cert, "key_file": key, "ca_file": e.writeCA(name, e.ca)}
 	}
 	nobody := xdstest.FreeAddress(t)
 	cases := []struct {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,7 +194,11 @@ func (c *Cluster) leave(list *memberlist.Memberlist) {
 func (c *Cluster) watchKeys(ctx context.Context) {
 	failed := ""
 	_ = c.watch(ctx, c.options.Log, func() []string { return []string{c.options.KeyFile} }, func() bool {
+		before := c.keyring.GetKeys()
 		err := c.readKeys()
+		if now := c.keyring.GetKeys(); !slices.EqualFunc(now, before, bytes.Equal) {
+			c.options.Log.Info("gossip keys reloaded", "keys", len(now))
+		}
 		if err != nil && err.Error() != failed {
 			c.options.Log.Warn("the gossip keys cannot be used; the previous keys stay in force", "error", err)
 		}

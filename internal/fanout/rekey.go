@@ -244,7 +244,7 @@ func (st *stream) stillAdmitted() bool {
 
 // checkKeys returns why the stream has to end by the rules as they are now; nil: it stays.
 func (st *stream) checkKeys() *refusal.Refusal {
-	if refused := st.excluded(); refused != nil {
+	if refused := st.excluded(); refused != nil || st.srv.opts.RelayKey != nil { // a relay says which key it wants
 		return refused
 	}
 	changes, refused := st.changes(st.srv.joiner.KeyOf)

@@ -219,9 +219,12 @@ const statusTime = 200 * time.Millisecond
 // hangUpLater closes the connection of a stream that ended with err, if another replica may serve
 // the client. Otherwise gRPC's channel would open the next stream on the same connection. A
 // connection with other streams stays open. So does one whose client has not read all responses:
-// hangUp decides about it.
+// hangUp decides about it. A connection whose certificate is not valid any more is closed in any case,
+// because it can have no streams. The client may have a new certificate by now.
 func (s *Server) hangUpLater(st *stream, err error) {
-	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted {
+	code := status.Code(err)
+	invalid := code == codes.PermissionDenied && st.caller.Verify() != nil
+	if code != codes.Unavailable && code != codes.ResourceExhausted && !invalid {
 		return
 	}
 	var r *refusal.Refusal
@@ -232,7 +235,7 @@ func (s *Server) hangUpLater(st *stream, err error) {
 		s.refusedAt.Store(time.Now().UnixNano())
 	}
 	time.AfterFunc(statusTime, func() {
-		if !st.run.sending() && s.admission.Streams(st.conn) == 0 {
+		if invalid || !st.run.sending() && s.admission.Streams(st.conn) == 0 {
 			_ = st.conn.Close() // its client sees it
 		}
 	})

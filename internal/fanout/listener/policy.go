@@ -75,14 +75,21 @@ func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
 	return c.MayHave(xds.TypeOf(url))
 }
 
+// Verify returns why the authorities do not verify the caller's certificate any more; nil: they do, or
+// it needs none.
+func (c *Caller) Verify() error {
+	if c.policy.Verify == nil {
+		return nil
+	}
+	return c.policy.Verify(c.certs)
+}
+
 // Admit applies the policy's identity rule to the caller; nil: it is admitted. A rule that fails
 // refuses like one that is false. A certificate that the authorities do not verify any more is
 // refused too.
 func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
-	if c.policy.Verify != nil {
-		if err := c.policy.Verify(c.certs); err != nil {
-			return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.tls: the certificate of %s is not valid any more: %w", c.policy.Key, c.PeerID, err)
-		}
+	if err := c.Verify(); err != nil {
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.tls: the certificate of %s is not valid any more: %w", c.policy.Key, c.PeerID, err)
 	}
 	r := c.policy.rules()
 	if refused := c.checkIdentity(r.identity, node); refused != nil || r.restriction == nil {
