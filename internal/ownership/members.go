@@ -49,8 +49,11 @@ func (t *Table) Run(ctx context.Context, client *upstream.Client, log *slog.Logg
 		})
 		return &member{o, end}
 	}
+	var next <-chan struct{}
 	for changed := true; ; {
-		next := t.opts.Cluster.Changed()
+		if changed { // otherwise it may be closed already, at the same time as the tick
+			next = t.opts.Cluster.Changed()
+		}
 		if err := t.update(client, start, changed); err != nil {
 			log.Error("member is not used", "error", err)
 		}

@@ -1,10 +1,15 @@
 package ownership
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -22,11 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeCluster has the members of a list as candidates, in its order.
 type fakeCluster struct {
+	mu      sync.Mutex
 	members []cluster.Member
 	changed chan struct{}
 }
 
 func (c *fakeCluster) Candidates(xds.Key) (out []*cluster.Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i := range c.members {
 		if m := &c.members[i]; m.State == telemetry.MemberAlive {
 			out = append(out, m)
@@ -34,11 +42,24 @@ func (c *fakeCluster) Candidates(xds.Key) (out []*cluster.Member) {
 	}
 	return out
 }
-func (c *fakeCluster) Changed() <-chan struct{}  { return c.changed }
-func (c *fakeCluster) Members() []cluster.Member { return c.members }
+func (c *fakeCluster) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+func (c *fakeCluster) Members() []cluster.Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.members
+}
 
 // set makes these the members, the best first. "me" is this relay, and "-x" a member that is dead.
 func (c *fakeCluster) set(names string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
 	c.members = nil
 	for _, name := range strings.Fields(names) {
 		m := cluster.Member{Name: name, Address: name + ":1", Self: name == "me", State: telemetry.MemberAlive}
@@ -182,6 +203,33 @@ func TestChangesAreAnnounced(t *testing.T) {
 		t.Error("not announced")
 	}
 	f.want(t, "c o1 o2")
+}
+
+// A change is announced also if it comes at the same time as the tick.
+func TestChangesAtTheTick(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			ctx, end := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer end()
+			var changed <-chan struct{}
+			for range 10 { // one of them may come between the tick and what Run does then
+				running.Go(func() {
+					time.Sleep(removeEvery)
+					f.cluster.set("-b me")
+				})
+			}
+			running.Go(func() { _ = f.Run(ctx, f.client, slog.Default()) }) // it returns nil
+			time.Sleep(removeEvery - 1)
+			_, changed = f.Origins(key)
+			time.Sleep(time.Second)
+			if !closed(changed) {
+				t.Fatal("a change of the members was not announced")
+			}
+		})
+	}
 }
 
 // A member that returns with another address is another origin, and the old one is removed.
