@@ -95,8 +95,8 @@ func (r *relays) next() time.Time {
 
 // updateRelays refuses other relays once no origin has served the key for originsLostFor, until an
 // origin answers again. They use the second member then, and so does this relay. A relay that does not
-// own the key does not try origins while it uses another relay. So it does not refuse for ever then:
-// once a relay asks for the key, it tries origins.
+// own the key does not try origins while it uses another relay, and no relay does while nobody asks for
+// the key. So it does not refuse for ever then: once a relay asks for the key, it tries origins.
 func (g *Group) updateRelays(now time.Time) {
 	r, s := &g.relays, g.reachStatus()
 	if !now.Before(r.retryAt) {
@@ -108,7 +108,7 @@ func (g *Group) updateRelays(now time.Time) {
 		r.refusal.Store(nil)
 		g.setOpened(s.OpenedAt, now)
 		return
-	case s.Connected && s.Relayed && r.refusal.Load() != nil && r.retryAt.IsZero() && !g.owns():
+	case r.refusal.Load() != nil && r.retryAt.IsZero() && (s.Connected && s.Relayed && !g.owns() || !s.Connected && !s.Failed):
 		r.endAt = time.Time{}
 		r.refusal.Store(nil)
 	case !s.Failed:

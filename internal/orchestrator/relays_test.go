@@ -190,6 +190,29 @@ func TestRelays_EndWhenOriginsAreLost(t *testing.T) {
 	}
 }
 
+// A relay that nobody asks for a key does not try origins. So it does not refuse other relays for ever:
+// once one asks, it tries origins.
+func TestRelays_AreNotRefusedForEver(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		r := w.mustRelay("web", cds).want("*")
+		f := w.feed("web")
+		f.failed()
+		if r.refusal() == nil {
+			t.Fatal("the relay is not refused")
+		}
+		r.leave()
+		f.sink.Status(upstream.Status{Origin: "origin"}) // it waits for an interest
+		time.Sleep(retryOriginsAfter - time.Second)
+		synctest.Wait()
+		if _, err := w.relay("web", cds); err == nil {
+			t.Error("a relay is served at once")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.mustRelay("web", cds)
+	})
+}
+
 // Names that the origin does not answer count as answered after a while, so that another relay gets a
 // response.
 func TestRelays_NamesWithoutAnAnswer(t *testing.T) {

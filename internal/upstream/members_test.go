@@ -123,6 +123,9 @@ func TestMembers_Fail(t *testing.T) {
 		withMembers(t, 2, func(t *testing.T, c *cluster) {
 			c.order.set(testKey, c.at[0], c.at[1], c.client.origins[0])
 			_, sink := c.stream(upstreamtest.All(cds))
+			c.at[0].mu.Lock()
+			c.at[0].responding++ // to other keys: unlike an origin, a member without anything to send would not end a stream
+			c.at[0].mu.Unlock()
 			a := c.members[0].opens()
 			if holds {
 				a.send(resp{Type: cds, Version: "1", Resources: clusters("x")})

@@ -118,6 +118,7 @@ func (s *stream) attempt(ctx context.Context, wait time.Duration) error {
 		s.at.transport.WaitBeforeRetry(ctx, wait)
 	}
 	for s.trial == nil && s.carriedNow().Empty() {
+		s.report() // the failure before is over
 		select {
 		case <-s.interest.changed:
 		case <-ctx.Done():
@@ -165,7 +166,8 @@ func holds(p snapshot.Part) bool {
 // ended counts the end of an attempt, for the origin and for all keys that wait for it. The end of
 // an attempt that did not reach the origin is counted already: see Origin.unreachable.
 func (s *stream) ended(err error, suspected bool) attemptEnd {
-	e := attemptEnd{opened: s.status.Connected, responded: s.status.Responded, suspected: suspected, held: s.holdsAny(), others: s.at.responds()}
+	e := attemptEnd{opened: s.status.Connected, responded: s.status.Responded, suspected: suspected, held: s.holdsAny()}
+	e.others = !s.at.Member && s.at.responds() // a member always says why it ends a stream
 	if e.opened {
 		if failures := s.at.ended(e, err, s.status.OpenedAt); e.failed() {
 			s.seen = failures
