@@ -139,16 +139,16 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				a.stream.checkSilence(a.arriving(&looked))
 			}
 		case <-tick:
-			was := answers
-			answers = len(a.stream.probing.Load().covered)
-			if a.arriving(&probed) == 0 && answers == was {
+			p, was := a.stream.probing.Load(), answers
+			answers = len(p.covered)
+			if a.arriving(&probed) == 0 && answers == was && !p.lacksOnlyNames(a.stream) {
 				return errIncomplete
 			}
 		case <-promoted:
 			promoted, tick = nil, nil
 			kept, unlisted := a.stream.promote()
 			for _, r := range kept {
-				if done := a.apply(ctx, r.response, r.decision, r.received, nil); done.err != nil {
+				if done := a.apply(ctx, r.Response, r.Decision, r.Received, nil); done.err != nil {
 					return done.err
 				}
 			}
@@ -168,7 +168,7 @@ func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) er
 				}
 				if p := a.stream.probing.Load(); p != nil && d.Accept {
 					a.conversation.Applied(in.response)
-					p.kept = append(p.kept, keptResponse{in.response, d, time.Now()})
+					p.kept.Add(a.variant, in.response, d, time.Now())
 					p.cover(typePart{in.response.TypeURL, d.Scope()}, a.stream.carriedNow())
 					d = adsclient.Decision{} // the receiver does not apply it, and leaves its buffer alone
 				}
@@ -266,7 +266,7 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 	case d.NotRequested:
 		c.Updates[telemetry.Unchanged].Inc()
 		c.NotRequested.Add(len(r.Resources) + len(r.Removed))
-		s.at.logUnasked(s.id, r.TypeURL, firstName(r))
+		s.at.logUnasked(s.id, r.TypeURL, r.FirstName())
 	case !d.Accept:
 		c.Updates[telemetry.Rejected].Inc()
 		s.reject(r, in.fault)
@@ -280,17 +280,6 @@ func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
 		s.forgetRejected(func(typ xds.TypeURL) bool { return typ == r.TypeURL })
 	}
 	return d, nil
-}
-
-// firstName returns the name of a resource, or of a removed one; empty: there is none.
-func firstName(r *xds.Response) string {
-	switch {
-	case len(r.Resources) > 0:
-		return r.Resources[0].Name
-	case len(r.Removed) > 0:
-		return r.Removed[0]
-	}
-	return ""
 }
 
 // receive reads responses until the stream ends.

@@ -26,15 +26,8 @@ type probe struct {
 	promoted chan struct{}           // closed when the stream becomes the key's
 
 	covered map[typePart]bool // the origin answered for it
-	kept    []keptResponse
+	kept    adsclient.Kept
 	before  map[xds.TypeURL]*snapshot.Snapshot // what was held of the wildcards when the probe listed it
-}
-
-// keptResponse is an accepted response that is not applied yet.
-type keptResponse struct {
-	response *xds.Response
-	decision adsclient.Decision
-	received time.Time
 }
 
 // probeTimeout ends a probe without progress, because other keys wait for its place. Progress is an
@@ -199,7 +192,7 @@ func (s *stream) run(ctx context.Context, wait time.Duration) error {
 // promote makes a probe the key's stream. The caller then applies what was kept back. If unlisted
 // is true, the stream has to be opened again after that: the other origin added a resource to a
 // wildcard meanwhile, and in delta this origin does not say that it does not have it.
-func (s *stream) promote() (kept []keptResponse, unlisted bool) {
+func (s *stream) promote() (kept adsclient.Kept, unlisted bool) {
 	p := s.probing.Swap(nil)
 	s.interest.notify() // the key's stream carries more
 	s.status.OpenedAt = time.Now()
@@ -238,6 +231,22 @@ func (p *probe) check(i *snapshot.Interest) {
 	default:
 		close(p.ready)
 	}
+}
+
+// lacksOnlyNames reports whether only names of which a SotW origin may say nothing are missing. Then they
+// count as answered: it may have none of them.
+func (p *probe) lacksOnlyNames(s *stream) bool {
+	i := s.carriedNow()
+	missing := p.missing(i)
+	if s.at.Variant == xds.Delta || len(p.covered) == 0 || slices.ContainsFunc(missing, func(part typePart) bool {
+		return part.scope == snapshot.ByWildcard || xds.TypeOf(part.typ).FullState
+	}) {
+		return false
+	}
+	for _, part := range missing {
+		p.cover(part, i)
+	}
+	return true
 }
 
 // missing are the types that the probe carries and for which the origin has not answered.

@@ -83,6 +83,8 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 			t.Errorf("%v of origin %s", got, before.Origin)
 		}
 		sink.Mu.Unlock()
+		probe.send(resp{Type: cds, Version: "A1b", Resources: []res{{Name: "a", Content: "newer", Version: "a1b"}, {Name: "same", Version: "a"}}})
+		probe.request()
 		probe.send(resp{Type: rds, Version: "A1", Resources: clusters("r")})
 		b.ends()
 		sink.from(t, cds, first.address)
@@ -93,7 +95,16 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 		if got := after.Changes(before, everything); !slices.Equal(got, want) {
 			t.Errorf("clients see a difference in %v, want %v", got, want)
 		}
-		if after.Version != "A1" || after.Origin != first.address {
+		applied := 0
+		for _, u := range sink.Updates {
+			if u.Origin == first.address && slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Name == "a" }) {
+				applied++
+			}
+		}
+		if applied != 1 {
+			t.Errorf("%d contents of a resource that changed during the probe were applied, want the newest", applied)
+		}
+		if after.Version != "A1b" || after.Origin != first.address {
 			t.Errorf("version %s of %s", after.Version, after.Origin)
 		}
 		sink.Mu.Unlock()
@@ -487,5 +498,22 @@ func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 		if probe.Context().Err() == nil {
 			t.Error("the probe stays open")
 		}
+	})
+}
+
+// A SotW origin says nothing of names that it does not have. A key whose other types it answered returns
+// all the same.
+func TestP56_NamesThatDoNotExistDoNotKeepAKeyAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
+		first, second := n.origin("one"), n.origin("two")
+		_, sink, b := n.relay(xds.SotW, "one", "two").failOver(first, second, all(cds), named(eds, "a"))
+		b.send(resp{Type: cds, Resources: clusters("a")})
+		b.send(resp{Type: eds, Resources: clusters("a")})
+		sink.UntilNames(t, eds, "a")
+		first.serve(2).send(resp{Type: cds, Version: "A", Resources: clusters("b")})
+		time.Sleep(2 * probeTimeout)
+		sink.UntilNames(t, cds, "b")
+		sink.UntilNames(t, eds, "a") // it says nothing of the name, which is thus kept
 	})
 }

@@ -29,6 +29,17 @@ type Response struct {
 	LacksNames bool
 }
 
+// FirstName returns the name of a resource, or of a removed one; empty: there is none.
+func (r *Response) FirstName() string {
+	switch {
+	case len(r.Resources) > 0:
+		return r.Resources[0].Name
+	case len(r.Removed) > 0:
+		return r.Removed[0]
+	}
+	return ""
+}
+
 // ParseResponse splits msg into resources. On a fault (P18, P28) it returns the first fault, and a
 // Response with the fields that a NACK needs: TypeURL, Nonce and Version.
 func ParseResponse(v Variant, msg []byte) (*Response, error) {
