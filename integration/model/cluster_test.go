@@ -42,8 +42,8 @@ type clusterFixture struct {
 
 	// The locks below are taken in this order.
 	contentMu sync.Mutex
-	clock     int            // of the origin's content
-	removed   map[string]int // type and name: when the origin removed it last
+	clock     int              // of the origin's content
+	removed   map[string][]int // type and name: when the origin removed it, by its clock
 
 	mu        sync.Mutex
 	relays    []*relay // the running ones, in the order of their names
@@ -90,7 +90,7 @@ func inCluster(t *testing.T, v xds.Variant, n int, seed uint64, f func(w *cluste
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &clusterFixture{
 			t: t, ctx: ctx, o: startOrigin(), n: newNetwork(), variant: v,
-			dice: rand.New(rand.NewPCG(seed, 1)), removed: make(map[string]int), wild: make(map[string]bool), byName: make(map[string]bool),
+			dice: rand.New(rand.NewPCG(seed, 1)), removed: make(map[string][]int), wild: make(map[string]bool), byName: make(map[string]bool),
 		}
 		w.o.dirty, w.o.keep, w.o.splits = make(chan struct{}, 1), 2000, true
 		for _, typ := range types {
@@ -159,15 +159,21 @@ func (w *clusterFixture) remove(typ xds.TypeURL, name string) {
 	w.contentMu.Lock()
 	defer w.contentMu.Unlock()
 	w.clock++
-	w.removed[string(typ)+name] = w.clock
+	w.removed[string(typ)+name] = append(w.removed[string(typ)+name], w.clock)
 	w.o.remove(typ, name)
 }
 
-// removedAt is when the origin removed a name last, as content that is put then has; 0: never.
-func (w *clusterFixture) removedAt(typ xds.TypeURL, name string) int {
+// removedAfter is when the origin first removed a name after it put a content, as content that is put then
+// has; 0: it did not.
+func (w *clusterFixture) removedAfter(typ xds.TypeURL, name string, content int) int {
 	w.contentMu.Lock()
 	defer w.contentMu.Unlock()
-	return w.removed[string(typ)+name]
+	for _, at := range w.removed[string(typ)+name] {
+		if at > content {
+			return at
+		}
+	}
+	return 0
 }
 
 // removedLately reports whether a relay may still have a resource that the origin removed: it delays
@@ -548,6 +554,27 @@ func (w *clusterFixture) has(c *watcher, t *watched, n string) bool {
 	defer w.o.mu.Unlock()
 	_, there := w.o.has[t.typ][n]
 	return there && !c.leftOut(t, n)
+}
+
+// behind reports whether the source of a response cannot know the newest content of a resource. Either its
+// path to the origin is cut, and it has not noticed. Or the origin, which tells one stream after another,
+// has not told all streams of the key yet.
+func (w *clusterFixture) behind(key string, from *corev3.ControlPlane, typ xds.TypeURL, n string) bool {
+	replica, source, _ := strings.Cut(from.GetIdentifier(), "/")
+	if source != "origin" {
+		replica = source
+	}
+	if r := w.named(replica); r != nil {
+		if cut, _ := w.n.isCut(originHost, r.host); cut {
+			return true
+		}
+	}
+	w.o.mu.Lock()
+	defer w.o.mu.Unlock()
+	return slices.ContainsFunc(w.o.streams, func(s *originStream) bool {
+		names, _ := w.o.pending(s, typ)
+		return s.key == key && slices.Contains(names, n)
+	})
 }
 
 // ring is a key among the relays of one compat.

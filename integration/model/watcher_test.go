@@ -163,7 +163,7 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 			}
 		}
 		for n, content := range items {
-			c.put(at, t, n, content, "")
+			c.put(at, t, n, content, "", m.ControlPlane)
 		}
 		t.version = m.VersionInfo
 		return &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, ResourceNames: t.list(), VersionInfo: m.VersionInfo, ResponseNonce: m.Nonce}
@@ -177,7 +177,7 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 			if err != nil || name != r.Name {
 				c.w.fail("%s: %s: %v", c.id, r.Name, err)
 			}
-			c.put(at, t, name, content, r.Version)
+			c.put(at, t, name, content, r.Version, m.ControlPlane)
 		}
 		return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce}
 	}
@@ -186,13 +186,13 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 
 // put is a resource of a response. Contents of the origin only grow. If the type has both wildcard and
 // names under the key, these come on two streams, of which one may be behind (P50).
-func (c *watcher) put(at *relay, t *watched, n string, content int, version string) {
+func (c *watcher) put(at *relay, t *watched, n string, content int, version string, from *corev3.ControlPlane) {
 	if !t.covers(n) {
 		c.w.fail("P51: %s at %s: %s %s is not subscribed", c.id, at.name, t.typ, n)
 	}
 	differ := c.w.hasBoth(c.key, t.typ) || !fullState(t.typ) && c.w.variant == xds.SotW && !c.w.has(c, t, n) ||
 		t.typ != lds && c.w.removedLately(t.typ, n)
-	if content < t.seen[n] && !differ {
+	if content < t.seen[n] && !differ && !c.w.behind(c.key, from, t.typ, n) {
 		c.w.fail("%s at %s: %s %s has content %d after %d on the same stream", c.id, at.name, t.typ, n, content, t.seen[n])
 	}
 	if content < t.holds[n] && !differ && !c.w.disturbed() {
@@ -205,10 +205,10 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 // older content than the one before. Even then what the origin always had is not deleted, with one
 // exception: a SotW client that names clusters or listeners waits for 5 s until all are answered (P67).
 func (c *watcher) remove(at *relay, t *watched, n string) {
-	held, removed := t.holds[n], c.w.removedAt(t.typ, n)
+	held, removed := t.holds[n], c.w.removedAfter(t.typ, n, t.holds[n])
 	first := t.seen[n] == 0 && c.w.disturbed()
 	older := first && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
-	if removed < held && !older {
+	if removed == 0 && held != 0 && !older {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
 	}
 	switch {
