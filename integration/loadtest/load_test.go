@@ -64,6 +64,7 @@ var loadCases = []loadCase{
 	{"return", scale(10_000), 1, measureReturn},
 	{"slow-100k", load{Clients: 1000, Slow: 1000, Bytes: 100_000, Changes: 300, Every: 200 * time.Millisecond}, 1, measureSlow},
 	{"slow-1m", load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, Changes: 20, Every: 2 * time.Second}, 1, measureSlow},
+	{"store", load{Clients: 20, Bytes: 500, Delta: true, Clusters: 20_000, Changes: 120, Every: time.Second}, 1, measureStore},
 	{"arrive", load{Clients: 5000, Bytes: 100_000}, 1, measureArrive},
 	{"arrive-1k", load{Clients: 5000, Bytes: 1000}, 1, measureArrive},
 	{"idle-10", idle(10), 1, measureIdle},

@@ -22,6 +22,10 @@ const (
 	touchEvery = time.Hour
 	// writeAtEnd is how long Run may write after ctx has ended.
 	writeAtEnd = 5 * time.Second
+	// bytesPerSecond is what Run writes on average, because one changed resource makes it write the
+	// whole type. maxPause bounds the changes that are lost by a crash because of that.
+	bytesPerSecond = 256 << 10
+	maxPause       = time.Minute
 )
 
 // Run writes what Put queued until ctx ends. Then it writes the rest, until that takes too long or
@@ -47,8 +51,7 @@ func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Entry]) erro
 			s.touchAll(ctx, all())
 			touch = time.Now().Add(every)
 		}
-		// Two passes that write begin at least Interval apart.
-		if wrote && !sleep(ctx, time.Until(began.Add(s.o.Interval))) {
+		if wrote && !sleep(ctx, time.Until(began.Add(s.pause()))) {
 			break
 		}
 		s.await(ctx, time.Until(touch))
@@ -58,6 +61,13 @@ func (s *Store) Run(ctx, abort context.Context, all func() iter.Seq[Entry]) erro
 		s.o.Log.Warn("store: cannot close the directory", "path", s.o.Path, "error", err)
 	}
 	return nil
+}
+
+// pause returns the least time between the begins of the last pass that wrote and the next one.
+func (s *Store) pause() time.Duration {
+	seconds := s.wroteBytes / bytesPerSecond
+	s.wroteBytes = 0
+	return max(s.o.Interval, min(time.Duration(seconds)*time.Second, maxPause))
 }
 
 // sleep waits for d; false: ctx ended.
@@ -221,6 +231,7 @@ func (s *Store) write(at slot, snapshot *snapshot.Snapshot) (telemetry.Stored, e
 		return telemetry.RemovedFromDisk, nil
 	}
 	s.dir.add(&file{name: at.name(), size: size, confirmed: now})
+	s.wroteBytes += size
 	s.stats.Written++
 	s.showFiles()
 	return telemetry.Written, nil

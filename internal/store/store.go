@@ -19,7 +19,8 @@ import (
 // Options of a Store. Path, Metrics and Log are needed.
 type Options struct {
 	Path string // a directory; Open makes it if it is missing
-	// Interval is the least time between two writes of a key's type.
+	// Interval is the least time between two writes of a key's type. After large writes it is longer: a
+	// second for each 256 KiB, a minute at most.
 	Interval time.Duration
 	// MaxBytes bounds all files together; 0: no bound.
 	MaxBytes int64
@@ -71,6 +72,8 @@ type Store struct {
 	loads chan struct{} // has one element for each key that is being read
 	// opened holds a directory that was opened and is not in use yet.
 	opened chan *dir
+	// wroteBytes is the size of the files of the last pass; only Run uses it.
+	wroteBytes int64
 
 	mu      sync.Mutex
 	dir     *dir             // nil: the store is off

@@ -56,6 +56,70 @@ func TestP66_NewestGenerationIsStored(t *testing.T) {
 	})
 }
 
+// One changed resource makes the store write its whole type. So the pause after a pass grows with what
+// the pass wrote: a second for each 256 KiB, and a minute at most.
+func TestP66_LargeTypesAreWrittenSeldom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := opened(t, t.TempDir(), func(o *Options) { o.Interval = time.Second })
+		defer r.stop()
+		c := newView(t, cds)
+		r.Put(web, cds, c.snapshot(true, "large="+strings.Repeat("x", 3<<20)))
+		pass(time.Millisecond)
+		for i := range 60 {
+			r.Put(web, cds, c.snapshot(true, fmt.Sprint("small=", i)))
+			pass(time.Second)
+		}
+		if got := r.Status().Written; got < 5 || got > 6 { // without the longer pause 61
+			t.Errorf("3 MiB were written %d times in a minute", got)
+		}
+		pass(13 * time.Second)
+		equal(t, "waiting", r.Status().Waiting, 0)
+		for bytes, want := range map[int64]time.Duration{0: time.Second, 3 << 20: 12 * time.Second, 1 << 30: time.Minute} {
+			equal(t, "the pause", (&Store{o: r.o, wroteBytes: bytes}).pause(), want)
+		}
+	})
+}
+
+// A crash at any byte of a write leaves the file that was there.
+func TestP66_CrashWhileWriting(t *testing.T) {
+	o, _, _ := options(t, t.TempDir())
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, path := newView(t, cds), filepath.Join(o.Path, slot{web, cds}.name())
+	var files [2][]byte
+	for i := range files {
+		if _, err := s.write(slot{web, cds}, c.snapshot(true, fmt.Sprint("a=", i))); err != nil {
+			t.Fatal(err)
+		}
+		if files[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, files[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files[1] {
+		if err := os.WriteFile(filepath.Join(o.Path, "."+filepath.Base(path)+"123"), files[1][:i], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Open(o); err != nil {
+			t.Fatal(err)
+		}
+		got := s.Load(t.Context(), web)[cds]
+		if got == nil || spell(got.Snapshot) != "*a=0 *" {
+			t.Errorf("after a crash at byte %d: %v", i, got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // An empty answer to the wildcard is stored. A type without resources and answer has no file.
 func TestP66_EmptyAnswerIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -460,5 +524,28 @@ func TestCloseAfterAFailedRetry(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What one changed resource of 20,000 costs: the bytes of the type are written again.
+func BenchmarkWrite(b *testing.B) {
+	o, _, _ := options(b, b.TempDir())
+	s, err := Open(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, what := newView(b, cds), make([]string, 20_000)
+	for i := range what {
+		what[i] = fmt.Sprint("cluster-", i, "=", strings.Repeat("x", 500))
+	}
+	snap := c.snapshot(true, what...)
+	for b.Loop() {
+		if _, err := s.write(slot{web, cds}, snap); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.SetBytes(s.Status().Bytes)
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
 	}
 }
