@@ -21,7 +21,7 @@ func newKeysCmd() *cobra.Command {
 		Long: `List the aggregation keys of a running relay, with clients or without.
 
   CLIENTS    streams, and clients that poll
-  SYNCED, NOT SENT, STALE, NACKED
+  SYNCED, UNCONFIRMED, NOT SENT, STALE, NACKED
              how many types of these clients are in each state; see relay status
   RESOURCES  how many resources the relay has for the key
   CHANGED    the time since the newest change from the origin

@@ -31,8 +31,8 @@ func TestKeys(t *testing.T) {
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
 	}
-	if code != 0 || len(lines) != 4 || lines[0] != "KEY CLIENTS SYNCED NOT SENT STALE NACKED RESOURCES CHANGED ORIGIN PROBLEM" ||
-		!strings.HasPrefix(lines[1], "edge 1 1 0 0 0 2 ") || !strings.HasPrefix(lines[2], "mesh 1 0 0 0 1 2 ") || !strings.HasSuffix(lines[1], "s file:origin -") {
+	if code != 0 || len(lines) != 4 || lines[0] != "KEY CLIENTS SYNCED UNCONFIRMED NOT SENT STALE NACKED RESOURCES CHANGED ORIGIN PROBLEM" ||
+		!strings.HasPrefix(lines[1], "edge 1 1 0 0 0 0 2 ") || !strings.HasPrefix(lines[2], "mesh 1 0 0 0 0 1 2 ") || !strings.HasSuffix(lines[1], "s file:origin -") {
 		t.Errorf("%d %q", code, lines)
 	}
 	_, rows := o.run("keys", "--no-headers")

@@ -37,6 +37,8 @@ worst first:
             all resources of the newest version. The column shows for how long.
   NOT SENT  The relay has sent nothing yet, or the client lacks only names for which
             the origin has not answered. "relay diff NODE" lists these names.
+  UNCONFIRMED
+            The client keeps what it had when it connected. The origin has not answered yet.
   SYNCED    The client acknowledged the newest version of all its resources.
 
 A row is a node under a key. A node that has the same type on several streams has
@@ -73,7 +75,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 	f := cmd.Flags()
 	f.StringVarP(&st.key, "key", "k", "", "only clients of this key, as the column KEY shows it")
 	f.StringVarP(&st.node, "node", "n", "", "only the node with this id")
-	f.Var(&st.states, "state", "only clients in these states, separated by commas: SYNCED, NOT_SENT, STALE, NACKED")
+	f.Var(&st.states, "state", "only clients in these states, separated by commas: SYNCED, UNCONFIRMED, NOT_SENT, STALE, NACKED")
 	f.VarP(&st.typ, "type", "t", "only clients with this type, a short name such as CDS or a URL, and only its column")
 	f.StringVar(&st.userAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
 	f.BoolVar(&st.members, "members", false, "the clients of all relays of the cluster")
@@ -277,7 +279,7 @@ func (r *statusRow) badness() int {
 	return worst
 }
 
-var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
+var stateColours = map[string]string{inspect.StateSynced: green, inspect.StateStale: yellow, inspect.StateUnconfirmed: yellow, inspect.StateNotSent: faint, inspect.StateNacked: red}
 
 // statusTable is the table of clients. It knows how often each state occurs.
 type statusTable struct {

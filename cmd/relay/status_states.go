@@ -25,7 +25,7 @@ func (f *statesFlag) Set(s string) error {
 	for name := range strings.SplitSeq(s, ",") {
 		is := strings.ToUpper(strings.NewReplacer("_", " ", "-", " ").Replace(strings.TrimSpace(name)))
 		if !slices.Contains(allStates, is) {
-			return fmt.Errorf("unknown state %q: must be SYNCED, NOT_SENT, STALE or NACKED", name)
+			return fmt.Errorf("unknown state %q: must be SYNCED, UNCONFIRMED, NOT_SENT, STALE or NACKED", name)
 		}
 		*f = append(*f, is)
 	}

@@ -206,6 +206,34 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 	})
 }
 
+// unconfirmed checks that a client keeps what it brought, and that relay wait does not count it as one
+// that has the version.
+func unconfirmed(t *testing.T, r *relay, node string) {
+	t.Helper()
+	var clients struct{ Items []struct{ Node string } }
+	if err := r.GetJSON("/clients?state=UNCONFIRMED", &clients); err != nil || len(clients.Items) != 1 || clients.Items[0].Node != node {
+		t.Errorf("UNCONFIRMED are %+v, want %s; %v", clients.Items, node, err)
+	}
+	var keys struct {
+		Items []struct {
+			Key   string
+			Types []struct{ Version string }
+		}
+	}
+	if err := r.GetJSON("/keys", &keys); err != nil {
+		t.Fatal(err)
+	}
+	var progress struct {
+		Known                     bool
+		Clients, Reached, Pending int
+	}
+	k := keys.Items[0]
+	err := r.GetJSON("/progress/"+k.Key+"?type=CDS&or_newer=true&version="+k.Types[0].Version, &progress)
+	if err != nil || !progress.Known || progress.Clients != 2 || progress.Reached != 1 || progress.Pending != 1 {
+		t.Errorf("progress is %+v, %v; want one of two clients", progress, err)
+	}
+}
+
 // While the origin is away, a new client receives stored resources. A client that resumes does not:
 // the store may be older, which would remove resources. When the origin is back, both receive its
 // resources.
@@ -246,6 +274,7 @@ func TestP66_StoredAndClientsWithState(t *testing.T) {
 			c.site.stream(c, ever+2) // the relay has tried again since
 		}
 		returns.nothing(cds, "the origin's return")
+		unconfirmed(t, c.relay, returns.node.Id)
 
 		c.site.put(c, cds, "a=2", "-b", "c=1")
 		c.site.back()

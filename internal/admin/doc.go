@@ -17,8 +17,8 @@
 // slashes between plain elements may stay. Several clients may have one id, so /clients/{node} is a
 // list.
 //
-// A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time (inspect.TypeStatus). A
-// type of a key has its newest versions: how many clients acknowledged, NACKed and do not have
+// A type of a client is SYNCED, UNCONFIRMED, NOT SENT, STALE or NACKED, since some time
+// (inspect.TypeStatus). A type of a key has its newest versions: how many clients acknowledged, NACKed and do not have
 // each, how long ACKs took, and the client that lags most (keystatus.Version). /keys/{key} has the
 // versions, /keys does not.
 //

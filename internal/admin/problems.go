@@ -127,7 +127,7 @@ func (o *observed) keyProblems(say func(overview.Problem)) {
 		impact: "Changes may reach clients late.",
 		next:   "Look in the origin's log, and for a proxy with a time limit for streams."}
 	pending := problemOfKeys{say: say,
-		impact: "These clients are NOT SENT. gRPC and Envoy give up waiting after 15 seconds.",
+		impact: "These clients are NOT SENT, or UNCONFIRMED if they have an older version. gRPC and Envoy give up waiting after 15 seconds.",
 		next:   "Look whether the origin has these resources for the node that relay keys -o json shows, and whether clients ask for the right names."}
 	for i := range o.keys {
 		k := &o.keys[i]

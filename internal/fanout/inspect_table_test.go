@@ -32,6 +32,7 @@ import (
 //	poll               it polls with the version that it has, and takes the answer
 //	renack             it polls with a NACK of the version that it has
 //	restart, forget    the relay forgets its pollers; the poller forgets its version
+//	resume x           its first request says that it has version v1 of its names, here of x
 //	look               nothing
 //	counts             instead of the client, how far the newest version has come
 var statesOfTypes = []struct {
@@ -71,6 +72,26 @@ var statesOfTypes = []struct {
 		take | NOT SENT, 0 behind; x:acked/SYNCED y:requested/NOT SENT; sent 2 newest; unacknowledged: NOT SENT unsent false awaits [y]
 		publish y
 		take | SYNCED, 0 behind; x:acked/SYNCED y:acked/SYNCED; sent 3 newest
+	`},
+	{"P66: a client keeps what it brought until the origin answers", "sotw delta rest", "x y", `
+		resume x y | UNCONFIRMED, nothing; x:unknown/UNCONFIRMED y:unknown/UNCONFIRMED; sent 0; unacknowledged: UNCONFIRMED unsent false awaits [x y]
+		publish other | UNCONFIRMED, nothing; x:unknown/UNCONFIRMED y:unknown/UNCONFIRMED; sent 0; unacknowledged: UNCONFIRMED unsent false awaits [x y]
+	`},
+	{"P66: a client that brought something asks for more", "sotw", "x", `
+		resume x | UNCONFIRMED, nothing; x:unknown/UNCONFIRMED; sent 0; unacknowledged: UNCONFIRMED unsent false awaits [x]
+		add y | NOT SENT, nothing; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]
+	`},
+	{"P66: a client brought one name", "delta", "x y", `
+		resume x | NOT SENT, nothing; x:requested/NOT SENT y:requested/NOT SENT; sent 0; unacknowledged: NOT SENT unsent false awaits [x y]
+		publish y
+		take
+		look | NOT SENT, 0 behind; x:requested/NOT SENT y:acked/SYNCED; sent 1 newest; unacknowledged: NOT SENT unsent false awaits [x]
+	`},
+	{"P66: a client brought all clusters", "sotw delta", "CDS", `
+		resume x | UNCONFIRMED, nothing;; sent 0; unacknowledged: UNCONFIRMED unsent false awaits [*]
+		publish x
+		take
+		look | SYNCED, 0 behind; x:acked/SYNCED; sent 1 newest
 	`},
 	{"what does not concern a client it has", "sotw delta", "a", `
 		publish a b
@@ -305,6 +326,21 @@ func (s *stateScript) step(t *testing.T, words []string) (see func() string) {
 		}
 	case "renack":
 		<-s.rest.Nack(s.rest.HTTP(resttest.Protocols[0]), s.url, s.has, s.names...)
+	case "resume":
+		switch {
+		case c == nil:
+			s.has = "v1"
+			return s.step(t, []string{"poll"})
+		case c.delta != nil:
+			has := map[string]string{}
+			for _, n := range args {
+				has[n] = "v1"
+			}
+			c.delta.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), InitialResourceVersions: has, ResourceNamesSubscribe: s.names})
+		default:
+			c.version = "v1"
+			c.say("", s.names...)
+		}
 	case "restart":
 		s.srv.forgetPollers()
 	case "forget":

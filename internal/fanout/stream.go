@@ -351,7 +351,7 @@ func (st *stream) apply(ty *streamType) *refusal.Refusal {
 	seq := st.nonces.Number(r.Nonce)
 	out := ty.Request(r, want, seq)
 	if first || changed {
-		ty.track.Requested(now)
+		ty.track.Requested(now, st.variant)
 	}
 	if first || changed || out.Wake || out.Answer == session.Acked || out.Answer == session.Nacked {
 		ty.epoch++

@@ -7,14 +7,15 @@ type ClientState uint8
 
 // The states.
 const (
-	ClientSynced  ClientState = iota // it accepted everything that it subscribes to
-	ClientNotSent                    // it was sent nothing yet, or waits for the origin's answer
-	ClientStale                      // it has not answered, or was not sent all of the newest
-	ClientNacked                     // it NACKed the last response
+	ClientSynced      ClientState = iota // it accepted everything that it subscribes to
+	ClientUnconfirmed                    // it keeps what it brought, until the origin answers
+	ClientNotSent                        // it was sent nothing yet, or waits for the origin's answer
+	ClientStale                          // it has not answered, or was not sent all of the newest
+	ClientNacked                         // it NACKed the last response
 	clientStates
 )
 
-var clientStateNames = [clientStates]string{ClientSynced: "synced", ClientNotSent: "not_sent", ClientStale: "stale", ClientNacked: "nacked"}
+var clientStateNames = [clientStates]string{ClientSynced: "synced", ClientUnconfirmed: "unconfirmed", ClientNotSent: "not_sent", ClientStale: "stale", ClientNacked: "nacked"}
 
 func (s ClientState) String() string { return clientStateNames[s] }
 

@@ -67,10 +67,12 @@ var clientStatus = map[inspect.NameStatus]adminv3.ClientResourceStatus{
 }
 
 var configStatus = map[string]statusv3.ConfigStatus{
-	inspect.StateSynced:  statusv3.ConfigStatus_SYNCED,
-	inspect.StateNotSent: statusv3.ConfigStatus_NOT_SENT,
-	inspect.StateStale:   statusv3.ConfigStatus_STALE,
-	inspect.StateNacked:  statusv3.ConfigStatus_ERROR,
+	inspect.StateSynced: statusv3.ConfigStatus_SYNCED,
+	// A restarted relay does not know yet what the origin has.
+	inspect.StateUnconfirmed: statusv3.ConfigStatus_UNKNOWN,
+	inspect.StateNotSent:     statusv3.ConfigStatus_NOT_SENT,
+	inspect.StateStale:       statusv3.ConfigStatus_STALE,
+	inspect.StateNacked:      statusv3.ConfigStatus_ERROR,
 }
 
 func (c *configs) generic(typ xds.TypeURL, r *inspect.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {

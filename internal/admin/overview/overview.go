@@ -58,10 +58,11 @@ type Variants struct {
 
 // States counts clients by state.
 type States struct {
-	Synced  int `json:"synced"`
-	Stale   int `json:"stale"`
-	NotSent int `json:"not_sent"`
-	Nacked  int `json:"nacked"`
+	Synced      int `json:"synced"`
+	Stale       int `json:"stale"`
+	Unconfirmed int `json:"unconfirmed"`
+	NotSent     int `json:"not_sent"`
+	Nacked      int `json:"nacked"`
 }
 
 // TypeRow is a type over all streams. Types without a short name share one.
@@ -121,6 +122,8 @@ func (s *States) add(state string) {
 		s.Nacked++
 	case inspect.StateStale:
 		s.Stale++
+	case inspect.StateUnconfirmed:
+		s.Unconfirmed++
 	case inspect.StateNotSent:
 		s.NotSent++
 	default:
@@ -131,6 +134,7 @@ func (s *States) add(state string) {
 func (s *States) sum(other *States) {
 	s.Synced += other.Synced
 	s.Stale += other.Stale
+	s.Unconfirmed += other.Unconfirmed
 	s.NotSent += other.NotSent
 	s.Nacked += other.Nacked
 }

@@ -33,7 +33,7 @@ func TestClientCountsByItsWorstType(t *testing.T) {
 			client("a", "sotw", inspect.StateSynced, inspect.StateSynced),
 			client("a", "sotw", inspect.StateSynced, inspect.StateNacked, inspect.StateStale),
 			client("a", "delta", inspect.StateStale, inspect.StateNotSent),
-			client("b", "delta", inspect.StateNotSent, inspect.StateSynced),
+			client("b", "delta", inspect.StateNotSent, inspect.StateUnconfirmed),
 			client("b", "rest"),
 		}),
 		Keys: []keystatus.Key{key("a", "one", true), key("b", "one", false)},
@@ -59,7 +59,7 @@ func TestClientCountsByItsWorstType(t *testing.T) {
 	for _, r := range o.Types {
 		types = append(types, fmt.Sprintf("%s %+v", r.Type, r.States))
 	}
-	want := "CDS {Synced:2 Stale:1 NotSent:1 Nacked:0}; EDS {Synced:0 Stale:1 NotSent:0 Nacked:0}; RDS {Synced:2 Stale:0 NotSent:1 Nacked:1}"
+	want := "CDS {Synced:2 Stale:1 Unconfirmed:0 NotSent:1 Nacked:0}; EDS {Synced:0 Stale:1 Unconfirmed:0 NotSent:0 Nacked:0}; RDS {Synced:1 Stale:0 Unconfirmed:1 NotSent:1 Nacked:1}"
 	if got := strings.Join(types, "; "); got != want {
 		t.Errorf("types are %s, want %s", got, want)
 	}

@@ -33,7 +33,7 @@ type Totals struct {
 // ReadNumbers reads the numbers of a sample from metrics: it reads no client.
 func ReadNumbers(m *telemetry.Metrics) Numbers {
 	n := Numbers{Totals: ReadTotals(m), States: States{
-		Synced: m.ClientState(telemetry.ClientSynced), Stale: m.ClientState(telemetry.ClientStale),
+		Synced: m.ClientState(telemetry.ClientSynced), Stale: m.ClientState(telemetry.ClientStale), Unconfirmed: m.ClientState(telemetry.ClientUnconfirmed),
 		NotSent: m.ClientState(telemetry.ClientNotSent), Nacked: m.ClientState(telemetry.ClientNacked),
 	}}
 	for i := range m.Streams {

@@ -163,7 +163,7 @@ func (i *Inspector) ClientConfigs() []ClientConfig {
 const countEvery = 10 * time.Second
 
 var metricOf = map[string]telemetry.ClientState{
-	StateSynced: telemetry.ClientSynced, StateNotSent: telemetry.ClientNotSent, StateStale: telemetry.ClientStale, StateNacked: telemetry.ClientNacked,
+	StateSynced: telemetry.ClientSynced, StateUnconfirmed: telemetry.ClientUnconfirmed, StateNotSent: telemetry.ClientNotSent, StateStale: telemetry.ClientStale, StateNacked: telemetry.ClientNacked,
 }
 
 // Run counts the clients by state, for the metrics, until ctx ends.
@@ -211,7 +211,7 @@ func (i *Inspector) Count() telemetry.ClientStates {
 	before := time.Now().Add(-waitingFor)
 	for s := range i.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }) {
 		waits := !s.WaitingSince.IsZero() && s.WaitingSince.Before(before)
-		all.Count(s.Type, telemetry.ClientType{State: metricOf[s.State], Oversized: s.Oversized, Waiting: waits})
+		all.Count(s.Type, telemetry.ClientType{State: metricOf[s.State], Oversized: s.Oversized, Waiting: waits && s.State == StateNotSent})
 		if waits {
 			of := KeyType{s.Key, s.Type}
 			w := waiting[of]

@@ -58,6 +58,7 @@ func (t StreamType) Config() (TypeConfig, bool) {
 		return TypeConfig{}, false
 	}
 	c := &config{session: t.Session.Copy(), newest: t.Subscriber.Newest(), acked: t.acks > 0, nack: t.lastNack()}
+	c.unconfirmed = t.unconfirmed(c.newest)
 	return TypeConfig{URL: t.Session.Type.URL, Resources: c.resources}, true
 }
 
@@ -67,6 +68,8 @@ type config struct {
 	newest  *snapshot.Snapshot // nil: nothing is known
 	acked   bool               // the client acknowledged a response
 	nack    *subscriber.Nack   // the last one; nil: none
+	// unconfirmed: the client keeps what it brought under names that the origin has not answered.
+	unconfirmed bool
 }
 
 func (c *config) resources(yield func(ResourceStatus) bool) {
@@ -74,6 +77,9 @@ func (c *config) resources(yield func(ResourceStatus) bool) {
 		r, ok := c.session.Resource(name, c.newest, c.acked)
 		if !ok {
 			continue
+		}
+		if c.unconfirmed && r.State == StateNotSent {
+			r.State, r.NameStatus = StateUnconfirmed, StatusUnknown
 		}
 		out := ResourceStatus{Resource: r}
 		if r.NameStatus == StatusNacked {

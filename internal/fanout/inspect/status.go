@@ -30,16 +30,17 @@ type ClientStatus struct {
 	FullNode *xds.Node `json:"-"`
 }
 
-// States of a type on a stream, as istioctl proxy-status has them.
+// States of a type on a stream, as istioctl proxy-status has them, and StateUnconfirmed.
 const (
-	StateSynced  = session.StateSynced
-	StateNotSent = session.StateNotSent
-	StateStale   = session.StateStale
-	StateNacked  = session.StateNacked
+	StateSynced      = session.StateSynced
+	StateUnconfirmed = session.StateUnconfirmed
+	StateNotSent     = session.StateNotSent
+	StateStale       = session.StateStale
+	StateNacked      = session.StateNacked
 )
 
 // States are the states of a type, from best to worst.
-var States = []string{StateSynced, StateNotSent, StateStale, StateNacked}
+var States = []string{StateSynced, StateUnconfirmed, StateNotSent, StateStale, StateNacked}
 
 // Worse returns the worse of two states. "" is better than any state.
 func Worse(a, b string) string {
@@ -97,7 +98,7 @@ func (t StreamType) Status(look *Survey) TypeStatus {
 		out.PendingACKSince, out.PendingACKSeconds = &sent, look.Now.Sub(sent).Seconds()
 	}
 	switch newest := t.newest(); {
-	case out.State == StateNotSent && t.sent == 0:
+	case (out.State == StateNotSent || out.State == StateUnconfirmed) && t.sent == 0:
 		out.Acked = ""
 	case (out.State == StateSynced || out.State == StateNotSent) && newest != nil && out.Acked != "":
 		out.Acked = newest.Version

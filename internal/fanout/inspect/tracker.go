@@ -5,6 +5,7 @@ import (
 
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/subscriber"
+	"xdsrelay/internal/xds"
 )
 
 // Tracker records what happens to one type of a stream, for its status: times, counts, and the last
@@ -13,7 +14,9 @@ import (
 type Tracker struct {
 	began     time.Time // when the type's first request came
 	requested time.Time // when the subscription last changed while it was not waiting
-	waiting   bool      // the state was NOT SENT when it was last looked at, for lack of the origin's answer
+	waiting   bool      // the origin had not answered something when the state was last looked at
+	sotw      bool      // the variant
+	changed   bool      // the client has changed its subscription since its first request
 	answered  time.Time // when the last ACK or NACK came; zero: none did
 
 	sent, acks, nacks uint64
@@ -36,7 +39,8 @@ func (t *Tracker) EverSent() bool { return t.sent > 0 }
 // Requested records that the client requests something else from now on. A client that waits for
 // the origin's answer goes on waiting, because the change may have nothing to do with the name that
 // it waits for.
-func (t *Tracker) Requested(now time.Time) {
+func (t *Tracker) Requested(now time.Time, variant xds.Variant) {
+	t.sotw, t.changed = variant == xds.SotW, t.changed || !t.requested.IsZero()
 	if !t.waiting {
 		t.requested = now
 	}

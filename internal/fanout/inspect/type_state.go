@@ -22,7 +22,7 @@ type TypeState struct {
 	Names uint64
 	State string
 	Since time.Time // of the state
-	// WaitingSince is since when the client has been NOT SENT because the origin has not answered
+	// WaitingSince is since when the client has been NOT SENT or UNCONFIRMED because the origin has not answered
 	// something; zero: it is not. It is not exact: the relay looks every ten seconds.
 	WaitingSince time.Time
 	// Oversized: the newest response is not sent because it is too large (P38).
@@ -63,7 +63,7 @@ type typeState struct {
 	state        string
 	since        time.Time
 	unsent       bool // the newest snapshot has something for it that was not sent
-	waiting      bool // it is NOT SENT because the origin has not answered something
+	waiting      bool // it is NOT SENT or UNCONFIRMED because the origin has not answered something
 	lineage, has uint64
 }
 
@@ -89,6 +89,9 @@ func (t StreamType) state(look *Survey) typeState {
 	case look.AnyUnanswered(s, newest):
 		t.waiting = true
 		at.state, at.since, at.waiting = StateNotSent, t.requested, true
+		if t.unconfirmed(newest) {
+			at.state, at.has = StateUnconfirmed, 0
+		}
 	default:
 		t.waiting = false
 		at.state, at.since = StateSynced, t.began
@@ -97,6 +100,24 @@ func (t StreamType) state(look *Survey) typeState {
 		}
 	}
 	return at
+}
+
+// unconfirmed reports whether the client brought all that the origin has not answered, and was sent
+// nothing.
+func (t StreamType) unconfirmed(newest *snapshot.Snapshot) bool {
+	s := t.Session
+	if t.sent > 0 || !s.Resumes() {
+		return false
+	}
+	if t.sotw {
+		return !t.changed // it has stated one version for all names
+	}
+	for name := range s.UnansweredNames(newest) {
+		if name != "*" && !s.Brought(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // newest is the newest snapshot. It may be newer than that of the State that the stream sees.

@@ -35,7 +35,7 @@ func TestP57_WaitingClientsAreCounted(t *testing.T) {
 			return []Client{
 				client(edge, xds.EndpointType, StateNotSent, time.Second), client(edge, xds.EndpointType, StateNotSent, 0),
 				client(edge, xds.EndpointType, StateNotSent, 20*time.Second), client(edge, xds.ClusterType, StateSynced, -1),
-				client(web, xds.EndpointType, StateNotSent, 20*time.Second), client(web, xds.RouteType, StateNotSent, -1),
+				client(web, xds.EndpointType, StateUnconfirmed, 20*time.Second), client(web, xds.RouteType, StateNotSent, -1),
 			}
 		})
 		if got := i.Waiting(); len(got) > 0 {

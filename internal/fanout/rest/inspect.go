@@ -52,10 +52,10 @@ func (p *Poller) state(now time.Time) inspect.TypeState {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	out.State, out.Since = t.State, t.Since
-	if t.State == inspect.StateNotSent && at.unanswered {
+	if (t.State == inspect.StateNotSent || t.State == inspect.StateUnconfirmed) && at.unanswered {
 		out.WaitingSince = t.Since
 	}
-	if at.newest != nil {
+	if at.newest != nil && t.State != inspect.StateUnconfirmed {
 		out.Lineage = at.newest.Lineage
 		switch {
 		case p.sent == p.acked && !p.behind && (!at.ready || p.acked == at.version):
@@ -105,6 +105,8 @@ func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	switch {
 	case p.sent == "" && !t.Unsent && !at.unanswered:
 		t.State, t.Since = inspect.StateSynced, p.opened // there is nothing for it
+	case p.sent == "" && !t.Unsent && p.sub.Resumes:
+		t.State, t.Since = inspect.StateUnconfirmed, p.opened
 	case p.sent == "":
 		t.State, t.Since = inspect.StateNotSent, p.opened
 	case p.nacked:
@@ -147,7 +149,7 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	switch {
 	case t.Unsent:
 		u.Version, u.Unsent = at.version, true
-	case t.State == inspect.StateNotSent:
+	case t.State == inspect.StateNotSent, t.State == inspect.StateUnconfirmed:
 		u.Unanswered = inspect.FirstNames(session.Unanswered(p.sub, at.newest))
 	}
 	return append(to, u)
@@ -219,6 +221,8 @@ func (c *pollConfig) resources(yield func(inspect.ResourceStatus) bool) {
 			if r.NameStatus = inspect.StatusDoesNotExist; !now.Type.FullState {
 				r.State = inspect.StateSynced // P31: SotW has no way to say that it does not exist
 			}
+		case c.state == inspect.StateUnconfirmed:
+			r.NameStatus = inspect.StatusUnknown
 		case is == snapshot.Pending, is == snapshot.Expired:
 			r.State = inspect.StateNotSent
 		}

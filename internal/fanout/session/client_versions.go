@@ -51,6 +51,9 @@ func (v *clientVersions) initial() map[string]string {
 	return v.byName
 }
 
+// Brought reports whether the client stated a version of the name that has no response yet.
+func (s *Session) Brought(name string) bool { return s.clientVersions.initial()[name] != "" }
+
 // forget makes the version of a name match nothing: the client is sent the resource, whatever it
 // has, or its removal.
 func (v *clientVersions) forget(name string) {

@@ -24,10 +24,11 @@ const (
 
 // States of a type on a stream, with the words of istioctl proxy-status.
 const (
-	StateSynced  = "SYNCED"   // the client acknowledged all that the newest snapshot has for it
-	StateNotSent = "NOT SENT" // the origin has not answered some requested names, and the client has the rest; or nothing was sent yet
-	StateStale   = "STALE"    // an ACK is pending, or not all of the newest snapshot was sent
-	StateNacked  = "NACKED"   // the last answer was a NACK, or the client rejected something that it still requests
+	StateSynced      = "SYNCED"      // the client acknowledged all that the newest snapshot has for it
+	StateNotSent     = "NOT SENT"    // the origin has not answered some requested names, and the client has the rest; or nothing was sent yet
+	StateUnconfirmed = "UNCONFIRMED" // the client brought what the origin has not answered yet, and was sent nothing
+	StateStale       = "STALE"       // an ACK is pending, or not all of the newest snapshot was sent
+	StateNacked      = "NACKED"      // the last answer was a NACK, or the client rejected something that it still requests
 )
 
 // Resource is one name that a client requested.

@@ -10,8 +10,8 @@ export const title = 'clients';
 
 const PAGE = 50;
 
-const STATES = [['', 'any state'], ['NACKED,STALE,NOT_SENT', 'not synced'], ['NACKED', 'NACKED'], ['STALE,NOT_SENT', 'STALE or NOT SENT'],
-  ['STALE', 'STALE'], ['NOT_SENT', 'NOT SENT'], ['SYNCED', 'SYNCED']];
+const STATES = [['', 'any state'], ['NACKED,STALE,NOT_SENT,UNCONFIRMED', 'not synced'], ['NACKED', 'NACKED'], ['STALE,NOT_SENT', 'STALE or NOT SENT'],
+  ['STALE', 'STALE'], ['NOT_SENT', 'NOT SENT'], ['UNCONFIRMED', 'UNCONFIRMED'], ['SYNCED', 'SYNCED']];
 
 export async function show(main, page) {
   const filter = Object.fromEntries(['state', 'key', 'type', 'user_agent'].map((name) => [name, page.query.get(name) ?? '']).filter(([, value]) => value));

@@ -64,6 +64,7 @@ function tileRow(o) {
   return [
     tile('Clients', clientsLink(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} delta${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
     tile('Synced', o.clients ? `${share} %` : '–', [clientsLink(st.synced, { state: 'SYNCED' }), ' acknowledged the newest version'], o.clients && share < 99 ? 'warn' : 'good'),
+    ...(st.unconfirmed ? [tile('Unconfirmed', clientsLink(st.unconfirmed, { state: 'UNCONFIRMED' }), 'keep what they had, until the origin answers', 'warn')] : []),
     tile('Waiting', clientsLink(st.stale + st.not_sent, { state: 'STALE,NOT_SENT' }),
       [clientsLink(st.stale, { state: 'STALE' }), ' stale, ', clientsLink(st.not_sent, { state: 'NOT_SENT' }), ' not sent']),
     tile('NACKed', clientsLink(st.nacked, { state: 'NACKED' }), st.nacked ? h('a', { href: 'nacks' }, 'Show the NACKs') : 'no client', st.nacked ? 'bad' : ''),
@@ -97,9 +98,9 @@ function keyTable(o) {
 function typeTable(o) {
   if (!o.types?.length) return null;
   return [h('h2', {}, 'Types'), table('States of each type on all streams', [
-    { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Stale', class: 'n' },
+    { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Unconfirmed', class: 'n' }, { name: 'Stale', class: 'n' },
     { name: 'Not sent', class: 'n' }, { name: 'NACKed', class: 'n' }],
-  o.types.map((t) => [t.type, bar(t.states), ...[['synced', 'SYNCED'], ['stale', 'STALE'], ['not_sent', 'NOT_SENT'], ['nacked', 'NACKED']]
+  o.types.map((t) => [t.type, bar(t.states), ...[['synced', 'SYNCED'], ['unconfirmed', 'UNCONFIRMED'], ['stale', 'STALE'], ['not_sent', 'NOT_SENT'], ['nacked', 'NACKED']]
     .map(([field, state]) => (types.includes(t.type) ? clientsLink(t.states[field], { type: t.type, state }, { class: field === 'nacked' && 'bad' }) : number(t.states[field])))]))];
 }
 

@@ -73,6 +73,7 @@ export const states = [
   { name: 'NACKED', field: 'nacked', mark: '✕', says: 'rejected a version, and has not accepted newer content of the rejected resources since' },
   { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or the relay has not sent it everything' },
   { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'was sent nothing yet, or lacks only names that the origin has not answered' },
+  { name: 'UNCONFIRMED', field: 'unconfirmed', mark: '◍', says: 'keeps what it had when it connected, until the origin answers' },
   { name: 'SYNCED', field: 'synced', mark: '●', says: 'acknowledged the newest version' },
 ];
 
