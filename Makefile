@@ -201,10 +201,13 @@ vuln: ## find known vulnerabilities in called code by govulncheck; needs a netwo
 	$(GO) tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: lint
-lint: ## run gofmt and golangci-lint
+lint: ## run gofmt and golangci-lint, and go vet for the other systems and processors
 	@files=$$(gofmt -l cmd config integration internal tools); \
 	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
 	$(GOLANGCI) run ./...
+	@for p in darwin/amd64 darwin/arm64 linux/arm64; do \
+	  echo "go vet for $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 $(GO) vet ./cmd/... ./config/... ./internal/... || exit 1; \
+	done
 
 # A test fails if they differ.
 .PHONY: docs

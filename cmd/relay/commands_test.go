@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,26 @@ func runRelay(args ...string) (code int, stdout, stderr string) {
 	code = run(args, &out, &err)
 	return code, out.String(), err.String()
 }
+
+// A command whose output cannot be written fails.
+func TestUnwrittenOutputIsAnError(t *testing.T) {
+	o := operate(t, "")
+	for _, args := range [][]string{{"status"}, {"origins"}, {"keys", "-o", "json"}, {"version"}, {"status", "--summary"}} {
+		if args[0] != "version" {
+			args = append(args, "--admin", o.admin)
+		}
+		var errs bytes.Buffer
+		code := run(args, fullDisk{}, &errs)
+		if code != 1 || !strings.HasPrefix(errs.String(), "relay: output: ") || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+			t.Errorf("%v: %d %q", args, code, &errs)
+		}
+	}
+}
+
+// fullDisk is a file on a full disk.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // files writes files into a new directory and returns that.
 func files(t testing.TB, content map[string]string) string {

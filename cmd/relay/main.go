@@ -22,6 +22,32 @@ func main() {
 
 // run runs the program with its arguments and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
+	out := &checkedOutput{Writer: stdout}
+	code := execute(args, out, stderr)
+	if out.err != nil && code == 0 {
+		fmt.Fprintln(stderr, "relay: output:", out.err)
+		return 1
+	}
+	return code
+}
+
+// checkedOutput keeps the first error of a writer, so that commands need not look at the errors of
+// fmt.Fprint. It is not safe for concurrent use.
+type checkedOutput struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (o *checkedOutput) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRootCmd()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -4,10 +4,11 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"xdsrelay/internal/admin/jsonyaml"
 )
@@ -39,30 +40,34 @@ func fileOf(w io.Writer) (*os.File, bool) {
 	if p, ok := w.(*pane); ok {
 		w = p.terminal
 	}
+	if o, ok := w.(*checkedOutput); ok {
+		w = o.Writer
+	}
 	f, ok := w.(*os.File)
 	return f, ok
 }
 
 func isTerminal(w io.Writer) bool {
 	f, ok := fileOf(w)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // redrawn reports whether w is a terminal on which a line can be overwritten.
 func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// terminalSize is the size of w in characters; 80 by 24 if it is unknown.
+// terminalSize is the size of w in characters; 80 by 24 if it is unknown. COLUMNS is the width if it is
+// set.
 func terminalSize(w io.Writer) (width, height int) {
+	width, height = 80, 24
 	if f, ok := fileOf(w); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
-			return int(size.Col), int(size.Row)
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+			width, height = w, h
 		}
 	}
-	return 80, 24
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		width = n
+	}
+	return width, height
 }
 
 func terminalWidth(w io.Writer) int {
