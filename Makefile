@@ -84,7 +84,7 @@ alerts: ## write the alerts to bin/alerts.yaml, with RUNBOOK_URL=https://example
 browser: clients ## test the admin page in Chromium; part of make test
 	$(GO) test -C integration/browser -count=1 -timeout 5m .
 
-# The screenshots show the demo.
+# The screenshots show the demo, and a cluster.
 .PHONY: screenshots
 screenshots: ## make docs/page/*.png, the admin page in Chromium, light and dark
 	@mkdir -p docs/page

@@ -8,15 +8,13 @@ import (
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// The page of one member shows all of them: their keys, streams and clients. It names a member that does
-// not answer.
-func TestMembersOfTheCluster(t *testing.T) {
-	t.Parallel()
+// startCluster starts relays with these names as a cluster, with clients at each.
+func startCluster(t testing.TB, names []string, clients func(i int) []*corev3.Node) (relays []*xdstest.Relay, leave []func()) {
 	files := &fixture{TB: t, dir: t.TempDir()}
 	files.clusters("1", "web", "api")
-	names := []string{"one", "two", "three"}
 	var join []string
 	for range names {
 		join = append(join, xdstest.FreeAddress(t))
@@ -31,13 +29,23 @@ func TestMembersOfTheCluster(t *testing.T) {
 			"cluster.advertise": "127.0.0.1", "cluster.join": join,
 		}).WriteFile(t)))
 	}
-	relays := xdstest.StartRelays(t, cmds...)
-	var leave func() // those of the last
+	relays = xdstest.StartRelays(t, cmds...)
 	for i, r := range relays {
-		r.WaitMetric(3, "cluster_members", "state", "alive")
+		r.WaitMetric(float64(len(names)), "cluster_members", "state", "alive")
 		at := &fixture{TB: t, down: r.Address}
-		leave = at.join(node(fmt.Sprint("a-", i), "edge", ""), node(fmt.Sprint("b-", i), "edge", ""))
+		leave = append(leave, at.join(clients(i)...))
 	}
+	return relays, leave
+}
+
+// The page of one member shows all of them: their keys, streams and clients. It names a member that does
+// not answer.
+func TestMembersOfTheCluster(t *testing.T) {
+	t.Parallel()
+	names := []string{"one", "two", "three"}
+	relays, leave := startCluster(t, names, func(i int) []*corev3.Node {
+		return []*corev3.Node{node(fmt.Sprint("a-", i), "edge", ""), node(fmt.Sprint("b-", i), "edge", "")}
+	})
 	p := (&fixture{TB: t, admin: "http://" + relays[0].Admin}).open()
 	p.visit("/")
 	p.shows("nav", "Members")
@@ -91,7 +99,7 @@ func TestMembersOfTheCluster(t *testing.T) {
 	p.is("location.search === ''")
 
 	same()
-	leave()
+	leave[2]()
 	relays[2].Kill()
 	relays[0].WaitMetric(1, "cluster_members", "state", "dead")
 	p.expect("504")

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
 var demoAdmin = regexp.MustCompile(`http://\S+?:\d+`)
@@ -36,7 +38,7 @@ func demo(t testing.TB) *fixture {
 	}
 }
 
-// Pictures of the demo, for the documentation.
+// Pictures of the demo and of a cluster, for the documentation.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("PAGE_SHOTS")
 	if dir == "" {
@@ -46,11 +48,20 @@ func TestPictures(t *testing.T) {
 	p := w.open()
 	p.visit("/ui/key?name=edge%2Feu-1&type=RDS")
 	p.is("document.querySelectorAll('section[aria-label=Versions] tbody tr').length >= 4")
+	members, _ := startCluster(t, []string{"relay-0", "relay-1", "relay-2"}, func(i int) []*corev3.Node {
+		var nodes []*corev3.Node
+		for j := range 12 - 2*i {
+			nodes = append(nodes, node(fmt.Sprintf("edge-%d-%d", i, j), fmt.Sprint("edge-", j%5), ""))
+		}
+		return nodes
+	})
+	ofCluster := (&fixture{TB: t, admin: "http://" + members[0].Admin}).open()
 	for _, v := range []struct {
 		name, path string
 		width      int64
 		ready      func()
 	}{
+		{"members", "/ui/members", 1280, func() { ofCluster.shows("table", "relay-2", "ready") }},
 		{"fleet", "/", 1280, func() {
 			p.is("document.querySelector('.past path') && document.querySelector('.flow .nacked')")
 		}},
@@ -66,6 +77,10 @@ func TestPictures(t *testing.T) {
 		}},
 		{"telephone", "/", 390, func() { p.is("document.querySelector('.flow .synced')") }},
 	} {
+		p := p
+		if v.name == "members" {
+			p = ofCluster
+		}
 		for _, scheme := range []string{"light", "dark"} {
 			p.size(v.width)
 			p.prefers(scheme)

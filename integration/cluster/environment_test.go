@@ -289,6 +289,7 @@ type client struct {
 	held   map[xds.TypeURL]int // resources
 	newest int                 // the version of the cluster, on this stream
 	faults []string
+	older  []string // older content after newer on a stream
 }
 
 // client starts a client that runs until the end of the test.
@@ -343,7 +344,7 @@ func (c *client) onApplied(f *fleet.Client, typ xds.TypeURL, _ string, _ time.Ti
 	}
 	version := int(cluster.ConnectTimeout.AsDuration() / time.Millisecond)
 	if version < c.newest {
-		c.faults = append(c.faults, fmt.Sprintf("got version %d after %d", version, c.newest))
+		c.older = append(c.older, fmt.Sprintf("got version %d after %d", version, c.newest))
 	}
 	c.newest = version
 }
@@ -352,7 +353,7 @@ func (c *client) onApplied(f *fleet.Client, typ xds.TypeURL, _ string, _ time.Ti
 func (c *client) wrong() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append(slices.Clone(c.faults), c.Violations()...)
+	return slices.Concat(c.faults, c.older, c.Violations())
 }
 
 // ends returns how many streams have ended, and the error of the last one.
@@ -362,10 +363,12 @@ func (c *client) ends() (int, error) {
 	return c.ended, c.err
 }
 
-// has waits until the client has exactly these.
+// has waits until the client has exactly these. A relay may need 45 s to notice a dead path to its origin.
 func (c *client) has(t testing.TB, want ...types.Resource) {
 	t.Helper()
-	err := c.Wait(xdstest.Context(t), func(f *fleet.Client) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*xdstest.Patience)
+	defer cancel()
+	err := c.Wait(ctx, func(f *fleet.Client) bool {
 		for _, w := range want {
 			typ, name := xdstest.NameOf(w)
 			if r, ok := f.Get(xds.TypeURL(typ), name); !ok || !bytes.Equal(r.Body, marshal(w)) {

@@ -1,7 +1,10 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +147,23 @@ func TestRelays_AreNoClients(t *testing.T) {
 		equal(t, "counted as routed", g.routed.Load(), 0)
 		equal(t, "node upstream", g.node.ID, "from-web")
 	})
+}
+
+// A key that another member owns is kept for linger, and the log says so.
+func TestFollowedKeyIsKeptForLinger(t *testing.T) {
+	var log bytes.Buffer
+	bubble(t, func(o *Options) {
+		o.Owns = func(xds.Key) bool { return false }
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	}, func(w *registryFixture) {
+		w.join("web", cds).want("*").leave()
+		time.Sleep(w.reg.settings().Linger)
+		synctest.Wait()
+		equal(t, "keys", len(w.reg.Groups()), 0)
+	})
+	if !strings.Contains(log.String(), "no clients for upstream.linger, and another member owns it\" key=web linger=10s") {
+		t.Error(log.String())
+	}
 }
 
 // Once every origin has failed for a while, the relays of a key are ended with UNAVAILABLE, and others

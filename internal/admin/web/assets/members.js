@@ -46,7 +46,7 @@ function stateOf(m) {
   const alive = m.state === 'alive';
   const text = !alive ? m.state : m.draining ? 'draining' : m.ready ? 'ready' : 'not ready';
   const [kind, mark] = text === 'ready' ? ['synced', '●'] : text === 'dead' ? ['nacked', '✕'] : ['stale', '◐'];
-  return h('span', { class: `state ${kind}` }, h('i', { 'aria-hidden': 'true' }, mark), text, ' ', ago(m.since));
+  return h('span', { class: `state ${kind}` }, h('i', { 'aria-hidden': 'true' }, mark), text, ' since ', ago(m.since));
 }
 
 /** unanswered names the members that did not answer. */
