@@ -83,10 +83,8 @@ func (w *clusterFixture) behind(key string, from *corev3.ControlPlane, typ xds.T
 	if source != "origin" {
 		replica = source
 	}
-	if r := w.named(replica); r != nil {
-		if cut, _ := w.n.isCut(originHost, r.host); cut {
-			return true
-		}
+	if r := w.named(replica); r != nil && w.n.isLate(originHost, r.host) {
+		return true
 	}
 	w.o.mu.Lock()
 	defer w.o.mu.Unlock()

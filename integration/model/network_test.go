@@ -29,12 +29,13 @@ type network struct {
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener // by host:port
 	cut       map[[2]string]bool           // sender and receiver, of connections
+	restored  map[[2]string]time.Time      // when that was cut no more
 	changed   chan struct{}                // closed at the next change of cut
 	conns     map[*conn]struct{}
 }
 
 func newNetwork() *network {
-	return &network{listeners: make(map[string]*bufconn.Listener), cut: make(map[[2]string]bool), changed: make(chan struct{}), conns: make(map[*conn]struct{})}
+	return &network{listeners: make(map[string]*bufconn.Listener), cut: make(map[[2]string]bool), restored: make(map[[2]string]time.Time), changed: make(chan struct{}), conns: make(map[*conn]struct{})}
 }
 
 // listen makes a listener at an address. It replaces an earlier one.
@@ -56,7 +57,9 @@ func (n *network) linkGossip(from, to string, up bool) {
 func (n *network) link(from, to string, up bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cut[[2]string{from, to}] = !up
+	if l := [2]string{from, to}; n.cut[l] == up {
+		n.cut[l], n.restored[l] = !up, time.Now()
+	}
 	close(n.changed)
 	n.changed = make(chan struct{})
 	for c := range n.conns {
@@ -72,6 +75,14 @@ func (n *network) isCut(from, to string) (bool, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.cut[[2]string{from, to}], n.changed
+}
+
+// isLate reports whether a direction is cut, or was until just now: what was sent meanwhile is being read.
+func (n *network) isLate(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := [2]string{from, to}
+	return n.cut[l] || time.Since(n.restored[l]) < time.Second
 }
 
 // await waits until a direction is not cut, or until done. It reports whether it is not cut.
