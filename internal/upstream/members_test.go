@@ -116,6 +116,25 @@ func TestMembers_Move(t *testing.T) {
 	})
 }
 
+// A key moves to a better member only once that was reachable for a while.
+func TestMembers_MoveToOneThatIsReachable(t *testing.T) {
+	withMembers(t, 2, func(t *testing.T, c *cluster) {
+		c.order.set(testKey, c.at[0], c.client.origins[0])
+		_, sink := c.stream(upstreamtest.All(cds))
+		c.members[0].opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
+		sink.from(t, cds, "a")
+		c.at[1].disconnected()
+		c.order.set(testKey, c.at[1], c.at[0], c.client.origins[0])
+		time.Sleep(2 * settleAfter)
+		c.at[1].connected()
+		began := time.Now()
+		c.members[1].opens()
+		if d := time.Since(began); d < settleAfter || d > settleAfter+time.Second {
+			t.Errorf("the key asked a member %v after it could be reached", d)
+		}
+	})
+}
+
 // After one failure a key tries the next member. If it holds something, it goes to origins only
 // after a while.
 func TestMembers_Fail(t *testing.T) {
