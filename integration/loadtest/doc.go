@@ -11,7 +11,7 @@
 //
 //	load_test.go       the cases, and the lines that are printed
 //	rounds_test.go     rounds of changes, in which the servers take turns
-//	other cases        allocs_test.go, arrive_test.go, memory_test.go, slow_test.go, store_test.go,
+//	other cases        allocs_test.go, arrive_test.go, memory_test.go, names_test.go, slow_test.go, store_test.go,
 //	                   unwanted_test.go
 //	contender_test.go  a server with its clients: started, changed, measured
 //	servers_test.go    the servers other than the relay

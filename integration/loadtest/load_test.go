@@ -65,6 +65,10 @@ var loadCases = []loadCase{
 	{"slow-100k", load{Clients: 1000, Slow: 1000, Bytes: 100_000, Changes: 300, Every: 200 * time.Millisecond}, 1, measureSlow},
 	{"slow-1m", load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, Changes: 20, Every: 2 * time.Second}, 1, measureSlow},
 	{"store", load{Clients: 20, Bytes: 500, Delta: true, Clusters: 20_000, Changes: 120, Every: time.Second}, 1, measureStore},
+	{"names", load{Clients: 1, Bytes: 200, Delta: true, Clusters: 20_000, Names: 20_000}, 1, measureNames},
+	{"cold-1k", cold(1000), 1, measureColdStart},
+	{"cold-2k", cold(2000), 1, measureColdStart},
+	{"cold-4k", cold(4000), 1, measureColdStart},
 	{"arrive", load{Clients: 5000, Bytes: 100_000}, 1, measureArrive},
 	{"arrive-1k", load{Clients: 5000, Bytes: 1000}, 1, measureArrive},
 	{"idle-10", idle(10), 1, measureIdle},
@@ -88,6 +92,11 @@ var clusterCases = []loadCase{
 // eds is the load of clients that subscribe to 100 of 10,000 load assignments.
 func eds(clients int) load {
 	return load{Clients: clients, Bytes: 1000, Clusters: 10_000, Names: 100}
+}
+
+// cold is the load of clients that subscribe to ten load assignments of their own.
+func cold(clients int) load {
+	return load{Clients: clients, Bytes: 300, Clusters: 10 * clients, Names: 10, Asks: new(int)}
 }
 
 func (l load) apart() load   { l.Apart = true; return l }
