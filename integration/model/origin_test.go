@@ -33,6 +33,7 @@ type origin struct {
 	version  map[string]int                 // type+name -> stamp
 	removals map[string][]time.Time         // type+name -> when
 	pushes   map[string]int                 // type+name -> how often it was sent
+	saidAt   map[string]time.Time           // key+type+name -> when it was sent last
 	silent   map[string]bool                // type+name: it is not answered
 	away     bool                           // streams end at once
 	whole    bool                           // everything pending is sent at once
@@ -118,7 +119,7 @@ func startOrigin() *origin {
 		listener: bufconn.Listen(1 << 16),
 		// The bubble's hours pass at once, so many pings must not count as a flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
-		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time), pushes: make(map[string]int),
+		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time), pushes: make(map[string]int), saidAt: make(map[string]time.Time),
 		silent: make(map[string]bool),
 	}
 	for _, typ := range types {
@@ -491,6 +492,7 @@ func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) prot
 			continue
 		}
 		t.told[n] = o.versionOf(typ, n)
+		o.saidAt[s.key+string(typ)+n] = time.Now()
 		o.pushes[string(typ)+n]++
 		a := makeAny(typ, n, content)
 		d.Resources = append(d.Resources, &discoveryv3.Resource{Name: n, Version: t.told[n], Resource: a})
@@ -505,6 +507,7 @@ func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) prot
 			if t.covers(n) {
 				w.Resources = append(w.Resources, makeAny(typ, n, o.has[typ][n]))
 				o.pushes[string(typ)+n]++
+				o.saidAt[s.key+string(typ)+n] = time.Now()
 				t.told[n] = o.versionOf(typ, n)
 			}
 		}

@@ -15,35 +15,35 @@ type KeptResponse struct {
 	Received time.Time
 }
 
-// Kept has the responses that a probe keeps back, the oldest first. Not safe for concurrent use.
+// Kept has the responses that a probe keeps back, mostly one for each part of a type. Not safe for concurrent use.
 type Kept []KeptResponse
 
-// Add keeps an accepted response. What it says again is removed from the earlier ones, because clients
-// may have got something newer from another origin by the time that the responses are applied.
+// Add keeps an accepted response, together with what it does not say again of the earlier ones. So clients,
+// which may have got something newer from another origin, get the newest content at once.
 func (k *Kept) Add(v xds.Variant, r *xds.Response, d Decision, now time.Time) {
 	said := make(map[string]bool)
 	for _, n := range r.Removed {
 		said[n] = true
 	}
-	whole := v == xds.SotW && (d.Scope() == snapshot.ByWildcard || xds.TypeOf(r.TypeURL).FullState)
+	whole, heartbeats := v == xds.SotW && (d.Scope() == snapshot.ByWildcard || xds.TypeOf(r.TypeURL).FullState || r.LacksNames), false
 	for i := range r.Resources {
 		if r.Resources[i].HasBody() {
 			said[r.Resources[i].Name] = true
 		} else {
-			whole = false
+			heartbeats = true
 		}
 	}
 	*k = slices.DeleteFunc(*k, func(old KeptResponse) bool {
-		switch {
-		case old.Response.TypeURL != r.TypeURL || old.Decision.Scope() != d.Scope():
-			return false
-		case whole: // r is now the first one that answers
-			d.unasked, d.acceptedVersion = old.Decision.unasked, old.Decision.acceptedVersion
-			return true
+		if old.Response.TypeURL != r.TypeURL || old.Decision.Scope() != d.Scope() || whole && heartbeats {
+			return false // heartbeats are of the resources of old
 		}
-		old.Response.Resources = slices.DeleteFunc(old.Response.Resources, func(p xds.ParsedResource) bool { return said[p.Name] })
-		old.Response.Removed = slices.DeleteFunc(old.Response.Removed, func(n string) bool { return said[n] })
-		return false
+		if !whole {
+			r.Resources = append(slices.DeleteFunc(old.Response.Resources, func(p xds.ParsedResource) bool { return said[p.Name] }), r.Resources...)
+			r.Removed = append(slices.DeleteFunc(old.Response.Removed, func(n string) bool { return said[n] }), r.Removed...)
+			r.Errors = append(old.Response.Errors, r.Errors...)
+		}
+		d.unasked, d.acceptedVersion = old.Decision.unasked, old.Decision.acceptedVersion // r is now the first answer
+		return true
 	})
 	*k = append(*k, KeptResponse{r, d, now})
 }
