@@ -278,6 +278,10 @@ const (
 	Draining                        // the relay is shutting down
 	MessageLimit                    // the client ended its stream right after a large response (P38)
 	Compat                          // a member of the cluster with another configuration
+	TokenMissing                    // a client without the token that the listener needs
+	TokenInvalid                    // a token that is not the issuer's, or for another audience
+	TokenExpired
+	TokenKeys // the issuer's keys cannot be read
 
 	LimitConnections
 	LimitStreams
@@ -329,6 +333,10 @@ var reasonNames = [reasons]string{
 	Draining:          "draining",
 	MessageLimit:      "client_message_limit",
 	Compat:            "compat",
+	TokenMissing:      "token_missing",
+	TokenInvalid:      "token_invalid",
+	TokenExpired:      "token_expired",
+	TokenKeys:         "token_keys",
 
 	LimitConnections:          "connections",
 	LimitStreams:              "streams",
