@@ -30,6 +30,9 @@ func (c *Config) complete(file string) error {
 		if l.Secrets == "" {
 			l.Secrets = SecretsMTLS
 		}
+		if l.Tokens.OnExpiry == "" {
+			l.Tokens.OnExpiry = OnExpiryKeep
+		}
 	}
 	for i := range c.Upstream.Origins {
 		o := &c.Upstream.Origins[i]
@@ -82,11 +85,19 @@ func (c *Config) paths() []path {
 		add(key+".key_file", &t.KeyFile)
 		add(key+".client_ca_file", &t.ClientCAFile)
 	}
+	tokens := func(key string, t *Tokens) {
+		add(key+".jwks_file", &t.JWKSFile)
+		add(key+".jwks_ca_file", &t.JWKSCAFile)
+		add(key+".jwks_token_file", &t.JWKSTokenFile)
+	}
 	server("downstream.tls", &c.Downstream.TLS)
+	tokens("downstream.tokens", &c.Downstream.Tokens)
 	for i := range c.Downstream.Several {
 		server(fmt.Sprintf("downstream.listeners[%d].tls", i), &c.Downstream.Several[i].TLS)
+		tokens(fmt.Sprintf("downstream.listeners[%d].tokens", i), &c.Downstream.Several[i].Tokens)
 	}
 	for i := range c.Upstream.Origins {
+		add(fmt.Sprintf("upstream.origins[%d].token_file", i), &c.Upstream.Origins[i].TokenFile)
 		t, key := c.Upstream.Origins[i].TLS, fmt.Sprintf("upstream.origins[%d].tls", i)
 		if t == nil {
 			continue

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -32,9 +33,15 @@ const (
 	BalanceRoundRobin = "round_robin"
 	BalancePickFirst  = "pick_first"
 
-	SecretsMTLS  = "mtls"
-	SecretsAllow = "allow"
-	SecretsDeny  = "deny"
+	SecretsMTLS     = "mtls"
+	SecretsIdentity = "identity"
+	SecretsAllow    = "allow"
+	SecretsDeny     = "deny"
+
+	OnExpiryKeep = "keep"
+	OnExpiryEnd  = "end"
+
+	TokenRepresentative = "representative"
 
 	VersionsContent = "content"
 	VersionsOrigin  = "origin"
@@ -48,11 +55,12 @@ const (
 
 // Downstream configures the side of the clients.
 type Downstream struct {
-	// The four keys of the only listener; not used if Several is not empty. See Listen.
+	// The five keys of the only listener; not used if Several is not empty. See Listen.
 	Address  string     `yaml:"address"`
 	TLS      ServerTLS  `yaml:"tls"`
 	Identity string     `yaml:"identity"`
 	Secrets  string     `yaml:"secrets"`
+	Tokens   Tokens     `yaml:"tokens"`
 	Several  []Listener `yaml:"listeners"`
 
 	RESTAddress      string          `yaml:"rest_address"`
@@ -75,18 +83,32 @@ type Listener struct {
 	TLS      ServerTLS `yaml:"tls"`
 	Identity string    `yaml:"identity"`
 	Secrets  string    `yaml:"secrets"`
+	Tokens   Tokens    `yaml:"tokens"`
 
 	// Key is the listener's place in the configuration, "downstream.listeners[0]" or "downstream",
 	// for faults.
 	Key string `yaml:"-"`
 }
 
-// Listen returns the listeners, from Several or from the four keys.
+// Tokens says which JSON Web Tokens of clients are accepted. Without an issuer, no token is read.
+// With one, every client needs a token.
+type Tokens struct {
+	Issuer    string   `yaml:"issuer"`
+	Audiences []string `yaml:"audiences"` // a token has one of them
+	// The issuer's public keys, a JSON Web Key Set, are in a file or at a URL.
+	JWKSFile      string `yaml:"jwks_file"`
+	JWKSURL       string `yaml:"jwks_url"`
+	JWKSCAFile    string `yaml:"jwks_ca_file"`    // empty: the system's
+	JWKSTokenFile string `yaml:"jwks_token_file"` // a token for the URL; empty: none
+	OnExpiry      string `yaml:"on_expiry"`       // of a token: OnExpiryKeep or OnExpiryEnd
+}
+
+// Listen returns the listeners, from Several or from the five keys.
 func (d *Downstream) Listen() []Listener {
 	if len(d.Several) > 0 {
 		return d.Several
 	}
-	return []Listener{{Address: d.Address, TLS: d.TLS, Identity: d.Identity, Secrets: d.Secrets, Key: "downstream"}}
+	return []Listener{{Address: d.Address, TLS: d.TLS, Identity: d.Identity, Secrets: d.Secrets, Tokens: d.Tokens, Key: "downstream"}}
 }
 
 // ServerTLS is TLS of a listener. Without CertFile it is plaintext; with ClientCAFile it is mTLS.
@@ -160,6 +182,11 @@ type Upstream struct {
 	Keepalive                 ClientKeepalive `yaml:"keepalive"`
 }
 
+// ByToken reports whether an origin gets the tokens of clients.
+func (u *Upstream) ByToken() bool {
+	return slices.ContainsFunc(u.Origins, func(o Origin) bool { return o.Token == TokenRepresentative })
+}
+
 // Origin is a control plane, or a directory of files.
 type Origin struct {
 	// Address is a gRPC target, or file:///directory. Load makes file:x absolute. See Dir.
@@ -167,6 +194,12 @@ type Origin struct {
 	Name    string     `yaml:"name"`
 	TLS     *ClientTLS `yaml:"tls"` // nil: plaintext
 	Balance string     `yaml:"balance"`
+	// TokenFile has a bearer token for each stream. TokenPlaintext sends a token also without TLS to
+	// another host.
+	TokenFile      string `yaml:"token_file"`
+	TokenPlaintext bool   `yaml:"token_plaintext"`
+	// Token is TokenRepresentative, or empty.
+	Token string `yaml:"token"`
 }
 
 // ClientTLS is TLS to an origin. If it is empty, the system's CAs verify the origin.
@@ -277,6 +310,7 @@ func Default() Config {
 		Downstream: Downstream{
 			Address:          "127.0.0.1:15010",
 			Secrets:          SecretsMTLS,
+			Tokens:           Tokens{OnExpiry: OnExpiryKeep},
 			RESTBytes:        256 << 20,
 			LongPoll:         30 * time.Second,
 			Versions:         VersionsContent,

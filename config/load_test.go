@@ -60,7 +60,7 @@ func TestDefaultFileHasEveryKeyAndItsDefault(t *testing.T) {
 	annotated.Upstream.Origins, bare.Upstream.Origins = nil, nil
 	annotated.Places, bare.Places = nil, nil
 	// An empty list counts as none.
-	annotated.Downstream.Several, annotated.Aggregation.Rules[0].Types = nil, nil
+	annotated.Downstream.Several, annotated.Downstream.Tokens.Audiences, annotated.Aggregation.Rules[0].Types = nil, nil, nil
 	if !reflect.DeepEqual(annotated, bare) {
 		t.Errorf("relay.yaml gives\n%+v\nthe defaults are\n%+v", annotated, bare)
 	}
@@ -236,7 +236,7 @@ admin: {token_file: ../token}
 
 func TestListeners(t *testing.T) {
 	one := load(t, origin+"downstream: {address: \"127.0.0.1:1\", identity: \"true\", secrets: deny}\n")
-	if got := one.Downstream.Listen(); len(got) != 1 || got[0] != (Listener{Address: "127.0.0.1:1", Identity: "true", Secrets: "deny", Key: "downstream"}) {
+	if got := one.Downstream.Listen(); len(got) != 1 || !reflect.DeepEqual(got[0], Listener{Address: "127.0.0.1:1", Identity: "true", Secrets: "deny", Tokens: Tokens{OnExpiry: OnExpiryKeep}, Key: "downstream"}) {
 		t.Errorf("one: %+v", got)
 	}
 	two := load(t, origin+"downstream:\n  listeners:\n  - address: 127.0.0.1:1\n  - {address: \":2\", secrets: allow}\n")

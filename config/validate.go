@@ -63,7 +63,7 @@ func (v *checks) atLeast(key string, n, least int64) {
 func (v *checks) downstream() {
 	d := &v.Downstream
 	if len(d.Several) > 0 {
-		for _, name := range []string{"address", "tls", "identity", "secrets"} {
+		for _, name := range []string{"address", "tls", "identity", "secrets", "tokens"} {
 			if key := "downstream." + name; v.Places.Given(key) {
 				v.fault(key, "cannot be combined with downstream.listeners, which replaces it")
 			}
@@ -71,11 +71,12 @@ func (v *checks) downstream() {
 	}
 	for _, l := range d.Listen() {
 		v.listen(l.Key+".address", l.Address)
-		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsAllow, SecretsDeny)
+		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsIdentity, SecretsAllow, SecretsDeny)
 		v.serverTLS(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
 		if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
 			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove an identity only over TLS")
 		}
+		v.tokens(l.Key+".tokens", &l.Tokens)
 	}
 	if d.RESTAddress != "" {
 		v.listen("downstream.rest_address", d.RESTAddress)
@@ -115,6 +116,79 @@ func (v *checks) downstream() {
 	} {
 		v.atLeast("downstream.limits."+l.key, l.n, 0)
 	}
+}
+
+// tokens checks which tokens of clients are accepted.
+func (v *checks) tokens(key string, t *Tokens) {
+	v.oneOf(key+".on_expiry", t.OnExpiry, OnExpiryKeep, OnExpiryEnd)
+	if t.Issuer == "" {
+		if len(t.Audiences) > 0 || t.JWKSFile != "" || t.JWKSURL != "" {
+			v.fault(key+".issuer", "is missing; without it, no token is accepted")
+		}
+		return
+	}
+	if len(t.Audiences) == 0 || slices.Contains(t.Audiences, "") {
+		v.fault(key+".audiences", "must name the audiences of which a token has one: otherwise a token for another service would be accepted")
+	}
+	u, err := url.Parse(t.JWKSURL)
+	switch {
+	case t.JWKSFile == "" && t.JWKSURL == "":
+		v.fault(key+".jwks_file", "is missing; set it or jwks_url, from which the issuer's keys are read")
+	case t.JWKSFile != "" && t.JWKSURL != "":
+		v.fault(key+".jwks_url", "cannot be combined with jwks_file; use only one of them")
+	case t.JWKSURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
+		v.fault(key+".jwks_url", "must be a URL such as https://kubernetes.default.svc/openid/v1/jwks, but is %q", t.JWKSURL)
+	case t.JWKSURL != "" && u.Scheme == "http" && !Loopback(net.JoinHostPort(u.Hostname(), "80")):
+		v.fault(key+".jwks_url", "must be https: over plaintext, another host could give its own keys")
+	case t.JWKSURL == "" && (t.JWKSCAFile != "" || t.JWKSTokenFile != ""):
+		v.fault(key+".jwks_url", "is missing; jwks_ca_file and jwks_token_file are for it")
+	}
+}
+
+// originToken checks the token that is sent to an origin.
+func (v *checks) originToken(key string, o *Origin) {
+	if o.Token != "" && o.Token != TokenRepresentative {
+		v.fault(key+".token", "must be %s or empty; a token itself belongs into the file of token_file", TokenRepresentative)
+		return
+	}
+	if o.TokenFile == "" && o.Token == "" {
+		return
+	}
+	name := key + ".token_file"
+	if o.Token != "" {
+		name = key + ".token"
+	}
+	switch _, isDir := o.Dir(); {
+	case isDir:
+		v.fault(name, "cannot be set for a directory")
+	case o.TokenFile != "" && o.Token != "":
+		v.fault(name, "cannot be combined with token_file; use only one of them")
+	case o.TLS == nil && !o.TokenPlaintext && !o.local():
+		v.fault(name, "needs %s.tls, because the token would cross the network in plaintext; or set token_plaintext: true", key)
+	}
+	if o.Token == "" {
+		return
+	}
+	for _, l := range v.Downstream.Listen() {
+		if l.Tokens.Issuer == "" {
+			v.fault(name, "needs %s.tokens: the relay passes on only tokens that it has verified", l.Key)
+		}
+	}
+	if v.Upstream.Node != "" {
+		v.fault("upstream.node", "cannot be combined with %s: the origin would get a client's token with another node", name)
+	}
+}
+
+// local reports whether the origin is on this host.
+func (o *Origin) local() bool {
+	if strings.HasPrefix(o.Address, "unix") {
+		return true
+	}
+	at := o.Address[strings.LastIndexByte(o.Address, '/')+1:]
+	if _, _, err := net.SplitHostPort(at); err != nil { // a name without a port
+		at = net.JoinHostPort(at, "443")
+	}
+	return Loopback(at)
 }
 
 func (v *checks) upstream() {
@@ -158,6 +232,7 @@ func (v *checks) origin(key string, o *Origin) {
 		v.target(key+".address", o.Address)
 	}
 	v.oneOf(key+".balance", o.Balance, BalanceRoundRobin, BalancePickFirst)
+	v.originToken(key, o)
 	if o.TLS == nil {
 		return
 	}
@@ -266,7 +341,7 @@ func (v *checks) cluster() {
 	for i, address := range c.Join {
 		v.listen(fmt.Sprintf("cluster.join[%d]", i), address)
 	}
-	if v.Upstream.Node == "" {
+	if v.Upstream.Node == "" && !v.Upstream.ByToken() {
 		v.fault("upstream.node", "must not be empty in a cluster, because the first client's node would change with the owner; write node to send that of the first client")
 	}
 	v.serverTLS("cluster.tls", c.TLS.CertFile, c.TLS.KeyFile)

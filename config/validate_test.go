@@ -98,7 +98,7 @@ aggregation: {unmatched: refuse}
 log: {level: trace, format: xml}
 `, []string{
 			`3:12: upstream.variant: must be delta or sotw, but is "both"`,
-			`4:23: downstream.secrets: must be mtls, allow or deny, but is "some"`,
+			`4:23: downstream.secrets: must be mtls, identity, allow or deny, but is "some"`,
 			`4:39: downstream.versions: must be content or origin, but is "mine"`,
 			`5:26: aggregation.unmatched: must be reject or node, but is "refuse"`,
 			`6:14: log.level: must be debug, info, warn or error, but is "trace"`,
@@ -189,6 +189,43 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
 `, nil},
 		"all addresses come first": {origin + "downstream: {address: \":1\", rest_address: \"relay.example:1\"}\n",
 			[]string{"3:43: downstream.rest_address: relay.example:1 has the same port as downstream.address, which is :1"}},
+		"tokens": {`upstream:
+  node: node
+  origins:
+    - {address: "xds.example:1", token_file: t}
+    - {address: "dns:///xds.example", token: representative}
+    - {address: "127.0.0.1:1", token: representative, token_file: t}
+    - {address: "xds.example:2", token_file: t, token_plaintext: true}
+    - {address: "xds.example:3", token_file: t, tls: {}}
+    - {address: "unix:///x", token: eyJh}
+    - {address: "file:///x", token_file: t}
+downstream:
+  listeners:
+    - {address: "127.0.0.1:1", tokens: {audiences: [a], on_expiry: now}}
+    - {address: "127.0.0.1:2", tokens: {issuer: i}}
+    - {address: "127.0.0.1:3", tokens: {issuer: i, audiences: [a], jwks_file: f, jwks_url: "https://x"}}
+    - {address: "127.0.0.1:4", tokens: {issuer: i, audiences: [a], jwks_url: "http://x"}}
+    - {address: "127.0.0.1:5", tokens: {issuer: i, audiences: [a], jwks_url: "http://127.0.0.1/x"}}
+    - {address: "127.0.0.1:6", tokens: {issuer: i, audiences: [""], jwks_file: f, jwks_ca_file: c}}
+`, []string{
+			`2:9: upstream.node: cannot be combined with upstream.origins[1].token: the origin would get a client's token with another node`,
+			`2:9: upstream.node: cannot be combined with upstream.origins[2].token: the origin would get a client's token with another node`,
+			`4:46: upstream.origins[0].token_file: needs upstream.origins[0].tls, because the token would cross the network in plaintext; or set token_plaintext: true`,
+			`5:46: upstream.origins[1].token: needs upstream.origins[1].tls, because the token would cross the network in plaintext; or set token_plaintext: true`,
+			`5:46: upstream.origins[1].token: needs downstream.listeners[0].tokens: the relay passes on only tokens that it has verified`,
+			`6:39: upstream.origins[2].token: cannot be combined with token_file; use only one of them`,
+			`6:39: upstream.origins[2].token: needs downstream.listeners[0].tokens: the relay passes on only tokens that it has verified`,
+			`9:37: upstream.origins[5].token: must be representative or empty; a token itself belongs into the file of token_file`,
+			`10:42: upstream.origins[6].token_file: cannot be set for a directory`,
+			`13:40: downstream.listeners[0].tokens.issuer: is missing; without it, no token is accepted`,
+			`13:68: downstream.listeners[0].tokens.on_expiry: must be keep or end, but is "now"`,
+			`14:40: downstream.listeners[1].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
+			`14:40: downstream.listeners[1].tokens.jwks_file: is missing; set it or jwks_url, from which the issuer's keys are read`,
+			`15:92: downstream.listeners[2].tokens.jwks_url: cannot be combined with jwks_file; use only one of them`,
+			`16:78: downstream.listeners[3].tokens.jwks_url: must be https: over plaintext, another host could give its own keys`,
+			`18:40: downstream.listeners[5].tokens.jwks_url: is missing; jwks_ca_file and jwks_token_file are for it`,
+			`18:63: downstream.listeners[5].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
+		}},
 		"listeners": {origin + `downstream:
   address: 127.0.0.1:1
   identity: "true"
@@ -199,7 +236,7 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
 `, []string{
 			"4:12: downstream.address: cannot be combined with downstream.listeners, which replaces it",
 			"5:13: downstream.identity: cannot be combined with downstream.listeners, which replaces it",
-			`7:41: downstream.listeners[0].secrets: must be mtls, allow or deny, but is "maybe"`,
+			`7:41: downstream.listeners[0].secrets: must be mtls, identity, allow or deny, but is "maybe"`,
 			"8:17: downstream.listeners[1].address: 127.0.0.1:2 is already used by downstream.listeners[0].address",
 			"8:54: downstream.listeners[1].tls.client_ca_file: needs tls.cert_file: clients prove an identity only over TLS",
 			`9:7: downstream.listeners[2].address: must be host:port, but is ""`,

@@ -96,7 +96,7 @@ var layers = map[string]place{
 	},
 	"internal/cluster/clustertest": {nil, "it is a network for the tests of all floors"},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/nonce", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/nonce", "internal/fanout/tokens", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a subscriber's State, and does not depend on the State's source",
 	},
 	"internal/fanout/session": {
@@ -104,13 +104,18 @@ var layers = map[string]place{
 		"a client's responses follow from requests, snapshots and times: it needs no stream and no metric",
 	},
 	"internal/fanout/listener": {
-		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
+		[]string{"internal/fanout/refusal", "internal/fanout/tokens", "internal/xds", "internal/expr", "internal/telemetry", "config"},
 		"admission follows from a connection and a node: it needs no stream and no response",
 	},
-	"internal/fanout/nonce":   {nil, "a nonce follows from two numbers"},
-	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "the reason of a refusal does not depend on the package that refuses"},
+	"internal/fanout/tokens": {
+		[]string{"internal/fanout/refusal", "internal/telemetry"},
+		"a token is valid or not, whatever it is for",
+	},
+	"internal/fanout/tokens/tokenstest": {nil, "it issues tokens for the tests of all layers"},
+	"internal/fanout/nonce":             {nil, "a nonce follows from two numbers"},
+	"internal/fanout/refusal":           {[]string{"internal/telemetry", "internal/telemetry/redact"}, "the reason of a refusal does not depend on the package that refuses"},
 	"internal/fanout/subscriber": {
-		[]string{"internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
+		[]string{"internal/fanout/refusal", "internal/fanout/tokens", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
 		"it is the interface between clients and groups, and knows the implementation of neither",
 	},
 	"internal/fanout/subscriber/subscribertest": {
@@ -122,7 +127,7 @@ var layers = map[string]place{
 		"it reads clients through an interface, and knows no stream and no poll",
 	},
 	"internal/fanout/rest": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/refusal", "internal/fanout/tokens", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
 		"it is a transport beside the streams, and knows none of them",
 	},
 	"internal/fanout/rest/resttest": {
@@ -194,7 +199,7 @@ var layers = map[string]place{
 		"simulated clients that shared the relay's code would share its mistakes",
 	},
 	"integration": {
-		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest", "internal/xdstest"},
+		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest", "internal/fanout/tokens/tokenstest", "internal/xdstest"},
 		"it tests the built binary from outside",
 	},
 	"integration/envoy": {
@@ -239,7 +244,7 @@ var layers = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},

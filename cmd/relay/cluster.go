@@ -183,7 +183,9 @@ func (m *member) run(ctx context.Context, g *errgroup.Group, r *relay) {
 	if m.certs != nil {
 		g.Go(func() error { return m.certs.Run(ctx) })
 	}
-	g.Go(func() error { return m.countKeys(ctx) })
+	if !r.cfg.Upstream.ByToken() { // then all keys are direct, as they should be
+		g.Go(func() error { return m.countKeys(ctx) })
+	}
 	g.Go(func() error {
 		ended := make(chan error, 1)
 		go func() { ended <- m.grpc.Serve(m.listener) }()

@@ -361,7 +361,7 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/cut.json"), "relay: --node DIR/cut.json: line 1: a value is missing, or a [ or { is not closed (did not find"},
 		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: must be a node, or a bootstrap with a node: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
-		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san; the fields are address, uri_sans, dns_sans and subject\n"},
+		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san; the fields are address, uri_sans, dns_sans, subject and token\n"},
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: invalid argument "XDS" for "-t, --type" flag: must be a URL or a short name such as CDS`},
 		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: must have at least one origin"},
 	} {

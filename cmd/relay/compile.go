@@ -48,8 +48,8 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		if l.Identity != "" {
 			if p, err = expr.NewIdentity(l.Identity); err != nil {
 				faults = append(faults, aggregator.ExprFaults(cfg.Places, l.Key+".identity", err)...)
-			} else if l.Secrets == config.SecretsMTLS && l.TLS.ClientCAFile != "" && len(p.Proven()) == 0 {
-				faults = append(faults, cfg.Places.Fault(l.Key+".identity", "uses neither peer.uri_sans, peer.dns_sans nor peer.subject: every client with a certificate would get the Secrets of any node that it names; or set %s.secrets to deny", l.Key))
+			} else if provesForSecrets(l) && len(p.Proven()) == 0 {
+				faults = append(faults, cfg.Places.Fault(l.Key+".identity", "uses neither peer.uri_sans, peer.dns_sans, peer.subject nor peer.token: every client with a certificate or a token would get the Secrets of any node that it names; or set %s.secrets to deny", l.Key))
 			}
 		}
 		c.identities = append(c.identities, p)
@@ -65,6 +65,17 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// provesForSecrets reports whether clients of the listener get Secrets for what they prove.
+func provesForSecrets(l config.Listener) bool {
+	switch l.Secrets {
+	case config.SecretsMTLS:
+		return l.TLS.ClientCAFile != ""
+	case config.SecretsIdentity:
+		return l.TLS.ClientCAFile != "" || l.Tokens.Issuer != ""
+	}
+	return false
 }
 
 // checked compiles a configuration and finds all its faults: those of its text, which are in err

@@ -94,7 +94,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 	for _, l := range cfg.Downstream.Listen() {
 		listeners = append(listeners, map[string]string{"address": l.Address, "identity": l.Identity, "secrets": l.Secrets})
 	}
-	body, err := json.Marshal(map[string]any{"rules": string(text), "unmatched": cfg.Aggregation.Unmatched, "listeners": listeners})
+	body, err := json.Marshal(map[string]any{"rules": string(text), "unmatched": cfg.Aggregation.Unmatched, "by_token": cfg.Upstream.ByToken(), "listeners": listeners})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
@@ -65,6 +66,13 @@ func newClientListeners(d *config.Downstream, identities []*expr.Predicate, casC
 	for i, l := range d.Listen() {
 		e := &clientListener{conf: l, policy: &listener.Policy{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
+		if t := l.Tokens; t.Issuer != "" {
+			e.policy.EndExpired = t.OnExpiry == config.OnExpiryEnd
+			e.policy.Tokens = tokens.New(tokens.Options{
+				Key: l.Key + ".tokens", Issuer: t.Issuer, Audiences: t.Audiences,
+				Source: tokens.Source{File: t.JWKSFile, URL: t.JWKSURL, CAFile: t.JWKSCAFile, TokenFile: t.JWKSTokenFile},
+			})
+		}
 		if l.TLS.CertFile != "" {
 			var err error
 			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", CAsChanged: casChanged, Metrics: m, Log: log}); err != nil {

@@ -15,12 +15,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -144,7 +146,7 @@ func (r *relay) newUpstream() (*upstream.Client, error) {
 		Backoff: timing.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
 		Metrics: r.metrics, Tracer: r.tracer, Log: r.log,
 	}
-	if r.member != nil {
+	if r.member != nil && !u.ByToken() { // otherwise the stream of a key needs a client of this relay
 		o.Order = r.member.table.Order
 	}
 	variant := xds.Delta
@@ -154,11 +156,37 @@ func (r *relay) newUpstream() (*upstream.Client, error) {
 	for _, origin := range u.Origins {
 		o.Origins = append(o.Origins, upstream.OriginOptions{
 			Name: origin.Name, Address: origin.Address, TLS: (*connections.TLSFiles)(origin.TLS), Balance: origin.Balance,
-			Variant: variant, MaxRequestBytes: u.MaxRequestBytes, StreamsPerConnection: u.StreamsPerConnection,
+			Identify: r.identify(origin),
+			Variant:  variant, MaxRequestBytes: u.MaxRequestBytes, StreamsPerConnection: u.StreamsPerConnection,
 			Keepalive: upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
 		})
 	}
 	return upstream.New(o)
+}
+
+// identify returns the token, and for token: representative also the node, of a stream to an origin;
+// nil: it needs no token. The file of a token is read for each stream.
+func (r *relay) identify(o config.Origin) func(xds.Key) (upstream.Identity, error) {
+	bearer := func(token string) metadata.MD { return metadata.Pairs("authorization", "Bearer "+token) }
+	switch {
+	case o.TokenFile != "":
+		return func(xds.Key) (upstream.Identity, error) {
+			token, err := tokens.ReadFile(o.TokenFile)
+			if err != nil {
+				return upstream.Identity{}, fmt.Errorf("token_file: %w", err)
+			}
+			return upstream.Identity{Metadata: bearer(token)}, nil
+		}
+	case o.Token == config.TokenRepresentative:
+		return func(key xds.Key) (upstream.Identity, error) {
+			node, token, err := r.registry.Bearer(key)
+			if err != nil {
+				return upstream.Identity{}, fmt.Errorf("token: %w", err)
+			}
+			return upstream.Identity{Node: node, Metadata: bearer(token)}, nil
+		}
+	}
+	return nil
 }
 
 func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
@@ -172,10 +200,11 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 		FirstAnswerTimeout: u.FirstAnswerTimeout,
 		Metrics:            r.metrics, Log: r.log,
 	}
+	o.ByToken = u.ByToken()
 	if node != nil {
 		o.Node = nodeOf(node)
 	}
-	if r.member != nil {
+	if r.member != nil && !u.ByToken() {
 		o.Owns, o.Seeds = r.member.table.Owns, r.member.table.Seeds
 	}
 	if r.store != nil {
@@ -269,6 +298,11 @@ func (r *relay) run(ctx, abort context.Context) error {
 	}
 	for _, e := range r.listeners {
 		g.Go(func() error { return r.serveClients(gctx, e) })
+	}
+	for _, e := range r.listeners {
+		if e.policy.Tokens != nil {
+			g.Go(func() error { return e.policy.Tokens.Run(gctx) })
+		}
 	}
 	for _, c := range r.certs() {
 		g.Go(func() error { return c.Run(gctx) })

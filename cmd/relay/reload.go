@@ -73,6 +73,14 @@ func (r *relay) configuration() admin.Configuration {
 			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: c.Name(), Error: redact.Text(f.Err.Error()), Since: f.Since})
 		}
 	}
+	for _, e := range r.listeners {
+		if e.policy.Tokens == nil {
+			continue
+		}
+		if err, since := e.policy.Tokens.Fault(); err != nil {
+			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: e.conf.Key + ".tokens: the issuer's keys", Error: redact.Text(err.Error()), Since: since})
+		}
+	}
 	for _, c := range append(r.certs(), r.origins.Certificates()...) {
 		if v, ok := c.Validity(); ok {
 			out.Certificates = append(out.Certificates, admin.Certificate{Of: c.Name(), Validity: v})

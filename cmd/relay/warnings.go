@@ -30,12 +30,28 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 		} else if l.Secrets == config.SecretsAllow {
 			warn(l.Key+".secrets", "any client that reaches %s gets Secrets in plaintext", l.Address)
 		}
-		if c != nil && c.identities[i] != nil && l.TLS.ClientCAFile == "" {
-			if proven := c.identities[i].Proven(); len(proven) > 0 {
-				warn(l.Key+".identity", "uses %s, but clients of this listener prove no identity, because tls.client_ca_file is not set", strings.Join(proven, ", "))
+		if l.Tokens.Issuer != "" && l.TLS.CertFile == "" && !config.Loopback(l.Address) {
+			warn(l.Key+".tokens", "clients send their tokens to %s in plaintext; set tls to encrypt them", l.Address)
+		}
+		if c != nil && c.identities[i] != nil {
+			names := slices.DeleteFunc(c.identities[i].Proven(), func(name string) bool {
+				if name == "peer.token" {
+					return l.Tokens.Issuer != ""
+				}
+				return l.TLS.ClientCAFile != ""
+			})
+			if len(names) > 0 {
+				needed := "tls.client_ca_file"
+				if slices.Contains(names, "peer.token") {
+					needed = "tokens"
+				}
+				warn(l.Key+".identity", "uses %s, but clients of this listener prove no identity, because %s is not set", strings.Join(names, ", "), needed)
 			}
 		}
 		for i, o := range cfg.Upstream.Origins {
+			if i := fmt.Sprintf("upstream.origins[%d].token_plaintext", i); o.TokenPlaintext && o.TLS == nil {
+				warn(i, "tokens cross the network in plaintext; who reads it can use them")
+			}
 			if reaches(o.Address, l.Address) {
 				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is the same as %s.address: the relay would subscribe to itself", l.Key)
 			}

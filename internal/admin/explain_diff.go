@@ -25,6 +25,8 @@ type otherRules struct {
 	Rules string `json:"rules"`
 	// Unmatched is aggregation.unmatched; empty: reject.
 	Unmatched string `json:"unmatched"`
+	// ByToken says that the clients' tokens are part of their keys.
+	ByToken bool `json:"by_token"`
 	// Listeners are those of the configuration with these rules; none: admission is not compared.
 	Listeners []listener `json:"listeners"`
 }
@@ -133,6 +135,9 @@ func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 		return nil, nil, fmt.Errorf("unmatched: must be %s or %s, but is %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
 	}
 	rules, err := aggregator.CompileText("rules", []byte(in.Rules), in.Unmatched)
+	if err == nil && in.ByToken {
+		rules.ByToken()
+	}
 	return rules, in.Listeners, err
 }
 

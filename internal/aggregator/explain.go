@@ -2,6 +2,8 @@ package aggregator
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
@@ -44,11 +46,17 @@ type Element struct {
 	Error string `json:"error,omitempty" yaml:"error,omitempty"`
 }
 
+// shownClaims are the claims of a token that are shown.
+var shownClaims = []string{"peer.token.iss", "peer.token.sub", "peer.token.aud"}
+
 // shown hides secrets in values: a node's metadata may have a token.
 func shown(values []expr.Value) []expr.Value {
 	for i := range values {
 		v := &values[i]
 		v.Value, v.Error = redact.Value(v.Expr, v.Value), redact.Text(v.Error)
+		if strings.HasPrefix(v.Expr, "peer.token") && !slices.Contains(shownClaims, v.Expr) {
+			v.Value = "(hidden)"
+		}
 	}
 	return values
 }
@@ -62,7 +70,7 @@ func (r *Rules) Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*Expla
 	}
 	in := expr.Input{Node: m, Type: string(typ), Peer: peer}
 	v := r.set.evaluate(in)
-	a := r.conclude(m, v)
+	a := r.conclude(m, peer, v)
 	x := &Explanation{Type: string(typ), Rules: r.set.explain(in, v)}
 	if a.err != nil {
 		x.Refused, x.Reason = a.err.Error(), a.err.Reason.String()

@@ -126,13 +126,13 @@ func toJSON(n *yaml.Node) ([]byte, error) {
 }
 
 // peerFields are the fields of a peer.
-var peerFields = []string{"address", "uri_sans", "dns_sans", "subject"}
+var peerFields = []string{"address", "uri_sans", "dns_sans", "subject", "token"}
 
 func peerOf(root *yaml.Node) (p expr.Peer, err error) {
 	if root.Kind == yaml.MappingNode {
 		for i := 0; i < len(root.Content); i += 2 {
 			if name := root.Content[i]; !slices.Contains(peerFields, name.Value) {
-				return p, fmt.Errorf("line %d: unknown field %s; the fields are address, uri_sans, dns_sans and subject", name.Line, name.Value)
+				return p, fmt.Errorf("line %d: unknown field %s; the fields are address, uri_sans, dns_sans, subject and token", name.Line, name.Value)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func TestParseNode(t *testing.T) {
 		`{"id": "n1", "clutser": "edge"}`:                        `error: must be a node, or a bootstrap with a node: (line 1:14): unknown field "clutser"`,
 		"node:\n  metadata: {a: &a [x], b: [*a, *a]}\n":          "error: line 2: YAML aliases are not supported; write out the value of *a",
 		"node: {id: a, clutser: b}\n":                            `error: unknown field "clutser"`,
-		"id: a\n---\nuri_san: [a]\n":                             "error: peer: line 3: unknown field uri_san; the fields are address, uri_sans, dns_sans and subject",
+		"id: a\n---\nuri_san: [a]\n":                             "error: peer: line 3: unknown field uri_san; the fields are address, uri_sans, dns_sans, subject and token",
 		"id: a\n---\nuri_sans: 1\n":                              "error: peer: line 3: ",
 		"id: a\n---\naddress: &a x\nsubject: *a\n":               "error: peer: line 4: YAML aliases",
 		"id: a\n---\naddress: b\n---\nid: c\n":                   "error: line 5: must have at most two documents",

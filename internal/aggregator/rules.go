@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -43,6 +44,7 @@ type Rules struct {
 	warnings config.Faults
 	usesType bool
 	usesPeer bool
+	byToken  bool   // see ByToken
 	text     []byte // of aggregation.file; nil: the rules are in the configuration
 
 	matchErrors telemetry.Counter // see CountErrors
@@ -108,6 +110,14 @@ type cacheEntry struct {
 // Compile compiles the rules of cfg, and reads their file if there is one. It returns faults as
 // config.Faults with places in the configuration or the file.
 func Compile(cfg *config.Config) (*Rules, error) {
+	r, err := compileRules(cfg)
+	if err == nil && cfg.Upstream.ByToken() {
+		r.ByToken()
+	}
+	return r, err
+}
+
+func compileRules(cfg *config.Config) (*Rules, error) {
 	a := &cfg.Aggregation
 	if a.File == "" {
 		set, err := compileCEL("aggregation.rules", a.Rules, cfg.Places)
@@ -122,6 +132,10 @@ func Compile(cfg *config.Config) (*Rules, error) {
 	}
 	return CompileText(a.File, src, a.Unmatched)
 }
+
+// ByToken adds the claims iss and sub of the client's token to every key, because an origin gets the
+// token and computes by it. It is called before the rules are used.
+func (r *Rules) ByToken() { r.byToken, r.usesPeer = true, true }
 
 // CompileText compiles the text of a rules file: a list of rules, alone or under rules:, or
 // fragments:. unmatched is the configuration's value.
@@ -283,13 +297,23 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 			failed = append(failed, s.rule)
 		}
 	}
-	a := r.conclude(m, v)
+	a := r.conclude(m, peer, v)
 	a.failed = failed
 	return a
 }
 
 // conclude turns an evaluation into a key or an error.
-func (r *Rules) conclude(m *corev3.Node, v evaluation) answer {
+func (r *Rules) conclude(m *corev3.Node, peer expr.Peer, v evaluation) answer {
+	a := r.keyOf(m, v)
+	if r.byToken && a.err == nil {
+		iss, _ := peer.Token["iss"].(string)
+		sub, _ := peer.Token["sub"].(string)
+		a.key = xds.NewKey(append(a.key.Elements(), iss, sub)...)
+	}
+	return a
+}
+
+func (r *Rules) keyOf(m *corev3.Node, v evaluation) answer {
 	switch {
 	case v.failed:
 		return answer{err: newError(Failed, v)}
@@ -345,6 +369,13 @@ func digest(p expr.Peer) [32]byte {
 	put(p.Subject)
 	list(p.URISANs)
 	list(p.DNSSANs)
+	if p.Token != nil {
+		claims, err := json.Marshal(p.Token) // with sorted keys
+		if err != nil {
+			claims = []byte(err.Error()) // cannot happen: it comes from JSON or YAML
+		}
+		b = append(b, claims...)
+	}
 	return sha256.Sum256(b)
 }
 

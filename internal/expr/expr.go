@@ -111,7 +111,7 @@ func (p *program) Text() string { return p.text }
 func (p *program) UsesType() bool { return p.uses[varType] }
 
 // UsesPeer reports whether the result can depend on the peer.
-func (p *program) UsesPeer() bool { return p.uses[varPeer] }
+func (p *program) UsesPeer() bool { return p.uses[varPeer] || p.uses[varToken] }
 
 // Predicate is an expression with a bool.
 type Predicate struct{ program }
@@ -134,6 +134,9 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 // that proved nothing. has() reads no name.
 func (p *Predicate) Proven() (out []string) {
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if e.Kind() == celast.IdentKind && ident(e) == varToken && !slices.Contains(out, varToken) {
+			out = append(out, varToken)
+		}
 		if e.Kind() != celast.SelectKind {
 			return
 		}

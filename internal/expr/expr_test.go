@@ -463,3 +463,31 @@ func TestProven(t *testing.T) {
 		}
 	}
 }
+
+// A token's claims are read as JSON: kubernetes.io is a claim of Kubernetes' tokens.
+func TestClaimsOfAToken(t *testing.T) {
+	in := Input{Peer: Peer{Token: map[string]any{
+		"sub": "system:serviceaccount:edge:gateway", "aud": []any{"relay"}, "n": 3.0,
+		"kubernetes.io": map[string]any{"namespace": "edge", "pod": map[string]any{"name": "gw-1"}},
+	}}}
+	for text, want := range map[string]bool{
+		`peer.token.sub == "system:serviceaccount:edge:gateway"`: true,
+		`peer.token["kubernetes.io"].pod.name == "gw-1"`:         true,
+		`"relay" in peer.token.aud`:                              true,
+		`peer.token.n == 3`:                                      true,
+		`has(peer.token.other)`:                                  false,
+		`"role" in peer.token`:                                   false,
+	} {
+		p, err := NewIdentity(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got, err := p.Eval(in); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+		if got, err := p.Eval(Input{}); err == nil && got {
+			t.Errorf("%s holds without a token", text)
+		}
+	}
+}

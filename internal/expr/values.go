@@ -125,7 +125,7 @@ func chain(e celast.Expr, scope map[string]bool) bool {
 		switch e.Kind() {
 		case celast.IdentKind:
 			n := e.AsIdent()
-			return !scope[n] && (n == varNode || n == varMetadata || n == varType || n == varPeer)
+			return !scope[n] && (n == varNode || n == varMetadata || n == varType || n == varPeer || n == varToken)
 		case celast.SelectKind:
 			e = e.AsSelect().Operand()
 		case celast.CallKind:

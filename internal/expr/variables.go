@@ -17,6 +17,8 @@ type Peer struct {
 	URISANs []string `cel:"uri_sans" json:"uri_sans" yaml:"uri_sans"`
 	DNSSANs []string `cel:"dns_sans" json:"dns_sans" yaml:"dns_sans"`
 	Subject string   `cel:"subject" json:"subject" yaml:"subject"`
+	// Token has the claims of a verified token.
+	Token map[string]any `json:"token" yaml:"token"`
 }
 
 // Input has the variables of an expression. A nil Node is an empty node.
@@ -59,6 +61,8 @@ const (
 	// varMetadata is node.metadata. It is a variable of its own, because CEL copies a field that is a
 	// google.protobuf.Struct each time that an expression reads a part of it.
 	varMetadata = "node.metadata"
+	// varToken is peer.token. It is a variable of its own, because CEL has no type for such a field.
+	varToken = "peer.token"
 )
 
 func (in *Input) activation() cel.Activation {
@@ -71,14 +75,14 @@ func (in *Input) activation() cel.Activation {
 		metadata = new(structpb.Struct)
 	}
 	// It fails only for a value that is no map.
-	vars, _ := cel.NewActivation(map[string]any{varNode: node, varMetadata: metadata, varType: in.Type, varPeer: in.Peer})
+	vars, _ := cel.NewActivation(map[string]any{varNode: node, varMetadata: metadata, varType: in.Type, varPeer: in.Peer, varToken: in.Peer.Token})
 	return vars
 }
 
 // The environments of rules, of identity, and of the node sent to origins. They are made once.
 var (
-	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varType, varPeer) })
-	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varPeer) })
+	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varType, varPeer, varToken) })
+	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata, varPeer, varToken) })
 	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varMetadata) })
 )
 
@@ -95,7 +99,7 @@ func environment(vars ...string) (*cel.Env, error) {
 		switch v {
 		case varNode:
 			t = nodeType
-		case varMetadata:
+		case varMetadata, varToken:
 			t = cel.MapType(cel.StringType, cel.DynType)
 		case varPeer:
 			t = peerType

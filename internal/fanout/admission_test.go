@@ -40,7 +40,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 		"plaintext with identity": {nil, "true", nil, false, "the connection has no TLS"},
 		"TLS":                     {c.server(false), "", proves, false, "the client has no certificate"},
 		"TLS with identity":       {c.server(false), "true", proves, false, "the client has no certificate"},
-		"mTLS":                    {c.server(true), "", proves, false, "without downstream.identity, a certificate does not prove the node"},
+		"mTLS":                    {c.server(true), "", proves, false, "without downstream.identity, neither a certificate nor a token proves the node"},
 		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
 	}
 	r := newServerFixture(t, nil)

@@ -159,6 +159,9 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, re
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: conn, caller: caller, checkedRules: s.rekeyer.rulesVersion.Load(),
 	}
+	if refused == nil {
+		st.caller, refused = caller.Authenticate(gs.Context(), metadata.ValueFromIncomingContext(gs.Context(), "authorization"))
+	}
 	err := s.serveStream(st, refused)
 	s.hangUpLater(st, err)
 	return err
@@ -179,6 +182,7 @@ func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
 		return refusal.New(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
 	s.metrics.Streams[st.variant].Add(1)
+	defer st.caller.AtExpiry(st.End)()
 	err := st.receive()
 	tooLarge := st.rejectsLarge(time.Now())
 	st.close()

@@ -230,7 +230,7 @@ func (st *stream) identify(first bool) *refusal.Refusal {
 
 // joinAs makes the client known with its first node.
 func (st *stream) joinAs(node *xds.Node) (refused *refusal.Refusal) {
-	info := subscriber.Info{Node: node, Peer: st.caller.Peer, PeerID: st.caller.PeerID, End: st.End}
+	info := subscriber.Info{Node: node, Peer: st.caller.Peer, PeerID: st.caller.PeerID, Token: st.caller.Token, End: st.End}
 	if keyOf := st.srv.opts.RelayKey; keyOf != nil {
 		md, _ := metadata.FromIncomingContext(st.grpc.Context())
 		if info.Key, refused = keyOf(md); refused != nil {

@@ -61,6 +61,9 @@ type Group struct {
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// seeds has what other members hold of the key. The goroutine that asks them sets it.
 	seeds atomic.Pointer[map[xds.TypeURL]*snapshot.Snapshot]
+	// bearer is the client whose node and token the next stream has; nil: Options.ByToken is off, or
+	// no client is connected. It is the subscriber whose token expires last.
+	bearer atomic.Pointer[clientType]
 	// routed counts the subscribers of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
@@ -74,6 +77,7 @@ type Group struct {
 	wg          sync.WaitGroup  // of the goroutines of upstream streams, and of the one that reads the store
 	node        *xds.Node       // what the streams send (P58)
 	represents  representative
+	demandAt    time.Time // see demandToken
 	metrics     *telemetry.Key
 	subscribers map[*clientType]struct{}
 	audience    audience.Audience[*clientType]
@@ -212,6 +216,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.advanceContent(now)
 	g.dropStored(now)
 	g.replaceRepresentative(now)
+	g.demandToken(now)
 	g.assign(now)
 	g.applyStored() // before sendInterest, so that the first request lists what is stored
 	g.sendInterest()
@@ -249,6 +254,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	if g.lacksRepresentative() {
 		before(g.represents.until)
+	}
+	if g.lacksToken(now) {
+		before(g.demandAt)
 	}
 	for _, s := range g.stored {
 		before(s.Until)

@@ -26,6 +26,10 @@ type Options struct {
 	// means the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
 
+	// ByToken says that an origin gets clients' tokens: see Registry.Bearer. Then all clients of a key
+	// have tokens of one issuer and subject.
+	ByToken bool
+
 	// Owns reports whether this relay owns a key in its cluster. A key without clients that it does not
 	// own is kept for Linger only. Nil: it owns all keys.
 	Owns func(xds.Key) bool

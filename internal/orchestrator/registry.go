@@ -137,7 +137,9 @@ func (r *Registry) enterGroup(key xds.Key, ct *clientType) error {
 		if err != nil {
 			return refusal.New(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refused = r.enter(key, ct, newGroup(r, key, ct.node, node))
+		made := newGroup(r, key, ct.node, node)
+		made.bearerJoined(ct)
+		g, refused = r.enter(key, ct, made)
 	}
 	if refused != nil {
 		return refused

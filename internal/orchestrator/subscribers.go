@@ -137,6 +137,7 @@ func (g *Group) addSubscriber(ct *clientType) {
 	ct.known = true
 	g.subscribers[ct] = struct{}{}
 	g.represents.count(ct, 1)
+	g.bearerJoined(ct)
 	g.countUserAgent(ct.node, 1)
 	if ct.client.Relay {
 		g.addRelay(ct)
@@ -194,6 +195,7 @@ func (g *Group) removeSubscriber(ct *clientType) {
 	}
 	delete(g.subscribers, ct)
 	g.represents.count(ct, -1)
+	g.bearerLeft(ct)
 	g.countUserAgent(ct.node, -1)
 	g.removeRelay(ct)
 	if ct.joined != nil {

@@ -115,7 +115,7 @@ func (t *Table) update(client *upstream.Client, start func(*upstream.Origin) *me
 func (t *Table) options(m *cluster.Member) upstream.OriginOptions {
 	o := upstream.OriginOptions{
 		Name: m.Name, Address: m.Address, Credentials: t.opts.Credentials, Domain: domain, ContentVersions: true,
-		Metadata: t.metadata,
+		Identify: func(key xds.Key) (upstream.Identity, error) { return upstream.Identity{Metadata: t.metadata(key)}, nil },
 	}
 	if t.opts.OriginVersions {
 		o.Domain, o.ContentVersions = m.Name, false

@@ -271,11 +271,15 @@ func TestMetadataOfAMember(t *testing.T) {
 	f := newFixture(t)
 	f.set("b me")
 	order, _ := f.Origins(key)
-	got, refused := f.RelayKey(order[0].Metadata(key))
+	as, err := order[0].Identify(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, refused := f.RelayKey(as.Metadata)
 	if refused != nil || got != key {
 		t.Errorf("%s, %v", got, refused)
 	}
-	if !slices.Equal(order[0].Metadata(key).Get(compatHeader), []string{"c1"}) {
+	if !slices.Equal(as.Metadata.Get(compatHeader), []string{"c1"}) {
 		t.Error("no compat")
 	}
 }

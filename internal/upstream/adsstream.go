@@ -52,13 +52,16 @@ type incoming struct {
 }
 
 func newADSStream(s *stream, cs grpc.ClientStream, c *connections.Connection) *adsStream {
-	opts := &s.client.opts
+	opts, node := &s.client.opts, s.node
+	if s.as != nil {
+		node = s.as
+	}
 	return &adsStream{
 		stream: s, cs: cs, conn: c, began: c.ReceivedOfLarge(), variant: s.at.Variant,
 		conversation: adsclient.New(s.at.Variant, adsclient.Options{
 			Domain:                    s.at.Domain,
 			ContentVersions:           s.at.ContentVersions,
-			Node:                      s.node,
+			Node:                      node,
 			SetNodeOnFirstMessageOnly: opts.SetNodeOnFirstMessageOnly,
 			Newest:                    s.Newest,
 			LastVersions:              s.lastVersions,

@@ -46,6 +46,12 @@ type Options struct {
 	dialEvery time.Duration // the constant, except in tests
 }
 
+// Identity is what a stream says about itself.
+type Identity struct {
+	Node     []byte // instead of the Source's; nil: that
+	Metadata metadata.MD
+}
+
 // OriginOptions describe one origin. A zero value means the default.
 type OriginOptions struct {
 	// Name is unique among the origins; the address if empty.
@@ -61,8 +67,8 @@ type OriginOptions struct {
 	// Domain has the origins that give the same versions (P55). The name if empty.
 	Domain  string
 	Variant xds.Variant
-	// Metadata returns the metadata of a key's streams; nil: none.
-	Metadata func(xds.Key) metadata.MD
+	// Identify returns as whom a stream of the key is opened; nil: by the key's node, without metadata.
+	Identify func(xds.Key) (Identity, error)
 	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
 	MaxRequestBytes int
 	// MaxFailures is how many failures in a row make a key use the next origin (P56). 2.

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -77,7 +76,7 @@ func (o *OriginOptions) connections(creds credentials.TransportCredentials, opts
 		Target: o.Address, Balance: o.Balance, Credentials: creds,
 		KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
 		Timeout: o.ConnectTimeout, DialEvery: opts.dialEvery, Limit: o.StreamsPerConnection, Dialer: opts.Dialer,
-		Stats: endings{}, Calls: []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)},
+		Calls:  []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)},
 		Method: methods[o.Variant],
 	}
 }
@@ -183,10 +182,15 @@ func (o *grpcOrigin) serve(ctx context.Context, stream *stream) error {
 	c.CC.Connect() // to the addresses that it lost
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if o.state.Metadata != nil {
-		ctx = metadata.NewOutgoingContext(ctx, o.state.Metadata(stream.key))
+	if identify := o.state.Identify; identify != nil {
+		as, err := identify(stream.key)
+		if err != nil {
+			return err
+		}
+		stream.as = as.Node
+		ctx = metadata.NewOutgoingContext(ctx, as.Metadata)
 	}
-	cs, err := o.open(context.WithValue(ctx, endedByOrigin{}, &stream.endedByOrigin), c, cancel)
+	cs, err := o.open(connections.NoteEnd(ctx, &stream.endedByOrigin), c, cancel)
 	if errors.Is(err, errFull) && o.full(c) > 0 {
 		return errReopen // on another connection
 	}
@@ -228,25 +232,6 @@ func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel
 	}
 	return cs, err
 }
-
-// endings records in an attempt that the origin ended the stream by its own status: by trailers,
-// not by a lost connection, GOAWAY or RST_STREAM (P68). gRPC tells only a stats handler.
-type endings struct{}
-
-// endedByOrigin is the key of the context value, an *atomic.Bool.
-type endedByOrigin struct{}
-
-func (endings) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	if _, ok := event.(*stats.InTrailer); !ok {
-		return
-	}
-	if ended, ok := ctx.Value(endedByOrigin{}).(*atomic.Bool); ok {
-		ended.Store(true)
-	}
-}
-func (endings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (endings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (endings) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // full records that the origin accepts no more streams on c than are open. It returns their number.
 func (o *grpcOrigin) full(c *connections.Connection) int {

@@ -17,7 +17,7 @@ func TestP56_OriginHasItsOwnSettings(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		one, two := n.origin("one"), n.origin("two")
 		r := newRelay(t, xds.SotW, Options{Dialer: n.dial, Backoff: steep, Origins: []OriginOptions{
-			{Address: addressOf("one"), MaxFailures: 1, Metadata: func(k xds.Key) metadata.MD { return metadata.Pairs("x-key", k.String()) }},
+			{Address: addressOf("one"), MaxFailures: 1, Identify: func(k xds.Key) (Identity, error) { return Identity{Metadata: metadata.Pairs("x-key", k.String())}, nil }},
 			{Address: addressOf("two")},
 		}})
 		r.client.origins[1].Variant = xds.Delta

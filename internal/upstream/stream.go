@@ -68,6 +68,7 @@ type stream struct {
 	status  Status             // connected once the attempt reached the origin
 	taken   *snapshot.Interest // the interest that the attempt took last
 	addedAt time.Time          // when the attempt subscribed to something for the last time
+	as      []byte             // the attempt's node; nil: the Source's
 
 	// replaced is when an attempt last ended because of unanswered names (P64). It outlives attempts.
 	replaced time.Time

@@ -1,23 +1,33 @@
 package listener
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/asn1"
 	"net"
 	"net/netip"
+	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/tokens"
+	"xdsrelay/internal/telemetry"
 )
 
-// Caller is what a connection says about its client, before the first request.
+// Caller is what a connection says about its client, before the first request. With a token, it is
+// what the token of one stream says too.
 type Caller struct {
 	policy *Policy
 	// Peer is what rules see. Its names are those of a verified certificate.
 	Peer expr.Peer
 	// PeerID is the name by which limits per peer count the client: the identity that its
-	// certificate proves, else its address; for IPv6 its /64.
+	// certificate proves, else that of its token, else its address; for IPv6 its /64.
 	PeerID string
+	// Token is the client's verified token; nil: the listener needs none.
+	Token *tokens.Token
 
 	secured, verified bool // by TLS; by a certificate of the client
 	certs             []*x509.Certificate
@@ -67,12 +77,53 @@ func uriSANs(leaf *x509.Certificate) (out []string) {
 	return out
 }
 
-// Identity is the identity that the client's certificate proves; empty without one.
-func (c *Caller) Identity() string {
-	if !c.verified {
-		return ""
+// Authenticate returns the caller of a stream or a poll, whose header authorization has these values.
+// It is c itself if the listener needs no token. It may wait for the issuer's keys.
+func (c *Caller) Authenticate(ctx context.Context, authorization []string) (*Caller, *refusal.Refusal) {
+	if c.policy.Tokens == nil {
+		return c, nil
 	}
-	return c.PeerID
+	token, refused := c.policy.Tokens.Verify(ctx, authorization)
+	if refused != nil {
+		return c, refused
+	}
+	return c.With(token), nil
+}
+
+// With returns the caller with a token; nil: without one.
+func (c *Caller) With(token *tokens.Token) *Caller {
+	if token == nil {
+		return c
+	}
+	with := *c
+	with.Token, with.Peer.Token = token, token.Claims
+	if !c.verified {
+		with.PeerID = "token:" + token.Issuer + " " + token.Subject
+	}
+	return &with
+}
+
+// Identity is the identity that the client's certificate or token proves; empty without one.
+func (c *Caller) Identity() string {
+	switch {
+	case c.verified:
+		return c.PeerID
+	case c.Token != nil:
+		return "sub:" + c.Token.Subject
+	}
+	return ""
+}
+
+// AtExpiry calls end once the client's token expires, if the policy ends streams then. The caller
+// calls stop when the stream has ended.
+func (c *Caller) AtExpiry(end func(*refusal.Refusal)) (stop func()) {
+	if c.Token == nil || !c.policy.EndExpired {
+		return func() {}
+	}
+	t := time.AfterFunc(time.Until(c.Token.Expires), func() {
+		end(refusal.New(codes.Unauthenticated, telemetry.TokenExpired, "%s.tokens: the client's token: it expired", c.policy.Key))
+	})
+	return func() { t.Stop() }
 }
 
 // Host is a remote address without its port.

@@ -11,6 +11,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -26,11 +27,15 @@ type Policy struct {
 	// Verify verifies the certificates of a client again, after the authorities have changed; nil: they
 	// do not change.
 	Verify func(certs []*x509.Certificate) error
+	// Tokens verifies the tokens of clients, each of which needs one; nil: no token is read.
+	Tokens *tokens.Verifier
+	// EndExpired: a stream ends when its client's token expires.
+	EndExpired bool
 	// HTTP1: its clients may use HTTP/1.
 	HTTP1 bool
 	// Identity has to hold for a client; nil: every client is admitted.
 	Identity *expr.Predicate
-	// Secrets says which clients get Secrets: config.SecretsMTLS or
+	// Secrets says which clients get Secrets: config.SecretsMTLS, config.SecretsIdentity or
 	// config.SecretsAllow; anything else: none.
 	Secrets string
 
@@ -134,7 +139,10 @@ func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {
 	switch {
 	case !t.Secret, r.secrets == config.SecretsAllow:
 		return nil
-	case r.secrets == config.SecretsMTLS && c.verified && r.identity != nil:
+	case r.identity == nil: // nothing is proven
+	case c.verified && (r.secrets == config.SecretsMTLS || r.secrets == config.SecretsIdentity):
+		return nil
+	case c.Token != nil && c.secured && r.secrets == config.SecretsIdentity:
 		return nil
 	}
 	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: this client may not get Secrets: %s (%s.secrets is %s)", c.unproven(r), c.policy.Key, r.secrets)
@@ -144,12 +152,14 @@ func (c *Caller) checkSecrets(t xds.Type, r rules) *refusal.Refusal {
 func (c *Caller) unproven(r rules) string {
 	key := c.policy.Key
 	switch {
-	case r.secrets != config.SecretsMTLS:
+	case r.secrets != config.SecretsMTLS && r.secrets != config.SecretsIdentity:
 		return "the listener serves no Secrets"
 	case !c.secured:
 		return "the connection has no TLS"
-	case !c.verified:
-		return "the client has no certificate; " + key + ".tls.client_ca_file would require one"
+	case r.identity == nil && (c.verified || c.Token != nil):
+		return "without " + key + ".identity, neither a certificate nor a token proves the node"
+	case c.Token != nil:
+		return "the client has no certificate; " + key + ".secrets: identity would accept its token"
 	}
-	return "without " + key + ".identity, a certificate does not prove the node"
+	return "the client has no certificate; " + key + ".tls.client_ca_file would require one"
 }

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -53,13 +54,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Also for a body that is refused: net/http reads it to its end.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // it fails if the connection is gone
-	p, refused := s.polls.begin(w, r, h.caller(r))
+	caller, unauthenticated := h.caller(r)
+	p, refused := s.polls.begin(w, r, caller)
 	if refused != nil {
 		w.Header().Set("Connection", "close")
 		s.refuse(p, 0, refused)
 		return
 	}
 	defer s.polls.end(p)
+	if unauthenticated != nil {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		s.refuse(p, 0, unauthenticated)
+		return
+	}
 	head := w.Header()
 	head.Set("Cache-Control", "no-store")
 	head.Set("X-Content-Type-Options", "nosniff")
@@ -89,7 +96,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, status, refused := s.read(p, r, t)
 	if refused == nil {
 		p.node = q.node.ID
-		p.admit = func() *refusal.Refusal { return h.admit(r, q) }
+		p.admit = func() *refusal.Refusal { return h.admit(r, q, caller.Token) }
 		p.rulesVersion = s.opts.RulesVersion() // before the policies are read
 		refused = p.admit()
 	}
@@ -100,15 +107,23 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(p, q)
 }
 
-// caller is the client as all policies see it.
-func (h *handler) caller(r *http.Request) *listener.Caller {
-	return new(listener.Policy).Caller(r.RemoteAddr, r.TLS)
+// caller is the client as all policies see it. It is refused without the token that a policy needs.
+func (h *handler) caller(r *http.Request) (*listener.Caller, *refusal.Refusal) {
+	c := new(listener.Policy).Caller(r.RemoteAddr, r.TLS)
+	for _, g := range h.policies {
+		with, refused := g.Caller(r.RemoteAddr, r.TLS).Authenticate(r.Context(), r.Header.Values("Authorization"))
+		if refused != nil {
+			return c, refused
+		}
+		c = c.With(with.Token)
+	}
+	return c, nil
 }
 
 // admit asks all policies (P6).
-func (h *handler) admit(r *http.Request, q *request) *refusal.Refusal {
+func (h *handler) admit(r *http.Request, q *request, token *tokens.Token) *refusal.Refusal {
 	for _, g := range h.policies {
-		if refused := g.Caller(r.RemoteAddr, r.TLS).May(q.node, q.typ.URL); refused != nil {
+		if refused := g.Caller(r.RemoteAddr, r.TLS).With(token).May(q.node, q.typ.URL); refused != nil {
 			return refused
 		}
 	}
@@ -122,6 +137,7 @@ var httpStatus = map[codes.Code]int{
 	codes.ResourceExhausted: http.StatusTooManyRequests,
 	codes.Unavailable:       http.StatusServiceUnavailable,
 	codes.Unimplemented:     http.StatusNotImplemented,
+	codes.Unauthenticated:   http.StatusUnauthorized,
 }
 
 // tooLarge are the reasons for which the same request will always be refused.

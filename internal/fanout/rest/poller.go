@@ -130,7 +130,7 @@ func (p *Poller) key() pollerKey {
 	peer := &p.caller.Peer
 	k := pollerKey{node: p.node, peerID: p.caller.PeerID, address: peer.Address, typ: p.typ.URL, wild: p.sub.Wildcard, sum: p.sub.Names.Sum()}
 	if p.caller.Identity() != "" {
-		k.names = fmt.Sprintf("%q %q %q", peer.URISANs, peer.DNSSANs, peer.Subject)
+		k.names = fmt.Sprintf("%q %q %q %q", peer.URISANs, peer.DNSSANs, peer.Subject, peer.Token)
 	}
 	return k
 }
@@ -163,7 +163,7 @@ func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refu
 		return nil, refused
 	}
 	rulesVersion := ps.srv.opts.RulesVersion() // before the rules are read
-	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, PeerID: p.caller.PeerID, End: p.End})
+	p.client = ps.srv.opts.Joiner.Join(subscriber.Info{Node: p.node, Peer: p.caller.Peer, PeerID: p.caller.PeerID, Token: p.caller.Token, End: p.End})
 	sub, refused := ps.subscribe(p)
 	if refused != nil && (refused.Reason == telemetry.LimitKeys || refused.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.caller.PeerID) {
 		sub, refused = ps.subscribe(p)

@@ -5,6 +5,7 @@ import (
 
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/tokens"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -24,6 +25,8 @@ type Info struct {
 	Peer expr.Peer
 	// PeerID is the name by which limits per peer count the client (listener.Caller).
 	PeerID string
+	// Token is the client's verified token; nil: the listener needs none.
+	Token *tokens.Token
 	// Key is that of all types; zero: the rules give each type its key.
 	Key xds.Key
 	// Relay: the client is another relay of the cluster. It sees only what origins said to this relay.

@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/dns"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
 
@@ -39,7 +38,6 @@ type Options struct {
 	Limit                           int           // streams of a connection
 	// Dialer connects. Nil means over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
-	Stats  stats.Handler
 	Calls  []grpc.CallOption // defaults of streams
 	Method string            // a method that the origin serves
 	// Extra is for tests.
@@ -76,11 +74,9 @@ func (o *Options) connection(balance string) (*Connection, error) {
 			MinConnectTimeout: o.Timeout,
 		}),
 		grpc.WithDefaultCallOptions(o.Calls...),
+		grpc.WithStatsHandler(endings{}),
 		grpc.WithResolvers(watchedResolver{resolver.Get("dns"), c}),
 	}, o.Extra...)
-	if o.Stats != nil {
-		options = append(options, grpc.WithStatsHandler(o.Stats))
-	}
 	if o.Dialer != nil {
 		options = append(options, grpc.WithContextDialer(o.Dialer))
 	}

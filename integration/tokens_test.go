@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fanout/tokens/tokenstest"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
+)
+
+// tokenOrigin is what an origin that identifies clients by tokens does with each stream.
+type tokenOrigin struct {
+	issuer *tokenstest.Issuer
+	// check is asked at each request, which it may change.
+	check func(claims map[string]any, node *corev3.Node) error
+	code  codes.Code // of a stream without a valid token
+
+	mu   sync.Mutex
+	seen []string // "token's subject and pod, node's id" of each stream
+}
+
+func (o *tokenOrigin) intercept(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	md, _ := metadata.FromIncomingContext(ss.Context())
+	token, _ := strings.CutPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
+	claims, err := o.issuer.Open(token)
+	if err != nil {
+		return status.Error(o.code, "authentication failed")
+	}
+	return next(srv, &tokenStream{ServerStream: ss, of: o, claims: claims})
+}
+
+type tokenStream struct {
+	grpc.ServerStream
+	of     *tokenOrigin
+	claims map[string]any
+	noted  bool
+}
+
+func (s *tokenStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	node := m.(interface{ GetNode() *corev3.Node }).GetNode()
+	if !s.noted {
+		s.noted = true
+		s.of.mu.Lock()
+		s.of.seen = append(s.of.seen, fmt.Sprintf("%s/%s as %s", s.claims["sub"], podOf(s.claims), node.GetId()))
+		s.of.mu.Unlock()
+	}
+	if node == nil {
+		return nil
+	}
+	return s.of.check(s.claims, node)
+}
+
+func (o *tokenOrigin) streams() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.seen)
+}
+
+// podOf is the pod in a token of Kubernetes.
+func podOf(claims map[string]any) string {
+	k, _ := claims["kubernetes.io"].(map[string]any)
+	pod, _ := k["pod"].(map[string]any)
+	name, _ := pod["name"].(string)
+	return name
+}
+
+// podToken is a token of Kubernetes for a pod.
+func podToken(i *tokenstest.Issuer, account, pod string, valid time.Duration) string {
+	c := tokenstest.Claims(account)
+	c["exp"] = time.Now().Add(valid).Unix()
+	c["kubernetes.io"] = map[string]any{"pod": map[string]any{"name": pod}}
+	return i.Token(c)
+}
+
+func tokensOf(i *tokenstest.Issuer) map[string]any {
+	return map[string]any{"issuer": tokenstest.URL, "audiences": []string{tokenstest.Audience}, "jwks_file": i.File}
+}
+
+// openAs opens a stream with a token and asks for clusters.
+func openAs(t *testing.T, r *relay, token, id string, delta bool) *xdstest.Stream {
+	t.Helper()
+	method := xdstest.SotWMethod
+	if delta {
+		method = xdstest.DeltaMethod
+	}
+	ctx := metadata.AppendToOutgoingContext(xdstest.Context(t), "authorization", "Bearer "+token)
+	s := xdstest.OpenStreamUntil(t, ctx, xdstest.Dial(t, r.Address, nil), method)
+	s.Ask(&corev3.Node{Id: id, Cluster: "edge"}, resource.ClusterType)
+	return s
+}
+
+// kgateway serves SotW in plaintext, gives each service account its own resources, and answers a
+// stream without a valid token with the code Unknown.
+func TestTokensOfRepresentativesAtKgateway(t *testing.T) {
+	issuer := tokenstest.New(t)
+	o := &tokenOrigin{issuer: issuer, code: codes.Unknown}
+	o.check = func(k map[string]any, n *corev3.Node) error { n.Cluster = k["sub"].(string); return nil }
+	origin := xdstest.StartOrigin(t, xdstest.OriginOptions{Server: []grpc.ServerOption{grpc.StreamInterceptor(o.intercept)}})
+	origin.Put("a", &clusterv3.Cluster{Name: "of-a"})
+	origin.Put("b", &clusterv3.Cluster{Name: "of-b"})
+	conf := xdstest.QuickConfig().With(xdstest.Config{
+		"upstream.origins": []map[string]any{{"name": "kgateway", "address": origin.Address, "token": "representative"}},
+		"upstream.variant": "sotw", "downstream.tokens": tokensOf(issuer),
+	})
+	r := start(t, "", nil, "serve", "--config", conf.WriteFile(t))
+
+	var given []string // all tokens, none of which may be shown
+	token := func(account string, valid time.Duration) string {
+		given = append(given, podToken(issuer, account, "", valid))
+		return given[len(given)-1]
+	}
+	// Two identities of one node get their own resources.
+	a := openAs(t, r, token("a", time.Hour), "n", false)
+	gets(t, a, &clusterv3.Cluster{Name: "of-a"})
+	b := openAs(t, r, token("b", 4*time.Second), "n", false)
+	gets(t, b, &clusterv3.Cluster{Name: "of-b"})
+	openAs(t, r, "eyJ", "n", false).WantEnd(codes.Unauthenticated)
+
+	// While the origin is away, the only token of b expires. Its client returns with a new one.
+	origin.Stop()
+	xdstest.Eventually(t, "the client of b is asked for a new token", func() error {
+		_, err := b.Receive()
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "token") {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+	again := openAs(t, r, token("b", time.Hour), "n", false)
+	gets(t, again, &clusterv3.Cluster{Name: "of-b"}) // held
+	origin.Put("b", &clusterv3.Cluster{Name: "of-b", AltStatName: "new"})
+	origin.Start()
+	again.Ask(nil, resource.ClusterType)
+	xdstest.Eventually(t, "b gets the change", func() error {
+		if got := again.Next(); !strings.Contains(fmt.Sprint(got.Resources), "new") {
+			return fmt.Errorf("got %v", got.Resources)
+		}
+		return nil
+	})
+	wantHidden(t, r, given)
+}
+
+// Envoy Gateway compares node.id with the pod in the token. Token and node are always those of one
+// client, also when that client leaves.
+func TestTokenAndNodeAreOfOneClientAtEnvoyGateway(t *testing.T) {
+	issuer, certs := tokenstest.New(t), issue(t)
+	o := &tokenOrigin{issuer: issuer, code: codes.Unauthenticated}
+	o.check = func(k map[string]any, n *corev3.Node) error {
+		if n.Id != podOf(k) {
+			return status.Errorf(codes.PermissionDenied, "node %s with the token of pod %s", n.Id, podOf(k))
+		}
+		return nil
+	}
+	origin := xdstest.StartOrigin(t, xdstest.OriginOptions{Server: []grpc.ServerOption{grpc.StreamInterceptor(o.intercept),
+		grpc.Creds(credentials.NewServerTLSFromCert(new(certs.ca.Pair(t, tlstest.CN("origin"), tlstest.Loopback()).TLS(t))))}})
+	origin.Put("edge", &clusterv3.Cluster{Name: "c"})
+	conf := xdstest.QuickConfig().With(xdstest.Config{
+		"upstream.origins":  []map[string]any{{"address": origin.Address, "token": "representative", "tls": map[string]any{"ca_file": filepath.Join(certs.dir, "ca")}}},
+		"downstream.tokens": tokensOf(issuer),
+	})
+	r := start(t, "", nil, "serve", "--config", conf.WriteFile(t))
+	ctx, leave := context.WithCancel(metadata.AppendToOutgoingContext(xdstest.Context(t), "authorization", "Bearer "+podToken(issuer, "gateway", "pod-1", time.Hour)))
+	one := xdstest.OpenStreamUntil(t, ctx, xdstest.Dial(t, r.Address, nil), xdstest.DeltaMethod)
+	one.Ask(&corev3.Node{Id: "pod-1", Cluster: "edge"}, resource.ClusterType)
+	gets(t, one, &clusterv3.Cluster{Name: "c"})
+	two := openAs(t, r, podToken(issuer, "gateway", "pod-2", time.Minute), "pod-2", true)
+	gets(t, two, &clusterv3.Cluster{Name: "c"})
+	if keys := r.keys(); len(keys) != 1 {
+		t.Errorf("%d keys for one identity", len(keys))
+	}
+	leave() // the next stream is that of pod-2
+	xdstest.Eventually(t, "pod-1 leaves", func() error {
+		if n := r.keys()[0].Members; n != 1 {
+			return fmt.Errorf("%d members", n)
+		}
+		return nil
+	})
+	origin.Stop()
+	origin.Start()
+	want := []string{"gateway/pod-1 as pod-1", "gateway/pod-2 as pod-2"}
+	xdstest.Eventually(t, "the next stream", func() error {
+		if got := slices.Compact(o.streams()); !slices.Equal(got, want) {
+			return fmt.Errorf("the origin saw %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// The relay's own token is read for each stream, without the newline at its end.
+func TestTokenFile(t *testing.T) {
+	issuer := tokenstest.New(t)
+	o := &tokenOrigin{issuer: issuer, code: codes.Unknown, check: func(map[string]any, *corev3.Node) error { return nil }}
+	origin := xdstest.StartOrigin(t, xdstest.OriginOptions{Server: []grpc.ServerOption{grpc.StreamInterceptor(o.intercept)}})
+	origin.Put("edge", &clusterv3.Cluster{Name: "c"})
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(token string) {
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := tokenstest.New(t).Token(tokenstest.Claims("relay")) // of another issuer
+	write(bad)
+	conf := xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": []map[string]any{{"name": "kgateway", "address": origin.Address, "token_file": file}}})
+	r := start(t, "", nil, "serve", "--config", conf.WriteFile(t))
+	s := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
+	s.Ask(&corev3.Node{Id: "n", Cluster: "edge"}, resource.ClusterType)
+	s.WantEnd(codes.Unavailable)
+	if out, err := r.Get("/origins"); err != nil || !strings.Contains(string(out), "authentication failed") {
+		t.Errorf("the origin's reason is not shown: %v\n%s", err, out)
+	}
+	good := issuer.Token(tokenstest.Claims("relay"))
+	write(good)
+	xdstest.Eventually(t, "served with the new token", func() error {
+		s := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
+		s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "n", Cluster: "edge"}, TypeUrl: resource.ClusterType})
+		_, err := s.Receive()
+		return err
+	})
+	wantHidden(t, r, []string{bad, good})
+}
+
+// wantHidden fails the test if the relay shows a token in its log or in an answer.
+func wantHidden(t *testing.T, r *relay, given []string) {
+	t.Helper()
+	texts := map[string]string{"the log": r.Log()}
+	paths := []string{"/server_info", "/keys", "/clients", "/nacks", "/origins", "/metrics"}
+	for _, k := range r.keys() {
+		paths = append(paths, "/config_dump?key="+url.QueryEscape(k.Key))
+	}
+	for _, path := range paths {
+		b, err := r.Get(path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		texts[path] = string(b)
+	}
+	for where, text := range texts {
+		for _, token := range given {
+			for _, part := range strings.Split(token, ".") {
+				if strings.Contains(text, part) {
+					t.Errorf("%s has a part of a token", where)
+				}
+			}
+		}
+	}
+}
