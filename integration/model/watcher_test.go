@@ -158,7 +158,7 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 		if c.full(t) {
 			for n := range t.holds {
 				if _, in := items[n]; !in {
-					c.remove(at, t, n)
+					c.remove(at, t, n, m.ControlPlane)
 				}
 			}
 		}
@@ -170,7 +170,7 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 	case *discoveryv3.DeltaDiscoveryResponse:
 		t := c.subs[xds.TypeURL(m.TypeUrl)]
 		for _, n := range m.RemovedResources {
-			c.remove(at, t, n)
+			c.remove(at, t, n, m.ControlPlane)
 		}
 		for _, r := range m.Resources {
 			name, content, err := readAny(r.Resource)
@@ -203,11 +203,13 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 
 // remove is a deletion of a response. In the first responses of a stream it may be that the relay has
 // older content than the one before. Even then what the origin always had is not deleted, with one
-// exception: a SotW client that names clusters or listeners waits for 5 s until all are answered (P67).
-func (c *watcher) remove(at *relay, t *watched, n string) {
+// exception: a SotW client that names clusters or listeners waits for 5 s until all are answered (P67). A
+// source that is behind, and has older content for that reason, deletes what the origin added since.
+func (c *watcher) remove(at *relay, t *watched, n string, from *corev3.ControlPlane) {
 	held, removed := t.holds[n], c.w.removedAfter(t.typ, n, t.holds[n])
 	first := t.seen[n] == 0 && c.w.disturbed()
 	older := first && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
+	older = older || !slices.Contains(permanent, n) && c.w.behind(c.key, from, t.typ, n)
 	if removed == 0 && held != 0 && !older {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
 	}
