@@ -224,10 +224,10 @@ func (o *grpcOrigin) open(ctx context.Context, c *connections.Connection, cancel
 		}
 	})
 	defer full.Stop()
-
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	cs, err := c.CC.NewStream(ctx, desc, methods[o.state.Variant])
-	if !settled.CompareAndSwap(false, true) { // one of the two has cancelled ctx
+	if !settled.CompareAndSwap(false, true) {
+		<-ctx.Done() // one of the two cancels it
 		return nil, context.Cause(ctx)
 	}
 	return cs, err

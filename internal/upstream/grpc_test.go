@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -24,6 +25,7 @@ import (
 	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
@@ -306,6 +308,33 @@ func TestConnectionsAreFoundFull(t *testing.T) {
 	r.client.origins[0].transport.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
 	r.launch()
 	fifty(t, r, f)
+}
+
+// A stream that opens just when it is given up is an error, also if it is not cancelled yet.
+func TestOpenedWhenGivenUp(t *testing.T) {
+	r := newRelay(t, xds.SotW, Options{}, startFake(t).address)
+	r.launch()
+	o := r.client.origins[0].transport.(*grpcOrigin)
+	o.placeTimeout = 0
+	c, err := o.pool.Lease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Eventually(t, "the connection", func() error {
+		if s := c.CC.GetState(); s != connectivity.Ready {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	})
+	for givenUp := false; !givenUp; {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cs, err := o.open(ctx, c, func(err error) { time.AfterFunc(time.Second, func() { cancel(err) }) })
+		givenUp = cs == nil
+		if givenUp && !errors.Is(err, errFull) {
+			t.Errorf("no stream, and the error is %v", err)
+		}
+		cancel(nil)
+	}
 }
 
 // fifty opens fifty streams. All are open together, and all get responses.
