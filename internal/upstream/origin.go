@@ -60,7 +60,7 @@ type Origin struct {
 
 func newOrigin(o OriginOptions, metrics *telemetry.Origin, log *slog.Logger) *Origin {
 	return &Origin{
-		OriginOptions: o, metrics: metrics, log: log, probes: timing.NewProbes(), changed: make(chan struct{}),
+		OriginOptions: o, metrics: metrics, log: log, probes: timing.NewProbes(o.Member), changed: make(chan struct{}),
 		rejected: make(rejections), unasked: make(map[xds.TypeURL]struct{}),
 	}
 }

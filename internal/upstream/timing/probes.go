@@ -9,16 +9,25 @@ import (
 // sends each of them all that the key wants.
 const MaxProbes = 16
 
+// MaxMemberProbes is the same for a member of the cluster. A member sends little of what the key holds
+// already (P61), and answers a key that is new to it only after a second.
+const MaxMemberProbes = 64
+
 // Probes admits keys to probe an origin, first come, first served: one at a time until a probe
-// succeeds, then MaxProbes (P56). Safe for concurrent use.
+// succeeds, then MaxProbes, or MaxMemberProbes (P56). Safe for concurrent use.
 type Probes struct {
 	places    chan struct{} // has an element for each probe
 	next      chan struct{} // has an element while a key waits for a place, or probes alone
 	succeeded atomic.Bool   // the last probe did
 }
 
-func NewProbes() *Probes {
-	return &Probes{places: make(chan struct{}, MaxProbes), next: make(chan struct{}, 1)}
+// NewProbes is for an origin, or for a member.
+func NewProbes(member bool) *Probes {
+	most := MaxProbes
+	if member {
+		most = MaxMemberProbes
+	}
+	return &Probes{places: make(chan struct{}, most), next: make(chan struct{}, 1)}
 }
 
 // Enter waits for a place, and returns how to leave it. It returns an error if ctx ended first.

@@ -9,14 +9,19 @@ import (
 
 // Keys are admitted in order of arrival: one at a time until a probe succeeds, then MaxProbes.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
+	testTurns(t, false, MaxProbes)
+	testTurns(t, true, MaxMemberProbes)
+}
+
+func testTurns(t *testing.T, member bool, most int) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewProbes()
+		q := NewProbes(member)
 		type admitted struct {
 			key   int
 			leave func(bool)
 		}
 		in := make(chan admitted, 100)
-		for i := range 40 {
+		for i := range most + 24 {
 			go func() {
 				if leave, err := q.Enter(t.Context()); err == nil {
 					in <- admitted{i, leave}
@@ -52,11 +57,11 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 		leave(false)
 		entered(1)
 		leave(true)
-		entered(MaxProbes)
+		entered(most)
 		leave(true)
 		leave(true)
 		entered(2)
-		for range MaxProbes - 1 { // admitted keys stay
+		for range most - 1 { // admitted keys stay
 			leave(false)
 		}
 		entered(1)
@@ -65,7 +70,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 
 // A key that stops waiting does not take a place from another key.
 func TestP56_KeyThatLeavesTheQueue(t *testing.T) {
-	q := NewProbes()
+	q := NewProbes(false)
 	leave, err := q.Enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
