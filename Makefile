@@ -185,6 +185,12 @@ bench: build ## run the load test, BENCH=all (half an hour) ROUNDS=12 RESULTS=do
 	$(GO) tool -modfile=tools/benchstat/go.mod benchstat -col '/server@(raw bare relay snapshot linear)' $(RESULTS)
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
+# docs/performance/cluster.md describes the cases. A name of a case instead of cluster runs that one.
+.PHONY: bench-cluster
+bench-cluster: build ## measure a cluster of replicas, CASES=cluster ROUNDS=5, into docs/performance/cluster.txt; 20 minutes
+	BENCH=$(if $(filter file,$(origin CASES)),cluster,$(CASES)) ROUNDS=$(if $(filter file,$(origin ROUNDS)),5,$(ROUNDS)) $(LOADTEST) > docs/performance/cluster.txt
+	$(GO) tool -modfile=tools/benchstat/go.mod benchstat docs/performance/cluster.txt
+
 # docs/performance/README.md says what the profiles show.
 PROFILES ?= .cache/profiles
 

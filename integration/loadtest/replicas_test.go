@@ -273,8 +273,8 @@ const (
 // move is what a move of keys took.
 type move struct {
 	took                    time.Duration // until the last stream was opened
-	origin, members         float64       // opened streams
-	busiest                 float64       // the most streams that were opened in a second
+	origin, members         float64       // streams opened at the origin; keys that left or joined a member
+	busiest                 float64       // the most streams that were opened at the origin in about a second
 	originBytes, relayBytes float64
 }
 
@@ -291,8 +291,8 @@ func (s *replicas) watch(do func() []*contender) (m move) {
 	atOrigin, between := trafficAt(s, s.origin.addr), trafficAt(s, s.members...)
 	begin := time.Now()
 	left := do()
-	var history []float64 // opened streams, at each look
-	for last := begin; time.Since(last) < moved || len(history) == 0; xdstest.Pause(s, watchEvery) {
+	since, before := begin, 0.0 // the last full second
+	for last := begin; time.Since(last) < moved; xdstest.Pause(s, watchEvery) {
 		now, then := trafficAt(s, s.origin.addr), trafficAt(s, s.members...)
 		m.originBytes += now.since(atOrigin)
 		m.relayBytes += then.since(between)
@@ -302,9 +302,9 @@ func (s *replicas) watch(do func() []*contender) (m move) {
 			m.origin, m.members, last = o, r, time.Now()
 			m.took = last.Sub(begin)
 		}
-		history = append(history, o+r)
-		if second := len(history) - 1 - int(time.Second/watchEvery); second >= 0 {
-			m.busiest = max(m.busiest, o+r-history[second])
+		if took := time.Since(since); took >= time.Second {
+			m.busiest = max(m.busiest, (o-before)/took.Seconds())
+			since, before = time.Now(), o
 		}
 	}
 	return m
@@ -321,7 +321,7 @@ func measureMove(b *bench) {
 		report := func(what string, keys float64, m move) {
 			content := keys * float64(b.load.size(0))
 			b.print("relay/move="+what, value{keys, "keys"}, value{float64(m.took), "took-ns"}, value{m.origin, "origin-opens"},
-				value{m.members, "member-moves"}, value{m.busiest, "opens/s"}, value{m.originBytes / content, "origin-B/content"},
+				value{m.members, "member-moves"}, value{m.busiest, "origin-opens/s"}, value{m.originBytes / content, "origin-B/content"},
 				value{m.relayBytes / content, "between-B/content"})
 			s.await(b.load.Keys)
 			s.change() // fails if a client received more than the changes
