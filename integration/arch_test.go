@@ -178,12 +178,16 @@ var layers = map[string]place{
 		"it passes requests and answers on; the HTTP API is above it",
 	},
 	"internal/admin/sources": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster"},
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster", "internal/admin/overview"},
 		"it makes values of what operators read; the HTTP API is above it",
+	},
+	"internal/admin/rulestatus": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry/redact", "internal/aggregator", "internal/fanout", "internal/fanout/inspect", "internal/fanout/subscriber", "internal/admin/keystatus", "internal/admin/overview"},
+		"it evaluates rules for connected clients; the HTTP API is above it",
 	},
 	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/cluster", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},
@@ -245,7 +249,7 @@ var layers = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
-			"internal/admin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
+			"internal/admin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }

@@ -93,7 +93,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 func TestHelpListsCommandsInOrder(t *testing.T) {
 	_, out, _ := runRelay("--help")
 	at := -1
-	for _, name := range []string{"serve", "demo", "validate", "explain", "status", "origins", "keys", "members", "nacks", "diff", "dump", "wait", "reload", "simulate", "health", "version"} {
+	for _, name := range []string{"serve", "demo", "validate", "explain", "status", "origins", "keys", "rules", "members", "nacks", "diff", "dump", "wait", "reload", "simulate", "health", "version"} {
 		next := strings.Index(out, "\n  "+name+" ")
 		if next < at || next < 0 {
 			t.Errorf("%s is not in its place:\n%s", name, out)
@@ -120,7 +120,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"simulate", "--relay", "x", "--for", "-1s"}, "relay: --for: must not be negative, but is -1s", "\nrun \"relay simulate --help\" for usage\n"},
 		{[]string{"status", "--summary", "--no-headers"}, "relay: --summary: cannot be used with --no-headers, because it prints several tables", "\nrun \"relay status --help\" for usage\n"},
 		{[]string{"nacks", "--diff", "--no-headers"}, "relay: --diff: cannot be used with --no-headers, because it prints no table", "\nrun \"relay nacks --help\" for usage\n"},
-		{[]string{"explain"}, `relay: explain: needs --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},
+		{[]string{"explain"}, `relay: explain: needs NODE, --node FILE or --diff FILE`, "\nrun \"relay explain --help\" for usage\n"},
 		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {
 		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) || !strings.HasSuffix(err, c.help) {

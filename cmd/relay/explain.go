@@ -10,32 +10,39 @@ import (
 	"slices"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
 func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain",
+		Use:   "explain [NODE]",
 		Short: "Show which key a node gets, or which keys new rules change",
 		Long: `Compute the key of a node from the rules of a configuration. Show the result of each
 rule and the values that it read.
 
-The node is an envoy.config.core.v3.Node in JSON or YAML, or an Envoy bootstrap that
-has one. The peer has the fields address, uri_sans, dns_sans and subject. It may also
+The node is an envoy.config.core.v3.Node in JSON or YAML, or a bootstrap of Envoy or
+gRPC that has one. The programs add fields to the node of their bootstrap. For a
+bootstrap the command assumes the user agent envoy or gRPC, and prints which fields are
+unknown. The peer has the fields address, uri_sans, dns_sans and subject. It may also
 be a second YAML document in the node's file. The command does not evaluate
-downstream.identity, which may refuse the client.
+downstream.identity, which may refuse the client. It evaluates upstream.node and prints
+the node that the origin would see.
 
-With --admin, the command asks a running relay instead, for its rules in force. In a
-cluster, the answer also names the member that owns the key.
+With NODE, the id of a connected client, the command asks a running relay for the key of
+this client by the rules in force. With --node and --admin, it asks for the key of any
+node. In a cluster, the answer also names the member that owns the key.
 
 If the rules depend on the resource type, the command shows all types, or the one of
---type. It exits with 1 if the rules refuse the node for one of these types.
+--type. It exits with 1 if the rules refuse the node for one of these types, or if
+upstream.node fails.
 
 With --diff, the command asks a running relay which of its clients get another key
 under a new configuration. If the relay loaded this configuration, it would end the
@@ -46,10 +53,11 @@ number of clients.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
+  relay explain sidecar~10.0.0.1~web-0
   relay explain --node node.json --admin 127.0.0.1:19000
   relay explain --diff new.yaml --admin 127.0.0.1:19000
   relay explain --diff new.yaml --config relay.yaml`,
-		Args: noArgs,
+		Args: cobra.MaximumNArgs(1),
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
@@ -60,10 +68,17 @@ number of clients.`,
 	diff := cmd.Flags().String("diff", "", "file with a new configuration; show the clients of a running relay that it moves")
 	flags := addAdminFlags(cmd, "admin.address of --config, else of --diff")
 	completeTypes(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	running := &runningFlags{flags, file, cmd}
+	cmd.ValidArgsFunction = completeFirst(nodeNames(running))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch given := cmd.Flags().Changed; {
+		case len(args) > 0 && (given("node") || given("peer") || given("diff")):
+			return usageErrorf("explain: NODE cannot be used with --node, --peer or --diff")
+		case len(args) > 0:
+			out, err := running.explainClient(args[0], xds.TypeURL(typ))
+			return printExplained(cmd, *format, out, err)
 		case !given("diff") && !given("node"):
-			return usageErrorf("explain: needs --node FILE or --diff FILE")
+			return usageErrorf("explain: needs NODE, --node FILE or --diff FILE")
 		case given("diff"):
 			for _, of := range []string{"node", "peer", "type"} {
 				if given(of) {
@@ -80,45 +95,61 @@ number of clients.`,
 			}
 			return printAs(cmd.OutOrStdout(), *format, d, d.print)
 		}
-		node, peer, err := readNode(cmd.InOrStdin(), *nodeFile)
+		in, err := readNode(cmd.InOrStdin(), *nodeFile)
 		if err != nil {
 			return err
 		}
 		if *peerFile != "" {
-			if peer, err = readPeer(cmd.InOrStdin(), *peerFile); err != nil {
+			if in.Peer, err = readPeer(cmd.InOrStdin(), *peerFile); err != nil {
 				return err
 			}
 		}
 		var out *explained
 		if cmd.Flags().Changed("admin") {
-			asked := &runningFlags{flags, file, cmd}
-			out, err = asked.explain(node, peer, xds.TypeURL(typ))
+			out, err = running.explain(&in, xds.TypeURL(typ))
 		} else {
-			out, err = explain(cmd, *file, node, peer, xds.TypeURL(typ))
+			out, err = explain(cmd, *file, &in, xds.TypeURL(typ))
 		}
-		if err != nil {
-			return err
+		if err == nil && in.Program != "" {
+			out.Program, out.UserAgent, out.Unknown = in.Program, in.Node.UserAgent, in.Unknown()
 		}
-		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
-		err = printAs(cmd.OutOrStdout(), *format, out, out.print)
-		if err == nil && refused {
-			err = errReported
-		}
-		return err
+		return printExplained(cmd, *format, out, err)
 	}
 	return cmd
+}
+
+func printExplained(cmd *cobra.Command, format string, out *explained, err error) error {
+	if err != nil {
+		return err
+	}
+	failed := out.UpstreamError != "" || slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
+	err = printAs(cmd.OutOrStdout(), format, out, out.print)
+	if err == nil && failed {
+		err = errReported
+	}
+	return err
 }
 
 // explained is the output of explain. It has one explanation for each type, or a single one without
 // a type if the rules do not use the type.
 type explained struct {
-	Node    string                    `json:"node" yaml:"node"`
-	Cluster string                    `json:"cluster,omitempty" yaml:"cluster,omitempty"`
-	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
+	Node    string `json:"node" yaml:"node"`
+	Cluster string `json:"cluster,omitempty" yaml:"cluster,omitempty"`
+	// Program has the bootstrap with the node; empty: the node is in no bootstrap. UserAgent is the one
+	// that was assumed, if the bootstrap has none. Unknown are the fields that the program adds.
+	Program   string   `json:"program,omitempty" yaml:"program,omitempty"`
+	UserAgent string   `json:"user_agent,omitempty" yaml:"user_agent,omitempty"`
+	Unknown   []string `json:"unknown_fields,omitempty" yaml:"unknown_fields,omitempty"`
+	// UpstreamNode is the result of upstream.node, and UpstreamError why it fails. Both are absent if the
+	// origin gets the client's node, or if a running relay was asked.
+	UpstreamNode  json.RawMessage           `json:"upstream_node,omitempty" yaml:"upstream_node,omitempty"`
+	UpstreamError string                    `json:"upstream_error,omitempty" yaml:"upstream_error,omitempty"`
+	Warnings      []string                  `json:"warnings,omitempty" yaml:"warnings,omitempty"`
+	Types         []*aggregator.Explanation `json:"types" yaml:"types"`
 }
 
 // explain explains the keys under the rules of a file.
-func explain(cmd *cobra.Command, file string, node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*explained, error) {
+func explain(cmd *cobra.Command, file string, in *aggregator.Input, typ xds.TypeURL) (*explained, error) {
 	cfg, err := config.Load(file, cmd.Flags())
 	if err != nil {
 		return nil, err
@@ -127,9 +158,12 @@ func explain(cmd *cobra.Command, file string, node *xds.Node, peer expr.Peer, ty
 	if err != nil {
 		return nil, err
 	}
-	out := &explained{Node: node.ID, Cluster: node.Cluster}
+	out := &explained{Node: in.Node.ID, Cluster: in.Node.Cluster}
+	if err := out.explainUpstream(cfg, in.Node); err != nil {
+		return nil, err
+	}
 	for _, t := range typesToExplain(typ, rules) {
-		x, err := rules.Explain(node, peer, t)
+		x, err := rules.Explain(in.Node, in.Peer, t)
 		if err != nil {
 			return nil, err
 		}
@@ -138,14 +172,52 @@ func explain(cmd *cobra.Command, file string, node *xds.Node, peer expr.Peer, ty
 	return out, nil
 }
 
-// explain asks the running relay to explain the keys.
-func (f *runningFlags) explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*explained, error) {
+// explainUpstream evaluates upstream.node for a client's node.
+func (e *explained) explainUpstream(cfg *config.Config, node *xds.Node) error {
+	if cfg.Upstream.Node == "" {
+		return nil
+	}
+	program, err := expr.NewNode(cfg.Upstream.Node)
+	if err != nil {
+		return aggregator.ExprFaults(cfg.Places, "upstream.node", err)
+	}
+	return node.With(func(m *corev3.Node) error {
+		sent, err := program.Eval(m)
+		if err != nil {
+			e.UpstreamError = redact.Text(err.Error())
+			return nil
+		}
+		if sent.GetId() == "" {
+			e.Warnings = append(e.Warnings, "upstream.node sets no id: many origins reject or ignore a node without one")
+		}
+		e.UpstreamNode, err = redact.JSON(sent)
+		return err
+	})
+}
+
+// explainClient asks the running relay to explain the keys of a connected client.
+func (f *runningFlags) explainClient(node string, typ xds.TypeURL) (*explained, error) {
 	c, err := f.client()
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	message, err := node.Decode()
+	q := url.Values{"node": {node}}
+	if typ != "" {
+		q.Set("type", string(typ))
+	}
+	out := new(explained)
+	return out, c.get(f.cmd.Context(), "/explain", q, out)
+}
+
+// explain asks the running relay to explain the keys.
+func (f *runningFlags) explain(in *aggregator.Input, typ xds.TypeURL) (*explained, error) {
+	c, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	message, err := in.Node.Decode()
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +225,7 @@ func (f *runningFlags) explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) 
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(map[string]any{"node": json.RawMessage(text), "peer": peer})
+	body, err := json.Marshal(map[string]any{"node": json.RawMessage(text), "peer": in.Peer})
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +272,16 @@ func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
 }
 
 // readNode reads a node, and a peer if the file has one: see aggregator.ParseNode.
-func readNode(stdin io.Reader, file string) (*xds.Node, expr.Peer, error) {
+func readNode(stdin io.Reader, file string) (aggregator.Input, error) {
 	b, err := readInput(stdin, "node", file)
 	if err != nil {
-		return nil, expr.Peer{}, err
+		return aggregator.Input{}, err
 	}
-	node, peer, err := aggregator.ParseNode(b, new(xds.NodeTable))
+	in, err := aggregator.ParseNode(b, new(xds.NodeTable))
 	if err != nil {
-		return nil, peer, fmt.Errorf("--node %s: %w", file, err)
+		return in, fmt.Errorf("--node %s: %w", file, err)
 	}
-	return node, peer, nil
+	return in, nil
 }
 
 func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
@@ -228,6 +300,19 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 func (e *explained) print(w io.Writer) {
 	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
 	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
+	if e.Program != "" {
+		fmt.Fprintf(w, "agent    %s (assumed for a bootstrap of %s, unless it names one)\n", plain(e.UserAgent), e.Program)
+		fmt.Fprintf(w, "unknown  %s: the program adds them, and rules that read them may differ\n", strings.Join(e.Unknown, ", "))
+	}
+	switch {
+	case e.UpstreamError != "":
+		fmt.Fprintf(w, "origin   upstream.node fails, and the relay refuses the client: %s\n", plain(e.UpstreamError))
+	case e.UpstreamNode != nil:
+		fmt.Fprintf(w, "origin   %s\n", plain(string(e.UpstreamNode)))
+	}
+	for _, warning := range e.Warnings {
+		fmt.Fprintf(w, "warning  %s\n", warning)
+	}
 	for len(e.Types) > 0 {
 		var same []string
 		first := e.Types[0]
@@ -270,11 +355,7 @@ func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) {
 		if r.Place.Line > 0 {
 			place = fmt.Sprintf("%s:%d", r.Place.File, r.Place.Line)
 		}
-		match := strings.Join(strings.Fields(r.Match), " ")
-		if len(r.Types) > 0 {
-			match += " for " + strings.Join(shortTypes(r.Types), " ")
-		}
-		rows = append(rows, cells(r.Rule, orNone(place), r.Result, match))
+		rows = append(rows, cells(r.Rule, orNone(place), r.Result, matchText(r.Match, r.Types)))
 		for _, v := range r.Values {
 			rows = append(rows, cells("", "", "", fmt.Sprintf("  %s = %s", v.Expr, cut(v.String()))))
 		}

@@ -28,6 +28,12 @@ func newKeysCmd() *cobra.Command {
   ORIGIN     the origin that the key is connected to, or the member of the cluster
   PROBLEM    why the key gets no changes, why clients are refused or wait
 
+With -o wide:
+
+  DIFFERS    in which fields the nodes of the clients differ, and how many values each
+             field has; the id does not count. If the origin looks at such a field, its
+             value belongs in the key: see docs/rules.md
+
 With -o wide, in a cluster:
 
   ROLE       owner: the relay asks origins, and serves the key to other members;
@@ -40,9 +46,15 @@ resources.`,
 		Example: `  relay keys
   relay keys --no-headers
   relay keys --admin 127.0.0.1:19000 -o json`,
-	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wide: []column[keystatus.Key]{
+	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wideQuery: "differences", wide: []column[keystatus.Key]{
 		textColumn("ROLE", func(k *keystatus.Key) string { return k.Role }),
 		textColumn("OWNER", func(k *keystatus.Key) string { return k.Owner }),
+		textColumn("DIFFERS", func(k *keystatus.Key) string {
+			if k.Differences == nil {
+				return ""
+			}
+			return plain(k.Differences.String())
+		}),
 	}})
 }
 

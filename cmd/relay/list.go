@@ -75,6 +75,8 @@ type list[T any] struct {
 	empty   string // printed if the list is empty
 	columns func(now time.Time) []column[T]
 	wide    []column[T] // further columns with -o wide
+	// wideQuery is a parameter of the request with -o wide, JSON and YAML; empty: none.
+	wideQuery string
 	// diffs prints the rows with their differences; nil: the command has no --diff.
 	diffs func(w io.Writer, rows []T, now time.Time)
 	// complete adds to the items what others know. They are printed before its error is returned. nil: none do.
@@ -108,6 +110,9 @@ func newListCmd[T any](cmd *cobra.Command, l list[T]) *cobra.Command {
 		q := url.Values{}
 		if l.byKey && cmd.Flags().Changed("key") {
 			q.Set("key", *key)
+		}
+		if l.wideQuery != "" && (shown.wide() || shown.isData()) {
+			q.Set(l.wideQuery, "true")
 		}
 		if *diff {
 			q.Set("diff", "true")

@@ -50,6 +50,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		{"nacks", []string{"nacks"}, 0, "cluster a: no"},
 		{"nacks", []string{"nacks", "--diff"}, 0, "+alt_stat_name: two"},
 		{"origins", []string{"origins"}, 0, "bad.yaml"},
+		{"rules", []string{"rules"}, 0, "aggregation.rules"},
 		{"reload", []string{"reload"}, 0, "unchanged"},
 		{"diff", []string{"diff", "bad"}, 0, "+alt_stat_name: two"},
 		{"dump", []string{"dump", "--key", "edge"}, 0, "alt_stat_name"},

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/keystatus"
+	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 )
@@ -34,6 +35,7 @@ var outputs = map[string]any{
 	"nacks":          items[admin.Nack]{},
 	"origins":        items[sources.Origin]{},
 	"reload":         admin.Reload{},
+	"rules":          rulestatus.Report{},
 	"status":         items[inspect.ClientStatus]{},
 	"status-summary": summary{},
 	"validate":       validation{},

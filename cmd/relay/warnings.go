@@ -57,7 +57,14 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 			}
 		}
 	}
-	if d.MaxConnectionAge == 0 && slices.ContainsFunc(d.Listen(), func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }) {
+	verifies := func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }
+	if c != nil && !slices.ContainsFunc(d.Listen(), verifies) {
+		if where, names, ok := c.rules.NeedsCertificate(); ok {
+			where.Reason = fmt.Sprintf("uses %s, but clients prove no identity, because no listener has tls.client_ca_file", strings.Join(names, ", "))
+			out = append(out, where)
+		}
+	}
+	if d.MaxConnectionAge == 0 && slices.ContainsFunc(d.Listen(), verifies) {
 		warn("downstream.max_connection_age", "is 0: connections stay open after certificates expire")
 	}
 	if d.RESTAddress != "" && len(secured) > 0 && d.Listen()[0].TLS.CertFile == "" {

@@ -25,11 +25,6 @@ type explained struct {
 }
 
 func (s *Server) explain(r *http.Request) (int, any) {
-	rules := s.opts.Rules()
-	types, err := typesToExplain(r, rules)
-	if err != nil {
-		return fail(http.StatusBadRequest, err.Error())
-	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
@@ -39,6 +34,35 @@ func (s *Server) explain(r *http.Request) (int, any) {
 		read = s.readYAML
 	}
 	node, peer, err := read(body)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	return s.explainNode(r, node, peer)
+}
+
+// explainClient explains the keys of the first connected client with a node id.
+func (s *Server) explainClient(r *http.Request) (int, any) {
+	if !r.URL.Query().Has("node") {
+		return fail(http.StatusBadRequest, "node: GET needs the id of a connected client; POST takes a node")
+	}
+	id := r.URL.Query().Get("node")
+	var node *xds.Node
+	var peer expr.Peer
+	for c := range s.opts.Clients.PreviewRekey(0, func(n *xds.Node, p expr.Peer, _ xds.TypeURL) (xds.Key, error) {
+		node, peer = n, p
+		return xds.Key{}, nil
+	}) {
+		if c.Node == id && node != nil {
+			return s.explainNode(r, node, peer)
+		}
+		node = nil
+	}
+	return unknownNode(id)
+}
+
+func (s *Server) explainNode(r *http.Request, node *xds.Node, peer expr.Peer) (int, any) {
+	rules := s.opts.Rules()
+	types, err := typesToExplain(r, rules)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
@@ -76,11 +100,11 @@ func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 
 // readYAML reads a node as relay explain does: also from a bootstrap, and a peer behind it.
 func (s *Server) readYAML(body []byte) (*xds.Node, expr.Peer, error) {
-	node, peer, err := aggregator.ParseNode(body, &s.nodes)
+	in, err := aggregator.ParseNode(body, &s.nodes)
 	if err != nil {
-		return nil, peer, fmt.Errorf("body: %w", err)
+		return nil, in.Peer, fmt.Errorf("body: %w", err)
 	}
-	return node, peer, nil
+	return in.Node, in.Peer, nil
 }
 
 // readNode reads a node, or an object with a node and a peer. A Node has no field named node, which

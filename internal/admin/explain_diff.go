@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -57,13 +58,28 @@ type change struct {
 
 // moves is a page of clients.
 type moves struct {
+	compared
+	page
+}
+
+// Lines is page.Lines with all fields.
+func (m moves) Lines() ([]byte, bool) {
+	items, large := m.page.Lines()
+	first, err := json.Marshal(m.compared)
+	if !large || err != nil {
+		return nil, false
+	}
+	return append(append(bytes.TrimSuffix(first, []byte("}")), ",\n"...), bytes.TrimPrefix(items, []byte("{"))...), true
+}
+
+// compared is what a page of moves covers.
+type compared struct {
 	Checked int `json:"checked"` // clients that this page examined
 	// Admission has the addresses of listeners with other rules for identity or Secrets. The
 	// clients that those rules would end are not computed.
 	Admission []string `json:"admission,omitempty"`
 	// Elsewhere has the addresses at which there is no listener to compare with.
 	Elsewhere []string `json:"elsewhere,omitempty"`
-	page
 }
 
 func (s *Server) diff(r *http.Request) (int, any) {

@@ -78,6 +78,23 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// A page that is too large to be indented has all fields, too.
+func TestDiffOfManyClients(t *testing.T) {
+	r := serve(t, func(o *Options) {
+		o.Admitted = func(string) (string, string, bool) { return "false", "", true }
+	})
+	r.nodes(500)
+	var got struct {
+		Checked   int
+		Admission []string
+		Items     []move
+	}
+	r.check(r.do(http.MethodPost, "/explain/diff", `{"rules": "- key: '\"new\"'", "listeners": [{"address": "a:1"}, {"address": "b:1"}]}`, "Content-Type", "application/json"), http.StatusOK, &got)
+	if got.Checked != 500 || len(got.Items) != 500 || len(got.Admission) != 2 {
+		t.Errorf("%d clients checked, %d move, admission %v", got.Checked, len(got.Items), got.Admission)
+	}
+}
+
 func TestDiffRefuses(t *testing.T) {
 	r := serve(t, nil)
 	for body, want := range map[string]string{

@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout/refusal"
@@ -25,6 +26,7 @@ type observed struct {
 	refusals      []refusal.Recent
 	keys          []keystatus.Key
 	rules         []aggregator.Stat
+	shared        []aggregator.SharedKey
 	oversized     []telemetry.TypeCount
 	noNames       int // types of delta clients whose resources have no names
 }
@@ -35,7 +37,7 @@ func (s *Server) problems(keys []keystatus.Key, origins []sources.Origin) []over
 	o := observed{
 		now: time.Now(), state: phases[s.phase.Load()], staleTypes: s.opts.Metrics.Stale.Value(),
 		origins: origins, store: s.storeInfo(), refusals: s.opts.Clients.RecentRefusals(), keys: keys,
-		rules: s.opts.Rules().Stats(), oversized: s.opts.Metrics.Oversized(),
+		rules: s.opts.Rules().Stats(), shared: s.opts.Rules().Shared(), oversized: s.opts.Metrics.Oversized(),
 		noNames: s.opts.Metrics.Unanswered(telemetry.NoNames).Value(),
 	}
 	if s.opts.Configuration != nil {
@@ -82,7 +84,7 @@ func (o *observed) problems() []overview.Problem {
 		if o.origins[i].Away {
 			say(o.away(&o.origins[i]))
 		}
-		originProblems(&o.origins[i], say)
+		sources.OriginProblems(&o.origins[i], say)
 	}
 	if n := o.staleTypes; n > 0 {
 		say(overview.Problem{Text: fmt.Sprintf("the relay serves %s from the last known good: no origin has answered for %s since the relay started", counted(n, "type"), them(n)),
@@ -97,7 +99,7 @@ func (o *observed) problems() []overview.Problem {
 		say(refusalProblem(&r))
 	}
 	o.keyProblems(say)
-	o.mixedKeys(say)
+	rulestatus.KeyProblems(o.keys, o.shared, say)
 	for _, t := range o.oversized {
 		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
 			Impact: "These clients keep the version that they have. New clients do not get the type.",
@@ -107,7 +109,7 @@ func (o *observed) problems() []overview.Problem {
 		say(overview.Problem{Text: fmt.Sprintf("the origin's resources have no names for %s of delta clients", counted(n, "type")),
 			Impact: "These clients get no response for the type.", Next: "Use SotW clients, or an origin that names the resources. The log names the types (reason no_names)."})
 	}
-	o.ruleProblems(say)
+	rulestatus.FailingRules(o.rules, o.now, say)
 	if keys := o.configuration.NeedsRestart; len(keys) > 0 {
 		say(overview.Problem{Severity: overview.Warning, Text: "the configuration file has new values that need a restart: " + strings.Join(keys, ", "),
 			Impact: "The previous values of these settings stay in force.", Next: "Restart the relay when it suits you."})
@@ -165,45 +167,6 @@ func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time
 func (p *problemOfKeys) rest() {
 	if more := p.n - maxKeysShown; more > 0 {
 		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", counted(more, "further problem")), Impact: p.impact, Next: p.next})
-	}
-}
-
-// mixedKeys reports keys whose clients differ in user agent.
-func (o *observed) mixedKeys(say func(overview.Problem)) {
-	n, have := 0, "has"
-	var first *keystatus.Key
-	for i := range o.keys {
-		if o.keys[i].Mixed == nil {
-			continue
-		}
-		if n++; first == nil {
-			first = &o.keys[i]
-		}
-	}
-	if n == 0 {
-		return
-	}
-	if n > 1 {
-		have = "have"
-	}
-	say(overview.Problem{Severity: overview.Warning, Since: &first.Mixed.Since,
-		Text:   fmt.Sprintf("%s %s nodes of different kinds, for example key %s: %s and %s", counted(n, "key"), have, first.Key, first.Mixed.Names[0], first.Mixed.Names[1]),
-		Impact: "Clients of one kind may get the resources of the other kind, or none. The origin may see the node of a client that has left.",
-		Next:   "Add the kind of the node to the key, as docs/rules.md says in \"How to choose keys\"."})
-}
-
-// ruleProblems reports rules whose match fails for some nodes.
-func (o *observed) ruleProblems(say func(overview.Problem)) {
-	var failing []string
-	for _, r := range o.rules {
-		if r.Failing(o.now) {
-			failing = append(failing, fmt.Sprintf("%s (%s)", r.Rule, r.Place))
-		}
-	}
-	if len(failing) > 0 {
-		say(overview.Problem{Severity: overview.Warning, Text: "the match of these rules fails for some nodes: " + strings.Join(failing, ", "),
-			Impact: "The rule does not match these nodes. They may get another key, and so other resources.",
-			Next:   "Test the field with has() in the rule."})
 	}
 }
 
@@ -292,26 +255,6 @@ func (o *observed) away(at *sources.Origin) overview.Problem {
 	}
 	p.Impact = strings.Join(impact, " ")
 	return p
-}
-
-func originProblems(o *sources.Origin, say func(overview.Problem)) {
-	if o.Silent > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("origin %s does not answer on %s", o.Name, counted(o.Silent, "stream")), Since: o.SilentSince,
-			Impact: "Clients of these keys get no changes. New clients may wait.",
-			Next:   "Check that the origin has resources for the nodes that relay keys shows, and read its log: it accepted the streams."})
-	}
-	for _, r := range o.Rejected {
-		more := ""
-		if r.Keys > 1 {
-			more = " and " + counted(r.Keys-1, "other")
-		}
-		say(overview.Problem{Text: fmt.Sprintf("the relay rejects %s responses of origin %s for key %s%s: %s", r.Type, o.Name, r.Key, more, r.Error), Since: &r.Since,
-			Impact: "Clients keep the previous version.", Next: "Correct the resource at the origin."})
-	}
-	if len(o.Faults) > 0 {
-		say(overview.Problem{Text: fmt.Sprintf("origin %s has files that cannot be used: %s", o.Name, strings.Join(o.Faults, "; ")),
-			Impact: "The previous content of these files stays in force.", Next: "Repair the files. The relay reads them again by itself."})
-	}
 }
 
 func refusalProblem(r *refusal.Recent) overview.Problem {

@@ -21,6 +21,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/expr"
@@ -92,8 +93,7 @@ type Store interface{ Status() store.Status }
 
 // Rules give nodes their keys, as aggregator.Rules do.
 type Rules interface {
-	UsesType() bool
-	Stats() []aggregator.Stat
+	rulestatus.Rules
 	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/admin/rulestatus"
 	"xdsrelay/internal/admin/sources"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
@@ -123,6 +124,14 @@ func (s *Server) listKeys(r *http.Request) (int, any) {
 		all = slices.DeleteFunc(all, func(k keystatus.Key) bool { return !k.Disconnected() })
 	}
 	keystatus.Count(all, s.opts.Clients.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }))
+	if differ, err := boolParam(r, "differences"); err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	} else if differ {
+		of := rulestatus.Differences(s.opts.Clients.ClientsAfter(0), "", diffTime)
+		for i := range all {
+			all[i].Differences = of[all[i].Key]
+		}
+	}
 	return paged(r, all, keyPlace, whole[keystatus.Key])
 }
 
@@ -142,7 +151,13 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	if len(k.Nacks) > 0 {
 		history.CountNacks(ofKey).SetStillNacking(key, k.Nacks)
 	}
+	one[0].Differences = rulestatus.Differences(s.opts.Clients.ClientsAfter(0), k.Key, diffTime/10)[k.Key] // the page asks often
 	return http.StatusOK, one[0]
+}
+
+// listRules answers with what each rule does to the connected clients.
+func (s *Server) listRules(*http.Request) (int, any) {
+	return http.StatusOK, rulestatus.ReadRules(s.opts.Rules(), s.opts.Clients.PreviewRekey, diffTime)
 }
 
 // parseKey returns the key that a user means by name. A name in the form of xds.Key.String is that

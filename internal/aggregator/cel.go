@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,6 +55,7 @@ func compileCEL(key string, rules []config.Rule, places *config.Places) (*celRul
 			}
 			c.key = append(c.key, e)
 		}
+		c.text = RuleText{Match: cmp.Or(r.Match, "true"), Types: r.Types, Key: r.Key}
 		set.list = append(set.list, c)
 	}
 	if err := faults.Err(); err != nil {

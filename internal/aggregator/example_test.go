@@ -20,12 +20,12 @@ func ExampleCompileText() {
 	}
 	var nodes xds.NodeTable
 	for _, text := range []string{`{"cluster": "edge-eu", "locality": {"zone": "eu-1"}}`, `{"cluster": "shop"}`} {
-		node, peer, err := aggregator.ParseNode([]byte(text), &nodes)
+		in, err := aggregator.ParseNode([]byte(text), &nodes)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(rules.Key(node, peer, xds.ClusterType))
+		fmt.Println(rules.Key(in.Node, in.Peer, xds.ClusterType))
 	}
 	// Output:
 	// edge-eu/eu-1 <nil>

@@ -20,38 +20,80 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// Programs that have a bootstrap.
+const (
+	ProgramEnvoy = "envoy"
+	ProgramGRPC  = "gRPC"
+)
+
+// Input is a node to explain, as an operator gives it.
+type Input struct {
+	Node *xds.Node
+	Peer expr.Peer
+	// Program is the program whose bootstrap has the node; empty: the node is in no bootstrap. A program
+	// adds fields to the node of its bootstrap. ParseNode adds its name, unless the bootstrap has one.
+	Program string
+}
+
+// Unknown names the fields of the node that the program adds and that its bootstrap does not have.
+func (in *Input) Unknown() (fields []string) {
+	if in.Program == ProgramEnvoy {
+		if in.Node.ID == "" {
+			fields = append(fields, "id")
+		}
+		if in.Node.Cluster == "" {
+			fields = append(fields, "cluster")
+		}
+		return append(fields, "user_agent_build_version", "client_features", "extensions")
+	}
+	if in.Program == ProgramGRPC {
+		return []string{"the rest of user_agent_name", "user_agent_version", "client_features"}
+	}
+	return nil
+}
+
 // ParseNode reads a node to explain from a text that an operator gives: an envoy.config.core.v3.Node
-// in JSON or YAML, or an Envoy bootstrap that has one. A Node has no field named node, which tells
-// the two apart. A second YAML document is the peer. The result belongs to table.
+// in JSON or YAML, or a bootstrap of Envoy or gRPC that has one. A Node has no field named node, which
+// tells the two apart. A second YAML document is the peer. The node belongs to table.
 //
 // YAML aliases are an error, because a small text with aliases can stand for a huge node.
-func ParseNode(text []byte, table *xds.NodeTable) (*xds.Node, expr.Peer, error) {
-	var peer expr.Peer
+func ParseNode(text []byte, table *xds.NodeTable) (in Input, err error) {
 	message := text
-	isJSON, bare := json.Valid(text), true // bare: no bootstrap is around the node
+	isJSON := json.Valid(text)
 	if isJSON {
-		var bootstrap struct{ Node json.RawMessage }
-		if err := json.Unmarshal(text, &bootstrap); err == nil && bootstrap.Node != nil {
-			message, isJSON, bare = bootstrap.Node, false, false
+		var bootstrap map[string]json.RawMessage
+		if err := json.Unmarshal(text, &bootstrap); err == nil && bootstrap["node"] != nil {
+			message, isJSON = bootstrap["node"], false
+			in.Program = programOf(bootstrap["xds_servers"] != nil)
+			if string(message) == "null" {
+				return in, errNullNode
+			}
 		}
 	} else {
 		docs, err := documents(text)
 		switch {
 		case err != nil:
-			return nil, peer, err
+			return in, err
 		case len(docs) == 0:
-			return nil, peer, errors.New("must have a node, but is empty")
+			return in, errors.New("must have a node, but is empty")
 		case len(docs) > 2:
-			return nil, peer, fmt.Errorf("line %d: must have at most two documents, the node and the peer", docs[2].Line)
+			return in, fmt.Errorf("line %d: must have at most two documents, the node and the peer", docs[2].Line)
 		case len(docs) == 2:
-			if peer, err = peerOf(docs[1]); err != nil {
-				return nil, peer, fmt.Errorf("peer: %w", err)
+			if in.Peer, err = peerOf(docs[1]); err != nil {
+				return in, fmt.Errorf("peer: %w", err)
 			}
 		}
-		node := nodeOf(docs[0])
-		bare = node == docs[0]
+		node := fieldOf(docs[0], "node")
+		switch {
+		case node == nil:
+			node = docs[0]
+		case node.ShortTag() == "!!null":
+			return in, fmt.Errorf("line %d: %w", node.Line, errNullNode)
+		default:
+			in.Program = programOf(fieldOf(docs[0], "xds_servers") != nil)
+		}
 		if message, err = toJSON(node); err != nil {
-			return nil, peer, err
+			return in, err
 		}
 	}
 	m := new(corev3.Node)
@@ -60,17 +102,29 @@ func ParseNode(text []byte, table *xds.NodeTable) (*xds.Node, expr.Peer, error) 
 		if !isJSON { // the JSON made here has other lines than the text
 			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
 		}
-		if bare {
+		if in.Program == "" {
 			err = fmt.Errorf("must be a node, or a bootstrap with a node: %w", err)
 		}
-		return nil, peer, err
+		return in, err
+	}
+	if m.UserAgentName == "" {
+		m.UserAgentName = in.Program
 	}
 	raw, err := proto.Marshal(m)
 	if err != nil {
-		return nil, peer, err
+		return in, err
 	}
-	node, err := table.Intern(raw)
-	return node, peer, err
+	in.Node, err = table.Intern(raw)
+	return in, err
+}
+
+var errNullNode = errors.New("node: is null; must be a node")
+
+func programOf(isGRPC bool) string {
+	if isGRPC {
+		return ProgramGRPC
+	}
+	return ProgramEnvoy
 }
 
 // ParsePeer reads a peer from JSON or YAML. An unknown field is an error.
@@ -105,16 +159,16 @@ func documents(text []byte) (out []*yaml.Node, err error) {
 	}
 }
 
-// nodeOf returns the node in a bootstrap, or else root itself.
-func nodeOf(root *yaml.Node) *yaml.Node {
+// fieldOf returns the value of a field; nil: root has no such field.
+func fieldOf(root *yaml.Node, name string) *yaml.Node {
 	if root.Kind == yaml.MappingNode {
 		for i := 0; i < len(root.Content); i += 2 {
-			if root.Content[i].Value == "node" {
+			if root.Content[i].Value == name {
 				return root.Content[i+1]
 			}
 		}
 	}
-	return root
+	return nil
 }
 
 func toJSON(n *yaml.Node) ([]byte, error) {

@@ -35,7 +35,8 @@ func TestParseNode(t *testing.T) {
 		"id: a\n---\naddress: b\n---\nid: c\n":                   "error: line 5: must have at most two documents",
 		"id: a\nmetadata: " + strings.Repeat("{a: ", 20_000) + "\n": "error: ",
 	} {
-		n, peer, err := ParseNode([]byte(text), new(xds.NodeTable))
+		in, err := ParseNode([]byte(text), new(xds.NodeTable))
+		n, peer := in.Node, in.Peer
 		got := fmt.Sprintf("error: %v", err)
 		if err == nil {
 			got = strings.TrimRight(strings.Join(append([]string{n.ID, n.Cluster, peer.Address}, peer.URISANs...), " "), " ")
@@ -50,12 +51,34 @@ func TestParseNode(t *testing.T) {
 	}
 }
 
+// A bootstrap's program adds to its node. The parts that the result depends on are known as such.
+func TestParseBootstrap(t *testing.T) {
+	for text, want := range map[string]string{
+		"node: {id: a}\nadmin: {}\n":                                    "envoy envoy [cluster user_agent_build_version client_features extensions]",
+		`{"node": {"id": "a", "cluster": "c", "user_agent_name": "x"}}`: "envoy x [user_agent_build_version client_features extensions]",
+		`{"xds_servers": [], "node": {"id": "a"}}`:                      "gRPC gRPC [the rest of user_agent_name user_agent_version client_features]",
+		"xds_servers: []\nnode: {id: a}\n":                              "gRPC gRPC [the rest of user_agent_name user_agent_version client_features]",
+		`{"id": "a"}`:                                                   "  []",
+		`{"node": null}`:                                                "node: is null; must be a node",
+		"node:\nadmin: {}\n":                                            "line 1: node: is null; must be a node",
+	} {
+		in, err := ParseNode([]byte(text), new(xds.NodeTable))
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = fmt.Sprintf("%s %s %v", in.Program, in.Node.UserAgent, in.Unknown())
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func FuzzParseNode(f *testing.F) {
 	for _, text := range []string{`{"id": "a"}`, "node: {id: a}\n---\naddress: b\n", "a: &a [*a]", "---\n", "id: !!binary x"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(_ *testing.T, text []byte) {
-		_, _, _ = ParseNode(text, new(xds.NodeTable)) // no panic; an error for what is no node
+		_, _ = ParseNode(text, new(xds.NodeTable)) // no panic; an error for what is no node
 		_, _ = ParsePeer(text)
 	})
 }

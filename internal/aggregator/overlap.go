@@ -8,7 +8,7 @@ import (
 	"xdsrelay/config"
 )
 
-// warn collects the warnings about a valid file.
+// warn collects the warnings about a valid file, and the texts of its rules.
 func (s *fragments) warn(places *config.Places, names, empty []string) {
 	if len(names) > 0 {
 		s.warnings = append(s.warnings, places.Fault(names[0],
@@ -23,6 +23,7 @@ func (s *fragments) warn(places *config.Places, names, empty []string) {
 				"rules[%d] and rules[%d] can both match a node; all matching rules add to the key, as in xds-relay", a, b)})
 		}
 		for _, r := range f {
+			r.text = RuleText{Match: r.match.String(), Key: []string{r.result.String()}}
 			if c := necessary(r.match); c.types != nil && !slices.ContainsFunc(c.types, func(t string) bool { return !strings.Contains(t, "/envoy.api.v2.") }) {
 				s.warnings = append(s.warnings, config.Fault{Pos: r.place, Key: r.name,
 					Reason: "has only types of the xDS v2 API, which no client requests; use the v3 types"})

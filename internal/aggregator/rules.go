@@ -22,6 +22,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
@@ -50,7 +51,8 @@ type Rules struct {
 	matchErrors telemetry.Counter // see CountErrors
 
 	// keys has its own lock. An entry is removed when its node is collected.
-	keys *lru.Cache[cacheKey, cacheEntry]
+	keys   *lru.Cache[cacheKey, cacheEntry]
+	shared sharedKeys
 }
 
 // ruleset is a kind of rules.
@@ -67,9 +69,27 @@ type ruleset interface {
 type rule struct {
 	name    string     // "aggregation.rules[0]", "fragments[1].rules[0]"
 	place   config.Pos // its position in the file
+	text    RuleText
 	matches atomic.Uint64
 	errors  atomic.Uint64 // of its match; each counts as no match
 	failed  atomic.Int64  // when its match last failed for a client, in Unix nanoseconds; 0: never
+
+	keyErrors atomic.Uint64           // of its key; each refuses the node
+	last      atomic.Pointer[Failure] // the last one of match or key; nil: none
+}
+
+// RuleText is what a rule says, for people to read.
+type RuleText struct {
+	Match string   `json:"match"`
+	Types []string `json:"types,omitempty"`
+	Key   []string `json:"key"`
+}
+
+// Failure is a node for which the match or the key of a rule failed.
+type Failure struct {
+	Node  string    `json:"node"`
+	Error string    `json:"error"`
+	At    time.Time `json:"at"`
 }
 
 // evaluation is the result of evaluating all rules for a node.
@@ -152,6 +172,7 @@ func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
 	switch set := r.set.(type) {
 	case *celRules:
 		r.usesType, r.usesPeer = set.usesType(), set.usesPeer()
+		r.warnings = set.suspicious(r.own)
 	case *fragments:
 		r.usesType = set.usesType()
 		r.warnings = set.warnings
@@ -159,6 +180,9 @@ func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
 	// It fails only for a size that is not positive.
 	var err error
 	r.keys, err = lru.NewWithEvict(cacheSize, func(_ cacheKey, m cacheEntry) { m.gone.Stop() })
+	if err == nil {
+		r.shared.givers, err = lru.New[xds.Key, *celRule](cacheSize)
+	}
 	return r, err
 }
 
@@ -288,8 +312,14 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 	v := r.set.evaluate(expr.Input{Node: m, Type: string(typ), Peer: peer})
 	var failed []*rule
 	for _, s := range v.steps {
+		if s.err != nil {
+			s.rule.last.Store(&Failure{m.Id, redact.Text(s.err.Error()), time.Now()})
+		}
 		switch s.did {
-		case matched, keyFailed:
+		case keyFailed:
+			s.rule.keyErrors.Add(1)
+			fallthrough
+		case matched:
 			s.rule.matches.Add(1)
 		case matchFailed:
 			s.rule.errors.Add(1)
@@ -299,6 +329,9 @@ func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer 
 	}
 	a := r.conclude(m, peer, v)
 	a.failed = failed
+	if set, ok := r.set.(*celRules); ok && a.err == nil && v.elements != nil {
+		r.shared.note(a.key, set.list[len(v.steps)-1])
+	}
 	return a
 }
 
@@ -385,6 +418,10 @@ type Stat struct {
 	Place   config.Pos `json:"place"`
 	Matches uint64     `json:"matches"`
 	Errors  uint64     `json:"errors"` // in match; each counts as no match
+	// KeyErrors counts nodes that the rule matched and refused, because its key failed.
+	KeyErrors uint64   `json:"key_errors"`
+	Last      *Failure `json:"last_failure,omitempty"`
+	RuleText
 	// Failed is when match last failed for a client, also with a cached key; zero: never.
 	Failed time.Time `json:"failed,omitzero"`
 }
@@ -400,7 +437,7 @@ func (s Stat) Failing(now time.Time) bool { return !s.Failed.IsZero() && now.Sub
 func (r *Rules) Stats() []Stat {
 	var out []Stat
 	for _, x := range r.set.rules() {
-		s := Stat{Rule: x.name, Place: x.place, Matches: x.matches.Load(), Errors: x.errors.Load()}
+		s := Stat{Rule: x.name, Place: x.place, Matches: x.matches.Load(), Errors: x.errors.Load(), KeyErrors: x.keyErrors.Load(), Last: x.last.Load(), RuleText: x.text}
 		if at := x.failed.Load(); at != 0 {
 			s.Failed = time.Unix(0, at)
 		}

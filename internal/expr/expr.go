@@ -132,7 +132,7 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 
 // Proven returns the names of the peer that p reads, except the address. They are empty for a peer
 // that proved nothing. has() reads no name.
-func (p *Predicate) Proven() (out []string) {
+func (p *program) Proven() (out []string) {
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if e.Kind() == celast.IdentKind && ident(e) == varToken && !slices.Contains(out, varToken) {
 			out = append(out, varToken)

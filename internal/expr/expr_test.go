@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"runtime"
 	"runtime/metrics"
@@ -488,6 +489,46 @@ func TestClaimsOfAToken(t *testing.T) {
 		}
 		if got, err := p.Eval(Input{}); err == nil && got {
 			t.Errorf("%s holds without a token", text)
+		}
+	}
+}
+
+// What an expression is made of, for warnings about rules.
+func TestInspection(t *testing.T) {
+	for text, want := range map[string]string{
+		`"edge"`:                       "constant edge",
+		`"edge-" + node.cluster`:       "reads [node.cluster]",
+		`node.cluster + "-" + node.id`: "concatenates, reads [node.cluster node.id]",
+		`node.metadata["a/b"].c`:       `reads [node.metadata["a/b"].c], paths [a/b c]`,
+		`has(node.metadata.x) ? node.metadata.x[0] : type`:         `reads [has(node.metadata.x) node.metadata.x[0] type], paths [x]`,
+		`type in ["CDS", "EDS"] ? "a" : "LDS" != type ? "b" : "c"`: `reads [type], types [CDS EDS LDS]`,
+	} {
+		p, err := NewKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if c, ok := p.Constant().(string); ok {
+			got = append(got, "constant "+c)
+		}
+		if p.Concatenates() {
+			got = append(got, "concatenates")
+		}
+		if r := p.Reads(); r != nil {
+			got = append(got, fmt.Sprint("reads ", r))
+		}
+		if r := p.MetadataPaths(); r != nil {
+			paths := "paths"
+			for _, path := range r {
+				paths += fmt.Sprint(" ", path.Fields)
+			}
+			got = append(got, paths)
+		}
+		if r := p.ComparedTypes(); r != nil {
+			got = append(got, fmt.Sprint("types ", r))
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"xdsrelay/internal/fanout/inspect"
@@ -52,10 +53,54 @@ type Key struct {
 	// FrequentEnds are the upstream streams that end again and again, at an origin that is not
 	// away.
 	FrequentEnds []FrequentEnds `json:"frequent_ends,omitempty"`
+	// Differences is in what the nodes of the clients differ. A list of keys has it only on demand.
+	Differences *Differences `json:"node_differences,omitempty"`
 	// NacksTotal counts all NACKs. Nacks are those that are kept, the newest first; a list
 	// of keys does not have them.
 	NacksTotal uint64         `json:"nacks_total"`
 	Nacks      []history.Nack `json:"nacks,omitempty"`
+}
+
+// Differences says in what the nodes of a key's clients differ, apart from their ids. If an origin looks
+// at such a field, the rule is too coarse.
+type Differences struct {
+	Nodes  int              `json:"nodes"` // that were compared
+	Fields []DifferingField `json:"fields,omitempty"`
+	More   int              `json:"more_fields,omitempty"` // that differ
+}
+
+// DifferingField is a field of a node with several values: locality.zone, metadata.NAMESPACE.
+type DifferingField struct {
+	Field  string `json:"field"`
+	Values int    `json:"values"`
+	More   bool   `json:"more,omitempty"` // there are more values
+}
+
+// maxFieldsShown bounds the fields in a text.
+const maxFieldsShown = 6
+
+// String is "locality.zone: 3 values, metadata.NAMESPACE: 4 values"; "": nothing differs.
+func (d *Differences) String() string {
+	var b strings.Builder
+	rest := d.More
+	for i, f := range d.Fields {
+		if i == maxFieldsShown {
+			rest += len(d.Fields) - i
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		more := ""
+		if f.More {
+			more = "+"
+		}
+		fmt.Fprintf(&b, "%s: %d%s values", f.Field, f.Values, more)
+	}
+	if rest > 0 {
+		fmt.Fprintf(&b, " and %d more fields", rest)
+	}
+	return b.String()
 }
 
 // Disconnected reports whether the key has clients and no stream to an origin.

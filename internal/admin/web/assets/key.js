@@ -55,6 +55,7 @@ function head(key) {
     fact('Node at the origin', key.node), fact('Clients', clientsLink(key.clients, { key: key.key })),
     fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)),
     key.role && fact('In the cluster', `${key.role}; the owner is ${key.owner}`), fact('In use', ['since ', ago(key.since)]),
+    fact('Nodes differ in', key.node_differences?.fields?.map((f) => `${f.field}: ${f.values}${f.more ? '+' : ''} values`).join(', ')),
     fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
     fact('NACKs', key.nacks_total && h('a', { class: 'bad', href: nacksHref({ key: key.key }) }, number(key.nacks_total))),
     troubles(key).map((t) => fact('Problem', h('span', { class: 'bad' }, t))),
