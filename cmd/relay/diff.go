@@ -143,6 +143,11 @@ func printDifference(w io.Writer, t tint, name, version, diff string, gone bool)
 	if diff == "" {
 		fmt.Fprintln(w, "no visible field differs")
 	}
+	printDiff(w, t, diff)
+}
+
+// printDiff prints the lines of a diff in colours.
+func printDiff(w io.Writer, t tint, diff string) {
 	for line := range strings.Lines(diff) {
 		colour := map[byte]string{'+': green, '-': red, '@': faint}[line[0]]
 		fmt.Fprintln(w, t.as(colour, plain(strings.TrimSuffix(line, "\n"))))

@@ -44,6 +44,13 @@ If the rules depend on the resource type, the command shows all types, or the on
 --type. It exits with 1 if the rules refuse the node for one of these types, or if
 upstream.node fails.
 
+With --compare, the command asks the origin for the nodes in two files, each over a
+stream of its own, as the relay would for a key. It waits for listeners and clusters,
+and for the routes and endpoints that these name, at most for
+upstream.first_answer_timeout. It prints the keys of both nodes and what differs: a rule
+that gives both one key is too coarse if anything differs. Origins that answer only
+names, as for proxyless gRPC, do not answer the command.
+
 With --diff, the command asks a running relay which of its clients get another key
 under a new configuration. If the relay loaded this configuration, it would end the
 streams of these clients, and they would reconnect. The request changes nothing in
@@ -55,9 +62,10 @@ number of clients.`,
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
   relay explain sidecar~10.0.0.1~web-0
   relay explain --node node.json --admin 127.0.0.1:19000
+  relay explain --config relay.yaml --compare a.json b.json
   relay explain --diff new.yaml --admin 127.0.0.1:19000
   relay explain --diff new.yaml --config relay.yaml`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(2),
 	}
 	file := addConfigFlags(cmd)
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
@@ -66,12 +74,23 @@ number of clients.`,
 	var typ typeFlag
 	cmd.Flags().VarP(&typ, "type", "t", "only this resource type, a short name such as CDS or a URL")
 	diff := cmd.Flags().String("diff", "", "file with a new configuration; show the clients of a running relay that it moves")
+	compare := cmd.Flags().Bool("compare", false, "ask the origin for the nodes in two files, and show what differs")
 	flags := addAdminFlags(cmd, "admin.address of --config, else of --diff")
 	completeTypes(cmd)
 	running := &runningFlags{flags, file, cmd}
 	cmd.ValidArgsFunction = completeFirst(nodeNames(running))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch given := cmd.Flags().Changed; {
+		case *compare && (len(args) != 2 || given("node") || given("peer") || given("diff") || given("type")):
+			return usageErrorf("--compare: takes the files of two nodes, and cannot be used with --node, --peer, --type or --diff")
+		case *compare:
+			c, err := explainCompare(cmd, *file, args)
+			if err != nil {
+				return err
+			}
+			return printAs(cmd.OutOrStdout(), *format, c, c.print)
+		case len(args) > 1:
+			return usageErrorf("explain: takes one NODE, but has %d arguments", len(args))
 		case len(args) > 0 && (given("node") || given("peer") || given("diff")):
 			return usageErrorf("explain: NODE cannot be used with --node, --peer or --diff")
 		case len(args) > 0:

@@ -29,7 +29,8 @@ func TestOutputsConformToSchemas(t *testing.T) {
 	in := func(name string) string { return filepath.Join(o.dir, name) }
 	for name, text := range map[string]string{
 		"node.json":   `{"id": "n", "cluster": "edge"}`,
-		"new.yaml":    "upstream: {origins: [{address: 'file:origin'}]}\naggregation: {rules: [{match: 'node.id == \"good\"', key: node.id}]}\n",
+		"other.json":  `{"id": "o", "cluster": "edge"}`,
+		"new.yaml":    "upstream: {first_answer_timeout: 1s, origins: [{address: 'file:origin'}]}\naggregation: {rules: [{match: 'node.id == \"good\"', key: node.id}]}\n",
 		"faulty.yaml": "upstream: {origins: [{address: 'file:none'}]}\nlog: {level: loud}\n",
 	} {
 		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
@@ -56,6 +57,7 @@ func TestOutputsConformToSchemas(t *testing.T) {
 		{"dump", []string{"dump", "--key", "edge"}, 0, "alt_stat_name"},
 		{"wait", []string{"wait", "--key", "edge", "--type", "CDS", "--version", "v2", "--timeout", "50ms", "--every", "10ms"}, 3, "nacking_client"},
 		{"explain-diff", []string{"explain", "--diff", in("new.yaml")}, 0, "good"},
+		{"explain-compare", []string{"explain", "--compare", in("node.json"), in("other.json"), "--config", in("new.yaml")}, 0, "no aggregation rule"},
 		{"explain", []string{"explain", "--config", in("new.yaml"), "--node", in("node.json")}, 1, "no aggregation rule"},
 		{"validate", []string{"validate", "--config", in("faulty.yaml")}, 1, "log.level"},
 		{"version", []string{"version"}, 0, "linux"},

@@ -26,21 +26,22 @@ type items[T any] struct {
 
 // outputs has the type of each command's output with -o json.
 var outputs = map[string]any{
-	"diff":           items[admin.Unacknowledged]{},
-	"dump":           items[admin.DumpedResource]{},
-	"explain":        explained{},
-	"explain-diff":   difference{},
-	"keys":           items[keystatus.Key]{},
-	"members":        items[sources.Member]{},
-	"nacks":          items[admin.Nack]{},
-	"origins":        items[sources.Origin]{},
-	"reload":         admin.Reload{},
-	"rules":          rulestatus.Report{},
-	"status":         items[inspect.ClientStatus]{},
-	"status-summary": summary{},
-	"validate":       validation{},
-	"version":        buildInfo{},
-	"wait":           outcome{},
+	"diff":            items[admin.Unacknowledged]{},
+	"dump":            items[admin.DumpedResource]{},
+	"explain":         explained{},
+	"explain-compare": comparison{},
+	"explain-diff":    difference{},
+	"keys":            items[keystatus.Key]{},
+	"members":         items[sources.Member]{},
+	"nacks":           items[admin.Nack]{},
+	"origins":         items[sources.Origin]{},
+	"reload":          admin.Reload{},
+	"rules":           rulestatus.Report{},
+	"status":          items[inspect.ClientStatus]{},
+	"status-summary":  summary{},
+	"validate":        validation{},
+	"version":         buildInfo{},
+	"wait":            outcome{},
 }
 
 // docs/schemas has the JSON Schema of each command's output. `make docs` sets WRITE_DOCS, with

@@ -143,14 +143,15 @@ func (b *budget) differ(all []snapshot.Difference) (out []DifferingResource, mor
 		if b.spent() {
 			return out, len(all) - i
 		}
-		d := differ(&all[i])
+		d := Differ(&all[i])
 		b.bytes -= len(d.Offered) + len(d.Has) + len(d.Diff)
 		out = append(out, d)
 	}
 	return out, 0
 }
 
-func differ(d *snapshot.Difference) DifferingResource {
+// Differ compares two resources, without their secrets.
+func Differ(d *snapshot.Difference) DifferingResource {
 	out := DifferingResource{Name: d.Name, Offered: comparableJSON(d.Offered), Has: comparableJSON(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out

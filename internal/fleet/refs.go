@@ -23,6 +23,19 @@ type refs struct {
 	endpoint string   // of a Cluster of type EDS: its load assignment
 }
 
+// References returns the routes by RDS and the load assignments that a Listener, RouteConfiguration or
+// Cluster refers to.
+func References(t xds.TypeURL, body []byte) (routes, endpoints []string, err error) {
+	r, err := decoders[t](body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.endpoint != "" {
+		endpoints = []string{r.endpoint}
+	}
+	return r.routes, endpoints, nil
+}
+
 // decoders has the types with references that are followed.
 var decoders = map[xds.TypeURL]func(body []byte) (*refs, error){
 	xds.ListenerType: listenerRefs,
