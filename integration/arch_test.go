@@ -142,7 +142,7 @@ var layers = map[string]place{
 
 	// Layer 2.
 	"internal/ownership": {
-		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/cluster", "internal/upstream", "internal/store", "internal/fanout/subscriber", "internal/fanout/refusal"},
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry", "internal/cluster", "internal/upstream", "internal/store", "internal/fanout/listener", "internal/fanout/subscriber", "internal/fanout/refusal"},
 		"it chooses the source of a key, and does not depend on what the key holds",
 	},
 	"internal/orchestrator/history": {

@@ -17,12 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/memberread"
@@ -41,8 +37,10 @@ type member struct {
 	cluster *cluster.Cluster
 	table   *ownership.Table
 	compat  atomic.Pointer[string]
-	certs   *tlsfiles.Source // nil: plaintext
 	reader  *memberread.Reader
+
+	certs    *tlsfiles.Source // nil: plaintext
+	identity *expr.Predicate  // of both ends; it needs a restart to change
 
 	server   *fanout.Server
 	grpc     *grpc.Server
@@ -52,14 +50,14 @@ type member struct {
 // newMember makes a member without its server, which needs the registry.
 func (r *relay) newMember(c *activeConfig) (*member, error) {
 	conf := &r.cfg.Cluster
-	m := &member{relay: r}
+	m := &member{relay: r, identity: c.memberIdentity}
 	var creds credentials.TransportCredentials = insecure.NewCredentials()
 	if conf.TLS.CertFile != "" {
 		var err error
 		if m.certs, err = tlsfiles.Open(memberFiles(conf.TLS), tlsfiles.Options{Name: "cluster.tls", CAsChanged: m.casChanged, Metrics: r.metrics, Log: r.log}); err != nil {
 			return nil, fmt.Errorf("cluster.tls: %w", err)
 		}
-		creds = memberCredentials{credentials.NewTLS(m.certs.Client("")), m.certs, c.memberIdentity}
+		creds = memberCredentials{credentials.NewTLS(m.certs.Client("")), m.certs, m.identity}
 	}
 	var err error
 	m.cluster, err = cluster.New(cluster.Options{
@@ -73,6 +71,7 @@ func (r *relay) newMember(c *activeConfig) (*member, error) {
 	m.reader = &memberread.Reader{Cluster: m.cluster, Credentials: creds, Local: func() http.Handler { return r.admin.Handler() }}
 	m.table = ownership.New(ownership.Options{
 		Cluster: m.cluster, Compat: func() string { return *m.compat.Load() }, Credentials: creds, OriginVersions: r.cfg.Downstream.Versions == config.VersionsOrigin,
+		MaxAge: r.cfg.Store.MaxAge,
 	})
 	return m, nil
 }
@@ -121,12 +120,11 @@ func (m *member) open(r *relay) error {
 	m.grpc = grpc.NewServer(m.server.ServerOptions(fanout.Keepalive{Time: 10 * time.Second, Timeout: 5 * time.Second, MinTime: 5 * time.Second})...)
 	m.server.Register(m.grpc)
 	m.reader.Register(m.grpc)
-	m.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: "xdsrelay.Member", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Seed", Handler: m.seed}}}, m)
+	m.table.RegisterSeeds(m.grpc, r.registry.Seed)
 	policy := &listener.Policy{Key: "cluster", Secrets: config.SecretsDeny}
 	if m.certs != nil {
 		policy.TLS, policy.Verify = m.certs.Server("h2"), m.certs.VerifyClient
-		policy.Identity, policy.Secrets = r.active.Load().memberIdentity, config.SecretsMTLS
+		policy.Identity, policy.Secrets = m.identity, config.SecretsMTLS
 	}
 	l, err := net.Listen("tcp", r.cfg.Cluster.Address)
 	if err != nil {
@@ -134,34 +132,6 @@ func (m *member) open(r *relay) error {
 	}
 	m.listener = m.server.Listen(l, policy)
 	return nil
-}
-
-// seed answers another member with what is held of a key.
-func (m *member) seed(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	var of wrapperspb.StringValue
-	if err := decode(&of); err != nil {
-		return nil, err
-	}
-	_, caller, ok := listener.Of(ctx)
-	if !ok {
-		return nil, status.Error(codes.Internal, "call: the server was not made with ServerOptions")
-	}
-	if refused := caller.Admit(new(xds.Node)); refused != nil {
-		return nil, refused
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	key, refused := m.table.RelayKey(md)
-	if refused != nil {
-		return nil, refused
-	}
-	seed, err := ownership.Seed(key, m.relay.registry.Seed(key), time.Now())
-	switch {
-	case err != nil:
-		return nil, status.Error(codes.Internal, err.Error())
-	case len(seed) == 0:
-		return nil, status.Errorf(codes.NotFound, "nothing is held of key %s", key)
-	}
-	return wrapperspb.Bytes(seed), nil
 }
 
 // isMember returns an error unless cluster.identity holds for the names of a verified certificate.

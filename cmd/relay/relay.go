@@ -349,6 +349,7 @@ func (r *relay) drain(abort context.Context) {
 	r.health.Shutdown()
 	if r.member != nil {
 		r.member.cluster.SetDraining(true)
+		r.member.server.RefuseStreams()
 		defer r.member.drain(abort)
 	}
 	began := time.Now()

@@ -80,8 +80,11 @@ func seen(r *relay) string {
 		}
 	}
 	slices.Sort(out)
+	text := strings.Join(out, "\n")
 	for i := range 5 {
-		out = append(out, r.candidates(fmt.Sprint(i)))
+		if !strings.Contains(text, "draining=true") { // it alone ranks itself as before
+			text += "\n" + r.candidates(fmt.Sprint(i))
+		}
 	}
-	return strings.Join(out, "\n")
+	return text
 }

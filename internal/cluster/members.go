@@ -147,7 +147,8 @@ func (c *Cluster) Changed() <-chan struct{} {
 }
 
 // Candidates returns the members that may own a key, the best first: members that are alive and
-// ready, and have this relay's compat. Draining ones are last. The caller must not modify the members.
+// ready, and have this relay's compat. Draining ones are last, except for this relay: while it drains,
+// its keys keep their sources. The caller must not modify the members.
 func (c *Cluster) Candidates(key xds.Key) []*Member {
 	const (
 		draining  = 1 << 63 // above all hashes
@@ -161,7 +162,7 @@ func (c *Cluster) Candidates(key xds.Key) []*Member {
 	ranks := array[:0]
 	for i, m := range v.candidates {
 		rank := mix(h^v.hashes[i])>>1&^indexBits | uint64(i)
-		if m.Draining {
+		if m.Draining && !m.Self {
 			rank |= draining
 		}
 		ranks = append(ranks, rank)

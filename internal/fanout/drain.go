@@ -10,15 +10,20 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
+// RefuseStreams makes the server refuse further streams, as Drain does. It ends none.
+func (s *Server) RefuseStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+}
+
 // Drain accepts no more streams and polls. It answers the held polls at once, because each is a
 // request of its own: its client would learn of no change until the poll's turn came. It ends the
 // open streams evenly over the time, with UNAVAILABLE, so that clients do not all go to the next
 // replica at once. It returns when it has told every client to end, or when ctx ends. told counts
 // the clients that it told, left the others.
 func (s *Server) Drain(ctx context.Context, period time.Duration) (told, left int) {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
+	s.RefuseStreams()
 	polls := s.rest.Drain()
 	p := drainPace{began: time.Now(), period: period}
 	tick := time.NewTicker(drainTick)

@@ -168,6 +168,9 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL, re
 }
 
 func (s *Server) serveStream(st *stream, refused *refusal.Refusal) error {
+	if refused == nil && s.opts.RelayKey != nil { // before anything is read
+		refused = st.caller.Admit(new(xds.Node))
+	}
 	if refused == nil {
 		refused = s.admission.Enter(st.caller, st.conn)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/audience"
 	"xdsrelay/internal/orchestrator/content"
@@ -38,8 +40,9 @@ type Group struct {
 	done     chan struct{}      // closed when the goroutine has ended
 	cancel   context.CancelFunc // cancels run's context; set by the registry before the goroutine starts
 
-	// The registry owns the field below, under its lock.
-	joined int // subscribers that have not left
+	// The registry owns the fields below, under its lock.
+	joined       int // subscribers that have not left
+	joinedRelays int // of them, other relays
 
 	// The fields below are safe for concurrent use.
 	interned audience.Table
@@ -60,7 +63,7 @@ type Group struct {
 	// loaded has what the store has of the key. The goroutine that reads the store sets it.
 	loaded atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// seeds has what other members hold of the key. The goroutine that asks them sets it.
-	seeds atomic.Pointer[map[xds.TypeURL]*snapshot.Snapshot]
+	seeds atomic.Pointer[map[xds.TypeURL]*store.Stored]
 	// bearer is the client whose node and token the next stream has; nil: Options.ByToken is off, or
 	// no client is connected. It is the subscriber whose token expires last.
 	bearer atomic.Pointer[clientType]
@@ -95,8 +98,8 @@ type Group struct {
 	refusalLogged bool             // the log says that clients are refused, and they still are
 	toCheck       []*clientType    // subscribers with a new subscription since the last updateRefusals
 
-	seedsAsked         bool                          // the other members were asked for seeds
-	seeding            bool                          // and have not answered yet
+	seedsAsked         time.Time                     // when the other members were asked for seeds; zero: not in this outage
+	seeding            bool                          // they have not answered yet
 	loading            bool                          // the store is being read
 	stored             map[xds.TypeURL]*store.Stored // the stored snapshots of the key that may still be served
 	serveStored        bool                          // serve the stored snapshots
@@ -284,6 +287,9 @@ func (g *Group) apply(u update) {
 		return
 	}
 	did := t.content.Apply(u.Update, u.from.stream(), time.Now(), g.removalDelay())
+	if u.Ended && did.Changed { // other relays drop what they have of it, too (P63)
+		g.endRelays(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "key %s: the stream to the origin has ended", g.key))
+	}
 	t.metrics.NotRequested.Add(did.NotRequested)
 	t.metrics.Failures[telemetry.Kept].Add(did.KeptErrors)
 	t.metrics.Failures[telemetry.NoRoom].Add(did.DroppedErrors)

@@ -169,15 +169,17 @@ func (g *Group) applyStored() {
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
-// askForSeeds asks other members for what they hold if nothing is held, once each time that the stored
-// would be served.
+// seedAgain is the time between two attempts to get seeds: other members may hold the key later.
+const seedAgain = 10 * time.Second
+
+// askForSeeds asks other members for what they hold if nothing is held and the stored would be served.
 // Until they have answered, the stored is not served.
-func (g *Group) askForSeeds() {
+func (g *Group) askForSeeds(now time.Time) {
 	switch {
 	case !g.serveStored:
-		g.seedsAsked = false
-	case !g.seedsAsked && g.opts.Seeds != nil && !g.content.Holds():
-		g.seedsAsked, g.seeding = true, true
+		g.seedsAsked = time.Time{}
+	case g.opts.Seeds != nil && !g.seeding && !g.content.Holds() && now.Sub(g.seedsAsked) >= seedAgain:
+		g.seedsAsked, g.seeding = now, true
 		g.wg.Go(func() {
 			seeds := g.opts.Seeds(g.ctx, g.key)
 			g.seeds.Store(&seeds)
@@ -194,15 +196,15 @@ func (g *Group) takeSeeds() {
 	}
 	g.seeding = false
 	for typ, s := range *seeds {
-		if have := g.stored[typ]; have != nil && !have.Snapshot.Received.Before(s.Received) {
+		if have := g.stored[typ]; have != nil && !have.Snapshot.Received.Before(s.Snapshot.Received) {
 			continue
 		}
 		if g.stored == nil {
 			g.stored = make(map[xds.TypeURL]*store.Stored)
 		}
-		g.stored[typ] = &store.Stored{Snapshot: s}
+		g.stored[typ] = s
 		if t := g.find(typ); t != nil {
-			t.content.SetStored(s)
+			t.content.SetStored(s.Snapshot)
 		}
 	}
 	g.applyStoredDue, g.reported = true, nil // as in takeLoaded

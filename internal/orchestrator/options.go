@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/upstream/timing"
@@ -36,7 +37,7 @@ type Options struct {
 
 	// Seeds returns what other members hold of a key. It is asked when the stored would be served (P66),
 	// and may block for a few seconds. Nil: there is no cluster.
-	Seeds func(context.Context, xds.Key) map[xds.TypeURL]*snapshot.Snapshot
+	Seeds func(context.Context, xds.Key) map[xds.TypeURL]*store.Stored
 
 	// FirstAnswerTimeout is how long a key waits for an open upstream stream before its
 	// clients are refused if nothing is held (P53); 0: until an attempt has failed.

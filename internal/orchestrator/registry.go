@@ -43,6 +43,8 @@ type Registry struct {
 	groups map[xds.Key]*Group
 	idle   *simplelru.LRU[xds.Key, *Group] // groups without subscribers; the registry bounds it
 	peers  map[string]map[xds.Key]int      // number of subscribers of each peer, by key
+	// relayed counts the groups whose subscribers are other relays only. They do not count for limits.
+	relayed int
 }
 
 var _ subscriber.Joiner = (*Registry)(nil)
@@ -103,7 +105,7 @@ func (r *Registry) Reconfigure(to Settings) {
 	r.currentSettings.Store(&to)
 	r.mu.Lock()
 	var evicted []*Group
-	for r.idle.Len() > 0 && (r.idle.Len() > to.MaxIdle || to.Limits.Keys > 0 && len(r.groups) > to.Limits.Keys) {
+	for r.idle.Len() > 0 && (r.idle.Len() > to.MaxIdle || to.Limits.Keys > 0 && len(r.groups)-r.relayed > to.Limits.Keys) {
 		evicted = append(evicted, r.evict())
 	}
 	left := slices.Collect(maps.Values(r.groups))
@@ -215,17 +217,17 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 		return nil, nil, refusal.New(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s would have more keys than downstream.limits.keys_per_peer allows (%d)", key, ct.client.PeerID, limits.KeysPerPeer)
 	}
+	full := !ct.client.Relay && limits.Keys > 0 && len(r.groups)-r.relayed >= limits.Keys
+	if full = full && (g == nil || g.isRelayed()); full && r.idle.Len() == 0 {
+		return nil, nil, refusal.New(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
+	}
+	if g == nil && candidate == nil {
+		return nil, nil, nil
+	}
+	if full {
+		evicted = r.evict()
+	}
 	if g == nil {
-		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
-		if full && r.idle.Len() == 0 {
-			return nil, nil, refusal.New(codes.Unavailable, telemetry.LimitKeys, "key %s: the relay would have more keys than downstream.limits.keys allows (%d)", key, limits.Keys)
-		}
-		if candidate == nil {
-			return nil, nil, nil
-		}
-		if full {
-			evicted = r.evict()
-		}
 		g = candidate
 		ctx, cancel := context.WithCancel(r.ctx)
 		g.cancel = cancel
@@ -235,7 +237,7 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 			g.run(ctx)
 		})
 	}
-	g.joined++
+	r.count(g, ct, 1)
 	r.idle.Remove(key)
 	if r.peers[ct.client.PeerID] == nil {
 		r.peers[ct.client.PeerID] = make(map[xds.Key]int)
@@ -243,6 +245,23 @@ func (r *Registry) admit(key xds.Key, ct *clientType, candidate *Group) (g, evic
 	r.peers[ct.client.PeerID][key]++
 	return g, evicted, nil
 }
+
+// count counts a subscriber of a group. The caller has the lock.
+func (r *Registry) count(g *Group, ct *clientType, n int) {
+	if g.isRelayed() {
+		r.relayed--
+	}
+	if g.joined += n; ct.client.Relay {
+		g.joinedRelays += n
+	}
+	if g.isRelayed() {
+		r.relayed++
+	}
+}
+
+// isRelayed reports whether the group's subscribers are other relays only. The caller has the
+// registry's lock.
+func (g *Group) isRelayed() bool { return g.joined > 0 && g.joined == g.joinedRelays }
 
 // evict removes the idle group that was used longest ago. The caller has the lock.
 func (r *Registry) evict() *Group {
@@ -272,7 +291,7 @@ func (r *Registry) leave(ct *clientType) {
 	}
 	most := r.settings().MaxIdle
 	var evicted *Group
-	if g.joined--; g.joined == 0 {
+	if r.count(g, ct, -1); g.joined == 0 {
 		r.idle.Add(g.key, g)
 		if r.idle.Len() > most {
 			evicted = r.evict()

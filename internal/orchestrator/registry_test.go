@@ -315,6 +315,25 @@ func TestLimitKeys(t *testing.T) {
 	})
 }
 
+// The keys that only other relays use do not count, and other relays are never refused for the limit.
+func TestLimitKeysOfRelays(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.Keys = 1 }, func(w *registryFixture) {
+		x := w.mustRelay("x", cds)
+		a := w.join("a", eds)
+		y := w.mustRelay("y", cds)
+		_, err := w.try("x", eds)
+		equal(t, "reason", refusalOf(t, err).Reason, telemetry.LimitKeys)
+		a.leave()
+		w.join("x", eds) // a makes room
+		equal(t, "keys", keysOf(w), "x y")
+		x.leave()
+		y.leave()
+		_, err = w.try("z", eds)
+		equal(t, "y makes room", err, nil)
+		equal(t, "keys", keysOf(w), "x z")
+	})
+}
+
 func TestLimitKeysPerPeer(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.KeysPerPeer = 2 }, func(w *registryFixture) {
 		join := func(cluster, peer string) (*testClient, error) {

@@ -123,10 +123,15 @@ func (g *Group) updateRelays(now time.Time) {
 	}
 	r.retryAt = now.Add(retryOriginsAfter)
 	r.refusal.Store(refusal.New(codes.Unavailable, telemetry.OriginUnreachable, "key %s: this relay reaches no origin", g.key))
-	for ct := range r.all {
+	g.endRelays(r.refusal.Load())
+}
+
+// endRelays ends the streams of the other relays that have joined.
+func (g *Group) endRelays(why *refusal.Refusal) {
+	for ct := range g.relays.all {
 		if !ct.ended {
 			ct.ended = true
-			ct.client.End(r.refusal.Load())
+			ct.client.End(why)
 		}
 	}
 }
@@ -138,7 +143,7 @@ func (r *Registry) Seed(key xds.Key) (out []*snapshot.Snapshot) {
 		return nil
 	}
 	for _, t := range g.allTypes() {
-		if s := t.content.Newest(); s != nil && (s.Settled || !s.Answered && s.Len() > 0) { // not a part of an answer
+		if s := t.content.Newest(); s != nil && (s.Settled || s.Stale || !s.Answered && s.Len() > 0) { // not a part of an answer
 			out = append(out, s)
 		}
 	}

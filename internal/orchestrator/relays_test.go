@@ -258,7 +258,7 @@ func TestP66_Seeds(t *testing.T) {
 	for _, has := range []bool{true, false} {
 		asked := 0
 		edit := func(o *Options) {
-			o.Seeds = func(context.Context, xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+			o.Seeds = func(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
 				asked++
 				time.Sleep(time.Second)
 				if !has {
@@ -267,7 +267,7 @@ func TestP66_Seeds(t *testing.T) {
 				b := snapshot.NewBuilder(xds.TypeOf(eds))
 				b.ApplyStored(snapshot.Update{Type: eds, Origin: "origin", Received: time.Now(), Changed: []*xds.Resource{resource(t, eds, "x", "seed")}})
 				s, _ := b.Snapshot(nil, 0)
-				return map[xds.TypeURL]*snapshot.Snapshot{eds: s}
+				return map[xds.TypeURL]*store.Stored{eds: {Snapshot: s}}
 			}
 		}
 		bubble(t, edit, func(w *registryFixture) {
@@ -306,7 +306,7 @@ func TestP66_SeedOrStored(t *testing.T) {
 			}
 			g.stored = map[xds.TypeURL]*store.Stored{eds: {Snapshot: made("stored", time.Minute)}}
 			typ.content.SetStored(g.stored[eds].Snapshot)
-			g.seeds.Store(&map[xds.TypeURL]*snapshot.Snapshot{eds: made("seed", c.age)})
+			g.seeds.Store(&map[xds.TypeURL]*store.Stored{eds: {Snapshot: made("seed", c.age)}})
 			g.takeSeeds()
 			equal(t, what, contentOf(typ.content.Stored().Resource("x")), c.want)
 		})

@@ -35,7 +35,7 @@ func (g *Group) updateReachability(now time.Time) {
 	excluding := slices.ContainsFunc(g.upstreams(), func(h *upstreamHandle) bool { return h.source.Excluding() })
 	g.unreachable = g.subscribes() && !s.Connected && (failed || late && !excluding)
 	g.serveStored = g.unreachable || late
-	if g.askForSeeds(); g.seeding { // they may be all that clients need
+	if g.askForSeeds(now); g.seeding { // they may be all that clients need
 		g.unreachable, g.serveStored = false, false
 	}
 	g.refusalLogged = g.refusalLogged && !g.responded()

@@ -3,6 +3,7 @@ package ownership
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -31,6 +32,8 @@ type Options struct {
 	// OriginVersions: resources have the versions of origins (P61). Then the versions of a member count
 	// at that member only.
 	OriginVersions bool
+	// MaxAge is store.max_age, which holds for seeds too; 0: no bound.
+	MaxAge time.Duration
 }
 
 // Table has the order of sources of each key.

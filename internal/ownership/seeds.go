@@ -7,9 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -19,9 +23,12 @@ import (
 // A relay that has nothing of a key while no origin can be reached asks other members for a seed: what
 // they hold of the key, as a store may hold it. So a new replica without a disk serves clients too.
 
-// SeedMethod is the method of a member that answers with a seed: a StringValue with the key, and a
-// BytesValue with the seed. No seed is empty.
-const SeedMethod = "/xdsrelay.Member/Seed"
+// The method of a member that answers with a seed: a StringValue with the key, and a BytesValue with the
+// seed. No seed is empty.
+const (
+	seedService = "xdsrelay.Member"
+	seedMethod  = "Seed"
+)
 
 const (
 	seedMembers = 3               // are asked
@@ -70,9 +77,43 @@ func readSeed(key xds.Key, b []byte, now time.Time) (out []*snapshot.Snapshot, e
 	return out, nil
 }
 
+// RegisterSeeds registers the method for other members with their server, which was made with
+// listener.Credentials. held returns what is held of a key.
+func (t *Table) RegisterSeeds(s grpc.ServiceRegistrar, held func(xds.Key) []*snapshot.Snapshot) {
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: seedService, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: seedMethod, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			if err := listener.AdmitMember(ctx); err != nil {
+				return nil, err
+			}
+			if err := decode(new(wrapperspb.StringValue)); err != nil {
+				return nil, err
+			}
+			return t.seed(ctx, held)
+		}}},
+	}, t)
+}
+
+// seed answers another member with what is held of a key.
+func (t *Table) seed(ctx context.Context, held func(xds.Key) []*snapshot.Snapshot) (*wrapperspb.BytesValue, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	key, refused := t.RelayKey(md)
+	if refused != nil {
+		return nil, refused
+	}
+	seed, err := Seed(key, held(key), time.Now())
+	switch {
+	case err != nil:
+		return nil, status.Error(codes.Internal, err.Error())
+	case len(seed) == 0:
+		return nil, status.Errorf(codes.NotFound, "nothing is held of key %s", key)
+	}
+	return wrapperspb.Bytes(seed), nil
+}
+
 // Seeds asks the best other candidates of a key for seeds, and returns the youngest snapshot of each
-// type. It takes seedTimeout at most.
-func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapshot.Snapshot {
+// type. What is older than Options.MaxAge is left out. It takes seedTimeout at most.
+func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored {
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, t.metadata(key)), seedTimeout)
 	defer cancel()
 	select {
@@ -82,12 +123,12 @@ func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapsho
 		return nil
 	}
 	var mu sync.Mutex
-	out := make(map[xds.TypeURL]*snapshot.Snapshot)
+	out := make(map[xds.TypeURL]*store.Stored)
 	var asked sync.WaitGroup
 	for _, o := range t.others(key, seedMembers) {
 		asked.Go(func() {
 			var answer wrapperspb.BytesValue
-			if o.Call(ctx, SeedMethod, wrapperspb.String(key.String()), &answer) != nil {
+			if o.Call(ctx, "/"+seedService+"/"+seedMethod, wrapperspb.String(key.String()), &answer) != nil {
 				return // it has none, or does not answer
 			}
 			all, err := readSeed(key, answer.Value, time.Now())
@@ -97,9 +138,14 @@ func (t *Table) Seeds(ctx context.Context, key xds.Key) map[xds.TypeURL]*snapsho
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range all {
-				if have := out[s.Type.URL]; have == nil || have.Received.Before(s.Received) {
-					out[s.Type.URL] = s
+				if have := out[s.Type.URL]; have != nil && !have.Snapshot.Received.Before(s.Received) {
+					continue
 				}
+				seed := &store.Stored{Snapshot: s}
+				if t.opts.MaxAge > 0 {
+					seed.Until = s.Received.Add(t.opts.MaxAge)
+				}
+				out[s.Type.URL] = seed
 			}
 		})
 	}

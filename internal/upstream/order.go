@@ -40,11 +40,18 @@ func (s *Source) firstOrigin(ctx context.Context) *Origin {
 }
 
 // failedEverywhere reports whether no origin is reachable (P53): each failed for this key, or is
-// away for all keys.
-func (s *Source) failedEverywhere() bool {
-	now := time.Now()
-	tried, _ := s.triedOrigins()
-	return !slices.ContainsFunc(s.origins(), func(at *Origin) bool { return !tried[at] && !at.knownAway(now) })
+// away for all keys. While a key keeps to members, their failures count.
+func (s *Source) failedEverywhere(holds bool) bool {
+	now, order := time.Now(), s.origins()
+	tried, since := s.triedOrigins()
+	return !slices.ContainsFunc(order, func(at *Origin) bool {
+		return !tried[at] && !at.knownAway(now) && (at.Member || !keepsToMembers(order, holds, since, now))
+	})
+}
+
+// keepsToMembers reports whether a key that holds something asks no origin yet. The second asks at once.
+func keepsToMembers(order []*Origin, holds bool, since, now time.Time) bool {
+	return holds && len(order) > 1 && order[0].Member && order[1].Member && now.Before(since.Add(directAfter))
 }
 
 // triedOrigins returns where an attempt failed since the last response, and when the first one did.
@@ -56,29 +63,21 @@ func (s *Source) triedOrigins() (tried map[*Origin]bool, since time.Time) {
 
 // nextOrigin is the origin to use after this one failed: the most preferred one where this key has
 // not failed, else the next in the order. Origins that are known to be away do not count. If there
-// is no other, it is the same one. The key's first Source chooses for the second. If something is
-// held, a key that prefers members keeps to them for directAfter.
+// is no other, it is the same one. The key's first Source chooses for the second.
 func (s *Source) nextOrigin(at *Origin, holds bool) *Origin {
 	if s.follows() {
 		return at
 	}
-	now, order := time.Now(), s.origins()
 	tried, since := s.triedOrigins()
+	now, order := time.Now(), s.origins()
 	i := slices.Index(order, at) // -1: it left the order
-	// The second has no other member to ask, and asks origins at once.
-	keepToMembers := holds && len(order) > 1 && order[0].Member && order[1].Member && now.Before(since.Add(directAfter))
 	others := slices.DeleteFunc(slices.Concat(order[i+1:], order[:max(i, 0)]), func(o *Origin) bool {
-		return o.knownAway(now) || keepToMembers && !o.Member
+		return o.knownAway(now) || !o.Member && keepsToMembers(order, holds, since, now)
 	})
-	for _, o := range order {
-		if !tried[o] && slices.Contains(others, o) {
-			return o
-		}
+	if i := slices.IndexFunc(order, func(o *Origin) bool { return !tried[o] && slices.Contains(others, o) }); i >= 0 {
+		return order[i]
 	}
-	if len(others) == 0 {
-		return at
-	}
-	return others[0]
+	return append(others, at)[0]
 }
 
 // forgetOthers forgets what is known of origins that are not in the order.

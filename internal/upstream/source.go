@@ -280,7 +280,7 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 		level = slog.LevelInfo
 	}
 	s.log.Log(ctx, level, "upstream stream ended", "origin", at.Name, "reason", e.reason(), "error", err, "retry_in", wait)
-	st := Status{Origin: at.Name, Relayed: at.Member, Err: err, Failed: failed && s.failedEverywhere(), Logged: failed && away}
+	st := Status{Origin: at.Name, Relayed: at.Member, Err: err, Failed: failed && s.failedEverywhere(e.held), Logged: failed && away}
 	if e.opened {
 		st.Carried = stream.carriedNow()
 	}

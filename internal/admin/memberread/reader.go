@@ -23,7 +23,6 @@ import (
 	"xdsrelay/internal/cluster"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/xds"
 )
 
 // The method's request is the path with the query, and its response the body. Headers have the rest of
@@ -146,6 +145,9 @@ func (r *Reader) Register(s grpc.ServiceRegistrar) {
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: service, HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: method, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			if err := listener.AdmitMember(ctx); err != nil {
+				return nil, err
+			}
 			uri := new(wrapperspb.StringValue)
 			if err := decode(uri); err != nil {
 				return nil, err
@@ -156,13 +158,6 @@ func (r *Reader) Register(s grpc.ServiceRegistrar) {
 }
 
 func (r *Reader) answer(ctx context.Context, uri string) (*wrapperspb.BytesValue, error) {
-	_, caller, ok := listener.Of(ctx)
-	if !ok {
-		return nil, status.Error(codes.Internal, "the server is not one for members")
-	}
-	if refused := caller.Admit(new(xds.Node)); refused != nil {
-		return nil, refused
-	}
 	out := r.local(ctx, uri)
 	err := grpc.SetHeader(ctx, metadata.Pairs(statusHeader, strconv.Itoa(out.status), typeHeader, out.kind))
 	return wrapperspb.Bytes(out.body), err

@@ -8,8 +8,12 @@ import (
 	"syscall"
 	"time"
 
+	"xdsrelay/internal/xds"
+
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // HandshakeTimeout is how long the TLS and HTTP/2 handshakes of a connection may take.
@@ -48,6 +52,18 @@ func Of(ctx context.Context) (*Conn, *Caller, bool) {
 	}
 	auth, ok := p.AuthInfo.(authInfo)
 	return auth.conn, auth.caller, ok
+}
+
+// AdmitMember returns why the caller of a unary call, which has no node, is not admitted; nil: it is.
+func AdmitMember(ctx context.Context) error {
+	_, caller, ok := Of(ctx)
+	if !ok {
+		return status.Error(codes.Internal, "call: the server was not made with Credentials")
+	}
+	if refused := caller.Admit(new(xds.Node)); refused != nil {
+		return refused
+	}
+	return nil
 }
 
 // AuthType implements credentials.AuthInfo.

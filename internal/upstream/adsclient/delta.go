@@ -102,10 +102,12 @@ func (d *delta) first(t *typeState) *Request {
 	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
 		switch {
-		case d.ContentVersions && (res.OriginVersion != "" || res.GivenVersion == ""):
-			version = res.Version.String()
-		case d.ContentVersions: // its deletion waits (P36): the origin has to say whether it is back
+		case d.ContentVersions && (res.IsStored() || res.OriginVersion == "" && res.GivenVersion != ""):
+			// No origin has answered for it yet (P66), or its deletion waits (P36) and the origin has to
+			// say whether it is back.
 			version = ""
+		case d.ContentVersions:
+			version = res.Version.String()
 		case last.otherOrigins.Has(res.Name):
 			version = ""
 		}
