@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 	"time"
+
+	"xdsrelay/internal/xds"
 )
 
 // An event happens to the cluster, and is over when its function returns. Meanwhile the origin changes
@@ -69,6 +71,37 @@ func (w *clusterFixture) refused(length time.Duration) {
 	w.o.leave(true)
 	w.busy(length)
 	w.o.leave(false)
+}
+
+// named returns the running relay of a name.
+func (w *clusterFixture) named(name string) *relay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.relays, func(r *relay) bool { return r.name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.relays[i]
+}
+
+// running returns the running relays.
+func (w *clusterFixture) running() []*relay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.relays)
+}
+
+// owner returns the relay that owns a key, as the first of a compat sees it.
+func (w *clusterFixture) owner(key, compat string) *relay {
+	for _, r := range w.running() {
+		if r.compat != compat {
+			continue
+		}
+		if m, ok := r.table.Owner(xds.NewKey(key)); ok {
+			return w.named(m.Name)
+		}
+	}
+	return nil
 }
 
 // others returns the running relays but one.

@@ -58,6 +58,9 @@ type clusterFixture struct {
 	atOnce    int           // how many lines were logged then
 	breaks    time.Duration // between responses of the origin, at most
 
+	node  func(*corev3.Node) *corev3.Node // as upstream.node
+	disks map[string]*disk                // of the relays, by name; nil: it has none
+
 	diceMu sync.Mutex
 	dice   *rand.Rand
 }
@@ -88,7 +91,8 @@ func inCluster(t *testing.T, v xds.Variant, n int, seed uint64, f func(w *cluste
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &clusterFixture{
-			t: t, ctx: ctx, o: startOrigin(), n: newNetwork(), variant: v,
+			t: t, ctx: ctx, o: startOrigin(), n: newNetwork(), variant: v, disks: make(map[string]*disk),
+			node: func(n *corev3.Node) *corev3.Node { return &corev3.Node{Id: "relay", Cluster: n.Cluster} },
 			dice: rand.New(rand.NewPCG(seed, 1)), removed: make(map[string][]int), wild: make(map[string]bool), byName: make(map[string]bool),
 		}
 		w.o.dirty, w.o.keep, w.o.splits = make(chan struct{}, 1), 2000, true
@@ -306,7 +310,7 @@ func (w *clusterFixture) startOn(host, name, compat string) *relay {
 		Order:   r.table.Order, Dialer: w.n.dialer(host), Metrics: m, Log: log,
 	})
 	must(err)
-	registry, err := orchestrator.New(orchestrator.Options{
+	o := orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
 		NewSource: func(key xds.Key, node []byte, sink upstream.Sink, first *upstream.CurrentOrigin) orchestrator.Source {
 			return origins.NewSource(key, node, sink, first)
@@ -316,10 +320,14 @@ func (w *clusterFixture) startOn(host, name, compat string) *relay {
 			if err := proto.Unmarshal(n.Bytes(), node); err != nil {
 				return nil, err
 			}
-			return proto.Marshal(&corev3.Node{Id: "relay", Cluster: node.Cluster})
+			return proto.Marshal(w.node(node))
 		},
-		Owns: r.table.Owns, SotWOrigins: w.variant == xds.SotW, FirstAnswerTimeout: 10 * time.Second, Metrics: m, Log: log,
-	})
+		Owns: r.table.Owns, Seeds: r.table.Seeds, SotWOrigins: w.variant == xds.SotW, FirstAnswerTimeout: 10 * time.Second, Metrics: m, Log: log,
+	}
+	if d := w.disks[name]; d != nil {
+		o.Store = d
+	}
+	registry, err := orchestrator.New(o)
 	must(err)
 	r.clients = fanout.NewServer(fanout.Options{Joiner: registry, Metrics: m, Log: log, Replica: name, Settings: fanout.Settings{AckTimeout: ackTimeout}})
 	r.members = fanout.NewServer(fanout.Options{Joiner: r.table.Joiner(registry), Metrics: m, Log: log, Replica: name, Settings: fanout.Settings{AckTimeout: ackTimeout},
@@ -337,6 +345,9 @@ func (w *clusterFixture) startOn(host, name, compat string) *relay {
 	serve := func(s *fanout.Server, l *bufconn.Listener, k fanout.Keepalive) {
 		g := grpc.NewServer(s.ServerOptions(k)...)
 		s.Register(g)
+		if s == r.members {
+			r.table.RegisterSeeds(g, registry.Seed)
+		}
 		r.servers = append(r.servers, g)
 		run(s.Run)
 		r.parts.Go(func() {
@@ -403,6 +414,7 @@ func (w *clusterFixture) drain(r *relay) {
 	r.ending = true
 	w.mu.Unlock()
 	r.cluster.SetDraining(true)
+	r.members.RefuseStreams()
 	r.clients.Drain(w.ctx, 5*time.Second)
 	time.Sleep(5 * time.Second)
 	r.members.Drain(w.ctx, 0)
@@ -413,39 +425,8 @@ func (w *clusterFixture) drain(r *relay) {
 	w.n.remove(r.host)
 }
 
-// named returns the running relay of a name.
-func (w *clusterFixture) named(name string) *relay {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.relays, func(r *relay) bool { return r.name == name })
-	if i < 0 {
-		return nil
-	}
-	return w.relays[i]
-}
-
-// running returns the running relays.
-func (w *clusterFixture) running() []*relay {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.relays)
-}
-
-// owner returns the relay that owns a key, as the first of a compat sees it.
-func (w *clusterFixture) owner(key, compat string) *relay {
-	for _, r := range w.running() {
-		if r.compat != compat {
-			continue
-		}
-		if m, ok := r.table.Owner(xds.NewKey(key)); ok {
-			return w.named(m.Name)
-		}
-	}
-	return nil
-}
-
-// join starts a client of a key that subscribes as ask says, in a type.
-func (w *clusterFixture) join(key string, v xds.Variant, subs map[xds.TypeURL]*watched) *watcher {
+// join starts a client of a key, after edit.
+func (w *clusterFixture) join(key string, v xds.Variant, subs map[xds.TypeURL]*watched, edit ...func(*watcher)) *watcher {
 	ctx, cancel := context.WithCancel(w.ctx)
 	c := &watcher{id: fmt.Sprintf("client-%d-%s", len(w.watchers), key), key: key, v: v, w: w, subs: subs, cancel: cancel, done: make(chan struct{})}
 	for typ, t := range subs {
@@ -454,6 +435,9 @@ func (w *clusterFixture) join(key string, v xds.Variant, subs map[xds.TypeURL]*w
 		w.wild[key+string(typ)] = w.wild[key+string(typ)] || t.wild
 		w.byName[key+string(typ)] = w.byName[key+string(typ)] || !t.wild
 		w.mu.Unlock()
+	}
+	for _, f := range edit {
+		f(c)
 	}
 	w.watchers = append(w.watchers, c)
 	go c.run(ctx)
@@ -471,7 +455,7 @@ func (w *clusterFixture) hasBoth(key string, typ xds.TypeURL) bool {
 func (w *clusterFixture) relayFor(c *watcher) *relay {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	serving := slices.DeleteFunc(slices.Clone(w.relays), func(r *relay) bool { return r.ending })
+	serving := slices.DeleteFunc(slices.Clone(w.relays), func(r *relay) bool { return r.ending || c.only != "" && r.name != c.only })
 	if len(serving) == 0 {
 		return nil
 	}

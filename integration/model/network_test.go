@@ -32,10 +32,12 @@ type network struct {
 	restored  map[[2]string]time.Time      // when that was cut no more
 	changed   chan struct{}                // closed at the next change of cut
 	conns     map[*conn]struct{}
+	refusing  map[string]bool   // hosts to which no connection can be made
+	received  map[[2]string]int // bytes by sender and receiver, on connections that the receiver made
 }
 
 func newNetwork() *network {
-	return &network{listeners: make(map[string]*bufconn.Listener), cut: make(map[[2]string]bool), restored: make(map[[2]string]time.Time), changed: make(chan struct{}), conns: make(map[*conn]struct{})}
+	return &network{listeners: make(map[string]*bufconn.Listener), cut: make(map[[2]string]bool), restored: make(map[[2]string]time.Time), changed: make(chan struct{}), conns: make(map[*conn]struct{}), refusing: make(map[string]bool), received: make(map[[2]string]int)}
 }
 
 // listen makes a listener at an address. It replaces an earlier one.
@@ -114,9 +116,9 @@ func (n *network) dialer(from string) dialer {
 			address = originHost + "/" + from
 		}
 		n.mu.Lock()
-		l := n.listeners[address]
+		l, refused := n.listeners[address], n.refusing[to]
 		n.mu.Unlock()
-		if l == nil {
+		if l == nil || refused {
 			return nil, fmt.Errorf("dial tcp %s: connection refused", address)
 		}
 		nc, err := l.DialContext(ctx)
@@ -128,6 +130,22 @@ func (n *network) dialer(from string) dialer {
 		defer n.mu.Unlock()
 		n.conns[c] = struct{}{}
 		return c, nil
+	}
+}
+
+// refuse makes a host refuse connections, after it ended those that it has, or accept them again.
+func (n *network) refuse(host string, refuse bool) {
+	n.mu.Lock()
+	n.refusing[host] = refuse
+	var all []*conn
+	for c := range n.conns {
+		if c.to == host && refuse {
+			all = append(all, c)
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range all {
+		_ = c.Conn.Close() // its reader finds out
 	}
 }
 
@@ -176,6 +194,9 @@ func (c *conn) closed() bool {
 // Read returns what arrived.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	c.network.mu.Lock()
+	c.network.received[[2]string{c.to, c.from}] += n
+	c.network.mu.Unlock()
 	if !c.network.await(c.to, c.from, c.end) {
 		return 0, net.ErrClosed
 	}

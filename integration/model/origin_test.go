@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/internal/xds"
 )
@@ -35,6 +36,8 @@ type origin struct {
 	pushes   map[string]int                 // type+name -> how often it was sent
 	saidAt   map[string]time.Time           // key+type+name -> when it was sent last
 	silent   map[string]bool                // type+name: it is not answered
+	ttl      map[string]time.Duration       // type+name
+	volatile map[string]bool                // type+name: do_not_cache
 	away     bool                           // streams end at once
 	whole    bool                           // everything pending is sent at once
 	splits   bool                           // delta: the first answer to a wildcard may come in parts (P67)
@@ -109,6 +112,7 @@ type originType struct {
 	names    map[string]bool
 	told     map[string]string // name -> version
 	due      map[string]bool   // to be answered, even if unchanged
+	beat     map[string]bool   // by a heartbeat
 	answer   bool              // a response is due, even an empty one
 	unacked  string            // nonce
 	versions int               // version_info
@@ -120,7 +124,7 @@ func startOrigin() *origin {
 		// The bubble's hours pass at once, so many pings must not count as a flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
 		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time), pushes: make(map[string]int), saidAt: make(map[string]time.Time),
-		silent: make(map[string]bool),
+		silent: make(map[string]bool), ttl: make(map[string]time.Duration), volatile: make(map[string]bool),
 	}
 	for _, typ := range types {
 		o.has[typ] = make(map[string]int)
@@ -227,7 +231,7 @@ func (o *origin) cut() {
 func (s *originStream) of(typ string) *originType {
 	t := s.types[xds.TypeURL(typ)]
 	if t == nil {
-		t = &originType{names: make(map[string]bool), told: make(map[string]string), due: make(map[string]bool)}
+		t = &originType{names: make(map[string]bool), told: make(map[string]string), due: make(map[string]bool), beat: make(map[string]bool)}
 		s.types[xds.TypeURL(typ)] = t
 	}
 	return t
@@ -391,6 +395,18 @@ func (o *origin) repeat(typ xds.TypeURL, name string) {
 	}
 }
 
+// heartbeat makes the origin renew the TTL of a resource, on delta streams.
+func (o *origin) heartbeat(typ xds.TypeURL, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.streams {
+		if t := s.types[typ]; t != nil && t.covers(name) {
+			t.due[name], t.beat[name] = true, true
+		}
+	}
+	o.wake()
+}
+
 // pending returns the names to be sent on a stream, and whether a response is due at all.
 func (o *origin) pending(s *originStream, typ xds.TypeURL) (names []string, due bool) {
 	t := s.types[typ]
@@ -491,11 +507,23 @@ func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) prot
 			d.RemovedResources = append(d.RemovedResources, n)
 			continue
 		}
+		beat := t.beat[n] && t.told[n] == o.versionOf(typ, n)
+		delete(t.beat, n)
 		t.told[n] = o.versionOf(typ, n)
 		o.saidAt[s.key+string(typ)+n] = time.Now()
 		o.pushes[string(typ)+n]++
 		a := makeAny(typ, n, content)
-		d.Resources = append(d.Resources, &discoveryv3.Resource{Name: n, Version: t.told[n], Resource: a})
+		r := &discoveryv3.Resource{Name: n, Version: t.told[n], Resource: a}
+		if ttl := o.ttl[string(typ)+n]; ttl > 0 {
+			r.Ttl = durationpb.New(ttl)
+		}
+		if o.volatile[string(typ)+n] {
+			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		}
+		if beat {
+			r.Resource = nil
+		}
+		d.Resources = append(d.Resources, r)
 		w.Resources = append(w.Resources, a)
 	}
 	if s.v == xds.Delta {

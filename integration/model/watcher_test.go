@@ -11,7 +11,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -23,10 +25,14 @@ import (
 // stream ends. It checks each response as it comes.
 type watcher struct {
 	id, key string
+	only    string // the name of the only relay that it uses; empty: it uses all
 	v       xds.Variant
-	w       *clusterFixture
-	cancel  context.CancelFunc
-	done    chan struct{}
+	// features of the node, and refuses: it NACKs such a response. Both may be empty.
+	features []string
+	refuses  func(proto.Message) bool
+	w        *clusterFixture
+	cancel   context.CancelFunc
+	done     chan struct{}
 
 	mu       sync.Mutex
 	subs     map[xds.TypeURL]*watched
@@ -47,7 +53,16 @@ type watched struct {
 }
 
 func (t *watched) covers(name string) bool {
-	return slices.Contains(t.names, name) || t.wild && !hidden(name)
+	return t.lists(name) || t.wild && !hidden(name)
+}
+
+// lists reports whether a name is subscribed. Many names are sorted.
+func (t *watched) lists(name string) bool {
+	if len(t.names) > 100 {
+		_, found := slices.BinarySearch(t.names, name)
+		return found
+	}
+	return slices.Contains(t.names, name)
 }
 
 // list is the subscription.
@@ -108,7 +123,7 @@ func (c *watcher) serve(ctx context.Context, at *relay) error {
 	if err != nil {
 		return err
 	}
-	node := &corev3.Node{Id: c.id, Cluster: c.key}
+	node := &corev3.Node{Id: c.id, Cluster: c.key, ClientFeatures: c.features}
 	for _, typ := range types {
 		t := c.subs[typ]
 		if t == nil {
@@ -138,14 +153,22 @@ func (c *watcher) serve(ctx context.Context, at *relay) error {
 	}
 }
 
+var refused = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "no"}
+
 // take applies a response, and returns the ACK.
 func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
-	c.w.log("%s at %s <- %v", c.id, at.name, m)
+	if proto.Size(m) < 1<<16 {
+		c.w.log("%s at %s <- %v", c.id, at.name, m)
+	}
+	nacks := c.refuses != nil && c.refuses(m)
 	switch m := m.(type) {
 	case *discoveryv3.DiscoveryResponse:
+		if nacks {
+			return &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, ResourceNames: c.subs[xds.TypeURL(m.TypeUrl)].list(), ResponseNonce: m.Nonce, ErrorDetail: refused}
+		}
 		t := c.subs[xds.TypeURL(m.TypeUrl)]
 		items := make(map[string]int)
 		for _, a := range m.Resources {
@@ -168,11 +191,17 @@ func (c *watcher) take(at *relay, m proto.Message) (ack proto.Message) {
 		t.version = m.VersionInfo
 		return &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, ResourceNames: t.list(), VersionInfo: m.VersionInfo, ResponseNonce: m.Nonce}
 	case *discoveryv3.DeltaDiscoveryResponse:
+		if nacks {
+			return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: refused}
+		}
 		t := c.subs[xds.TypeURL(m.TypeUrl)]
 		for _, n := range m.RemovedResources {
 			c.remove(at, t, n, m.ControlPlane)
 		}
 		for _, r := range m.Resources {
+			if r.Resource == nil { // a heartbeat
+				continue
+			}
 			name, content, err := readAny(r.Resource)
 			if err != nil || name != r.Name {
 				c.w.fail("%s: %s: %v", c.id, r.Name, err)
@@ -208,7 +237,7 @@ func (c *watcher) put(at *relay, t *watched, n string, content int, version stri
 func (c *watcher) remove(at *relay, t *watched, n string, from *corev3.ControlPlane) {
 	held, removed := t.holds[n], c.w.removedAfter(t.typ, n, t.holds[n])
 	first := t.seen[n] == 0 && c.w.disturbed()
-	older := first && (!slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
+	older := first && (n[0] != 'p' && !slices.Contains(permanent, n) || c.v == xds.SotW && !t.wild)
 	older = older || !slices.Contains(permanent, n) && c.w.behind(c.key, from, t.typ, n)
 	if removed == 0 && held != 0 && !older {
 		c.w.fail("%s at %s: %s %s is deleted, and the origin has not deleted it since content %d", c.id, at.name, t.typ, n, held)
@@ -240,7 +269,7 @@ func (c *watcher) differs() error {
 			// P60: not every combination can express that an endpoint is gone.
 			silent := !fullState(t.typ) && (o.sotwSeen || c.v == xds.SotW && !t.wild)
 			// P65: a relay that asked a SotW origin for a name only after it was removed learns nothing.
-			if at := o.removals[string(t.typ)+n]; o.sotwSeen && slices.Contains(t.names, n) && len(at) > 0 {
+			if at := o.removals[string(t.typ)+n]; o.sotwSeen && t.lists(n) && len(at) > 0 {
 				silent = silent || !at[len(at)-1].After(c.w.quietSince())
 			}
 			switch {
