@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
@@ -152,6 +154,7 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.relay
+	log := l.log(requested)
 	l.takeToken()
 	if requested {
 		for _, c := range r.certs() {
@@ -201,18 +204,18 @@ func (l *reloader) reload(requested, force bool) admin.Reload {
 	restart := slices.DeleteFunc(r.needsRestart(changed, cfg), func(key string) bool { return !slices.Contains(says.NeedsRestart, key) })
 	switch {
 	case len(now) > 0:
-		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
+		log.Info("configuration reloaded", "changed", strings.Join(now, " "))
 	case repaired && len(says.NeedsRestart) > 0:
-		r.log.Info("configuration has no faults now; some values need a restart", "needs_restart", strings.Join(says.NeedsRestart, " "))
+		log.Info("configuration has no faults now; some values need a restart", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case repaired:
-		r.log.Info("configuration has no faults now; it is the one in force")
+		log.Info("configuration has no faults now; it is the one in force")
 	case requested && len(changed) == 0 && len(says.NeedsRestart) > 0:
-		r.log.Info("configuration has not changed since it was last read", "needs_restart", strings.Join(says.NeedsRestart, " "))
+		log.Info("configuration has not changed since it was last read", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case requested && len(changed) == 0:
-		r.log.Info("configuration has not changed")
+		log.Info("configuration has not changed")
 	}
 	if len(restart) > 0 {
-		r.log.Warn("configuration change needs a restart", "keys", strings.Join(restart, " "))
+		log.Warn("configuration change needs a restart", "keys", strings.Join(restart, " "))
 	}
 	out := admin.Reload{Result: admin.ReloadUnchanged, Changed: now, NeedsRestart: says.NeedsRestart}
 	if repaired || len(changed) > 0 {
@@ -302,6 +305,14 @@ func (r *relay) prepare(cfg *config.Config, err error) (*activeConfig, error) {
 	return &activeConfig{cfg: cfg, compiled: c}, nil
 }
 
+// log is the logger for outcomes. No outcome of a requested reload is left out of the log.
+func (l *reloader) log(requested bool) *slog.Logger {
+	if requested {
+		return l.relay.log.With(logsample.Requested, true)
+	}
+	return l.relay.log
+}
+
 // maxFaults bounds how many faults of a file are logged and shown.
 const maxFaults = 20
 
@@ -324,11 +335,13 @@ func (l *reloader) reject(err error, needsForce, requested bool) {
 		lines[i] = redact.Text(line)
 	}
 	says := *l.status.Load()
+	says.NeedsRestart = nil // of an earlier version of the file
 	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines, NeedsForce: needsForce}
 	l.status.Store(&says)
 	r.metrics.ReloadConfig(telemetry.ReloadFailed)
 	r.metrics.ConfigRejected.Set(1)
+	r.metrics.ConfigNeedsRestart.Set(0)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded; the previous one stays in force", "fault", line)
+		l.log(requested).Error("configuration not reloaded; the previous one stays in force", "fault", line)
 	}
 }

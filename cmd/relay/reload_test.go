@@ -155,6 +155,12 @@ func TestReload(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	g.says(g.reload(true), "configuration has not changed since it was last read", "needs_restart=downstream.limits.request_bytes")
+	// What an earlier version of the file had says nothing about a faulty one.
+	g.to("relay.yaml", "  drain: [\n")
+	g.gauges(1, 0)
+	if got := g.r.configuration(); len(got.NeedsRestart) > 0 || got.Rejected == nil {
+		t.Errorf("%+v", got)
+	}
 	g.says(g.to("relay.yaml", ""), "changed=")
 	g.gauges(0, 0)
 	// On SIGHUP a change that needs a restart is still a change.

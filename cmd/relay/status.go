@@ -25,6 +25,7 @@ func newStatusCmd() *cobra.Command {
 		flags *runningFlags
 		st    statusRun
 		again bool
+		check bool
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -61,11 +62,14 @@ last rows of the table.
 Problems of the relay itself come last, on standard error: unreachable or silent
 origins, unusable files, types served from the store, and streams refused in the last
 minute. Of problems with the same impact and next step, only the first three are
-shown. "relay status --summary -o json" has them all.` + cutHelp,
+shown. "relay status --summary -o json" has them all.
+
+--check exits with 1 if the relay has problems. It prints the same as without --check.` + cutHelp,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE --type CDS
   relay status --summary --watch
+  relay status --summary --check
   relay status --members --key edge
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
 		Args: noArgs,
@@ -80,6 +84,7 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 	f.StringVar(&st.userAgent, "user-agent", "", "only clients with this user agent, with or without its version: envoy, \"envoy 1.40.0\"")
 	f.BoolVar(&st.members, "members", false, "the clients of all relays of the cluster")
 	f.BoolVar(&st.summary, "summary", false, "print numbers instead of clients")
+	f.BoolVar(&check, "check", false, "exit with 1 if the relay has problems")
 	f.BoolVarP(&again, "watch", "w", false, "print again every 2 s, until a signal")
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
@@ -96,6 +101,10 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 		switch {
 		case st.summary && st.noHeaders:
 			return usageErrorf("--summary: cannot be used with --no-headers, because it prints several tables; for scripts use -o json")
+		case again && check:
+			return usageErrorf("--check: cannot be used with --watch, which goes on until a signal")
+		case st.members && check:
+			return usageErrorf("--check: cannot be used with --members, because each relay has problems of its own")
 		case again && st.isData():
 			return usageErrorf("--watch: prints tables only, so it cannot be used with -o %s", *st.format)
 		}
@@ -106,7 +115,11 @@ shown. "relay status --summary -o json" has them all.` + cutHelp,
 		defer st.relay.close()
 		ctx, out, errs := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		if !again {
-			return st.print(ctx, out, out, errs)
+			err := st.print(ctx, out, out, errs)
+			if check && err == nil {
+				err = st.check(ctx)
+			}
+			return err
 		}
 		ctx, _, stop := signals(ctx, slog.New(slog.DiscardHandler))
 		defer stop()
@@ -179,6 +192,15 @@ func (s *statusRun) print(ctx context.Context, table, rest, errs io.Writer) erro
 	}
 	printProblems(errs, problems, now)
 	return nil
+}
+
+// check returns errReported if the relay has problems.
+func (s *statusRun) check(ctx context.Context) error {
+	problems, err := s.relay.problems(ctx)
+	if err == nil && len(problems) > 0 {
+		err = errReported
+	}
+	return err
 }
 
 // query returns the path of the clients, the query for all that have the key and the node, and the

@@ -55,12 +55,20 @@ func TestStatusPrintsProblems(t *testing.T) {
 	if code, _, errs := runRelay("status", "--admin", o.admin); code != 0 || errs != "" {
 		t.Errorf("%d %s", code, errs)
 	}
+	if code, _, errs := runRelay("status", "--check", "--admin", o.admin); code != 0 || errs != "" {
+		t.Errorf("--check without problems: %d %s", code, errs)
+	}
 	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.After(20 * time.Second); ; {
 		code, _, errs := runRelay("status", "--admin", o.admin)
 		if code == 0 && strings.HasPrefix(errs, "! origin ") && strings.Contains(errs, "bad.yaml") && strings.Contains(errs, "\n  The previous content") {
+			for _, more := range []string{"--summary", "--state=SYNCED"} {
+				if code, _, checked := runRelay("status", "--check", more, "--admin", o.admin); code != 1 || !strings.Contains(checked, "bad.yaml") {
+					t.Errorf("--check %s: %d %s", more, code, checked)
+				}
+			}
 			return
 		}
 		select {

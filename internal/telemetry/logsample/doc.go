@@ -10,7 +10,7 @@
 // writes no line at once. So a message has at most Kinds × (PerKind + 1) + 1 lines in a window, for
 // any behaviour of clients.
 //
-// Nothing is left out while the level is debug.
+// Nothing is left out while the level is debug, and nothing that a user asked for (Requested).
 //
 // # Concurrency
 //

@@ -3,6 +3,8 @@ package logsample
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,10 +19,14 @@ const (
 	Kinds = 100
 )
 
+// Requested is the attribute of loggers whose lines answer what a user asked for. These are all written.
+const Requested = "requested"
+
 // Handler leaves out lines that repeat.
 type Handler struct {
 	next   slog.Handler
 	kind   string // the attributes that the logger brings and that make a kind
+	all    bool   // the logger has the attribute Requested: no line is left out
 	group  bool   // the attributes of a record are in a group: none of them makes a kind
 	counts *counts
 }
@@ -35,7 +41,7 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.nex
 
 // Handle implements slog.Handler.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	if !h.Enabled(ctx, slog.LevelDebug) && !h.counts.allow(h, r) {
+	if !h.all && !h.Enabled(ctx, slog.LevelDebug) && !h.counts.allow(h, r) {
 		return nil
 	}
 	return h.next.Handle(ctx, r)
@@ -48,6 +54,7 @@ func (h *Handler) WithAttrs(as []slog.Attr) slog.Handler {
 	if !h.group {
 		for _, a := range as {
 			out.kind += part(a)
+			out.all = out.all || a.Key == Requested
 		}
 	}
 	return &out
@@ -135,16 +142,19 @@ func (c *counts) allow(h *Handler, r slog.Record) bool {
 	return false
 }
 
-// flush ends the window. It writes one line for each kind with lines that were left out.
+// flush ends the window. It writes one line for each kind with lines that were left out, the oldest
+// first. The line has the time at which it is written, so the log is in the order of time, and its own
+// time as the attribute "last".
 func (c *counts) flush() {
 	c.mu.Lock()
 	ended := c.kinds
 	c.kinds, c.messages = make(map[kind]*count), make(map[string]int)
 	c.mu.Unlock()
-	for _, n := range ended {
-		if n.leftOut == 0 {
-			continue
-		}
+	left := slices.DeleteFunc(slices.Collect(maps.Values(ended)), func(n *count) bool { return n.leftOut == 0 })
+	slices.SortFunc(left, func(a, b *count) int { return a.last.Time.Compare(b.last.Time) })
+	for _, n := range left {
+		n.last.AddAttrs(slog.Time("last", n.last.Time))
+		n.last.Time = time.Now()
 		if n.leftOut > 1 {
 			n.last.AddAttrs(slog.Int("left_out", n.leftOut-1)) // the line itself is written now
 		}

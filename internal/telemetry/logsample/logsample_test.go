@@ -3,6 +3,7 @@ package logsample
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func TestRepeatedLinesAreCounted(t *testing.T) {
 			time.Sleep(Window)
 			synctest.Wait()
 			got := out.Take()
-			if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprint(" reason=identity node=999 left_out=", 1000-PerKind-1)) {
+			if len(got) != 1 || !strings.Contains(got[0], " reason=identity node=999 last=") || !strings.HasSuffix(got[0], fmt.Sprint(" left_out=", 1000-PerKind-1)) {
 				t.Errorf("round %d: %q", round, got)
 			}
 		}
@@ -97,13 +98,13 @@ func TestKindsAreBounded(t *testing.T) {
 		}
 		time.Sleep(Window)
 		synctest.Wait()
-		if got := out.Take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf("key=%d left_out=%d", 10*Kinds-1, 9*Kinds-1)) {
+		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("key=%d last=", 10*Kinds-1)) || !strings.HasSuffix(got[0], fmt.Sprintf(" left_out=%d", 9*Kinds-1)) {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-// The level debug leaves nothing out. A single line that was left out is written unchanged.
+// The level debug leaves nothing out. A single line that was left out is written without a number.
 func TestDebugAndFlush(t *testing.T) {
 	sampled(t, slog.LevelDebug, func(log *slog.Logger, out *xdstest.Log) {
 		for range 5 * PerKind {
@@ -119,8 +120,46 @@ func TestDebugAndFlush(t *testing.T) {
 		}
 		out.Take()
 		log.Handler().(*Handler).Flush()
-		if got := out.Take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprint("msg=a i=", PerKind)) {
+		if got := out.Take(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprint("msg=a i=", PerKind, " last=")) || strings.Contains(got[0], "left_out") {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// The lines of a window's end are in the order of time, also after lines that came later.
+func TestLinesAreInOrder(t *testing.T) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
+		for i := range 50 {
+			for range PerKind + 2 {
+				log.Info("a", "key", i)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		out.Take()
+		log.Info("b")
+		time.Sleep(Window)
+		synctest.Wait()
+		got := out.Take()
+		if len(got) != 51 || !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(a[:29], b[:29]) }) { // their times
+			t.Errorf("%d lines: %q", len(got), got)
+			return
+		}
+		for i, line := range got[1:] {
+			if !strings.Contains(line, fmt.Sprintf(" key=%d last=", i)) {
+				t.Errorf("line %d is %q", i, line)
+			}
+		}
+	})
+}
+
+// What a user asked for is never left out.
+func TestRequestedLinesAreWritten(t *testing.T) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
+		for range 3 * PerKind {
+			log.With(Requested, true).Info("configuration has not changed")
+		}
+		if n := len(out.Take()); n != 3*PerKind {
+			t.Errorf("%d lines", n)
 		}
 	})
 }
