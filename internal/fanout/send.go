@@ -263,7 +263,7 @@ func (p *pass) markLater(i int) {
 	at := p.order[i].Type.Order
 	for j, o := range p.order {
 		if o.Type.Order > at {
-			o.marks[at] = session.IDOf(p.snapshots[j])
+			o.marks[at] = p.snapshots[j].ID()
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (p *pass) markLater(i int) {
 func (st *stream) laterPending(p *pass, i int) bool {
 	at := p.order[i].Type.Order
 	for j, o := range p.order {
-		if o.Type.Order <= at || session.IDOf(p.snapshots[j]) == o.marks[at] {
+		if o.Type.Order <= at || p.snapshots[j].ID() == o.marks[at] {
 			continue
 		}
 		if o.Pending(p.snapshots[j]) {

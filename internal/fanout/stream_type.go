@@ -32,7 +32,7 @@ type streamType struct {
 	wakeTimer *time.Timer // fires at wakeTime; nil: it was never set
 	// marks are the snapshots of this type when a type that warms was sent last. The index is that
 	// type's order (P19).
-	marks [warmingTypes]session.SnapshotID
+	marks [warmingTypes]snapshot.ID
 	track inspect.Tracker
 }
 

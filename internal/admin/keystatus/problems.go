@@ -113,11 +113,11 @@ func unansweredOf(of *orchestrator.Status, t *orchestrator.TypeStatus, w inspect
 	}
 	held := of.State.Snapshot(t.Type.URL)
 	if t.Wildcard && !suspended(true, "") {
-		for range inspect.Unanswered(&snapshot.Subscription{Wildcard: true}, held) {
+		for range held.Unanswered(&snapshot.Subscription{Wildcard: true}) {
 			u.Wildcard = true
 		}
 	}
-	for name := range inspect.Unanswered(&snapshot.Subscription{Names: t.Names}, held) {
+	for name := range held.Unanswered(&snapshot.Subscription{Names: t.Names}) {
 		if suspended(false, name) {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -88,9 +87,4 @@ func FirstNames(names iter.Seq[string]) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// Unanswered is session.Unanswered.
-func Unanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
-	return session.Unanswered(sub, newest)
 }

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/fanout/listener"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
@@ -78,7 +77,7 @@ func (a *Documents) document(s *snapshot.Snapshot, sub *snapshot.Subscription) *
 	a.mu.Unlock()
 	c.look.Do(func() {
 		c.ready, c.version = answerFor(s, sub)
-		c.unanswered = session.AnyUnanswered(sub, s)
+		c.unanswered = s.AnyUnanswered(sub)
 	})
 	return c
 }

@@ -86,7 +86,7 @@ func (p *Poller) newest(now time.Time) pollAnswer {
 		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
 		at.ready, at.version, at.unanswered = a.ready, a.version, a.unanswered
 	} else {
-		at.unanswered = session.AnyUnanswered(p.sub, nil)
+		at.unanswered = at.newest.AnyUnanswered(p.sub)
 	}
 	return at
 }
@@ -150,7 +150,7 @@ func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unackno
 	case t.Unsent:
 		u.Version, u.Unsent = at.version, true
 	case t.State == inspect.StateNotSent, t.State == inspect.StateUnconfirmed:
-		u.Unanswered = inspect.FirstNames(session.Unanswered(p.sub, at.newest))
+		u.Unanswered = inspect.FirstNames(at.newest.Unanswered(p.sub))
 	}
 	return append(to, u)
 }

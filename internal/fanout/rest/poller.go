@@ -14,7 +14,6 @@ import (
 
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
-	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/subscriber"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -45,17 +44,17 @@ type Poller struct {
 	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
 
 	// Under the table's lock.
-	polls      int                // that are being answered now
-	kept       *list.Element      // its entry in its peer's list while there are none
-	since      time.Time          // when it came into that list
-	sent       string             // version that it was sent last
-	acked      string             // version that the client had when it polled last
-	sentMark   session.SnapshotID // of a snapshot from which sent was made
-	ackedMark  session.SnapshotID // of a snapshot from which acked was made
-	nacked     bool               // the client rejected what was sent
-	behind     bool               // the client polled without the version sent, and was sent it again
-	stateSince time.Time          // when its state began
-	nack       subscriber.Nack    // the last one
+	polls      int             // that are being answered now
+	kept       *list.Element   // its entry in its peer's list while there are none
+	since      time.Time       // when it came into that list
+	sent       string          // version that it was sent last
+	acked      string          // version that the client had when it polled last
+	sentMark   snapshot.ID     // of a snapshot from which sent was made
+	ackedMark  snapshot.ID     // of a snapshot from which acked was made
+	nacked     bool            // the client rejected what was sent
+	behind     bool            // the client polled without the version sent, and was sent it again
+	stateSince time.Time       // when its state began
+	nack       subscriber.Nack // the last one
 	// How many responses it was sent, and how many ACKs and NACKs it sent.
 	given, acks, nacks uint64
 }
@@ -421,7 +420,7 @@ func (p *Poller) answered(q *request) *subscriber.Nack {
 func (ps *pollers) noteCurrentVersion(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.sentMark, p.ackedMark = session.IDOf(s), session.IDOf(s)
+	p.sentMark, p.ackedMark = s.ID(), s.ID()
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
@@ -474,7 +473,7 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *snapshot.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.given++
-	p.sentMark = session.IDOf(s)
+	p.sentMark = s.ID()
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.nacked, p.stateSince = version, false, time.Now()

@@ -29,7 +29,7 @@ type pendingACK struct {
 	sub       *snapshot.Subscription    // the effective one when it was sent
 	beforeACK bool                      // it was sent while the ACK of an earlier one was pending (P19)
 	news      bool                      // something in it changed since the responses before
-	snapshot  SnapshotID                // the snapshot that it was made of
+	snapshot  snapshot.ID               // the snapshot that it was made of
 	progress  *snapshot.VersionProgress // of the snapshot's version; nil: it is not counted
 	// partFollows: it is a part of a response, and not the last one (P38).
 	partFollows bool
@@ -44,11 +44,16 @@ const maxPendingACKs = 32
 type pendingACKs struct {
 	responses   []pendingACK // oldest first; nil: none
 	changeWaits bool         // a change waits for an ACK: the ACK or NACK wakes the session
+	seen        snapshot.ID  // since the last request, no name up to it can be answered before an ACK
 }
 
-// Planned records whether a change of the plan waits for an ACK.
+// Planned records what a plan found while an ACK is pending. The next plans look only for what is
+// newer.
 func (s *Session) Planned(p *Plan) {
 	s.pendingACKs.changeWaits = s.pendingACKs.changeWaits || p.changeWaits
+	if p.seen.Gen > 0 {
+		s.pendingACKs.seen = p.seen
+	}
 }
 
 func (p *pendingACKs) any() bool { return len(p.responses) > 0 }
@@ -93,9 +98,9 @@ func (p *pendingACKs) includes(name string) bool {
 // acknowledged is what the client acknowledged. It has versions and a snapshot's ID: a pointer
 // would keep old snapshots alive.
 type acknowledged struct {
-	version     string     // of the snapshot that it acknowledged last, or with which it is in step
-	versionInfo string     // SotW: version_info of the response that it acknowledged last
-	snapshot    SnapshotID // newest snapshot that it acknowledged, or with which it was in step
+	version     string      // of the snapshot that it acknowledged last, or with which it is in step
+	versionInfo string      // SotW: version_info of the response that it acknowledged last
+	snapshot    snapshot.ID // newest snapshot that it acknowledged, or with which it was in step
 }
 
 // accept records the ACK of a response. A response that was sent before an ACK did not move the

@@ -366,3 +366,48 @@ func TestP38_PartsAreNotForgotten(t *testing.T) {
 		t.Errorf("%d responses are in flight", whole)
 	}
 }
+
+// A delta client that owes an ACK costs nothing more with each change that waits for the ACK (P16,
+// P19).
+func TestP16_WaitingChangesCostNothing(t *testing.T) {
+	var names []string
+	for i := range 500 {
+		names = append(names, fmt.Sprintf("n%04d", i))
+	}
+	for what, sub := range map[string][]string{"wildcard": nil, "names": names} {
+		t.Run(what, func(t *testing.T) {
+			w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+			w.sub(sub...)
+			w.origin(sub == nil, names...)
+			if f := w.respond(); f == nil {
+				t.Fatal("not sent")
+			}
+			// cost is the allocation of the look at one more change, in bytes.
+			cost := func(i int) uint64 {
+				w.origin(sub == nil, fmt.Sprintf("%s=%d", names[i], i+2))
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				p := w.s.Next(w.Cur, w.moment())
+				w.s.Planned(&p)
+				runtime.ReadMemStats(&after)
+				if p.Sends() || !p.changeWaits {
+					t.Fatalf("change %d: %+v", i, p)
+				}
+				return after.TotalAlloc - before.TotalAlloc
+			}
+			var last []uint64
+			for i := range 300 {
+				if n := cost(i); i >= 290 {
+					last = append(last, n)
+				}
+			}
+			if slices.Min(last) > 512 {
+				t.Errorf("bytes allocated for one of 300 changes: %d", last)
+			}
+			w.ack()
+			if f := w.respond(); f == nil || len(f.resources) != 300 {
+				t.Error("the ACK does not send all 300 changes")
+			}
+		})
+	}
+}

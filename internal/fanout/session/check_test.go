@@ -14,6 +14,14 @@ func (w *sessionFixture) check() {
 	if err := w.s.check(); err != nil {
 		w.T.Fatalf("invariant: %v", err)
 	}
+	if w.Cur == nil || !w.s.RemembersNoNACK() {
+		return
+	}
+	// What ComparisonCache remembers in a session changes no result.
+	look := NewComparisonCache()
+	if is, want := look.anyPending(w.s, w.Cur), w.s.Pending(w.Cur); is != want {
+		w.T.Fatalf("unsent: %v, and %v by a comparison of all", is, want)
+	}
 }
 
 // check returns the invariants that do not hold between two calls of a session's methods.

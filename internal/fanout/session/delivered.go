@@ -77,7 +77,7 @@ type delivered struct {
 // tooLarge is a response that is not sent because of its size.
 type tooLarge struct {
 	key FrameKey
-	to  SnapshotID
+	to  snapshot.ID
 	Oversized
 }
 

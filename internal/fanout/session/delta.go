@@ -98,15 +98,15 @@ func (p planner) planBeforeACK() {
 		return
 	}
 	p.do, p.Key = own, FrameKey{form: s.form, sub: s.sub.effective}
-	p.BeforeACK, p.answered = true, make(map[string]*xds.Resource)
+	p.BeforeACK = true
 	for _, name := range p.namesBeforeACK() {
 		before := len(p.content.Changed) + len(p.content.Removed)
 		p.addName(name)
 		switch r, is := p.look(name); {
 		case is == snapshot.Present, is == snapshot.Unresolvable:
-			p.answered[name] = r // sent, or the client already had it
+			put(&p.answered, name, r) // sent, or the client already had it
 		case len(p.content.Changed)+len(p.content.Removed) > before:
-			p.answered[name] = nil
+			put(&p.answered, name, nil)
 		case is == snapshot.UnderOtherName:
 			p.answeredAliases = append(p.answeredAliases, name) // what it leads to is among the names
 		}
@@ -128,9 +128,12 @@ func (p planner) namesBeforeACK() []string {
 		}
 	}
 	names = p.appendRetried(withAliased(p.to, names))
-	for _, name := range p.to.Changes(s.delivered.snapshot, s.sub.effective) {
-		if _, was := p.had(name); was == snapshot.Pending && (s.sub.effective.Names.Has(name) || !s.sub.effective.Wildcard) && p.differs(name) {
-			names = append(names, name)
+	if sub := s.sub.effective; sub.Names.Len() > 0 { // what only the wildcard brings waits
+		byName := &snapshot.Subscription{Names: sub.Names}
+		for _, name := range p.to.ChangesSince(s.pendingACKs.seen, s.delivered.snapshot, byName) {
+			if _, was := p.had(name); was == snapshot.Pending && (sub.Names.Has(name) || !sub.Wildcard) && p.differs(name) {
+				names = append(names, name)
+			}
 		}
 	}
 	sortUnique(&names)

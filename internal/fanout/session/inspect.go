@@ -190,7 +190,7 @@ type comparisonKey struct {
 	sub      *snapshot.Subscription
 	form     xds.ResourceFormat
 	full     bool
-	from, to SnapshotID
+	from, to snapshot.ID
 }
 
 // maxComparisons bounds the results that a ComparisonCache keeps.
@@ -207,8 +207,21 @@ func (c *ComparisonCache) anyPending(s *Session, newest *snapshot.Snapshot) bool
 	if d.initialResponsePending || f.names != nil || f.retried != nil || d.sentBeforeACK != nil || d.errors != nil || d.resendAll {
 		return s.Pending(newest)
 	}
-	k := comparisonKey{s.sub.effective, s.form, s.fullState(), IDOf(d.snapshot), IDOf(newest)}
-	return d.snapshot != newest && computeOnce(c.pending, k, func() bool { return s.Pending(newest) })
+	k := comparisonKey{s.sub.effective, s.form, s.fullState(), d.snapshot.ID(), newest.ID()}
+	if d.snapshot == newest {
+		return false
+	}
+	// Then only a change of a name can be unsent.
+	byName := !k.sub.Wildcard && s.clientVersions == nil && s.RemembersNoNACK()
+	old := &s.sub.compared
+	if (!byName || k.from != old.from || len(newest.ChangesSince(old.to, d.snapshot, k.sub)) > 0) &&
+		computeOnce(c.pending, k, func() bool { return s.Pending(newest) }) {
+		return true
+	}
+	if byName {
+		*old = compared{k.from, k.to}
+	}
+	return false
 }
 
 // computeOnce computes the result for k, unless m has it.
@@ -236,8 +249,8 @@ func (c *ComparisonCache) AnyUnanswered(s *Session, newest *snapshot.Snapshot) b
 	if newest != nil && s.sub.knownIn == newest.Lineage && !newest.HasExpired() {
 		return false
 	}
-	k := comparisonKey{sub: s.sub.effective, to: IDOf(newest)}
-	if computeOnce(c.unanswered, k, func() bool { return AnyUnanswered(k.sub, newest) }) &&
+	k := comparisonKey{sub: s.sub.effective, to: newest.ID()}
+	if computeOnce(c.unanswered, k, func() bool { return newest.AnyUnanswered(k.sub) }) &&
 		anyOf(s.UnansweredNames(newest), func(string) bool { return true }) {
 		return true
 	}
@@ -247,11 +260,11 @@ func (c *ComparisonCache) AnyUnanswered(s *Session, newest *snapshot.Snapshot) b
 	return false
 }
 
-// UnansweredNames yields the names that Unanswered yields, without those of which the client was
+// UnansweredNames yields the names of newest.Unanswered, without those of which the client was
 // sent something.
 func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name := range Unanswered(s.sub.effective, newest) {
+		for name := range newest.Unanswered(s.sub.effective) {
 			_, was := s.delivered.look(s.sub.effective, name)
 			answered := was != snapshot.Pending && was != snapshot.Expired
 			if name == wildcard {
@@ -262,25 +275,4 @@ func (s *Session) UnansweredNames(newest *snapshot.Snapshot) iter.Seq[string] {
 			}
 		}
 	}
-}
-
-// Unanswered yields the names, "*" for the wildcard, that sub requests and that the origin has not
-// answered yet.
-func Unanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {
-			return
-		}
-		for name := range sub.Names.All() {
-			_, is := newest.Look(sub, name)
-			if (is == snapshot.Pending || is == snapshot.Expired) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
-				return
-			}
-		}
-	}
-}
-
-// AnyUnanswered reports whether Unanswered yields any names.
-func AnyUnanswered(sub *snapshot.Subscription, newest *snapshot.Snapshot) bool {
-	return anyOf(Unanswered(sub, newest), func(string) bool { return true })
 }

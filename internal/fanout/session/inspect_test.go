@@ -195,6 +195,39 @@ func TestP62_ExpiredNameIsUnanswered(t *testing.T) {
 	}
 }
 
+// The periodic count compares a client with names once, and then only looks at newer changes.
+func TestCountsCompareOnce(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.ack()
+	compared := func(when string, unsent bool, comparisons int) {
+		t.Helper()
+		look := NewComparisonCache()
+		if is := look.Unsent(w.s, w.Cur); is != unsent || len(look.pending) != comparisons {
+			t.Errorf("%s: unsent %v after %d comparisons, want %v after %d", when, is, len(look.pending), unsent, comparisons)
+		}
+	}
+	w.linger = []string{"b"}
+	w.named("b=2")
+	compared("another name changed", false, 1)
+	compared("nothing changed", false, 0)
+	w.named("b=33")
+	compared("another name changed again", false, 0)
+	w.named("a=2")
+	compared("its name changed", true, 1)
+	compared("it is still not sent", true, 1)
+	w.want("a=2")
+	w.ack()
+	compared("it has everything", false, 0)
+	w.named("b")
+	w.sub("b")
+	w.want("b")
+	w.named("b=2")
+	compared("the new name changed", true, 1)
+}
+
 // A NACK says what its response offered, and which generation the client has.
 func TestP17_NACKHasItsOffer(t *testing.T) {
 	for _, c := range []struct {

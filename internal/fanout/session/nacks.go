@@ -11,7 +11,7 @@ import (
 type nacks struct {
 	list        []nackedResponse // oldest first, at most maxPendingACKs; nil: none
 	lastWasNACK bool             // the client answered the last response with a NACK
-	seen        SnapshotID       // up to which the session has looked for what the origin sent again
+	seen        snapshot.ID      // up to which the session has looked for what the origin sent again
 }
 
 // nackedResponse is what a response held that the client rejected. None of it is sent again by
@@ -170,7 +170,7 @@ func (ns *nacks) add(r nackedResponse, state clientState) {
 // markNACK records that the client rejected a response of this snapshot. What the origin has sent
 // again since counts. A response that was sent before an ACK is newer than what the session has
 // looked for.
-func (ns *nacks) markNACK(id SnapshotID) {
+func (ns *nacks) markNACK(id snapshot.ID) {
 	ns.lastWasNACK = true
 	if id.Lineage == ns.seen.Lineage {
 		ns.seen.Gen = min(ns.seen.Gen, id.Gen)

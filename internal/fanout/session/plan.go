@@ -19,17 +19,6 @@ type Moment struct {
 	ClustersUntil time.Time
 }
 
-// SnapshotID identifies a snapshot, and does not keep it alive.
-type SnapshotID struct{ Lineage, Gen uint64 }
-
-// IDOf identifies a snapshot; zero for none.
-func IDOf(s *snapshot.Snapshot) SnapshotID {
-	if s == nil {
-		return SnapshotID{}
-	}
-	return SnapshotID{s.Lineage, s.Gen}
-}
-
 // Plan is what a session would send now.
 type Plan struct {
 	do    action
@@ -37,8 +26,10 @@ type Plan struct {
 	Key   FrameKey // of a shared response: sessions with equal Keys are sent the same
 	At    time.Time
 	Until time.Time // when to plan again at the latest; zero: at the next change
-	// changeWaits: a change waits for an ACK (P19).
+	// changeWaits: a change waits for an ACK (P19). seen: up to this snapshot, no name can be answered
+	// before the ACK.
 	changeWaits bool
+	seen        snapshot.ID
 	base        baseline // of a shared response: what it is compared with
 	content     Content  // of an own response, computed for this client alone
 	// BeforeACK: it answers names while an ACK is pending (P19), and does not move the session to
@@ -95,10 +86,14 @@ func (s *Session) Next(to *snapshot.Snapshot, m Moment) (plan Plan) {
 				return plan
 			}
 		}
-		if c.pending() || c.anyRenewal() {
-			return Plan{Until: until, changeWaits: true}
+		wait := Plan{Until: namesUntil}
+		if plan.do == nothing {
+			wait.seen = to.ID()
 		}
-		return Plan{Until: namesUntil}
+		if s.pendingACKs.changeWaits || c.pending() || c.anyRenewal() {
+			wait.Until, wait.changeWaits = until, true
+		}
+		return wait
 	}
 	p := c.planner(&plan, m.Now)
 	if s.form.Variant == xds.SotW {
@@ -126,7 +121,7 @@ func (s *Session) inStep() bool {
 // isTooLarge reports whether the plan's response was over the size limit before (P38).
 func (s *Session) isTooLarge(p *Plan) bool {
 	t := s.delivered.tooLarge
-	return t != nil && p.Key == t.key && IDOf(p.To) == t.to
+	return t != nil && p.Key == t.key && p.To.ID() == t.to
 }
 
 // planner fills a Plan. planSotW and planDelta are the decisions of the two variants.

@@ -63,6 +63,7 @@ type Outcome struct {
 // request's nonce, 0 if the nonce is not of this stream.
 func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint64) Outcome {
 	first := s.sub.update(r, want, s.form.Variant)
+	s.pendingACKs.seen = snapshot.ID{}
 	var out Outcome
 	if first {
 		// P11: the first request is answered, whatever nonce and version it carries.
@@ -93,7 +94,7 @@ func (s *Session) Request(r *xds.Request, want *snapshot.Subscription, seq uint6
 func (s *Session) Sent(p *Plan, m *Manifest, seq uint64, now time.Time) {
 	f := pendingACK{
 		at: now, sub: s.sub.effective, beforeACK: p.BeforeACK,
-		news: s.hasNews(p, m), progress: p.To.Progress, snapshot: IDOf(p.To),
+		news: s.hasNews(p, m), progress: p.To.Progress, snapshot: p.To.ID(),
 	}
 	parts := m.Parts
 	if parts == nil {
@@ -160,14 +161,14 @@ func (s *Session) NothingToSend(p *Plan) {
 		s.acked.version = p.To.Version
 	}
 	if !s.NacksSomething() {
-		s.acked.snapshot = IDOf(p.To)
+		s.acked.snapshot = p.To.ID()
 	}
 }
 
 // TooLarge records that the plan's response is over the size limit (P38). The session does not plan
 // it again before the snapshot or the subscription changes.
 func (s *Session) TooLarge(p *Plan) {
-	s.delivered.tooLarge = &tooLarge{p.Key, IDOf(p.To), *p.Oversized}
+	s.delivered.tooLarge = &tooLarge{p.Key, p.To.ID(), *p.Oversized}
 }
 
 // deliver moves the session to the plan's snapshot.
@@ -177,7 +178,7 @@ func (s *Session) deliver(p *Plan) {
 		s.clientVersions.byName = p.pendingVersions
 	}
 	s.delivered.moveTo(p.To, retained)
-	s.nacks.seen = IDOf(p.To)
+	s.nacks.seen = p.To.ID()
 	s.pendingACKs.changeWaits = false
 	for name := range s.forced.names {
 		if retained[name] == nil && s.answeredBy(p.To, name) {

@@ -195,7 +195,12 @@ func (w *sessionFixture) made(p *Plan) *frame {
 // respond runs the session as a worker does; nil: it sends nothing.
 func (w *sessionFixture) respond() *frame {
 	defer w.check()
+	fresh := w.s.Copy()
+	fresh.clientVersions, fresh.pendingACKs.seen = w.s.clientVersions, snapshot.ID{}
 	p := w.s.Next(w.Cur, w.moment())
+	if all := fresh.Next(w.Cur, w.moment()); p.do != all.do || len(p.content.Changed) != len(all.content.Changed) || len(p.content.Removed) != len(all.content.Removed) {
+		w.T.Fatalf("plans %d %+v since the last plan, and %d %+v of all", p.do, p.content, all.do, all.content)
+	}
 	w.s.Planned(&p)
 	if !p.Sends() {
 		return nil

@@ -21,7 +21,11 @@ type subscription struct {
 	relay     bool                   // the client is another relay, which always resumes; fixed
 	resumes   bool                   // the first request stated what the client has (P27, P66)
 	knownIn   uint64                 // lineage in which the origin answered all of it, as ComparisonCache found; 0: none
+	compared  compared               // by ComparisonCache, last; zero: not since the subscription changed
 }
+
+// compared are two snapshots that have no difference for a client.
+type compared struct{ from, to snapshot.ID }
 
 // NameList is the list of names of the newest SotW request. The caller scans the next one with it.
 func (s *Session) NameList() xds.NameList { return s.sub.list }
@@ -40,7 +44,7 @@ func (s *Session) Subscribe(r *xds.Request) (*snapshot.Subscription, bool) {
 // follow has responses made for want from now on.
 func (sub *subscription) follow(want *snapshot.Subscription) {
 	if want != sub.effective {
-		sub.knownIn = 0
+		sub.knownIn, sub.compared = 0, compared{}
 	}
 	sub.effective = want
 }

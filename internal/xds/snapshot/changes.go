@@ -48,18 +48,30 @@ func (b *Builder) appendToLog(c change) {
 // from. It includes resources that sub covers by an alias. It also includes aliases that no
 // resource has any more, or that a resource has now. from may be nil, older, newer or of another
 // lineage. If the log reaches from one to the other, the cost follows the changes. Otherwise it
-// follows the size of both snapshots, or of sub if that has only names.
+// follows the size of both snapshots. If sub has only names, and no resource has an alias, the cost
+// follows the number of these names if that is less.
 func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
+	return s.ChangesSince(ID{}, from, sub)
+}
+
+// ChangesSince is Changes for a caller that has compared from with seen already. It may leave out the
+// names that have not changed since seen.
+func (s *Snapshot) ChangesSince(seen ID, from *Snapshot, sub *Subscription) []string {
 	if s == from {
 		return nil
 	}
-	if names, ok := namesChangedBetween(from, s); ok {
-		return slices.DeleteFunc(names, func(n string) bool { return !covers(from, s, sub, n) })
+	log, ok := s.logSince(seen)
+	if !ok {
+		log, ok = changesBetween(from, s)
+	}
+	named := !sub.Wildcard && from.aliasIndex() == nil && s.aliasIndex() == nil
+	if ok && !(named && hasMoreThan(log, sub.Names.Len())) {
+		return namesIn(log, func(c change) []string { return c.names }, func(n string) bool { return covers(from, s, sub, n) })
 	}
 	if !sub.Wildcard {
 		var names []string
 		for n := range sub.Names.All() {
-			if from.get(n) != s.get(n) {
+			if from.get(n).differs(s.get(n)) {
 				names = append(names, n)
 			}
 		}
@@ -100,19 +112,7 @@ func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 		return nil
 	}
 	if log, ok := changesBetween(from, s); ok {
-		var names []string
-		for _, c := range log {
-			for _, n := range c.heartbeats {
-				if covers(from, s, sub, n) {
-					names = append(names, n)
-				}
-			}
-		}
-		if len(log) > 1 {
-			slices.Sort(names)
-			names = slices.Compact(names)
-		}
-		return names
+		return namesIn(log, func(c change) []string { return c.heartbeats }, func(n string) bool { return covers(from, s, sub, n) })
 	}
 	var names []string
 	s.Covered(sub, func(r *xds.Resource) bool {
@@ -159,37 +159,51 @@ func Heartbeats(from, to *Snapshot, sub *Subscription) int {
 	return n
 }
 
-// namesChangedBetween returns the sorted names that changed between two snapshots of one lineage,
-// in either direction. It returns false if the log does not reach. The slice is the caller's.
-func namesChangedBetween(a, b *Snapshot) ([]string, bool) {
-	log, ok := changesBetween(a, b)
-	var names []string
+// hasMoreThan reports whether the log has more than n changed names. A name counts once for each
+// generation.
+func hasMoreThan(log []change, n int) bool {
 	for _, c := range log {
-		names = append(names, c.names...)
+		if n -= len(c.names); n < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// namesIn returns the sorted names of a log that sub covers.
+func namesIn(log []change, of func(change) []string, covered func(string) bool) (names []string) {
+	for _, c := range log {
+		for _, n := range of(c) {
+			if covered(n) {
+				names = append(names, n)
+			}
+		}
 	}
 	if len(log) > 1 {
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	return names, ok
+	return names
 }
 
 // changesBetween returns the log between two snapshots, in either direction. It returns false if
 // the log does not reach.
 func changesBetween(a, b *Snapshot) ([]change, bool) {
-	if a == nil || b == nil || a.Lineage != b.Lineage {
-		return nil, false
-	}
-	if a.Gen > b.Gen {
+	if a != nil && b != nil && a.Gen > b.Gen {
 		a, b = b, a
 	}
-	if len(b.log) == 0 || b.log[0].gen > a.Gen+1 {
+	return b.logSince(a.ID())
+}
+
+// logSince returns the log after an older snapshot. It returns false if the log does not reach.
+func (s *Snapshot) logSince(seen ID) ([]change, bool) {
+	if s == nil || s.Lineage != seen.Lineage || s.Gen < seen.Gen || len(s.log) == 0 || s.log[0].gen > seen.Gen+1 {
 		return nil, false
 	}
-	first, _ := slices.BinarySearchFunc(b.log, a.Gen+1, func(c change, g uint64) int {
+	first, _ := slices.BinarySearchFunc(s.log, seen.Gen+1, func(c change, g uint64) int {
 		return int(int64(c.gen) - int64(g))
 	})
-	return b.log[first:], true
+	return s.log[first:], true
 }
 
 // covers reports whether sub covers name, or an alias of the resource of this name in either

@@ -62,7 +62,7 @@ func TestChangesBeyondTheLog(t *testing.T) {
 					t.Fatalf("generation %d: the log has %d generations with %d names, counted %d", gen, len(s.log), logged, b.logNames)
 				}
 			}
-			if _, ok := namesChangedBetween(history[0], s); ok {
+			if _, ok := changesBetween(history[0], s); ok {
 				t.Error("the log reaches to the beginning")
 			}
 			if c.beats {
@@ -211,5 +211,50 @@ func TestGenerations(t *testing.T) {
 		if got := Generations(c.from, c.to, c.sub); got != c.want {
 			t.Errorf("%s: %d generations, want %d", what, got, c.want)
 		}
+	}
+}
+
+// A client with few names pays for these names, and not for all names that changed.
+func TestChangesOfFewNames(t *testing.T) {
+	b := NewBuilder(xds.TypeOf(xds.EndpointType))
+	name := func(i int) string { return fmt.Sprintf("n%04d", i) }
+	apply := func(s *Snapshot, content string, names ...int) *Snapshot {
+		var u Update
+		for _, i := range names {
+			u.Changed = append(u.Changed, newRes(t, xds.EndpointType, name(i), content))
+		}
+		b.Apply(u)
+		s, _ = b.Snapshot(s, 1)
+		return s
+	}
+	var all []int
+	for i := range 1000 {
+		all = append(all, i)
+	}
+	first := apply(nil, "0", all...)
+	s := first
+	for i := range 400 {
+		s = apply(s, "1", 100+i)
+	}
+	seen := s
+	s = apply(s, "2", 1, 2, 500)
+	few := namesSub(name(1), name(3), name(5))
+	if got := s.Changes(first, few); !slices.Equal(got, []string{name(1)}) {
+		t.Errorf("changed: %v", got)
+	}
+	if got := s.ChangesSince(seen.ID(), first, namesSub(name(1), name(100), name(101))); !slices.Equal(got, []string{name(1)}) {
+		t.Errorf("changed since: %v", got)
+	}
+	none := namesSub(name(3), name(4), name(5))
+	if n := testing.AllocsPerRun(100, func() { s.Changes(first, none) }); n > 0 {
+		t.Errorf("%v allocations to find that nothing changed", n)
+	}
+	// The log says that more names changed. Only a comparison by name does not believe it.
+	s.log[len(s.log)-1].names = []string{name(1), name(2), name(3), name(4)}
+	if got := s.Changes(seen, few); !slices.Equal(got, []string{name(1)}) {
+		t.Errorf("the log was read for fewer names than it has: %v", got)
+	}
+	if got := s.Changes(seen, namesSub(name(3), name(4), name(5), name(6))); !slices.Equal(got, []string{name(3), name(4)}) {
+		t.Errorf("the log was not read for more names than it has: %v", got)
 	}
 }

@@ -142,6 +142,18 @@ type Snapshot struct {
 	derived atomic.Pointer[any]
 }
 
+// ID identifies a snapshot in the process, and does not keep it alive. The zero ID is that of a nil
+// snapshot.
+type ID struct{ Lineage, Gen uint64 }
+
+// ID returns the ID of s.
+func (s *Snapshot) ID() ID {
+	if s == nil {
+		return ID{}
+	}
+	return ID{s.Lineage, s.Gen}
+}
+
 // Look returns what a client with sub may know of name. It is the first of these that applies:
 //   - Present: the resource of this name, if sub covers it by its name or by an alias. If both
 //     parts have one, a client with the wildcard gets the wildcard's, and another client the named

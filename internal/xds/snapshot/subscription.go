@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,30 @@ func (s *Subscription) Reaches(name string) bool {
 	}
 	glob := xds.Glob(name)
 	return glob != "" && s.Names.Has(glob)
+}
+
+// Unanswered yields the names, "*" for the wildcard, that sub requests and that the origin has not
+// answered yet. s may be nil.
+func (s *Snapshot) Unanswered(sub *Subscription) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if sub.Wildcard && !s.AnswersWildcard(sub) && !yield("*") {
+			return
+		}
+		for name := range sub.Names.All() {
+			_, is := s.Look(sub, name)
+			if (is == Pending || is == Expired) && s.Error(sub, name) == nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// AnyUnanswered reports whether Unanswered yields any names.
+func (s *Snapshot) AnyUnanswered(sub *Subscription) bool {
+	for range s.Unanswered(sub) {
+		return true
+	}
+	return false
 }
 
 // Interest is what a group requests on one of its upstream streams, for all types. It is immutable.
