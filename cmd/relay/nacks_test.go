@@ -31,7 +31,7 @@ func TestNacks(t *testing.T) {
 		out := o.until([]string{"nacks", "--key", key}, "MESSAGE\n"+key)
 		return strings.Join(strings.Fields(strings.Split(out, "\n")[1]), " ")
 	}
-	if got := row("edge"); !strings.HasPrefix(got, "edge CDS v2 1 1 1 ") || !strings.HasSuffix(got, "s b\uFFFDad cluster a: I do not like it") {
+	if got := row("edge"); !strings.HasPrefix(got, "edge CDS v2 1 1 1 ") || !strings.HasSuffix(got, "s b\\x1bad cluster a: I do not like it") {
 		t.Errorf("%q", got)
 	}
 	other.take().answer("nor do I")

@@ -309,11 +309,36 @@ func TestDiffOfAnUnansweredResponse(t *testing.T) {
 	}
 }
 
+// Columns are aligned by the width of characters on a terminal, and texts are cut by it.
+func TestTableCountsColumnsOfTheTerminal(t *testing.T) {
+	table := func(width int, first, last string) string {
+		var out bytes.Buffer
+		(tint{width: width}).table(&out, [][]cell{cells(first, last), cells("a", "b")})
+		return out.String()
+	}
+	for _, test := range []struct {
+		width             int
+		first, last, want string
+	}{
+		{0, "边缘", "x", "边缘  x\na     b\n"},
+		{0, "🚀", "x", "🚀  x\na   b\n"},
+		{0, "e\u0301", "x", "e\u0301  x\na  b\n"},
+		{0, "  ", "x", "\"  \"  x\na     b\n"},
+		{24, "边缘边缘边缘边缘", "x", "边缘边缘边缘边缘  x\na                 b\n"},
+		{15, "边缘边缘边缘边缘", "y", "边缘边缘边…   y\na             b\n"},
+		{15, "a", "边缘边缘边缘边缘", "a  边…边缘边缘\na  b\n"},
+	} {
+		if got := table(test.width, test.first, test.last); got != test.want {
+			t.Errorf("%q, %q in %d columns:\n%s\nwant:\n%s", test.first, test.last, test.width, got, test.want)
+		}
+	}
+}
+
 // A terminal has colours.
 func TestColours(t *testing.T) {
 	var out bytes.Buffer
 	(tint{on: true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e\u2028\u200b"}}})
-	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\uFFFD\uFFFD\n" {
+	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\\x1b[31m\\u202e\\u2028\\u200b\n" {
 		t.Errorf("%q", got)
 	}
 	if tintOf(&out).on || isTerminal(&out) {
@@ -357,7 +382,7 @@ func TestWideStatus(t *testing.T) {
 	want := `NODE  KEY  VARIANT  CDS       USER AGENT    STREAM  PEER        CONNECTED
 -     -    sotw     -         -             14      10.0.0.3:5  0s
 a     k    delta    SYNCED 7  envoy 1.40.0  12      10.0.0.1:5  1m30s
-b     k    sotw     SYNCED 7  gRPC�Go       13      10.0.0.2:5  0s
+b     k    sotw     SYNCED 7  gRPC\nGo      13      10.0.0.2:5  0s
 `
 	if got := out.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("%s", got)

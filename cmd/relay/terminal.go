@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"unicode"
 
 	"golang.org/x/term"
+	"golang.org/x/text/width"
 
 	"xdsrelay/internal/admin/jsonyaml"
 )
@@ -16,7 +17,7 @@ import (
 // tint colours text for terminals, and fits tables to their width. The zero tint does neither.
 type tint struct {
 	on    bool
-	width int // of the terminal in characters; 0: tables are not cut
+	width int // of the terminal in columns; 0: tables are not cut
 }
 
 const (
@@ -55,7 +56,7 @@ func isTerminal(w io.Writer) bool {
 // redrawn reports whether w is a terminal on which a line can be overwritten.
 func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// terminalSize is the size of w in characters; 80 by 24 if it is unknown. COLUMNS is the width if it is
+// terminalSize is the size of w in columns and lines; 80 by 24 if it is unknown. COLUMNS is the width if it is
 // set.
 func terminalSize(w io.Writer) (width, height int) {
 	width, height = 80, 24
@@ -79,23 +80,56 @@ func terminalWidth(w io.Writer) int {
 // overwrites it later reaches only the last line.
 func cutTo(line string, width int) string { return truncate(line, width-1) }
 
-// truncate cuts a text to n characters. The last one is then an ellipsis.
+// truncate cuts a text to n columns of the terminal. The last one is then an ellipsis.
 func truncate(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
+	if widthOf(s) <= n {
 		return s
 	}
-	return string([]rune(s)[:max(n-1, 0)]) + "…"
+	return headOf(s, n-1) + "…"
 }
 
-// ends cuts a problem or a message to n characters. It keeps both ends: the place comes first, and
-// the reason last.
+// ends cuts a problem or a message to n columns of the terminal. It keeps both ends: the place comes
+// first, and the reason last.
 func ends(s string, n int) string {
-	all := []rune(s)
-	if len(all) <= n {
+	if widthOf(s) <= n {
 		return s
 	}
-	head := (n - 1) / 3
-	return string(all[:head]) + "…" + string(all[len(all)-(n-1-head):])
+	head := headOf(s, (n-1)/3)
+	tail := []rune(s[len(head):])
+	for widthOf(string(tail)) > n-1-widthOf(head) {
+		tail = tail[1:]
+	}
+	return head + "…" + string(tail)
+}
+
+// headOf returns the beginning of s that has at most n columns of the terminal.
+func headOf(s string, n int) string {
+	for i, r := range s {
+		if n -= widthOfRune(r); n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// widthOf returns how many columns of the terminal s has.
+func widthOf(s string) (n int) {
+	for _, r := range s {
+		n += widthOfRune(r)
+	}
+	return n
+}
+
+// widthOfRune is 2 for characters of East Asia and for emoji, and 0 for combining marks.
+func widthOfRune(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
 }
 
 func (t tint) as(colour, text string) string {
@@ -105,17 +139,9 @@ func (t tint) as(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// plain replaces characters that a terminal would interpret or hide: control and format characters,
-// such as those that change the direction of text, and the separators of lines and paragraphs. Use it
-// for text from clients and origins.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if jsonyaml.Hidden(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
-}
+// plain escapes characters that a terminal would interpret or hide: see jsonyaml.Visible. Use it for
+// text from clients and origins.
+func plain(s string) string { return jsonyaml.Visible(s) }
 
 // onOneLine is plain for text of several lines: it replaces each line end by a space.
 func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), " ")) }
@@ -134,10 +160,10 @@ func cells(texts ...string) []cell {
 // minColumn is the least width to which a column is cut.
 const minColumn = 10
 
-// leaveOut returns which columns must be left out for a line of at most width characters: those in
+// leaveOut returns which columns must be left out for a line of at most width columns: those in
 // [from, to). It keeps the first column and the last one, which has the problem or the message.
 func leaveOut(widths []int, width int) (from, to int) {
-	line := -2 // characters of a line, with two blanks between columns
+	line := -2 // columns of a line, with two blanks between columns
 	for _, w := range widths {
 		line += min(w, minColumn) + 2
 	}
@@ -151,7 +177,7 @@ func leaveOut(widths []int, width int) (from, to int) {
 	return from, to
 }
 
-// fit makes the widest columns narrower until a line has at most width characters, with two blanks
+// fit makes the widest columns narrower until a line has at most width columns, with two blanks
 // between columns.
 func fit(widths []int, width int) {
 	room := width - 2*(len(widths)-1)
@@ -184,7 +210,7 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+			widths[i] = max(widths[i], widthOf(c.text))
 		}
 	}
 	if t.width > 0 {
@@ -206,7 +232,7 @@ func (t tint) table(w io.Writer, rows [][]cell) {
 			}
 			out.WriteString(t.as(c.colour, c.text))
 			if i < len(row)-1 {
-				out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+2))
+				out.WriteString(strings.Repeat(" ", widths[i]-widthOf(c.text)+2))
 			}
 		}
 		out.WriteByte('\n')

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // watchEvery is the least time between two drawings of --watch. The pause is also watchShare times
@@ -97,8 +96,8 @@ func cutLines(text string, width, height int) (shown string, left int) {
 	end, cut := 0, 0 // of the lines that fit, and of those that fit with an ellipsis
 	left = height
 	for line := range strings.Lines(text) {
-		characters := utf8.RuneCountInString(colourCode.ReplaceAllString(line, "")) - 1 // without the newline
-		if left -= 1 + max(characters-1, 0)/width; left < 0 {
+		wide := widthOf(strings.TrimSuffix(colourCode.ReplaceAllString(line, ""), "\n"))
+		if left -= 1 + max(wide-1, 0)/width; left < 0 {
 			return text[:cut] + "…\n", 0
 		}
 		if end += len(line); left > 0 {

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -107,14 +108,31 @@ func TestClientShowsItsNode(t *testing.T) {
 func TestNamesThatAreDots(t *testing.T) {
 	t.Parallel()
 	w := serve(t, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "node.cluster"}}})
-	w.join(node(".", ".", ""), node("..", "..", ""))
+	w.join(node(".", ".", ""), node("..", "..", ""), node("/..", "/..", ""))
 	p := w.open()
-	for _, name := range []string{".", ".."} {
+	for name, key := range map[string]string{".": ".", "..": "..", "/..": `"/.."`} {
 		p.visit("/ui/node?name=" + name)
 		p.shows("h1", name)
 		p.shows("main", "1 open stream", "SYNCED")
-		p.visit("/ui/key?name=" + name)
+		p.visit("/ui/key?name=" + url.QueryEscape(key))
 		p.shows("h1", name)
 		p.shows("main", "web", "accounts")
 	}
+}
+
+// Names show what they consist of, and do not change what is beside them.
+func TestNamesThatHideSomething(t *testing.T) {
+	t.Parallel()
+	w := serve(t, xdstest.Config{"aggregation.rules": []map[string]any{{"key": "node.cluster"}}})
+	const reversed, hebrew, blank = "a\u202eb", "\u05d0\u05d1", "\u00a0"
+	w.join(node(reversed, "e\u200bdge", ""), node(hebrew, hebrew, ""), node(blank, "mesh", ""))
+	p := w.open()
+	p.visit("/ui/clients")
+	p.shows(".clients", `a\u202eb`, `e\u200bdge`, hebrew, `"`+blank+`"`)
+	p.is(`[...document.querySelectorAll('.clients bdi')].some((el) => el.textContent === '` + hebrew + `')`)
+	p.is(`!/[\u202e\u200b]/.test(document.querySelector('main').innerText + [...document.querySelectorAll('[title]')].map((el) => el.title).join())`)
+	p.do(chromedp.Click(`.clients a[title^='a']`))
+	p.shows("h1 bdi", `a\u202eb`)
+	p.shows("main", "1 open stream")
+	p.is(`document.title === 'relay: a\\u202eb'`)
 }

@@ -108,6 +108,8 @@ func TestUnappliedSettingsAreShown(t *testing.T) {
 	p.expect("401")
 	p.visit("/")
 	p.shows("#login", "requires a token")
+	p.do(chromedp.SetValue("#token", "ópen"), chromedp.Click("button.first"))
+	p.shows("#wrong", "only ASCII characters")
 	p.do(chromedp.SetValue("#token", "open-sesame"), chromedp.Click("button.first"))
 	p.shows(".tiles", "0")
 	text, err := os.ReadFile(w.config)

@@ -62,6 +62,26 @@ func JSON(v any) ([]byte, error) {
 // U+2029.
 func Hidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 
+// Visible returns text of clients and origins as people can read it. It escapes each character that Hidden
+// reports, as Go does (\n, \u202e), and quotes a text of nothing but white space. The page has the same function.
+func Visible(s string) string {
+	if s != "" && strings.TrimSpace(s) == "" {
+		return strconv.Quote(s)
+	}
+	if strings.IndexFunc(s, Hidden) < 0 {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if Hidden(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
 // escape escapes what Hidden reports in the strings of JSON or YAML. JSON has escaped the characters
 // below U+007F. Those above U+FFFF stay, because JSON and YAML escape them differently.
 func escape(b []byte) []byte {

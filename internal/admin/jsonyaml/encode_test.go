@@ -49,3 +49,14 @@ func TestHiddenCharacters(t *testing.T) {
 		}
 	}
 }
+
+// People see which characters a text has.
+func TestVisible(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", " ": `" "`, "\u00a0": `"\u00a0"`, "a b": "a b", "a\u202eb": `a\u202eb`, "\x1b[31m\n": `\x1b[31m\n`, "\U000e0041": `\U000e0041`, "a\xff": "a\uFFFD", "é 边": "é 边",
+	} {
+		if got := Visible(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

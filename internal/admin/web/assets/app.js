@@ -1,5 +1,5 @@
 // The page: it selects the view by the address, shows errors, and has what all views share.
-import { h, put } from './dom.js';
+import { h, put, visible } from './dom.js';
 import { Live } from './live.js';
 import { get, hasToken, setToken, showMember, Problem } from './api.js';
 import { count, number, tick } from './words.js';
@@ -87,7 +87,7 @@ async function show({ again = false } = {}) {
     put(main, h('h1', {}, 'There is no such page'), h('p', { class: 'empty' }, h('a', { href: 'fleet' }, 'Go to the fleet')));
     return;
   }
-  document.title = `relay: ${name ?? view.title}`;
+  document.title = visible(`relay: ${name ?? view.title}`);
   if (!again) put(main, h('p', { class: 'loading' }, 'Loading…'));
   const others = view === members || member !== '' || address.searchParams.has('members');
   const page = { name, query: address.searchParams, others, signal, live, go, failed: (e) => failed(e, signal) };
@@ -109,7 +109,7 @@ function failed(e, signal) {
     return;
   }
   // The same error keeps its elements, and with them the focus.
-  if (document.getElementById('failed')?.textContent !== e.message) {
+  if (document.getElementById('failed')?.textContent !== visible(e.message)) {
     put(main, h('div', { class: 'failed', role: 'alert' },
       h('h1', {}, e.status === 404 ? 'Not found' : 'The page could not be loaded'),
       h('p', { id: 'failed' }, e.message),
@@ -143,6 +143,12 @@ function login() {
   const ask = async (event) => {
     event.preventDefault();
     setToken(field.value.trim());
+    if (/[^\x21-\x7e]/.test(field.value.trim())) {
+      setToken('');
+      wrong.textContent = 'A token has only ASCII characters without spaces. This text has others.';
+      field.select();
+      return;
+    }
     try {
       await get('/server_info');
     } catch (e) {

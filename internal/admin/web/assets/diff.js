@@ -1,5 +1,5 @@
 // The resources that a client rejected or does not have yet, compared with what it has or had.
-import { h, put } from './dom.js';
+import { h, name, put } from './dom.js';
 import { at, get } from './api.js';
 import { ago, count, keyLink, number, short, state, version } from './words.js';
 
@@ -76,14 +76,14 @@ function awaited(i) {
   return h('div', { class: 'difference' },
     h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since),
       ' · the origin has not answered these requested names yet:'),
-    h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all resources (*)' : h('code', { class: 'long', title: n }, n))),
+    h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all resources (*)' : h('code', { class: 'long', title: n }, name(n)))),
       i.more > 0 && h('li', {}, `and ${number(i.more)} more`)));
 }
 
 function resource(r) {
   const what = r.offered_not_held_any_more ? 'The relay no longer has the new resource.' : r.has_not_held_any_more ? 'The relay no longer has the resource of the client.'
     : r.has === null ? 'new' : r.offered === null ? 'removed' : 'changed';
-  return h('div', { class: 'panel' }, h('h3', {}, r.name, h('small', {}, what)),
+  return h('div', { class: 'panel' }, h('h3', {}, name(r.name), h('small', {}, what)),
     r.diff ? h('pre', { class: 'diff' }, h('code', {}, lines(r.diff)))
       : (r.offered ?? r.has) !== null && h('pre', {}, h('code', {}, JSON.stringify(r.offered ?? r.has, null, 2))));
 }

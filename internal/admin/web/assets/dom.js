@@ -3,12 +3,34 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
+// hidden matches what a browser shows as nothing or interprets: control and format characters, such as
+// U+202E, which changes the direction of text. Line ends stay.
+const hidden = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+const escaped = (c) => {
+  const code = c.codePointAt(0);
+  const hex = (digits) => code.toString(16).padStart(digits, '0');
+  return code < 0x80 ? `\\x${hex(2)}` : code > 0xffff ? `\\U${hex(8)}` : `\\u${hex(4)}`;
+};
+
+/** visible is text of clients and origins as people can read it, as jsonyaml.Visible is. All text of the page is. */
+export const visible = (text) => String(text).replace(hidden, escaped);
+
+/**
+ * name is an element with a name that a client or an origin chose. A name from right to left does not
+ * reorder what is beside it. A name of white space has quotes.
+ */
+export const name = (text) => h('bdi', {}, text && !text.trim() ? `"${text}"` : text);
+
+// shownAttributes are the attributes that users see or hear.
+const shownAttributes = ['title', 'aria-label'];
+
 function fill(el, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'on') for (const [event, f] of Object.entries(value)) el.addEventListener(event, f);
     else if (name === 'data') Object.assign(el.dataset, value);
-    else el.setAttribute(name, value === true ? '' : value);
+    else el.setAttribute(name, value === true ? '' : shownAttributes.includes(name) ? visible(value) : value);
   }
   add(el, children);
   return el;
@@ -18,7 +40,7 @@ function add(el, children) {
   for (const c of children) {
     if (c === undefined || c === null || c === false) continue;
     if (Array.isArray(c)) add(el, c);
-    else el.append(c instanceof Node ? c : String(c));
+    else el.append(c instanceof Node ? c : visible(c));
   }
 }
 

@@ -1,6 +1,6 @@
 // The drawing of the fleet: origins, keys, and groups of clients by state. The
 // width of a band is the number of clients, its colour their state.
-import { h, put, s, set } from './dom.js';
+import { h, put, s, set, visible } from './dom.js';
 import { clientsHref, keyHref, number, states } from './words.js';
 
 const GAP = 4;
@@ -198,7 +198,8 @@ function place(p, at, x, width, name, more, beside = false) {
 }
 
 function say(el, text) {
-  if (el.textContent !== text) el.textContent = text;
+  const shown = visible(text);
+  if (el.textContent !== shown) el.textContent = shown;
 }
 
 /** legend explains the colours and signs. */

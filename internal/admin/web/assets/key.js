@@ -1,6 +1,6 @@
 // A key: its versions over time, the newest one's progress, its resources and
 // its clients.
-import { empty, h, put, table, update } from './dom.js';
+import { empty, h, name as named, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
@@ -29,7 +29,7 @@ export async function show(main, page) {
     ]);
     return { key, clients };
   }, ({ key, clients }) => {
-    if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, clientList);
+    if (fresh) put(main, h('h1', {}, named(key.key)), note, top, tabs, spread, held, clientList);
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
     update(tabs, key.types.map((t) => [tab(key, t, t === type), nackedOf(key, t)]));
@@ -52,7 +52,7 @@ function head(key) {
   const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
   return h('dl', { class: 'facts' },
     up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
-    fact('Node at the origin', key.node), fact('Clients', clientsLink(key.clients, { key: key.key })),
+    fact('Node at the origin', key.node && named(key.node)), fact('Clients', clientsLink(key.clients, { key: key.key })),
     fact('User agents', key.other_user_agents && h('a', { href: clientsHref({ key: key.key }) }, `${key.user_agent || 'none'} and others`)),
     key.role && fact('In the cluster', `${key.role}; the owner is ${key.owner}`), fact('In use', ['since ', ago(key.since)]),
     fact('Nodes differ in', key.node_differences?.fields?.map((f) => `${f.field}: ${f.values}${f.more ? '+' : ''} values`).join(', ')),
@@ -157,7 +157,7 @@ function resources(el, page, key, type) {
     return h('li', {}, details);
   };
   const draw = ({ firstChild: details }, r) => {
-    update(details.firstChild, h('span', { class: 'long' }, r.name), ' ', version(r.origin_version || r.version), ' ', h('small', {}, bytes(r.bytes)));
+    update(details.firstChild, h('span', { class: 'long' }, named(r.name)), ' ', version(r.origin_version || r.version), ' ', h('small', {}, bytes(r.bytes)));
     if (details.open) content(details, r.name);
   };
   field.addEventListener('input', () => {

@@ -1,5 +1,5 @@
 // All keys, page by page.
-import { empty, h, put, table, update } from './dom.js';
+import { empty, h, name, put, table, update } from './dom.js';
 import { get, getFromAll } from './api.js';
 import { aside, unanswered } from './members.js';
 import { watch } from './watch.js';
@@ -53,7 +53,7 @@ function keyTable(caption, items, member) {
     { name: 'Key', head: true }, { name: 'Clients', class: 'n' }, { name: 'Node at the origin' }, inCluster ? { name: 'Source' } : { name: 'Origin' },
     ...(inCluster ? [{ name: 'Role', title: 'owner: it serves the key to other members; follower: the source is a member; direct: another member owns the key' }, { name: 'Owner' }] : []),
     { name: 'Types and versions' }, { name: 'In use' }, { name: 'NACKs', class: 'n' }],
-  items.map((k) => [keyLink(k.key, { member }), clientsLink(k.clients, { key: k.key, member }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, k.node), up(k),
+  items.map((k) => [keyLink(k.key, { member }), clientsLink(k.clients, { key: k.key, member }), h('span', { class: 'long', title: 'The origin sees this node for all clients of the key' }, name(k.node)), up(k),
     ...(inCluster ? [k.role, k.owner] : []), types(k),
     k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
     k.nacks_total ? h('a', { class: 'bad', href: nacksHref({ key: k.key, member }) }, number(k.nacks_total)) : '0']));

@@ -1,5 +1,5 @@
 // One node: its streams, and each type on them.
-import { empty, h, put, table, update } from './dom.js';
+import { empty, h, name as named, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { differences } from './diff.js';
 import { pages } from './keys.js';
@@ -20,7 +20,7 @@ export async function show(main, page) {
       throw e;
     }),
     (list) => {
-      if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
+      if (!body.isConnected) put(main, h('h1', {}, named(page.name)), note, body, diff);
       diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
       update(body, draw(list, page));
       const now = JSON.stringify(list.items, (name, value) => (name === 'unanswered_seconds' ? undefined : value));
@@ -42,7 +42,7 @@ const locality = (l) => l && [l.region, l.zone, l.sub_zone].filter(Boolean).join
 function stream(c) {
   const agent = [c.user_agent, c.user_agent_version].filter(Boolean).join(' ');
   return [h('h2', {}, `Stream ${c.stream}`),
-    h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
+    h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity && named(c.identity)), fact('Cluster', c.cluster && named(c.cluster)),
       fact('User agent', agent && h('a', { href: clientsHref({ user_agent: agent }) }, agent)), fact('Locality', locality(c.locality)), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Connected', ['since ', ago(c.since)])),
     c.metadata && h('details', {}, h('summary', {}, 'Metadata'), h('pre', {}, h('code', {}, JSON.stringify(c.metadata, null, 2)))),
     c.node_too_large_bytes && h('p', { class: 'none' }, `The page does not show locality and metadata of this node, because it is large (${bytes(c.node_too_large_bytes)}).`),

@@ -1,5 +1,5 @@
 // The field that finds keys and nodes. / focuses it; the arrow keys and Enter select.
-import { h, put } from './dom.js';
+import { h, name as named, put } from './dom.js';
 import { get } from './api.js';
 import { keyHref, nodeHref, state } from './words.js';
 
@@ -50,7 +50,7 @@ export function search(go) {
     };
     // Not click: the field loses the focus before it, and closes the list.
     return h('li', { role: 'option', id, 'aria-selected': 'false', title: name, data: { href }, on: { mousedown: take } },
-      h('span', { class: 'kind' }, kind), h('span', { class: 'long' }, name), more);
+      h('span', { class: 'kind' }, kind), h('span', { class: 'long' }, named(name)), more);
   }
 
   async function ask() {

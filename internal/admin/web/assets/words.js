@@ -1,6 +1,6 @@
 // The formats of numbers, times and states.
 import { shownMember } from './api.js';
-import { h } from './dom.js';
+import { h, name } from './dom.js';
 
 const whole = new Intl.NumberFormat('en');
 
@@ -130,8 +130,8 @@ export const nacksHref = (filter) => href('nacks', filter);
 /** clientsLink is a number of clients, with a link to their list. */
 export const clientsLink = (n, filter, props) => (n ? h('a', { href: clientsHref(filter), ...props }, number(n)) : '0');
 
-export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);
-export const nodeLink = (node, member) => (node ? h('a', { href: nodeHref(node, member), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));
+export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, name(key));
+export const nodeLink = (node, member) => (node ? h('a', { href: nodeHref(node, member), class: 'long', title: node }, name(node)) : h('span', { class: 'none' }, 'no id'));
 
 /** bar shows states in proportion, with numbers as its text alternative. */
 export function bar(counts) {
