@@ -44,6 +44,7 @@ test: clients ## run all tests, those of packages with the race detector
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
 	$(GO) test -p 3 -count=1 -timeout 10m ./integration/...
 	$(MAKE) monitoring
+	$(MAKE) chart
 	$(MAKE) browser
 
 # Envoy's binary, gRPC's C-core and axe-core come from pinned wheels, in a virtual environment.
@@ -67,6 +68,12 @@ envoy: clients ## run all tests with real Envoys and gRPC's C-core; RUN=TestWays
 .PHONY: monitoring
 monitoring: ## test the dashboard and the alerts with Prometheus' parser and engine; part of make test
 	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
+
+# helm is pinned in tools/helm/go.mod. The first time it is compiled, which takes minutes. WRITE_GOLDEN=1
+# records the renders of the profiles in deploy/helm/golden.
+.PHONY: chart
+chart: ## test the Helm chart with helm, the types of the Kubernetes API and the relay; part of make test
+	WRITE_GOLDEN=$(WRITE_GOLDEN) $(GO) test -C tools/helm -count=1 -timeout 10m ./...
 
 # Prometheus needs absolute addresses of the runbook. Each alert is a section of docs/operations.md, so
 # RUNBOOK_URL is where your copy of that document is.
