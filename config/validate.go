@@ -138,6 +138,8 @@ func (v *checks) tokens(key string, t *Tokens) {
 		v.fault(key+".jwks_url", "cannot be combined with jwks_file; use only one of them")
 	case t.JWKSURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		v.fault(key+".jwks_url", "must be a URL such as https://kubernetes.default.svc/openid/v1/jwks, but is %q", t.JWKSURL)
+	case t.JWKSURL != "" && u.User != nil:
+		v.fault(key+".jwks_url", "must have no user and no password; jwks_token_file may have a token for it")
 	case t.JWKSURL != "" && u.Scheme == "http" && !Loopback(net.JoinHostPort(u.Hostname(), "80")):
 		v.fault(key+".jwks_url", "must be https: over plaintext, another host could give its own keys")
 	case t.JWKSURL == "" && (t.JWKSCAFile != "" || t.JWKSTokenFile != ""):
@@ -181,10 +183,10 @@ func (v *checks) originToken(key string, o *Origin) {
 
 // local reports whether the origin is on this host.
 func (o *Origin) local() bool {
-	if strings.HasPrefix(o.Address, "unix") {
+	if strings.HasPrefix(o.Address, "unix:") || strings.HasPrefix(o.Address, "unix-abstract:") {
 		return true
 	}
-	at := o.Address[strings.LastIndexByte(o.Address, '/')+1:]
+	at := strings.TrimPrefix(o.Address[strings.LastIndexByte(o.Address, '/')+1:], "dns:")
 	if _, _, err := net.SplitHostPort(at); err != nil { // a name without a port
 		at = net.JoinHostPort(at, "443")
 	}

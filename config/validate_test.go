@@ -199,6 +199,8 @@ admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
     - {address: "xds.example:3", token_file: t, tls: {}}
     - {address: "unix:///x", token: eyJh}
     - {address: "file:///x", token_file: t}
+    - {address: "unix-1.example:1", token_file: t}
+    - {address: "dns:localhost:1", token_file: t}
 downstream:
   listeners:
     - {address: "127.0.0.1:1", tokens: {audiences: [a], on_expiry: now}}
@@ -207,6 +209,7 @@ downstream:
     - {address: "127.0.0.1:4", tokens: {issuer: i, audiences: [a], jwks_url: "http://x"}}
     - {address: "127.0.0.1:5", tokens: {issuer: i, audiences: [a], jwks_url: "http://127.0.0.1/x"}}
     - {address: "127.0.0.1:6", tokens: {issuer: i, audiences: [""], jwks_file: f, jwks_ca_file: c}}
+    - {address: "127.0.0.1:7", tokens: {issuer: i, audiences: [a], jwks_url: "https://u:p@x/"}}
 `, []string{
 			`2:9: upstream.node: cannot be combined with upstream.origins[1].token: the origin would get a client's token with another node`,
 			`2:9: upstream.node: cannot be combined with upstream.origins[2].token: the origin would get a client's token with another node`,
@@ -217,14 +220,16 @@ downstream:
 			`6:39: upstream.origins[2].token: needs downstream.listeners[0].tokens: the relay passes on only tokens that it has verified`,
 			`9:37: upstream.origins[5].token: must be representative or empty; a token itself belongs into the file of token_file`,
 			`10:42: upstream.origins[6].token_file: cannot be set for a directory`,
-			`13:40: downstream.listeners[0].tokens.issuer: is missing; without it, no token is accepted`,
-			`13:68: downstream.listeners[0].tokens.on_expiry: must be keep or end, but is "now"`,
-			`14:40: downstream.listeners[1].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
-			`14:40: downstream.listeners[1].tokens.jwks_file: is missing; set it or jwks_url, from which the issuer's keys are read`,
-			`15:92: downstream.listeners[2].tokens.jwks_url: cannot be combined with jwks_file; use only one of them`,
-			`16:78: downstream.listeners[3].tokens.jwks_url: must be https: over plaintext, another host could give its own keys`,
-			`18:40: downstream.listeners[5].tokens.jwks_url: is missing; jwks_ca_file and jwks_token_file are for it`,
-			`18:63: downstream.listeners[5].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
+			`11:49: upstream.origins[7].token_file: needs upstream.origins[7].tls, because the token would cross the network in plaintext; or set token_plaintext: true`,
+			`15:40: downstream.listeners[0].tokens.issuer: is missing; without it, no token is accepted`,
+			`15:68: downstream.listeners[0].tokens.on_expiry: must be keep or end, but is "now"`,
+			`16:40: downstream.listeners[1].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
+			`16:40: downstream.listeners[1].tokens.jwks_file: is missing; set it or jwks_url, from which the issuer's keys are read`,
+			`17:92: downstream.listeners[2].tokens.jwks_url: cannot be combined with jwks_file; use only one of them`,
+			`18:78: downstream.listeners[3].tokens.jwks_url: must be https: over plaintext, another host could give its own keys`,
+			`20:40: downstream.listeners[5].tokens.jwks_url: is missing; jwks_ca_file and jwks_token_file are for it`,
+			`20:63: downstream.listeners[5].tokens.audiences: must name the audiences of which a token has one: otherwise a token for another service would be accepted`,
+			`21:78: downstream.listeners[6].tokens.jwks_url: must have no user and no password; jwks_token_file may have a token for it`,
 		}},
 		"listeners": {origin + `downstream:
   address: 127.0.0.1:1

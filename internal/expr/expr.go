@@ -99,9 +99,30 @@ func name(t *cel.Type) string {
 func (p *program) eval(in *Input) (out ref.Val, err error) {
 	in.Together(func(in Input) { out, _, err = p.prg.Eval(in.vars) })
 	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "operation cancelled: "))
+		text := strings.TrimPrefix(err.Error(), "operation cancelled: ")
+		if p.uses[varToken] && p.quotes(text, in.Peer.Token) {
+			text = "fails with an error that quotes a claim of the token"
+		}
+		return nil, errors.New(text)
 	}
 	return out, nil
+}
+
+// quotes reports whether an error has a claim, or a part of one, that is not in the expression too.
+func (p *program) quotes(text string, claim any) bool {
+	switch c := claim.(type) {
+	case map[string]any:
+		for _, part := range c {
+			if p.quotes(text, part) {
+				return true
+			}
+		}
+		return false
+	case []any:
+		return slices.ContainsFunc(c, func(part any) bool { return p.quotes(text, part) })
+	}
+	s := fmt.Sprint(claim)
+	return s != "" && strings.Contains(text, s) && !strings.Contains(p.text, s)
 }
 
 // Text is the text of the expression.
@@ -133,19 +154,26 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 // Proven returns the names of the peer that p reads, except the address. They are empty for a peer
 // that proved nothing. has() reads no name.
 func (p *program) Proven() (out []string) {
+	tokens := map[int64]bool{} // where p reads peer.token
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
-		if e.Kind() == celast.IdentKind && ident(e) == varToken && !slices.Contains(out, varToken) {
-			out = append(out, varToken)
+		if e.Kind() == celast.IdentKind && ident(e) == varToken {
+			tokens[e.ID()] = true
 		}
 		if e.Kind() != celast.SelectKind {
 			return
 		}
 		s := e.AsSelect()
+		if s.IsTestOnly() {
+			delete(tokens, root(e).ID()) // which was visited before
+		}
 		text := varPeer + "." + s.FieldName()
 		if p.ast.GetType(s.Operand().ID()).IsExactType(peerType) && !s.IsTestOnly() && s.FieldName() != "address" && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}))
+	if len(tokens) > 0 {
+		out = append(out, varToken)
+	}
 	return out
 }
 

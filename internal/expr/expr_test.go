@@ -453,6 +453,9 @@ func TestProven(t *testing.T) {
 		`has(peer.uri_sans) && .peer.subject == "CN=a"`:                        "peer.subject",
 		`[{"uri_sans": 1}].exists(peer, peer.uri_sans == 1)`:                   "",
 		`[peer].exists(p, node.id in p.uri_sans)`:                              "peer.uri_sans",
+		`peer.token.sub == node.id && peer.token.sub != ""`:                    "peer.token",
+		`has(peer.token.sub) && has(peer.token["kubernetes.io"].pod)`:          "",
+		`has(peer.token.sub) && peer.token["a"] == node.id`:                    "peer.token",
 		`size(peer.uri_sans) == 0 || peer.uri_sans[0].startsWith("spiffe://")`: "peer.uri_sans",
 	} {
 		p, err := NewIdentity(text)
@@ -490,6 +493,35 @@ func TestClaimsOfAToken(t *testing.T) {
 		if got, err := p.Eval(Input{}); err == nil && got {
 			t.Errorf("%s holds without a token", text)
 		}
+	}
+}
+
+// The errors of CEL quote operands. An error shows no claim, but what the expression itself has.
+func TestErrorsQuoteNoClaim(t *testing.T) {
+	in := Input{Peer: Peer{Token: map[string]any{"sub": "pod", "role": "hunter2(", "groups": []any{"hunter2"}, "n": 1234.5}}}
+	for text, want := range map[string]string{
+		`{"a": true}[peer.token.role]`:              "quotes a claim",
+		`{1.5: true}[peer.token.n]`:                 "quotes a claim",
+		`{"a": true}[peer.token.groups[0]]`:         "quotes a claim",
+		`timestamp(peer.token.role) > timestamp(0)`: "quotes a claim",
+		`node.id.matches(peer.token.role)`:          "quotes a claim",
+		`peer.token["kubernetes.io"].pod == "a"`:    "no such key: kubernetes.io",
+		`int(peer.token.role) > 3`:                  "type conversion error",
+	} {
+		p, err := NewIdentity(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = p.Eval(in); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "1234") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	p, err := NewIdentity(`dyn(peer) == node.id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(p.Values(in)); strings.Contains(got, "hunter2") {
+		t.Errorf("the values of dyn(peer) have claims: %s", got)
 	}
 }
 

@@ -121,21 +121,28 @@ func selectors(e celast.Expr) []celast.Expr {
 // chain reports whether e is a variable, a field of a chain, or a constant index of one. scope has
 // names that are hidden by a loop's variables.
 func chain(e celast.Expr, scope map[string]bool) bool {
+	r := root(e)
+	if r.Kind() != celast.IdentKind {
+		return false
+	}
+	n := r.AsIdent()
+	return !scope[n] && (n == varNode || n == varMetadata || n == varType || n == varPeer || n == varToken)
+}
+
+// root is what a chain of fields and constant indices starts at.
+func root(e celast.Expr) celast.Expr {
 	for {
 		switch e.Kind() {
-		case celast.IdentKind:
-			n := e.AsIdent()
-			return !scope[n] && (n == varNode || n == varMetadata || n == varType || n == varPeer || n == varToken)
 		case celast.SelectKind:
 			e = e.AsSelect().Operand()
 		case celast.CallKind:
 			c := e.AsCall()
 			if c.FunctionName() != operators.Index || c.Args()[1].Kind() != celast.LiteralKind {
-				return false
+				return e
 			}
 			e = c.Args()[0]
 		default:
-			return false
+			return e
 		}
 	}
 }

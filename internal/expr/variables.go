@@ -75,7 +75,9 @@ func (in *Input) activation() cel.Activation {
 		metadata = new(structpb.Struct)
 	}
 	// It fails only for a value that is no map.
-	vars, _ := cel.NewActivation(map[string]any{varNode: node, varMetadata: metadata, varType: in.Type, varPeer: in.Peer, varToken: in.Peer.Token})
+	peer := in.Peer
+	peer.Token = nil // dyn(peer) would have it too
+	vars, _ := cel.NewActivation(map[string]any{varNode: node, varMetadata: metadata, varType: in.Type, varPeer: peer, varToken: in.Peer.Token})
 	return vars
 }
 
