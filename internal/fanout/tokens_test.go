@@ -187,7 +187,19 @@ func TestP72_PollsNeedATokenToo(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	r.Refused(post("Bearer "+issuer.Token(tokenstest.Claims("other"))), http.StatusForbidden)
-	if got := r.Holds(post("Bearer " + issuer.Token(tokenstest.Claims("pod")))); got != "a " {
-		t.Errorf("holds %q", got)
+	joined := make(chan subscribertest.Join, 8)
+	r.groups.Refuse = func(j subscribertest.Join) *refusal.Refusal { joined <- j; return nil }
+	claims := tokenstest.Claims("pod")
+	for _, exp := range []int64{time.Now().Add(time.Hour).Unix(), time.Now().Add(2 * time.Hour).Unix()} {
+		claims["exp"] = exp
+		if got := r.Holds(post("Bearer " + issuer.Token(claims))); got != "a " {
+			t.Errorf("holds %q", got)
+		}
+		if len(joined) != 1 {
+			t.Fatalf("%d joined with a new token", len(joined))
+		}
+		if j := <-joined; j.Token.Expires.Unix() != exp {
+			t.Errorf("joined with the token that expires at %s", j.Token.Expires)
+		}
 	}
 }

@@ -107,7 +107,8 @@ type pollerKey struct {
 	node    *xds.Node
 	peerID  string
 	address string
-	names   string // that the client's certificate proves
+	names   string    // that the client's certificate or token proves
+	expires time.Time // of the token: a new one is another poller, which may open the key's next stream
 	typ     xds.TypeURL
 	wild    bool
 	sum     uint64 // of the names
@@ -130,6 +131,9 @@ func (p *Poller) key() pollerKey {
 	k := pollerKey{node: p.node, peerID: p.caller.PeerID, address: peer.Address, typ: p.typ.URL, wild: p.sub.Wildcard, sum: p.sub.Names.Sum()}
 	if p.caller.Identity() != "" {
 		k.names = fmt.Sprintf("%q %q %q %q", peer.URISANs, peer.DNSSANs, peer.Subject, peer.Token)
+	}
+	if t := p.caller.Token; t != nil {
+		k.expires = t.Expires
 	}
 	return k
 }

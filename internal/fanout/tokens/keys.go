@@ -33,8 +33,8 @@ type Source struct {
 	CAFile, TokenFile string
 }
 
-// read reads the keys.
-func (s *Source) read(ctx context.Context) (set jose.JSONWebKeySet, err error) {
+// read reads the keys. It leaves out those that it cannot use, such as keys of a newer kind.
+func (s *Source) read(ctx context.Context) (keys []jose.JSONWebKey, err error) {
 	var text []byte
 	if s.File != "" {
 		text, err = os.ReadFile(s.File)
@@ -42,22 +42,24 @@ func (s *Source) read(ctx context.Context) (set jose.JSONWebKeySet, err error) {
 		text, err = s.get(ctx)
 	}
 	if err != nil {
-		return set, err
+		return nil, err
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil {
-		return set, fmt.Errorf("not a JSON Web Key Set: %w", err)
+		return nil, fmt.Errorf("not a JSON Web Key Set: %w", err)
 	}
-	usable := set.Keys[:0]
-	for _, k := range set.Keys {
-		if k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
-			usable = append(usable, k)
+	for _, text := range set.Keys {
+		var k jose.JSONWebKey
+		if k.UnmarshalJSON(text) == nil && k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
+			keys = append(keys, k)
 		}
 	}
-	set.Keys = usable
-	if len(usable) == 0 {
-		return set, errors.New("the JSON Web Key Set has no public key for signatures")
+	if len(keys) == 0 {
+		return nil, errors.New("the JSON Web Key Set has no public key for signatures")
 	}
-	return set, nil
+	return keys, nil
 }
 
 // get reads the URL.
@@ -153,8 +155,14 @@ func (s *keySet) find(ctx context.Context, id, algorithm string) ([]jose.JSONWeb
 	if len(found) > 0 {
 		return found, nil
 	}
-	s.read(context.WithoutCancel(ctx), time.Now().Add(-retryEvery)) // others wait for it too
+	s.again(ctx)
 	return s.known(id, algorithm)
+}
+
+// again reads the keys if that was not tried for a while. It reports whether that was tried since
+// the call.
+func (s *keySet) again(ctx context.Context) bool {
+	return s.read(context.WithoutCancel(ctx), time.Now().Add(-retryEvery)) // others wait for it too
 }
 
 // known is find without reading.
@@ -172,19 +180,21 @@ func (s *keySet) known(id, algorithm string) (out []jose.JSONWebKey, err error) 
 	return out, nil
 }
 
-// read reads the keys, unless that was tried after a time. If it fails, the old keys stay.
-func (s *keySet) read(ctx context.Context, after time.Time) {
+// read reads the keys, unless that was tried after a time. If it fails, the old keys stay. It reports
+// whether that was tried since the call.
+func (s *keySet) read(ctx context.Context, after time.Time) bool {
+	called := time.Now()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.mu.Lock()
-	tried := s.tried.After(after)
+	tried := s.tried
 	s.mu.Unlock()
-	if tried {
-		return
+	if tried.After(after) {
+		return tried.After(called)
 	}
-	set, err := s.source.read(ctx)
+	keys, err := s.source.read(ctx)
 	if ctx.Err() != nil {
-		return // Run ends
+		return false // Run ends
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,6 +203,7 @@ func (s *keySet) read(ctx context.Context, after time.Time) {
 		s.failing = s.tried
 	}
 	if s.lastErr = err; err == nil {
-		s.keys = set.Keys
+		s.keys = keys
 	}
+	return true
 }

@@ -83,13 +83,19 @@ func (v *Verifier) Verify(ctx context.Context, authorization []string) (*Token, 
 	keys, err := v.keys.find(ctx, header.KeyID, header.Algorithm)
 	switch {
 	case err != nil:
-		return nil, refusal.New(codes.Unavailable, telemetry.TokenKeys, "%s: the relay has no keys of the issuer: %w", v.opts.Key, err)
+		return nil, refusal.New(codes.Unavailable, telemetry.TokenKeys, "%s: the relay has no keys of the issuer", v.opts.Key) // Fault says why; a stranger need not know
 	case len(keys) == 0:
 		return nil, v.refuse(telemetry.TokenInvalid, "the issuer has no key %.64q for %s", header.KeyID, header.Algorithm)
 	}
 	var claims jwt.Claims
 	var all map[string]any
-	if !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool { return parsed.Claims(k.Key, &claims, &all) == nil }) {
+	verifies := func(k jose.JSONWebKey) bool { return parsed.Claims(k.Key, &claims, &all) == nil }
+	verified := slices.ContainsFunc(keys, verifies)
+	if !verified && v.keys.again(ctx) { // the issuer may have replaced a key by one of the same id, or without one
+		keys, _ = v.keys.known(header.KeyID, header.Algorithm)
+		verified = slices.ContainsFunc(keys, verifies)
+	}
+	if !verified {
 		return nil, v.refuse(telemetry.TokenInvalid, "its signature is not that of the issuer's key %.64q", header.KeyID)
 	}
 	if refused := v.validate(&claims); refused != nil {

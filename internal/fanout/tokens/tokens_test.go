@@ -138,6 +138,40 @@ func TestKeysAreReadAgain(t *testing.T) {
 	})
 }
 
+// An issuer may replace a key by one of the same id.
+func TestKeysAreReadAgainForASignature(t *testing.T) {
+	issuer, next := tokenstest.New(t), tokenstest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		v := verifier(tokens.Source{File: issuer.File})
+		old, now := []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))}, []string{"Bearer " + next.Token(tokenstest.Claims("pod"))}
+		if _, refused := v.Verify(t.Context(), old); refused != nil {
+			t.Fatal(refused)
+		}
+		if err := os.WriteFile(issuer.File, next.JWKS(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, refused := v.Verify(t.Context(), now); refused == nil {
+			t.Error("the keys were read twice in ten seconds")
+		}
+		time.Sleep(11 * time.Second)
+		if _, refused := v.Verify(t.Context(), now); refused != nil {
+			t.Error(refused)
+		}
+	})
+}
+
+// A key of a kind that is not known does not make the others useless.
+func TestKeysThatCannotBeUsed(t *testing.T) {
+	issuer := tokenstest.New(t)
+	set := strings.Replace(string(issuer.JWKS()), `{"keys":[`, `{"keys":[{"kty":"AKP","alg":"ML-DSA-44","pub":"x"},{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"},7,`, 1)
+	if err := os.WriteFile(issuer.File, []byte(set), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, refused := verifier(tokens.Source{File: issuer.File}).Verify(t.Context(), []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))}); refused != nil {
+		t.Error(refused)
+	}
+}
+
 func TestWithoutKeysClientsAreUnavailable(t *testing.T) {
 	issuer := tokenstest.New(t)
 	for name, content := range map[string]string{"garbage": "garbage", "no keys": `{"keys":[]}`, "a secret key": `{"keys":[{"kty":"oct","k":"aHVudGVyMg"}]}`} {
@@ -176,11 +210,15 @@ func TestKeysFromAURL(t *testing.T) {
 	token := write("token", "other\n")
 	source := tokens.Source{URL: server.URL, CAFile: write("ca", pemOf(server)), TokenFile: token}
 	header := []string{"Bearer " + issuer.Token(tokenstest.Claims("pod"))}
-	if _, refused := verifier(source).Verify(t.Context(), header); refused == nil || !strings.Contains(refused.Error(), "403") {
+	v := verifier(source)
+	if _, refused := v.Verify(t.Context(), header); refused == nil || strings.Contains(refused.Error(), server.URL) {
 		t.Errorf("with a wrong token: %v", refused)
 	}
+	if err, _ := v.Fault(); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("with a wrong token: %v", err)
+	}
 	write("token", "mine\n") // the file is read again
-	v := verifier(source)
+	v = verifier(source)
 	if _, refused := v.Verify(t.Context(), header); refused != nil {
 		t.Error(refused)
 	}
