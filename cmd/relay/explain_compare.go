@@ -57,6 +57,9 @@ func explainCompare(cmd *cobra.Command, file string, nodeFiles []string) (*compa
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Upstream.ByToken() {
+		return nil, errors.New("--compare: an origin has token: representative, so it answers only with the token of a connected client")
+	}
 	rules, err := aggregator.Compile(cfg)
 	if err != nil {
 		return nil, err

@@ -25,9 +25,11 @@ func TestExplainCompare(t *testing.T) {
 	dir := files(t, map[string]string{
 		"relay.yaml": "upstream: {" + upstream + "}\naggregation: {rules: [{key: ['\"x\"', '\"all\"']}]}\n",
 		"mine.yaml":  "upstream: {node: 'Node{id: \"relay\"}', " + upstream + "}\n",
-		"a.json":     `{"id": "a", "cluster": "east"}`,
-		"b.json":     `{"id": "b", "cluster": "west"}`,
-		"c.json":     `{"id": "c", "cluster": "north"}`,
+		"token.yaml": "upstream: {origins: [{address: '" + origin.Address + "', token: representative}]}\n" +
+			"downstream: {tokens: {issuer: i, audiences: [a], jwks_file: none}}\n",
+		"a.json": `{"id": "a", "cluster": "east"}`,
+		"b.json": `{"id": "b", "cluster": "west"}`,
+		"c.json": `{"id": "c", "cluster": "north"}`,
 	})
 	compare := func(config string, nodes ...string) (int, string) {
 		args := []string{"explain", "--config", filepath.Join(dir, config), "--compare"}
@@ -51,6 +53,9 @@ func TestExplainCompare(t *testing.T) {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out := compare("mine.yaml", "a.json", "b.json"); code != 1 || !strings.Contains(out, "the origin would see the same node for both") {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := compare("token.yaml", "a.json", "b.json"); code != 1 || !strings.Contains(out, "token: representative") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out := compare("relay.yaml", "a.json"); code != 1 || !strings.Contains(out, "--compare: takes the files of two nodes") {

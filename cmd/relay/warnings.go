@@ -49,12 +49,14 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 			}
 		}
 		for i, o := range cfg.Upstream.Origins {
-			if i := fmt.Sprintf("upstream.origins[%d].token_plaintext", i); o.TokenPlaintext && o.TLS == nil {
-				warn(i, "tokens cross the network in plaintext; who reads it can use them")
-			}
 			if reaches(o.Address, l.Address) {
 				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is the same as %s.address: the relay would subscribe to itself", l.Key)
 			}
+		}
+	}
+	for i, o := range cfg.Upstream.Origins {
+		if o.TokenPlaintext && o.TLS == nil {
+			warn(fmt.Sprintf("upstream.origins[%d].token_plaintext", i), "tokens cross the network in plaintext; who reads it can use them")
 		}
 	}
 	verifies := func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }

@@ -140,7 +140,7 @@ upstream:
     - {address: "dns:///localhost:15010"}
     - {address: "127.0.0.1:15012"}
     - {address: "127.0.0.1:15013"}
-    - {address: "10.0.0.1:15010"}
+    - {address: "10.0.0.1:15010", token_file: token, token_plaintext: true}
   absent_after: 15s
   first_answer_timeout: 15s
 `})
@@ -154,7 +154,7 @@ upstream:
 		"downstream.rest_address", "downstream.max_connection_age", "downstream.listeners[0].secrets", "downstream.listeners[1].tls.cert_file",
 		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
 		"downstream.listeners[5].tls.cert_file", "admin.address",
-		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after",
+		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.origins[3].token_plaintext", "upstream.absent_after",
 		"upstream.first_answer_timeout", "RELAY_UPSTREM_VARIANT",
 	}
 	code, out, errs := runRelay("validate", "-c", file, "-o", "json")

@@ -186,6 +186,8 @@ func (g *Group) makeRoom() bool {
 
 // removeSubscriber removes a subscriber. Its Waker is not called from here on.
 func (g *Group) removeSubscriber(ct *clientType) {
+	delete(g.subscribers, ct)
+	g.bearerLeft(ct)
 	if !ct.known {
 		return // it left before the group added it
 	}
@@ -193,9 +195,7 @@ func (g *Group) removeSubscriber(ct *clientType) {
 	if ct.ending != nil {
 		ct.ending.Stop()
 	}
-	delete(g.subscribers, ct)
 	g.represents.count(ct, -1)
-	g.bearerLeft(ct)
 	g.countUserAgent(ct.node, -1)
 	g.removeRelay(ct)
 	if ct.joined != nil {
