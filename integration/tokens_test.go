@@ -2,9 +2,13 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,8 +23,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
 
 	"xdsrelay/internal/fanout/tokens/tokenstest"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -238,6 +244,88 @@ func TestTokenFile(t *testing.T) {
 		return err
 	})
 	wantHidden(t, r, []string{bad, good})
+}
+
+// grpc-go's xDS client sends the token in a file (gRFC A97). With on_expiry: end its stream ends when
+// the token expires, and the next one has the new token. No call fails. The client is a process of
+// its own, because grpc-go reads the variable when it starts.
+func TestTokensOfGRPC(t *testing.T) {
+	const enabled = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"
+	if text := os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG"); os.Getenv(enabled) == "true" && text != "" {
+		by, err := xds.NewXDSResolverWithConfigForTesting([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		callUntilEOF(t, dialXDS(t, by, "greeter"))
+		return
+	}
+	issuer, certs := tokenstest.New(t), issue(t)
+	o := origin(t, xdstest.Linear)
+	o.Put("grpc", serviceAt("greeter", xdstest.StartGRPCBackend(t, "blue").Port)...)
+	tokens := tokensOf(issuer)
+	tokens["on_expiry"] = "end"
+	r := serve(t, o.Address, xdstest.Config{"downstream.tokens": tokens, "downstream.tls": certs.serverTLS("relay", false)})
+	dir := t.TempDir()
+	first, second := podToken(issuer, "first", "", 8*time.Second), podToken(issuer, "second", "", time.Hour)
+	tlstest.File(t, dir, "token", []byte(first))
+	text, err := json.Marshal(map[string]any{
+		"node": map[string]any{"id": "grpc-1", "cluster": "grpc"},
+		"xds_servers": []any{map[string]any{"server_uri": r.Address, "server_features": []string{"xds_v3"},
+			"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{"ca_certificate_file": filepath.Join(certs.dir, "ca")}}},
+			"call_creds":    []any{map[string]any{"type": "jwt_token_file", "config": map[string]any{"jwt_token_file": filepath.Join(dir, "token")}}},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTokensOfGRPC$")
+	cmd.Env = append(os.Environ(), enabled+"=true", "GRPC_XDS_BOOTSTRAP_CONFIG="+string(text))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := xdstest.StartProcess(t, "grpc-go", cmd, nil)
+	identity := func(want string) {
+		t.Helper()
+		xdstest.Eventually(t, want, func() error {
+			if out := r.asked(t, "GET /clients", ""); !strings.Contains(out, `"sub:`+want+`"`) {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	identity("first")
+	tlstest.File(t, dir, "token", []byte(second))
+	identity("second")
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-client.Exited()
+	if log := client.Log(); !strings.Contains(log, "PASS") {
+		t.Error(log)
+	}
+	wantHidden(t, r, []string{first, second})
+}
+
+// callUntilEOF calls until standard input ends. No call may fail.
+func callUntilEOF(t *testing.T, conn *grpc.ClientConn) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for calls := 0; ; calls++ {
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(xdstest.Context(t), new(grpc_health_v1.HealthCheckRequest), grpc.WaitForReady(calls == 0)); err != nil {
+			t.Fatalf("call %d: %v", calls, err)
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		}
+	}
 }
 
 // wantHidden fails the test if the relay shows a token in its log or in an answer.
