@@ -193,14 +193,21 @@ func TestAutoscaling(t *testing.T) {
 	}
 }
 
-// relay validate accepts the configuration of each profile, with the files that the pod has.
-func TestConfigurationIsValid(t *testing.T) {
+// build builds the relay.
+func build(t *testing.T) string {
+	t.Helper()
 	binary := filepath.Join(t.TempDir(), "relay")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/relay")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/relay")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return binary
+}
+
+// relay validate accepts the configuration of each profile, with the files that the pod has.
+func TestConfigurationIsValid(t *testing.T) {
+	binary := build(t)
 	for _, name := range profiles {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, split(t, render(t, "--values", profile(name))))
