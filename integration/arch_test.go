@@ -178,7 +178,7 @@ var layers = map[string]place{
 		"it passes requests and answers on; the HTTP API is above it",
 	},
 	"internal/admin/sources": {
-		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster", "internal/admin/overview"},
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/cluster", "internal/admin/keystatus", "internal/admin/overview"},
 		"it makes values of what operators read; the HTTP API is above it",
 	},
 	"internal/admin/rulestatus": {

@@ -30,11 +30,12 @@ func newKeysCmd() *cobra.Command {
 
 With -o wide:
 
+  NODE       the id of the node that the relay sends to the origin
   DIFFERS    in which fields the nodes of the clients differ, and how many values each
              field has; the id does not count. If the origin looks at such a field, its
              value belongs in the key: see docs/rules.md
 
-With -o wide, in a cluster:
+and in a cluster:
 
   ROLE       owner: the relay asks origins, and serves the key to other members;
              follower: it asks another member; direct: it asks origins, although
@@ -47,6 +48,7 @@ resources.`,
   relay keys --no-headers
   relay keys --admin 127.0.0.1:19000 -o json`,
 	}, list[keystatus.Key]{path: "/keys", empty: "no keys", columns: keyColumns, wideQuery: "differences", wide: []column[keystatus.Key]{
+		textColumn("NODE", func(k *keystatus.Key) string { return k.Node }),
 		textColumn("ROLE", func(k *keystatus.Key) string { return k.Role }),
 		textColumn("OWNER", func(k *keystatus.Key) string { return k.Owner }),
 		textColumn("DIFFERS", func(k *keystatus.Key) string {

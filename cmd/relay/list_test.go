@@ -104,6 +104,7 @@ func TestOrigins(t *testing.T) {
 		{sources.Origin{Away: true, AwaySince: &then, Reached: &then, LastError: "lost", Faults: []string{"a", "b"}}, "away 1m00s lost; a; b"},
 		{sources.Origin{Reached: &then, Connections: 1, Rejected: []sources.RejectedType{{Type: "CDS", Keys: 2, Error: "no name"}}}, "connected the relay rejects CDS of 2 keys: no name"},
 		{sources.Origin{Reached: &then, Connections: 1, Silent: 2, SilentSince: &then}, "silent 1m00s -"},
+		{sources.Origin{Reached: &then, Connections: 1, Streams: 9, Silent: 2, SilentSince: &then}, "connected, 2 silent -"},
 	} {
 		columns := originColumns(now)
 		if got := columns[1].cell(&c.origin).text + " " + columns[len(columns)-1].cell(&c.origin).text; got != c.want {

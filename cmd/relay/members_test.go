@@ -103,7 +103,7 @@ func TestMembers(t *testing.T) {
 	all[0].until([]string{"members", "--no-headers", "-o", "json"}, `"keys_owned": 1`, `"streams": 0`)
 
 	// The key's role and source.
-	for i, want := range []string{" files - owner relay-1 -", " relay-1 - follower relay-1 -"} {
+	for i, want := range []string{" files - client owner relay-1 -", " relay-1 - client follower relay-1 -"} {
 		if _, out := all[i].run("keys", "-o", "wide"); !strings.Contains(out, "ROLE") || !strings.HasSuffix(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("%s, want %s", out, want)
 		}

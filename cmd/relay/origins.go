@@ -20,7 +20,7 @@ func newOriginsCmd() *cobra.Command {
   STATE       connected; not connected: the connection was lost just now; away: the
               relay cannot connect, or gets no response; never reached: the same
               since the relay started; silent: the origin accepts streams and does
-              not answer
+              not answer; connected, 2 silent: it answers on others
   STREAMS     open streams, one or two for each key that uses the origin
   SILENT      streams without any response
   RECONNECTS  how often a stream to it ended or could not be opened
@@ -69,6 +69,8 @@ func originState(o *sources.Origin, now time.Time) cell {
 		return since("never reached", o.AwaySince, red)
 	case o.Away:
 		return since("away", o.AwaySince, red)
+	case o.Silent > 0 && o.Silent < o.Streams:
+		return cell{fmt.Sprintf("connected, %d silent", o.Silent), yellow}
 	case o.Silent > 0:
 		return since("silent", o.SilentSince, yellow)
 	case o.Connections == 0 && o.Reached == nil:

@@ -98,7 +98,7 @@ func (o *observed) problems() []overview.Problem {
 	for _, r := range o.refusals {
 		say(refusalProblem(&r))
 	}
-	o.keyProblems(say)
+	sources.KeyProblems(o.keys, say)
 	rulestatus.KeyProblems(o.keys, o.shared, say)
 	for _, t := range o.oversized {
 		say(overview.Problem{Text: fmt.Sprintf("%s responses are too large to be sent to %s", t.Type, counted(t.Clients, "client")),
@@ -115,59 +115,6 @@ func (o *observed) problems() []overview.Problem {
 			Impact: "The previous values of these settings stay in force.", Next: "Restart the relay when it suits you."})
 	}
 	return out
-}
-
-// maxKeysShown bounds the keys with a problem of one kind that are shown.
-const maxKeysShown = 20
-
-// keyProblems reports what goes wrong between an origin that is not away and single keys.
-func (o *observed) keyProblems(say func(overview.Problem)) {
-	suspended := problemOfKeys{say: say,
-		impact: "Clients wait for these resources. Other resources of the key are served.",
-		next:   "Correct the type or name at these clients, or let the origin accept it, as docs/operations.md says in \"Suspended subscriptions\"."}
-	ends := problemOfKeys{say: say,
-		impact: "Changes may reach clients late.",
-		next:   "Look in the origin's log, and for a proxy with a time limit for streams."}
-	pending := problemOfKeys{say: say,
-		impact: "These clients are NOT SENT, or UNCONFIRMED if they have an older version. gRPC and Envoy give up waiting after 15 seconds.",
-		next:   "Look whether the origin has these resources for the node that relay keys -o json shows, and whether clients ask for the right names."}
-	for i := range o.keys {
-		k := &o.keys[i]
-		for j := range k.Suspended {
-			suspended.add(k, &k.Suspended[j], k.Suspended[j].Since)
-		}
-		for j := range k.FrequentEnds {
-			ends.add(k, &k.FrequentEnds[j], k.FrequentEnds[j].Since)
-		}
-		for j := range k.Types {
-			if p := k.Types[j].Unanswered; p != nil {
-				pending.add(k, p, p.Since)
-			}
-		}
-	}
-	for _, p := range []*problemOfKeys{&suspended, &ends, &pending} {
-		p.rest()
-	}
-}
-
-// problemOfKeys is a problem that several keys may have.
-type problemOfKeys struct {
-	say          func(overview.Problem)
-	impact, next string
-	n            int
-}
-
-func (p *problemOfKeys) add(k *keystatus.Key, what fmt.Stringer, since time.Time) {
-	if p.n++; p.n <= maxKeysShown {
-		p.say(overview.Problem{Text: fmt.Sprintf("key %s: %s", k.Key, what), Since: &since, Impact: p.impact, Next: p.next})
-	}
-}
-
-// rest reports how many more there are.
-func (p *problemOfKeys) rest() {
-	if more := p.n - maxKeysShown; more > 0 {
-		p.say(overview.Problem{Text: fmt.Sprintf("%s of this kind, which relay keys shows", counted(more, "further problem")), Impact: p.impact, Next: p.next})
-	}
 }
 
 // fileProblems reports faults of the configuration file and of the files that it names.

@@ -56,7 +56,6 @@ func TestProblems(t *testing.T) {
 			"error: the configuration file has faults and is not in force: relay.yaml:3: x; relay.yaml:4: y",
 			"error: admin.token_file: the changed file cannot be used: token: empty",
 			"error: origin one is away: refused",
-			"error: origin two does not answer on 2 streams",
 			"error: the relay rejects CDS responses of origin two for key edge: no name",
 			"error: the relay rejects EDS responses of origin two for key web and 2 others: wrong type",
 			"error: origin two has files that cannot be used: a.yaml: gone; b.yaml: bad",
@@ -95,10 +94,13 @@ func TestProblems(t *testing.T) {
 		{"keys", observed{state: "serving", keys: []keystatus.Key{
 			{Key: "a", Types: []keystatus.Type{{Unanswered: &keystatus.Unanswered{Subscriptions: keystatus.Subscriptions{Type: "EDS", Names: []string{"x", "y"}}, Clients: 5, Since: at}}}},
 			{Key: "b", Suspended: []keystatus.Suspended{{Subscriptions: keystatus.Subscriptions{Type: "SRDS", Wildcard: true}, Error: "unknown", Since: at}}},
+			{Key: "s", Members: 1, Node: "web-0", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
+			{Key: "idle", Node: "web-1", Upstream: keystatus.Upstream{Connected: true, Origin: "two", SilentSince: &at}},
 			{Key: "c", FrequentEnds: []keystatus.FrequentEnds{{Origin: "one", Count: 7, Error: "EOF", Since: at}}},
 		}}, []string{
 			"error: key a: the origin has not answered EDS x, y; 5 clients wait",
 			"error: key b: the origin ends each stream with SRDS (wildcard): unknown",
+			"error: key s: origin two has not answered node \"web-0\"",
 			"error: key c: origin one ended the stream 7 times in a row: EOF",
 		}},
 		{"one stale type", observed{state: "serving", staleTypes: 1}, []string{
@@ -183,12 +185,12 @@ func TestAwayOrigin(t *testing.T) {
 
 // A problem that many keys have is shown for some of them.
 func TestProblemsOfManyKeysAreBounded(t *testing.T) {
-	o := observed{state: "serving", keys: make([]keystatus.Key, maxKeysShown+7)}
+	o := observed{state: "serving", keys: make([]keystatus.Key, 27)}
 	for i := range o.keys {
 		o.keys[i].FrequentEnds = []keystatus.FrequentEnds{{Origin: "one", Count: 7}}
 	}
 	got := o.problems()
-	if n := len(got); n != maxKeysShown+1 || got[n-1].Text != "7 further problems of this kind, which relay keys shows" {
+	if n := len(got); n != 21 || got[n-1].Text != "7 further problems of this kind, which relay keys shows" {
 		t.Errorf("%d: %+v", n, got[n-1])
 	}
 }

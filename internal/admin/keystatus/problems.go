@@ -64,6 +64,27 @@ func (e *FrequentEnds) String() string {
 	return fmt.Sprintf("origin %s ended the stream %d times in a row: %s", e.Origin, e.Count, e.Error)
 }
 
+// Silent is a stream of a key on which the origin has answered nothing.
+type Silent struct {
+	Origin, Node string // the origin, and the id of the node that it was sent
+	Since        time.Time
+}
+
+// String says what happens.
+func (s Silent) String() string {
+	return fmt.Sprintf("origin %s has not answered node %q", s.Origin, s.Node)
+}
+
+// Silent returns the silent streams of a key with clients.
+func (k *Key) Silent() (out []Silent) {
+	for _, u := range []*Upstream{&k.Upstream, k.Second} {
+		if u != nil && u.SilentSince != nil && k.Members > 0 {
+			out = append(out, Silent{u.Origin, k.Node, *u.SilentSince})
+		}
+	}
+	return out
+}
+
 // Unanswered is what the origin has not answered of a type.
 type Unanswered struct {
 	Subscriptions
