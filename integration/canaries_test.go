@@ -26,6 +26,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "xdsrelay/internal/anytypes" // links the types of filters
+	"xdsrelay/internal/fanout/tokens/tokenstest"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/telemetry/tracing/otlptest"
 	"xdsrelay/internal/xdstest"
 )
@@ -310,6 +312,43 @@ func TestP17_CanariesAreNowhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No token is shown, and no claim but iss, sub and aud, also if a rule that reads a claim fails.
+func TestCanariesInTokens(t *testing.T) {
+	t.Parallel()
+	c, issuer, collector := &canaries{t: t}, tokenstest.New(t), otlptest.New(t)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Cluster("web", 1))
+	own := issuer.Token(tokenstest.Claims("relay"))
+	r := serve(t, o.Address, xdstest.Config{"log.level": "debug", "admin.grpc_address": "127.0.0.1:0", "metrics.key_label": true,
+		"tracing.otlp_endpoint": collector.Address, "tracing.sample": 1.0, "downstream.tokens": tokensOf(issuer),
+		"upstream.origins":    []map[string]any{{"address": o.Address, "token_file": tlstest.File(t, t.TempDir(), "token", []byte(own))}},
+		"downstream.identity": `{"` + canary[:3] + `": true}[peer.token.team[0]] || peer.token.sub == node.id`,
+		"aggregation.rules": []map[string]any{
+			{"match": `timestamp(peer.token.role) > timestamp(0)`, "key": "node.id"},
+			{"match": `dyn(peer) == peer.token.role`, "key": "node.id"},
+			{"match": `node.cluster == "edge"`, "key": "node.cluster"}}})
+	claims := tokenstest.Claims("pod")
+	claims["role"], claims["team"] = canary+"role", []string{canary + "team"}
+	token := issuer.Token(claims)
+	s := openAs(t, r, token, "pod", true)
+	gets(t, s, xdstest.Cluster("web", 1))
+	c.hides("the refusal", openAs(t, r, token, "other", true).WantEnd(codes.PermissionDenied).Message(), "quotes a claim")
+	shown := r.everything(t, "edge", node("pod", "edge"))
+	shown["GET /explain"] = r.asked(t, "GET /explain?node=pod", "")
+	r.Stop() // which sends waiting spans
+	shown["the log"], shown["traces"] = r.Log(), fmt.Sprint(collector.Spans(""))
+	for what, text := range shown {
+		c.hides(what, text)
+		for _, part := range append(strings.Split(token, ".")[1:], strings.Split(own, ".")[1:]...) {
+			if strings.Contains(text, part) {
+				t.Errorf("%s has a part of a token", what)
+			}
+		}
+	}
+	c.hides("GET /explain", shown["GET /explain"], "peer.token.role", "(hidden)", "quotes a claim")
+	c.hides("GET /clients", shown["GET /clients"], "sub:pod")
 }
 
 // The parsers of an origin's files quote no value, wherever the error is shown.
