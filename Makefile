@@ -104,8 +104,8 @@ recording: ## record the output of commands that the README shows
 
 # Each layer has a model test: a cluster of relays, the whole relay in each of the four combinations of
 # variants, sessions, the upstream conversation, files, and snapshots. Random histories are compared with plain
-# maps. `make test` runs 1,000 histories of one seed, so that its result is the same each time, and some
-# hours of cluster time.
+# maps. `make test` runs 1,000 histories of one seed, so that its result is the same each time. It
+# leaves out the cluster's random model.
 # `make model` runs new ones. Use CASES=100000 for a long run.
 CASES    ?= 2500
 SEED     ?= 0
