@@ -185,9 +185,13 @@ var layers = map[string]place{
 		[]string{"internal/xds", "internal/expr", "internal/telemetry/redact", "internal/aggregator", "internal/fanout", "internal/fanout/inspect", "internal/fanout/subscriber", "internal/admin/keystatus", "internal/admin/overview"},
 		"it evaluates rules for connected clients; the HTTP API is above it",
 	},
+	"internal/admin/compare": {
+		[]string{"internal/xds", "internal/xds/snapshot", "internal/telemetry/redact", "internal/admin/jsonyaml"},
+		"it shows resources; the HTTP API is above it",
+	},
 	"internal/admin/jsonyaml": {nil, "it encodes any value"},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/compare", "internal/admin/jsonyaml", "internal/admin/overview", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/xds", "internal/xds/snapshot", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/cluster", "internal/upstream", "internal/fanout", "internal/fanout/inspect", "internal/fanout/refusal", "internal/fanout/subscriber", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; lower layers do not depend on it",
 	},
@@ -249,7 +253,7 @@ var layers = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/xds/snapshot", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/upstream/connections", "internal/upstream/filesource", "internal/upstream/timing", "internal/fanout", "internal/fanout/inspect", "internal/fanout/tokens", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/cluster", "internal/ownership", "internal/orchestrator",
-			"internal/admin", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
+			"internal/admin", "internal/admin/compare", "internal/admin/keystatus", "internal/admin/memberread", "internal/admin/rulestatus", "internal/admin/sources", "internal/admin/grpcadmin", "internal/admin/jsonyaml", "internal/admin/overview", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }

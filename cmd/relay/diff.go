@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/compare"
 )
 
 func newDiffCmd() *cobra.Command {
@@ -113,7 +114,7 @@ func printUnacknowledged(w io.Writer, node string, items []admin.Unacknowledged,
 }
 
 // printDifferences prints the diffs of resources in a version, and how many more there are.
-func printDifferences(w io.Writer, t tint, version string, all []admin.DifferingResource, more int) {
+func printDifferences(w io.Writer, t tint, version string, all []compare.Difference, more int) {
 	for _, r := range all {
 		printDifference(w, t, r.Name, version, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
 	}

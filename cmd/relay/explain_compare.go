@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fleet"
@@ -46,9 +46,9 @@ type comparedNode struct {
 // comparedType has the differing resources of a type. Has is that of the first node, Offered that of
 // the second one.
 type comparedType struct {
-	Type  string                    `json:"type" yaml:"type"`
-	Equal int                       `json:"equal" yaml:"equal"`
-	Items []admin.DifferingResource `json:"items" yaml:"items"`
+	Type  string               `json:"type" yaml:"type"`
+	Equal int                  `json:"equal" yaml:"equal"`
+	Items []compare.Difference `json:"items" yaml:"items"`
 }
 
 // explainCompare asks the origin for two nodes.
@@ -277,15 +277,15 @@ func (c *comparison) compare(held [2]*originAnswers) {
 		for r := range resources(held[1].Newest(typ)) {
 			at(r.Name).Offered = r
 		}
-		of := comparedType{Type: string(typ), Items: []admin.DifferingResource{}}
+		of := comparedType{Type: string(typ), Items: []compare.Difference{}}
 		for _, d := range byName {
 			if d.Has != nil && d.Offered != nil && d.Has.TypeURL() == d.Offered.TypeURL() && string(d.Has.Any()) == string(d.Offered.Any()) {
 				of.Equal++
 				continue
 			}
-			of.Items = append(of.Items, admin.Differ(d))
+			of.Items = append(of.Items, compare.Resources(d))
 		}
-		slices.SortFunc(of.Items, func(x, y admin.DifferingResource) int { return strings.Compare(x.Name, y.Name) })
+		slices.SortFunc(of.Items, func(x, y compare.Difference) int { return strings.Compare(x.Name, y.Name) })
 		c.Types = append(c.Types, of)
 	}
 }

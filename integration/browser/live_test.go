@@ -19,7 +19,7 @@ func TestKeysAreCurrent(t *testing.T) {
 	p.shows("main", "No key is in use")
 	same := p.marked()
 	w.join(edge(4)...)
-	p.shows("table", "2 keys, sorted by name", "edge/eu-1", "edge/eu-2")
+	p.shows("table", "2 keys, the worst first", "edge/eu-1", "edge/eu-2")
 	p.is("document.querySelector('td.n a').textContent === '2'")
 	same()
 }

@@ -115,3 +115,33 @@ func TestResourcesOfAKeyAreUpdated(t *testing.T) {
 	p.is("document.querySelectorAll('.resources details[open]').length === 1")
 	p.is("document.querySelector('section[aria-label=Resources] input').value === 'api'")
 }
+
+// A version leads to the resources that it changed. A key opens on the type that clients reject.
+func TestChangesOfAVersion(t *testing.T) {
+	t.Parallel()
+	w := serve(t, nil)
+	w.listener()
+	w.join(edge(2)...)
+	w.clusters("2", "web", "new")
+	p := w.open()
+	p.visit("/ui/key?name=edge%2Feu-1&type=CDS")
+	p.shows("section[aria-label=Versions] tbody tr:nth-child(2)", "1")
+	p.do(chromedp.Click("section[aria-label=Versions] tbody tr:first-child td[data-label=Changed] a"))
+	p.shows("section[aria-label=Changes]", "What version 2 changed", "new", "+name: new", "api", "removed")
+	p.is("!document.querySelector('section[aria-label=Changes]').innerText.includes('web')")
+	w.nacking("no such thing")
+	w.clusters("3", "web", "newer")
+	p.visit("/ui/keys")
+	p.shows("tbody tr:first-child", "edge/eu-1")
+	p.is("document.querySelector('tbody tr:first-child .bar .nacked')")
+	p.shows("caption", "2 keys, the worst first")
+	p.do(chromedp.SetValue("input[name=find]", "eu-2"), chromedp.Click("form.filter button"))
+	p.shows("caption", "1 key, the worst first")
+	p.visit("/ui/key?name=edge%2Feu-1")
+	p.shows(".tabs [aria-current]", "CDS")
+	p.size(390)
+	p.is("document.querySelector('section[aria-label=Clients]').getBoundingClientRect().top < document.querySelector('section[aria-label=Versions]').getBoundingClientRect().top")
+	p.visit("/ui/node?name=edge-000")
+	p.do(chromedp.Click("main a[href^=where]"))
+	p.shows("#explained", "edge-000", "key edge/eu-1", "match")
+}

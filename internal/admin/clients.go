@@ -125,7 +125,7 @@ func (s *Server) clients(r *http.Request, f *clientFilter, show showClient) (int
 	case "worst":
 		return s.worstClients(r, f, show)
 	default:
-		return fail(http.StatusBadRequest, fmt.Sprintf("sort: must be worst or absent, but is %q", by))
+		return fail(http.StatusBadRequest, notSort(by))
 	}
 }
 
@@ -185,11 +185,18 @@ func (s *Server) worstClients(r *http.Request, f *clientFilter, show showClient)
 	}
 	slices.SortFunc(rows, order)
 	status, answer := paged(r, rows, func(c *ranked) string { return c.place }, func(c *ranked) (any, bool) { return show(&c.ClientStatus) })
+	return status, withTotal(answer, total)
+}
+
+func notSort(by string) string { return fmt.Sprintf("sort: must be worst or absent, but is %q", by) }
+
+// withTotal adds the length of the whole list to an answer that is a page.
+func withTotal(answer any, total int) any {
 	if p, ok := answer.(page); ok {
 		p.Total = &total
-		answer = p
+		return p
 	}
-	return status, answer
+	return answer
 }
 
 // unknownNode is the answer to a request about a node without a stream.

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-
-	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xds/snapshot"
 )
@@ -113,26 +110,6 @@ func (d *DumpedResource) describe(decode bool) {
 	d.Aliases, d.Version, d.OriginVersion = r.Aliases, r.Version.String(), r.OriginVersion
 	d.Bytes, d.TTL = r.Size(), r.TTL().Seconds()
 	if decode {
-		d.Resource = shown(r)
+		d.Resource = compare.JSON(r)
 	}
-}
-
-// shown returns a resource as JSON without secrets; nil for none.
-func shown(r *xds.Resource) json.RawMessage {
-	if r == nil {
-		return nil
-	}
-	said := func(what string) json.RawMessage {
-		b, _ := json.Marshal(map[string]any{"cannot_be_shown": what, "bytes": r.Size()}) // strings and numbers
-		return b
-	}
-	a := new(anypb.Any)
-	if err := proto.Unmarshal(r.Any(), a); err != nil {
-		return said("the resource is not a google.protobuf.Any")
-	}
-	b, err := redact.JSON(a)
-	if err != nil {
-		return said(err.Error())
-	}
-	return b
 }

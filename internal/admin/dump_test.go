@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/subscriber"
@@ -163,7 +164,9 @@ func TestDiffOfANode(t *testing.T) {
 	}
 
 	// For a very large resource only size and version are shown.
-	large := func(text string) *xds.Resource { return clusterWith(t, "a", strings.Repeat(text, maxCompared/5+1)) }
+	large := func(text string) *xds.Resource {
+		return clusterWith(t, "a", strings.Repeat(text, compare.MaxCompared/5+1))
+	}
 	r.shown.differences = []snapshot.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: clusterWith(t, "b", "small"), Offered: large("LONG ")}}
 	body := r.get("/diff/"+escape(odd), &got).body
 	rs = got.Items[0].Resources

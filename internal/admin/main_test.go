@@ -110,6 +110,10 @@ func (f *fakeRelay) Differences(u *inspect.Unacknowledged, most int) ([]snapshot
 	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
+func (f *fakeRelay) Changes(_ xds.Key, _ xds.TypeURL, version string, most int) ([]snapshot.Difference, int, bool) {
+	return f.differences, 0, version == "2"
+}
+
 func (f *fakeRelay) TypeStates(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState] {
 	f.mu.Lock()
 	defer f.mu.Unlock()

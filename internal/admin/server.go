@@ -74,6 +74,7 @@ type Keys interface {
 	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Snapshots(xds.Key) ([]*snapshot.Snapshot, bool)
 	Differences(u *inspect.Unacknowledged, most int) (out []snapshot.Difference, more int, known bool)
+	Changes(key xds.Key, typ xds.TypeURL, version string, most int) (out []snapshot.Difference, more int, known bool)
 	Progress(of keystatus.Awaited, states func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.TypeState]) keystatus.Progress
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/admin/rulestatus"
@@ -123,6 +124,9 @@ func (s *Server) listKeys(r *http.Request) (int, any) {
 	if disconnected {
 		all = slices.DeleteFunc(all, func(k keystatus.Key) bool { return !k.Disconnected() })
 	}
+	if text := r.URL.Query().Get("find"); text != "" {
+		all = slices.DeleteFunc(all, func(k keystatus.Key) bool { return !has(k.Key, strings.ToLower(text)) })
+	}
 	keystatus.Count(all, s.opts.Clients.TypeStates(func(xds.Key, xds.TypeURL) bool { return true }))
 	if differ, err := boolParam(r, "differences"); err != nil {
 		return fail(http.StatusBadRequest, err.Error())
@@ -132,7 +136,32 @@ func (s *Server) listKeys(r *http.Request) (int, any) {
 			all[i].Differences = of[all[i].Key]
 		}
 	}
-	return paged(r, all, keyPlace, whole[keystatus.Key])
+	place := keyPlace
+	switch by := r.URL.Query().Get("sort"); by {
+	case "":
+	case "worst":
+		place = (*keystatus.Key).WorstPlace
+		slices.SortFunc(all, func(a, b keystatus.Key) int { return strings.Compare(place(&a), place(&b)) })
+	default:
+		return fail(http.StatusBadRequest, notSort(by))
+	}
+	status, answer := paged(r, all, place, whole[keystatus.Key])
+	return status, withTotal(answer, len(all))
+}
+
+// changes answers with what a version changed under a key.
+func (s *Server) changes(r *http.Request) (int, any) {
+	name, q := r.PathValue("key"), r.URL.Query()
+	key, ok := s.parseKey(name)
+	if !ok {
+		return fail(http.StatusBadRequest, notKey(name))
+	}
+	typ, err := parseType(q.Get("type"))
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	all, more, known := s.opts.Keys.Changes(key, typ, q.Get("version"), maxDifferences)
+	return http.StatusOK, showRejected(&history.Rejected{Differences: all, More: more, Unknown: !known}, newBudget())
 }
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
@@ -216,14 +245,14 @@ type Nack struct {
 // Rejected has the resources of a NACK, beside those that its first client had. They are there also
 // when the client has accepted something newer.
 type Rejected struct {
-	Resources []DifferingResource `json:"resources"`
-	NotHeld   bool                `json:"not_held_any_more,omitempty"` // they are not kept
-	More      int                 `json:"more,omitempty"`              // further resources
+	Resources []compare.Difference `json:"resources"`
+	NotHeld   bool                 `json:"not_held_any_more,omitempty"` // they are not kept
+	More      int                  `json:"more,omitempty"`              // further resources
 }
 
 // showRejected returns the resources of a NACK for which the budget suffices.
 func showRejected(r *history.Rejected, b *budget) *Rejected {
-	out := &Rejected{Resources: []DifferingResource{}, NotHeld: r == nil || r.Unknown}
+	out := &Rejected{Resources: []compare.Difference{}, NotHeld: r == nil || r.Unknown}
 	if r == nil {
 		return out
 	}

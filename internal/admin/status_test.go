@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"xdsrelay/internal/admin/compare"
 	"xdsrelay/internal/admin/jsonyaml"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/sources"
@@ -290,7 +291,7 @@ func TestNacks(t *testing.T) {
 	})
 	var diffs struct {
 		Items []struct {
-			Resources []DifferingResource
+			Resources []compare.Difference
 			NotHeld   bool `json:"not_held_any_more"`
 			More      int
 		}
@@ -321,30 +322,6 @@ func TestNacks(t *testing.T) {
 	}
 	r.want(400, "GET", "/nacks?key=", nil)
 	r.want(400, "GET", "/nacks?type=", nil)
-}
-
-// A key has the number of clients in each state, in lists too, and the progress of its versions.
-func TestKeysCountTheirClients(t *testing.T) {
-	r := serve(t, nil)
-	web, db := xds.NewKey("web"), xds.NewKey("db")
-	r.shown.keys = []keystatus.Key{
-		{Key: "db", Types: []keystatus.Type{{Type: string(xds.ClusterType)}}},
-		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
-	}
-	r.shown.states = []inspect.TypeState{
-		{Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: inspect.StateSynced, Stream: 2},
-		{Key: web, Type: xds.EndpointType, State: inspect.StateSynced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: inspect.StateNacked, Stream: 3},
-	}
-	var all list[keystatus.Key]
-	r.get("/keys", &all)
-	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{inspect.StateNacked: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{inspect.StateSynced: 2}) {
-		t.Errorf("%+v", all.Items)
-	}
-	var one keystatus.Key
-	r.get("/keys/web", &one)
-	if v := one.Types[0].Versions[0]; v.Clients != 2 || v.InStep != 2 {
-		t.Errorf("%+v", v)
-	}
 }
 
 func TestProgress(t *testing.T) {
@@ -394,11 +371,11 @@ func TestOrigins(t *testing.T) {
 
 func TestNothingThereIsAnEmptyList(t *testing.T) {
 	r := serve(t, nil)
-	for _, path := range []string{"/keys", "/clients", "/nacks", "/origins"} {
-		if body := string(r.get(path, nil).body); body != "{\n  \"items\": []\n}\n" {
+	for path, total := range map[string][2]string{"/keys": {",\n  \"total\": 0", "total: 0\n"}, "/clients": {}, "/nacks": {}, "/origins": {}} {
+		if body := string(r.get(path, nil).body); body != "{\n  \"items\": []"+total[0]+"\n}\n" {
 			t.Errorf("%s: %q", path, body)
 		}
-		if body := string(r.get(path+"?format=yaml", nil).body); body != "items: []\n" {
+		if body := string(r.get(path+"?format=yaml", nil).body); body != "items: []\n"+total[1] {
 			t.Errorf("%s: %q", path, body)
 		}
 	}

@@ -125,6 +125,21 @@ func (g *Group) Differences(typ xds.TypeURL, o *snapshot.Offer, most int) (out [
 	return t.history.Past(t.content.Newest()).Differences(o, most)
 }
 
+// Changes returns what a version of a type changed: see snapshot.Past. The version is the newest of this
+// name. Any goroutine may call it.
+func (g *Group) Changes(typ xds.TypeURL, version string, most int) (out []snapshot.Difference, more int, known bool) {
+	t := g.find(typ)
+	if t == nil {
+		return nil, 0, false
+	}
+	for _, v := range t.history.Versions() {
+		if v.Matches(version) {
+			return t.history.Past(t.content.Newest()).Changes(v, most)
+		}
+	}
+	return nil, 0, false
+}
+
 // Snapshots returns the newest snapshot of each type, in the order in which the types were first
 // used. It copies nothing.
 func (g *Group) Snapshots() (out []*snapshot.Snapshot) {

@@ -106,6 +106,28 @@ func (d *Differences) String() string {
 // Disconnected reports whether the key has clients and no stream to an origin.
 func (k *Key) Disconnected() bool { return !k.Upstream.Connected && k.Members > 0 }
 
+// WorstPlace is the key's place in a list that has the worst first: keys whose clients reject something,
+// keys with a problem, keys whose clients wait, and the others. Count has to be called before.
+func (k *Key) WorstPlace() string {
+	of := func(state string) (n int) {
+		for i := range k.Types {
+			n += k.Types[i].States[state]
+		}
+		return n
+	}
+	unanswered := func(t Type) bool { return t.Unanswered != nil }
+	rank := 3
+	switch {
+	case of(inspect.StateNacked) > 0:
+		rank = 0
+	case k.Refused != "" || k.Disconnected() || len(k.Suspended) > 0 || len(k.FrequentEnds) > 0 || slices.ContainsFunc(k.Types, unanswered):
+		rank = 1
+	case of(inspect.StateStale)+of(inspect.StateNotSent) > 0:
+		rank = 2
+	}
+	return fmt.Sprint(rank, " ", k.Key)
+}
+
 // Type is one type of a key: what its clients want, and what is held for them.
 type Type struct {
 	Type      string `json:"type"`

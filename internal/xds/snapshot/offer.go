@@ -1,6 +1,10 @@
 package snapshot
 
-import "xdsrelay/internal/xds"
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
 
 // Offer is what a client was offered of a type, by generations of a lineage.
 type Offer struct {
@@ -53,4 +57,31 @@ func (p Past) Differences(o *Offer, most int) (out []Difference, more int, known
 		out = append(out, d)
 	}
 	return out, 0, true
+}
+
+// Changes returns what a version changed, by name: Offered is what the version has, Has what the one
+// before had. The results are those of Differences.
+func (p Past) Changes(v *VersionProgress, most int) (out []Difference, more int, known bool) {
+	to := v.Newest()
+	if p.newest == nil || p.newest.Lineage != v.Lineage || !p.holds(to) || v.First > 1 && !p.holds(v.First-1) {
+		return nil, 0, false
+	}
+	names := []string{}
+	if v.First == 1 { // nothing was before
+		p.newest.Resources(func(r *xds.Resource) bool {
+			names = append(names, r.Name)
+			return true
+		})
+	}
+	for _, g := range p.generations {
+		if v.First == 1 || g.gen >= v.First && g.gen <= to {
+			names = append(names, g.names...)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	all := &Subscription{Wildcard: true, Names: xds.NewNameSet(names...)}
+	out, more, known = p.Differences(&Offer{Lineage: v.Lineage, Has: v.First - 1, Of: to, Sub: all, Names: names}, most)
+	never := func(d Difference) bool { return d.Offered == nil && d.Has == nil && !d.OfferedGone && !d.HasGone }
+	return slices.DeleteFunc(out, never), more, known
 }

@@ -197,3 +197,43 @@ func TestUndoLogWithoutResent(t *testing.T) {
 		t.Errorf("%d generations are known", known)
 	}
 }
+
+// A version's changes are known as long as the log has what it replaced.
+func TestChangesOfAVersion(t *testing.T) {
+	c := newUndoLogRecorder(t, NewUndoLogs(UndoBytes, UndoBytesEach, nil))
+	var versions []*VersionProgress
+	for _, step := range [][]string{{"a=1", "b=1", "c=1"}, {"b=2", "d=1"}, {"c=-"}} {
+		prev := c.current
+		c.step(step...)
+		versions = append(versions, &VersionProgress{Lineage: c.current.Lineage, First: c.current.Gen})
+		versions[len(versions)-1].newest.Store(c.current.Gen)
+		if prev != nil && prev.Gen+1 != c.current.Gen {
+			t.Fatal("a generation is missing")
+		}
+	}
+	past := c.log.Past(c.current)
+	for i, want := range []string{"[a - b - c -]", "[b changed d -]", "[c gone]"} {
+		all, more, known := past.Changes(versions[i], 10)
+		var got []string
+		for _, d := range all {
+			what := "changed"
+			switch {
+			case d.Has == nil:
+				what = "-"
+			case d.Offered == nil:
+				what = "gone"
+			}
+			got = append(got, d.Name, what)
+		}
+		if fmt.Sprint(got) != want || more != 0 || !known {
+			t.Errorf("version %d: %v, %d more, known %v, want %s", i, got, more, known, want)
+		}
+	}
+	if all, more, _ := past.Changes(versions[1], 1); len(all) != 1 || more != 1 {
+		t.Errorf("%v, %d more", all, more)
+	}
+	c.log.Close()
+	if _, _, known := c.log.Past(c.current).Changes(versions[1], 10); known {
+		t.Error("known without a log")
+	}
+}

@@ -95,7 +95,8 @@ function worstOf(c, filter) {
   const of = c.types.filter((t) => (!filter.key || t.key === filter.key) && (!filter.type || short(t.type) === filter.type || t.type === filter.type));
   const name = worst((of.length ? of : c.types).map((t) => t.state)) || 'NOT SENT';
   const since = of.filter((t) => t.state === name).map((t) => t.since).sort()[0];
-  return [state(name), since && [' ', ago(since)]];
+  // The times of types that are SYNCED say nothing about when the client was.
+  return [state(name), since && name !== 'SYNCED' && [' ', ago(since)]];
 }
 
 // typesOf names the types that are not synced.

@@ -24,6 +24,17 @@ export function rejected(nack, signal, failed) {
     'The relay has dropped this NACK.', 'The key is not in use now.').el;
 }
 
+/** changes is an element with what a version changed. The page reads it at once. */
+export function changes(key, type, version, signal, failed) {
+  const { el } = opened(`What version ${version} changed`, signal, failed,
+    async () => ({ items: [await get(at('/changes', key), { type, version }, signal)] }),
+    (i) => h('div', { class: 'difference' }, parts(i, 'The relay no longer has what this version changed. It keeps no Secrets.'),
+      !i.not_held_any_more && !i.resources.length && h('p', { class: 'none' }, 'No resource has another content.')),
+    '', 'The key is not in use now.');
+  el.open = true;
+  return el;
+}
+
 /**
  * opened has an element that reads a list when it is opened, and again, which reads the list once more if
  * the element is open. show returns false to skip an item.

@@ -3,6 +3,7 @@
 import { empty, h, name as named, put, table, update } from './dom.js';
 import { at, get } from './api.js';
 import { convergence, timeline } from './curve.js';
+import { changes } from './diff.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages, troubles } from './keys.js';
@@ -15,9 +16,10 @@ export async function show(main, page) {
   const note = h('div', { class: 'alarms', role: 'status' });
   const top = h('div');
   const tabs = h('nav', { class: 'tabs', 'aria-label': 'Types of the key' });
-  const spread = h('section', { 'aria-label': 'Versions' });
-  const held = h('section', { 'aria-label': 'Resources' });
+  const spread = h('section', { 'aria-label': 'Versions', class: 'later' });
+  const held = h('section', { 'aria-label': 'Resources', class: 'later' });
   const clientList = h('section', { 'aria-label': 'Clients' });
+  const changed = h('section', { 'aria-label': 'Changes', class: 'later' });
   let drawn = '';
   let fresh = true;
   let list; // of the resources of the chosen type
@@ -29,7 +31,7 @@ export async function show(main, page) {
     ]);
     return { key, clients };
   }, ({ key, clients }) => {
-    if (fresh) put(main, h('h1', {}, named(key.key)), note, top, tabs, spread, held, clientList);
+    if (fresh) put(main, h('h1', {}, named(key.key)), note, top, tabs, spread, changed, held, clientList);
     update(top, head(key));
     const type = chosen(key, page.query.get('type'));
     update(tabs, key.types.map((t) => [tab(key, t, t === type), nackedOf(key, t)]));
@@ -37,6 +39,11 @@ export async function show(main, page) {
     const numbers = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
     if (numbers !== drawn) put(spread, type ? versions(key, type) : null);
     drawn = numbers;
+    const shown = page.query.get('version');
+    if (fresh && type && shown) {
+      put(changed, changes(key.key, type.type, shown, page.signal, page.failed));
+      changed.scrollIntoView();
+    }
     if (type && list?.type !== type.type) list = { type: type.type, refresh: resources(held, page, key, type) };
     if (type) list.refresh(type);
     update(clientList, clientTable(page, key, clients));
@@ -46,7 +53,7 @@ export async function show(main, page) {
 
 const name = (t) => t.short ?? short(t.type);
 
-const chosen = (key, wanted) => key.types.find((t) => name(t) === wanted || t.type === wanted) ?? key.types[0];
+const chosen = (key, wanted) => key.types.find((t) => name(t) === wanted || t.type === wanted) ?? key.types.find((t) => t.states?.NACKED) ?? key.types[0];
 
 function head(key) {
   const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
@@ -82,6 +89,7 @@ function versions(key, type) {
     fact('Requested', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
     fact('Clients', clientsLink(type.members, { key: key.key, type: typeName(type.type) })), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
+  const changesOf = (v, n) => (n ? h('a', { href: keyHref(key.key, { type: name(type), version: v.version }), title: `What version ${v.version} changed` }, number(n)) : '0');
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
   const step = newest.clients ? `${Math.floor((newest.in_step / newest.clients) * 1000) / 10} % of ${count(newest.clients, 'client')} have it` : 'no clients';
@@ -95,7 +103,7 @@ function versions(key, type) {
       { name: 'ACKs', class: 'n', title: 'streams, including closed ones' }, { name: 'NACKs', class: 'n', title: 'streams, including closed ones' },
       { name: 'Pending', class: 'n', title: 'connected clients' }, { name: 'p50', class: 'n', title: TOOK },
       { name: 'p99', class: 'n', title: TOOK }, { name: 'Clients now' }, { name: 'Longest pending' }],
-    all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
+    all.map((v, i) => [version(v.version), version(v.origin_version), ago(v.received), changesOf(v, v.changed), changesOf(v, v.removed), number(v.sent), number(v.acknowledged),
       v.nacked ? h('a', { class: 'bad', href: nacksHref({ key: key.key, type: typeName(type.type), version: v.version }) }, number(v.nacked)) : '0',
       i ? number(v.pending) : clientsLink(v.pending, { key: key.key, type: typeName(type.type), state: 'STALE,NOT_SENT' }),
       bound(v.ack_seconds_p50), bound(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.nacking }),

@@ -1,10 +1,10 @@
 // One node: its streams, and each type on them.
 import { empty, h, name as named, put, table, update } from './dom.js';
-import { at, get } from './api.js';
+import { at, get, shownMember } from './api.js';
 import { differences } from './diff.js';
 import { pages } from './keys.js';
 import { watch } from './watch.js';
-import { ago, bytes, clientsHref, count, keyLink, nacksHref, nodeHref, number, short, span, state, typeName, version } from './words.js';
+import { ago, bytes, clientsHref, count, href, keyLink, nacksHref, nodeHref, number, short, span, state, typeName, version } from './words.js';
 
 export const title = 'node';
 
@@ -44,6 +44,7 @@ function stream(c) {
   return [h('h2', {}, `Stream ${c.stream}`),
     h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity && named(c.identity)), fact('Cluster', c.cluster && named(c.cluster)),
       fact('User agent', agent && h('a', { href: clientsHref({ user_agent: agent }) }, agent)), fact('Locality', locality(c.locality)), fact('Variant', { sotw: 'state of the world', delta: 'delta' }[c.variant] ?? c.variant), fact('Connected', ['since ', ago(c.since)])),
+    !shownMember() && h('p', {}, h('a', { href: href('where', { node: c.node }) }, 'Explain this client')),
     c.metadata && h('details', {}, h('summary', {}, 'Metadata'), h('pre', {}, h('code', {}, JSON.stringify(c.metadata, null, 2)))),
     c.node_too_large_bytes && h('p', { class: 'none' }, `The page does not show locality and metadata of this node, because it is large (${bytes(c.node_too_large_bytes)}).`),
     c.types?.length ? table('Types on this stream', [

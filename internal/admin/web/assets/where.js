@@ -1,6 +1,6 @@
 // The key that a node gets: each rule, with the values that it read.
-import { h, put, table } from './dom.js';
-import { post } from './api.js';
+import { h, name as named, put, table } from './dom.js';
+import { get, post } from './api.js';
 import { keyLink, short, types } from './words.js';
 
 export const title = 'key of a node';
@@ -21,18 +21,24 @@ export async function show(main, page) {
     asked.abort(); // an older answer must not replace a newer one
     asked = new AbortController();
     try {
+      const signal = AbortSignal.any([asked.signal, page.signal]);
+      if (!event && page.query.has('node')) { // a connected client
+        const id = page.query.get('node');
+        put(out, h('p', { class: 'help' }, 'The node and the peer are those of the client ', named(id), '.'), ...result(await get('/explain', { node: id }, signal)));
+        return;
+      }
       // The relay reads YAML and JSON. The peer is a second document.
       const body = peer.value.trim() ? `${node.value}\n---\n${peer.value}` : node.value;
-      put(out, ...result(await post('/explain', { type: type.value }, body, AbortSignal.any([asked.signal, page.signal]))));
+      put(out, ...result(await post('/explain', { type: type.value }, body, signal)));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) page.failed(e);
       else put(out, h('p', { class: 'wrong', role: 'alert' }, e.message));
     }
   };
-  const example = () => {
+  const example = (event) => {
     node.value = JSON.stringify(EXAMPLE, null, 2);
-    ask();
+    ask(event);
   };
   const hurry = (event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) ask(event); };
   put(main, h('h1', {}, 'Which key does a node get?'),
@@ -46,6 +52,7 @@ export async function show(main, page) {
         h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
       out));
   put(out, h('p', { class: 'empty' }, 'Paste a node to see its key, and each rule with the values that it read.'));
+  if (page.query.has('node')) await ask();
 }
 
 function result(x) {
