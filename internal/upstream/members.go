@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream/timing"
 	"xdsrelay/internal/xds"
 )
 
@@ -45,15 +45,20 @@ func (s *Origin) Run(ctx context.Context) error { return s.transport.Run(ctx) }
 
 // Call calls a unary method of a member. Any goroutine.
 func (s *Origin) Call(ctx context.Context, method string, request, response proto.Message) error {
-	g, ok := s.transport.(*grpcOrigin)
-	if !ok {
-		return errors.New("not a member")
-	}
-	c, err := g.pool.First()
+	c, err := s.transport.(*grpcOrigin).pool.First()
 	if err != nil {
 		return err
 	}
 	return c.CC.Invoke(ctx, method, request, response, grpc.ForceCodecV2(encoding.GetCodecV2("proto")))
+}
+
+// backoff returns how long to wait after failures in a row. It grows less at a member: an attempt there
+// costs no origin anything, and after an outage members wait for each other, one after the other.
+func (s *Origin) backoff(b timing.Backoff, failures int) time.Duration {
+	if s.Member {
+		failures = min(failures, 4) // 8 s
+	}
+	return b.Delay(failures, timing.UpTo)
 }
 
 // awaitSettled waits until the member has been reachable for settleAfter; false: ctx ended first.

@@ -127,7 +127,7 @@ func (s *Source) probe(ctx, stay context.Context, at *Origin, delay time.Duratio
 			s.log.Warn("preferred origin not used: it does not answer all types", "origin", at.Name, "types", missing)
 		}
 		failures++
-		wait = s.client.opts.Backoff.Delay(failures, timing.UpTo)
+		wait = at.backoff(s.client.opts.Backoff, failures)
 	}
 }
 

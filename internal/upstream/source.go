@@ -269,7 +269,7 @@ func (s *Source) ended(ctx context.Context, stream *stream, err error, suspected
 			wait = timing.UpTo(s.client.opts.dialEvery / 10)
 		} else {
 			s.failures++
-			wait = s.client.opts.Backoff.Delay(s.failures, timing.UpTo)
+			wait = at.backoff(s.client.opts.Backoff, s.failures)
 		}
 	}
 	s.mu.Unlock()
