@@ -334,11 +334,17 @@ func (v *checks) cluster() {
 	}
 	v.listen("cluster.address", c.Address)
 	v.listen("cluster.gossip", c.Gossip)
-	if _, err := netip.ParseAddrPort(c.Gossip); err != nil {
+	gossip, err := netip.ParseAddrPort(c.Gossip)
+	if err != nil {
 		v.fault("cluster.gossip", "must be an IP address with a port, but is %q", c.Gossip)
 	}
-	if _, err := netip.ParseAddr(c.Advertise); c.Advertise != "" && err != nil {
-		v.fault("cluster.advertise", "must be an IP address, but is %q", c.Advertise)
+	advertise, err := netip.ParseAddr(c.Advertise)
+	switch {
+	case c.Advertise == "" && gossip.Addr() == netip.IPv6Unspecified():
+		// memberlist finds the address only for 0.0.0.0. It would advertise ::, which is each member itself.
+		v.fault("cluster.gossip", "%s listens at all addresses; set cluster.advertise to the one that others reach", c.Gossip)
+	case c.Advertise != "" && (err != nil || advertise.IsUnspecified()):
+		v.fault("cluster.advertise", "must be an IP address that others reach, but is %q", c.Advertise)
 	}
 	for i, address := range c.Join {
 		v.listen(fmt.Sprintf("cluster.join[%d]", i), address)

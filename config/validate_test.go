@@ -157,6 +157,16 @@ tracing: {otlp_endpoint: collector}
 		"no cluster": {origin + "cluster: {gossip: nowhere}\n", nil},
 		"a cluster": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
 			`cluster: {name: c, address: "127.0.0.1:15020", gossip: "127.0.0.1:7946", join: ["relay-peers:7946"]}` + "\n", nil},
+		"a cluster on all IPv6 addresses": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
+			`cluster: {name: c, address: "127.0.0.1:15020", gossip: "[::]:7946", gossip_key_file: k}` + "\n", []string{
+			"2:56: cluster.gossip: [::]:7946 listens at all addresses; set cluster.advertise to the one that others reach",
+		}},
+		"a cluster that advertises all addresses": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
+			`cluster: {name: c, address: "127.0.0.1:15020", gossip_key_file: k, advertise: "0.0.0.0"}` + "\n", []string{
+			`2:79: cluster.advertise: must be an IP address that others reach, but is "0.0.0.0"`,
+		}},
+		"a cluster that advertises an IPv6 address": {"upstream: {node: node, origins: [{address: \"127.0.0.1:18000\"}]}\n" +
+			`cluster: {name: c, address: "127.0.0.1:15020", gossip: "[::]:7946", gossip_key_file: k, advertise: "fd00::1"}` + "\n", nil},
 		"a cluster without TLS, keys and node": {origin + "cluster: {name: c}\n", []string{
 			"2:3: upstream.node: must not be empty in a cluster, because the first client's node would change with the owner; write node to send that of the first client",
 			"3:10: cluster.address: 0.0.0.0:15020 is not a loopback address; set cluster.tls",
@@ -166,7 +176,7 @@ tracing: {otlp_endpoint: collector}
 			`cluster: {name: c, gossip: "localhost:7946", advertise: here, join: [peers], gossip_key_file: k, tls: {cert_file: c, key_file: k}}` + "\n", []string{
 			"2:10: cluster.identity: is missing: it says which certificates are those of members",
 			`2:28: cluster.gossip: must be an IP address with a port, but is "localhost:7946"`,
-			`2:57: cluster.advertise: must be an IP address, but is "here"`,
+			`2:57: cluster.advertise: must be an IP address that others reach, but is "here"`,
 			`2:70: cluster.join[0]: must be host:port, but is "peers"`,
 			"2:103: cluster.tls: needs cert_file, key_file and ca_file: members prove themselves to each other",
 		}},
