@@ -151,7 +151,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	told, logged := c.metadata(), c.Members()
 	list, err := memberlist.Create(c.config())
 	if err != nil {
-		return fmt.Errorf("cluster: %w", err)
+		return fmt.Errorf("cluster.gossip and cluster.advertise: %w", err) // the settings that Create uses
 	}
 	var children sync.WaitGroup
 	defer children.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 
+	"github.com/hashicorp/memberlist"
 	"go.uber.org/goleak"
 )
 
@@ -525,6 +527,29 @@ func TestOptions(t *testing.T) {
 		sleep(5 * time.Second)
 		expect(t, "b alive, "+name+" alive", a, b)
 	})
+}
+
+// noAddress is a transport of a host on which memberlist finds no address.
+type noAddress struct{ memberlist.NodeAwareTransport }
+
+func (noAddress) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return nil, 0, errors.New("no private IP address found")
+}
+func (noAddress) Shutdown() error { return nil }
+
+// The error says which settings to change (dskit#1078).
+func TestNoAddress(t *testing.T) {
+	metrics, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Options{Name: "a", Label: "test", Address: "0.0.0.0:15020", Transport: noAddress{}, Metrics: metrics, Log: new(xdstest.Log).Logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cluster.advertise: ") || !strings.Contains(err.Error(), "no private IP") {
+		t.Error(err)
+	}
 }
 
 // writeKeys writes a file with the keys of these numbers.
