@@ -33,7 +33,7 @@ func (s *Server) events() http.Handler {
 		var said string
 		for {
 			e, err := s.hub.Next(r.Context(), seen)
-			if err != nil || !s.Authorized(r.Header.Get("Authorization")) { // the token may have changed
+			if err != nil || !s.Authorized(r.Header.Get("Authorization"), r.RemoteAddr) { // the token may have changed
 				return
 			}
 			// A comment line without an event detects a page that has gone.

@@ -105,7 +105,7 @@ func (s *Server) guard(r *route) http.Handler {
 				refuse(http.StatusForbidden, "host: without admin.token_file it must be localhost or an IP address, but is "+req.Host)
 				return
 			}
-			if !s.Authorized(req.Header.Get("Authorization")) {
+			if !s.Authorized(req.Header.Get("Authorization"), req.RemoteAddr) {
 				h.Set("WWW-Authenticate", `Bearer realm="relay"`)
 				refuse(http.StatusUnauthorized, "authorization: must be Bearer and the token of admin.token_file")
 				return
@@ -251,15 +251,23 @@ func checkQuery(query url.Values, known []string) error {
 }
 
 // Authorized reports whether an Authorization header has the token, if one is needed. It compares
-// hashes, so that the time reveals neither the token nor its length.
-func (s *Server) Authorized(authorization string) bool {
+// hashes, so that the time reveals neither the token nor its length. A wrong token is counted, and
+// logged with the peer's address.
+func (s *Server) Authorized(authorization, peer string) bool {
 	want := s.token.Load()
 	if want == nil {
 		return true
 	}
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
+	if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1 {
+		return true
+	}
+	if authorization != "" {
+		s.opts.Metrics.AdminWrongTokens.Add(1)
+		s.opts.Log.Warn("admin: a request has a wrong token", "peer", peer)
+	}
+	return false
 }
 
 // AllowsHost reports whether a request may use this host name. Without a token only localhost and

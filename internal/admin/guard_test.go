@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"net/http"
@@ -120,6 +121,27 @@ func TestConfigurationReferenceNamesWhatIsOpen(t *testing.T) {
 		t.Errorf("a browser gets %s, Location %s", got.Status, got.Header.Get("Location"))
 	}
 	r.want(http.StatusUnauthorized, http.MethodGet, "/", nil)
+}
+
+// Wrong tokens are counted and logged with their peer. A browser has no token at first.
+func TestWrongTokensAreReported(t *testing.T) {
+	var log bytes.Buffer
+	r := serve(t, func(o *Options) {
+		o.Config.TokenFile, o.Log = write(t, "token", "s3cret"), slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for _, auth := range []string{"", "Bearer s3cret", "Bearer wr0ng", "Bearer wr0ng"} {
+		r.do("GET", "/server_info", "", "Authorization", auth)
+	}
+	body := string(r.get("/metrics", nil).body)
+	if err := r.stop(); err != nil { // after it nothing writes the log
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), `level=WARN msg="admin: a request has a wrong token" peer=127.0.0.1:`); n != 2 || strings.Contains(log.String(), "wr0ng") {
+		t.Errorf("%d lines:\n%s", n, log.String())
+	}
+	if !regexp.MustCompile(`(?m)^\w*admin_wrong_tokens_total 2$`).MatchString(body) {
+		t.Errorf("metrics: %s", body)
+	}
 }
 
 func TestToken(t *testing.T) {

@@ -54,7 +54,8 @@ type Metrics struct {
 
 	// Keys.
 	Keys               *Gauge
-	MixedUserAgentKeys *Gauge // keys whose clients differ in user agent (P58)
+	AdminWrongTokens   Counter // requests to the admin API with a wrong token
+	MixedUserAgentKeys *Gauge  // keys whose clients differ in user agent (P58)
 	// HistoryDropped counts replaced snapshots that were dropped for lack of room. A NACK of such a
 	// snapshot cannot be compared any more.
 	HistoryDropped Counter
@@ -175,6 +176,7 @@ func (m *Metrics) make() {
 		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
 	}
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule. Each error counts as no match.", nil)
+	m.AdminWrongTokens = m.counter("admin_wrong_tokens_total", "Requests to the admin API, over HTTP or gRPC, with a wrong token.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys that the relay keeps, with clients or without.", nil)
 	m.MixedUserAgentKeys = m.gauge("mixed_user_agent_keys", "Aggregation keys whose clients differ in the name of their user agent.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys that the relay serves from the last known good. No origin has answered for them since the start.", nil)

@@ -142,6 +142,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_downstream_types":                     "state,type",
 		"xdsrelay_upstream_away":                        "origin",
 		"xdsrelay_config_needs_restart":                 "",
+		"xdsrelay_admin_wrong_tokens_total":             "",
 		"xdsrelay_nacks_dropped_total":                  "",
 		"xdsrelay_certificate_reload_failed":            "of",
 		"xdsrelay_rules_with_errors":                    "",

@@ -47,6 +47,7 @@ var fires = map[string][]string{
 	"XdsRelayMixedUserAgents":             {`xdsrelay_mixed_user_agent_keys 1x60`},
 	"XdsRelayMalformedRequests":           {`xdsrelay_refused_total{reason="request_invalid"} 0+60x60`},
 	"XdsRelayNotAllowed":                  {`xdsrelay_refused_total{reason="identity"} 0+60x60`},
+	"XdsRelayAdminWrongTokens":            {`xdsrelay_admin_wrong_tokens_total 0+5x60`},
 	"XdsRelayRequestsDelayed":             {`xdsrelay_refused_total{reason="requests_per_second"} 0+600x60`},
 	"XdsRelaySlowReaders":                 {`xdsrelay_refused_total{reason="send_timeout"} 0+60x60`},
 	"XdsRelayOversized":                   {`xdsrelay_downstream_oversized_types{type="EDS"} 1x60`},

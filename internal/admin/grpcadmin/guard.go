@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -31,7 +32,11 @@ func (s *Server) authorize(ctx context.Context, method string) error {
 	if name := one(":authority"); !s.opts.Guard.AllowsHost(name) {
 		return status.Errorf(codes.PermissionDenied, "host: without admin.token_file it must be localhost or an IP address, but is %s", name)
 	}
-	if !s.opts.Guard.Authorized(one("authorization")) {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	if !s.opts.Guard.Authorized(one("authorization"), from) {
 		return status.Error(codes.Unauthenticated, "authorization: must be Bearer and the token of admin.token_file")
 	}
 	return nil

@@ -48,9 +48,12 @@ func (g *fakeGuard) set(change func()) {
 	change()
 }
 
-func (g *fakeGuard) Authorized(a string) bool {
+func (g *fakeGuard) Authorized(a, from string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if _, _, err := net.SplitHostPort(from); err != nil {
+		return false
+	}
 	return g.token == "" || a == "Bearer "+g.token
 }
 

@@ -33,7 +33,7 @@ const (
 
 // Guard decides on access, as admin.Server does.
 type Guard interface {
-	Authorized(authorization string) bool
+	Authorized(authorization, peer string) bool
 	AllowsHost(authority string) bool
 	MayServe(net.Addr) error
 	AcquireRead(context.Context) (release func(), ok bool)
