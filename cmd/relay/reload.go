@@ -79,7 +79,7 @@ func (r *relay) configuration() admin.Configuration {
 		if e.policy.Tokens == nil {
 			continue
 		}
-		if err, since := e.policy.Tokens.Fault(); err != nil {
+		if since, err := e.policy.Tokens.Fault(); err != nil {
 			out.RejectedFiles = append(out.RejectedFiles, admin.RejectedFile{Of: e.conf.Key + ".tokens: the issuer's keys", Error: redact.Text(err.Error()), Since: since})
 		}
 	}

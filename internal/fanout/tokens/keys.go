@@ -132,7 +132,7 @@ func (s *keySet) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := readEvery
 		s.read(ctx, time.Now())
-		if err, _ := s.fault(); err != nil {
+		if _, err := s.fault(); err != nil {
 			wait = retryEvery
 		}
 		select {
@@ -142,10 +142,10 @@ func (s *keySet) run(ctx context.Context) {
 	}
 }
 
-func (s *keySet) fault() (error, time.Time) {
+func (s *keySet) fault() (since time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lastErr, s.failing
+	return s.failing, s.lastErr
 }
 
 // find returns the keys for the id and the algorithm. It reads the keys again if it knows none. It

@@ -66,7 +66,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 }
 
 // Fault returns why the issuer's keys could not be read the last time, and since when; nil: they could.
-func (v *Verifier) Fault() (error, time.Time) { return v.keys.fault() } //nolint:revive // not a failure of Fault
+func (v *Verifier) Fault() (since time.Time, err error) { return v.keys.fault() }
 
 // Verify returns the token of a call. authorization has the values of that header. It may wait for the
 // issuer's keys.

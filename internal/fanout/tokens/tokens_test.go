@@ -127,12 +127,12 @@ func TestKeysAreReadAgain(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		accepts(true)
-		if err, since := v.Fault(); err == nil || time.Since(since) < 59*time.Minute {
+		if since, err := v.Fault(); err == nil || time.Since(since) < 59*time.Minute {
 			t.Errorf("fault %v since %v", err, since)
 		}
 		issuer.Publish()
 		time.Sleep(11 * time.Second)
-		if err, _ := v.Fault(); err != nil {
+		if _, err := v.Fault(); err != nil {
 			t.Errorf("fault %v after the keys are back", err)
 		}
 	})
@@ -214,7 +214,7 @@ func TestKeysFromAURL(t *testing.T) {
 	if _, refused := v.Verify(t.Context(), header); refused == nil || strings.Contains(refused.Error(), server.URL) {
 		t.Errorf("with a wrong token: %v", refused)
 	}
-	if err, _ := v.Fault(); err == nil || !strings.Contains(err.Error(), "403") {
+	if _, err := v.Fault(); err == nil || !strings.Contains(err.Error(), "403") {
 		t.Errorf("with a wrong token: %v", err)
 	}
 	write("token", "mine\n") // the file is read again
