@@ -124,6 +124,7 @@ func TestMembers_MoveToOneThatIsReachable(t *testing.T) {
 		_, sink := c.stream(upstreamtest.All(cds))
 		c.members[0].opens().send(resp{Type: cds, Version: "1", Resources: clusters("x")})
 		sink.from(t, cds, "a")
+		synctest.Wait() // the kept connection to the second member is up
 		c.at[1].disconnected()
 		c.order.set(testKey, c.at[1], c.at[0], c.client.origins[0])
 		time.Sleep(2 * settleAfter)
