@@ -48,13 +48,13 @@ func TestCommandsOfOperators(t *testing.T) {
 		s.Ask(node(fmt.Sprint("nacks-", i), "edge"), resource.ClusterType)
 		s.Nack(resource.ClusterType, s.Next().Nonce, "no such field")
 	}
-	r.prints("status --summary", "9 clients; types on them: 24 SYNCED, 3 NACKED\n", "\nedge  9        24      0         0      3\n")
+	r.prints("status --summary", "9 clients; types on them: 24 SYNCED, 3 NACKED\n", "\nedge  9        24      0            0         0      3\n")
 	r.prints("status", "9 streams; types on them: 24 SYNCED, 3 NACKED\n", " rejects CDS version ", ": no such field (2 more like this)\n", "edge-005  edge  delta ")
 	if out := r.prints("status --state NACKED --type CDS --no-headers"); strings.Count(out, "\n") != 3 || strings.Contains(out, "NODE") || !strings.HasPrefix(out, "nacks-0  edge  sotw  NACKED ") {
 		t.Errorf("%s", out)
 	}
 	r.prints("status --state STALE", "none of 9 streams is STALE\n")
-	r.prints("keys", "\nedge  9        24      0         0      3 ")
+	r.prints("keys", "\nedge  9        24      0            0         0      3 ")
 	r.prints("nacks", "no such field")
 	r.prints("origins", "ORIGIN", o.Address)
 	r.prints("diff nacks-1", "the client rejected version ", "no such field")

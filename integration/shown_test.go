@@ -67,6 +67,7 @@ func (r *relay) paths(t testing.TB, out map[string]string, key, id, node string)
 		"/clients":               {"GET /clients", "GET /clients?format=yaml"},
 		"/clients/{node}":        {"GET /clients/" + id},
 		"/nacks":                 {"GET /nacks", "GET /nacks?format=yaml", "GET /nacks?diff=true"},
+		"/changes/{key}":         {"GET /changes/" + key + "?type=CDS&version=1"},
 		"/progress/{key}":        {"GET /progress/" + key + "?type=CDS&version=1"},
 		"/diff/{node}":           {"GET /diff/" + id + ""},
 		"/config_dump":           {"GET /config_dump?key=" + key, "GET /config_dump?format=yaml&key=" + key},

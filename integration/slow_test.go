@@ -70,10 +70,13 @@ func TestP16_SlowClientIsMeasured(t *testing.T) {
 			xdstest.OpenStreamOn(t, conn, methods[v]).Ask(node("slow", "edge"), resource.ClusterType)
 			r.WaitMetric(1, "refused_total", "reason", "send_timeout")
 			text := regexp.MustCompile(`stream: the client received (\d+) bytes in 2(\.\d+)?s, and (\d+) of the response's 31\d+ bytes in all; the relay requires 65536 bytes within downstream\.send_timeout \(2s\)`)
-			m := text.FindStringSubmatch(r.Log())
-			if m == nil {
-				t.Fatalf("the log does not say how much the client read:\n%s", r.Tail(5))
-			}
+			var m []string
+			xdstest.Eventually(t, "the log says how much the client read", func() error {
+				if m = text.FindStringSubmatch(r.Log()); m == nil {
+					return errors.New(r.Tail(5))
+				}
+				return nil
+			})
 			if n, err := strconv.Atoi(m[1]); err != nil || n < 8_000 || n > 60_000 {
 				t.Errorf("the relay measured %s bytes in 2 s of a client that reads 15000 a second", m[1])
 			}
