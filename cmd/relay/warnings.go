@@ -56,7 +56,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	}
 	for i, o := range cfg.Upstream.Origins {
 		if o.TokenPlaintext && o.TLS == nil {
-			warn(fmt.Sprintf("upstream.origins[%d].token_plaintext", i), "tokens cross the network in plaintext; who reads it can use them")
+			warn(fmt.Sprintf("upstream.origins[%d].token_plaintext", i), "tokens cross the network in plaintext; anybody on the path can use them")
 		}
 	}
 	verifies := func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }

@@ -15,8 +15,8 @@ import (
 // one.
 var errNoToken = errors.New("no connected client of the key has a token that is valid now; a client that reconnects brings a new one")
 
-// Bearer returns the node and the token of a connected client of the key, as whom its next stream to
-// an origin is opened. Of the key's clients it is the one whose token expires last. The node is as
+// Bearer returns the node and the token for the key's next stream to an origin. Both are those of one
+// connected client, which is the client whose token expires last. The node is as
 // upstream.Client.NewSource needs it. Any goroutine may call it.
 func (r *Registry) Bearer(key xds.Key) (node []byte, token string, err error) {
 	r.mu.Lock()

@@ -67,7 +67,7 @@ type OriginOptions struct {
 	// Domain has the origins that give the same versions (P55). The name if empty.
 	Domain  string
 	Variant xds.Variant
-	// Identify returns as whom a stream of the key is opened; nil: by the key's node, without metadata.
+	// Identify returns the identity of a stream of the key; nil: the key's node, without metadata.
 	Identify func(xds.Key) (Identity, error)
 	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
 	MaxRequestBytes int
