@@ -146,6 +146,10 @@ func runbook(t *testing.T) map[string]string {
 	return out
 }
 
+// An alert's command asks the relay that the alert is about. The runbook's asks the relay on the same
+// host.
+var runbookCommand = strings.NewReplacer(" --admin {{ $labels.instance }}", "", "{{ $labels.instance }}", "localhost:19000", "{{ $labels.type }}", "TYPE")
+
 // Each alert says by itself what it means, what to run and what to do next, in one line each. The
 // command is in the alert's section of the runbook.
 func TestEachAlertHasItsTexts(t *testing.T) {
@@ -162,7 +166,7 @@ func TestEachAlertHasItsTexts(t *testing.T) {
 			}
 		}
 		section := strings.Join(strings.Fields(sections[name]), " ")
-		if command := strings.Join(strings.Fields(r.Annotations["command"]), " "); !strings.Contains(section, command) {
+		if command := runbookCommand.Replace(r.Annotations["command"]); !strings.Contains(section, command) {
 			t.Errorf("%s: its section does not have the command %s", name, command)
 		}
 	}

@@ -74,6 +74,9 @@ var alsoFires = []struct{ alert, series string }{
 	{"XdsRelayStoreFails", `xdsrelay_store_unwritten_age_seconds 301x60`},
 }
 
+// asksRelay matches commands that ask a relay at its admin address.
+var asksRelay = regexp.MustCompile(`^(relay|curl) `)
+
 var labelUsed = regexp.MustCompile(`\$labels\.(\w+)`)
 
 // fire replaces series of a history, and returns the labels of the rule's result and how long it has
@@ -99,7 +102,7 @@ func (h history) fire(t *testing.T, rule *rulefmt.Rule, lines []string) (labels.
 }
 
 // No alert fires for a healthy relay. Each fires for its own fault, which lasts as long as the
-// alert's "for", and has the labels that its texts show.
+// alert's "for", and has the labels that its texts show. Its command asks the relay that it is about.
 func TestAlertsFire(t *testing.T) {
 	all, rules := families(t), alerts(t)
 	for name, rule := range rules {
@@ -125,6 +128,9 @@ func TestAlertsFire(t *testing.T) {
 						t.Errorf("it shows the label %s, and has %s", m[1], metric)
 					}
 				}
+			}
+			if command := rule.Annotations["command"]; asksRelay.MatchString(command) && strings.Contains(command, "$labels.instance") != metric.Has("instance") {
+				t.Errorf("the command %s; the alert has the labels %s", command, metric)
 			}
 			if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
 				t.Errorf("its severity is %q", rule.Labels["severity"])
